@@ -1,0 +1,248 @@
+"""What every `dl` op is made of: inference as verification, a NumPy reference, one syntax.
+
+An op class declares operands, properties and two methods: `infer` gives the result types from operand types and properties
+(verification compares them with the types in the IR), `reference` computes the results with NumPy. Structure that passes
+ask for (elementwise, reduction, …) comes from `interfaces.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, Self, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc import dims
+from dlc.dims import Size
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import (
+    ArrayAttr,
+    Attribute,
+    AttrParser,
+    BoolAttr,
+    DenseArrayBase,
+    FloatAttr,
+    IntAttr,
+    IntegerAttr,
+    IRDLOperation,
+    OpResult,
+    ParametrizedAttribute,
+    Parser,
+    Printer,
+    Pure,
+    SSAValue,
+    StringAttr,
+    TensorType,
+    VerifyException,
+    f64,
+    i64,
+    irdl_attr_definition,
+    param_def,
+    traits_def,
+)
+
+Array: TypeAlias = NDArray[Any]
+# The tensor types of the `dl` dialect; a symbolic size is `?` in the type, its polynomial in the `#dl.dims` encoding.
+Tensor: TypeAlias = TensorType[Attribute]
+# What a property may be given as; `attribute` says how it is stored.
+PropertyValue: TypeAlias = Attribute | bool | int | float | str | Sequence[int] | Sequence[Size]
+
+
+@irdl_attr_definition
+class DimsAttr(ParametrizedAttribute):
+    """A list of sizes, symbolic ones as text: `#dl.dims<"batch", 3, "past + 1">`."""
+
+    name = "dl.dims"
+    entries: ArrayAttr[IntAttr | StringAttr] = param_def()
+
+    @staticmethod
+    def of(sizes: Iterable[Size]) -> DimsAttr:
+        return DimsAttr(ArrayAttr([IntAttr(int(s)) if not isinstance(s, dims.Dim) else StringAttr(str(s)) for s in sizes]))
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return tuple(e.data if isinstance(e, IntAttr) else dims.parse(e.data) for e in self.entries)
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        def entry() -> IntAttr | StringAttr:
+            text = parser.parse_optional_str_literal()
+            return StringAttr(text) if text is not None else IntAttr(parser.parse_integer())
+
+        return [ArrayAttr(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, entry))]
+
+    def print_parameters(self, printer: Printer) -> None:
+        def entry(e: IntAttr | StringAttr) -> None:
+            printer.print_string(str(e.data)) if isinstance(e, IntAttr) else printer.print_string_literal(e.data)
+
+        with printer.in_angle_brackets():
+            printer.print_list(self.entries.data, entry)
+
+
+def tensor_type(shape: Iterable[Size], element_type: Attribute) -> Tensor:
+    """The `dl` tensor type with these sizes."""
+    sizes = tuple(shape)
+    if dims.is_static(sizes):
+        return TensorType(element_type, cast(tuple[int, ...], sizes))
+    return TensorType(element_type, [s if isinstance(s, int) else -1 for s in sizes], DimsAttr.of(sizes))
+
+
+def tensor_of(value: SSAValue | Attribute) -> Tensor:
+    """The tensor type of an SSA value."""
+    t = value.type if isinstance(value, SSAValue) else value
+    if not isinstance(t, TensorType):
+        raise DTypeError(f"expected a tensor, got {t}")
+    return cast(Tensor, t)
+
+
+def shape_of(value: SSAValue | Attribute) -> tuple[Size, ...]:
+    """The sizes of a tensor value or type, symbolic ones as `Dim`."""
+    t = tensor_of(value)
+    return t.encoding.sizes if isinstance(t.encoding, DimsAttr) else t.get_shape()
+
+
+def element_type_of(value: SSAValue | Attribute) -> Attribute:
+    """The element type of a tensor value or type."""
+    return tensor_of(value).element_type
+
+
+def rank_of(value: SSAValue | Attribute) -> int:
+    return tensor_of(value).get_num_dims()
+
+
+def broadcast_shapes(where: str, *shapes: Sequence[Size]) -> tuple[Size, ...]:
+    """NumPy's broadcasting of shapes; a symbol against another size other than 1 takes the known one."""
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[Size] = []
+    for axis in range(rank):
+        size: Size = 1
+        for s in shapes:
+            k = axis - (rank - len(s))
+            if k < 0 or s[k] == 1 or s[k] == size:
+                continue
+            if size == 1 or not isinstance(size, int):
+                size = s[k]
+            elif isinstance(s[k], int):
+                raise ShapeError(f"{where}: shapes {' and '.join(map(str, shapes))} do not broadcast: {size} against {s[k]}")
+        result.append(size)
+    return tuple(result)
+
+
+def normalized_axes(where: str, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in the order given; raises ShapeError outside the rank or twice the same."""
+    result = tuple(a + rank if a < 0 else a for a in axes)
+    if any(not 0 <= a < rank for a in result) or len(set(result)) != len(result):
+        raise ShapeError(f"{where}: axes {tuple(axes)} are not distinct axes of a rank-{rank} tensor")
+    return result
+
+
+def attribute(value: PropertyValue) -> Attribute:
+    """A Python value as the property that stores it."""
+    match value:
+        case Attribute():
+            return value
+        case bool():
+            return BoolAttr.from_bool(value)
+        case int():
+            return IntegerAttr(value, i64)
+        case float():
+            return FloatAttr(value, f64)
+        case str():
+            return StringAttr(value)
+        case _:
+            entries = tuple(value)
+            if any(isinstance(e, dims.Dim) for e in entries):
+                return DimsAttr.of(entries)
+            return DenseArrayBase.from_list(i64, [int(e) for e in entries])
+
+
+def ints(value: Attribute | None) -> tuple[int, ...]:
+    """The integers of an array property; empty when it is absent."""
+    return tuple(int(v) for v in cast("DenseArrayBase[Any]", value).get_values()) if value is not None else ()
+
+
+def sizes(value: Attribute | None) -> tuple[Size, ...]:
+    """The sizes of a property that may be symbolic."""
+    return value.sizes if isinstance(value, DimsAttr) else ints(value)
+
+
+def number(value: Attribute | None) -> Any:
+    """The number of an integer, float or bool property."""
+    if isinstance(value, FloatAttr):
+        return value.value.data
+    if isinstance(value, IntegerAttr):
+        return bool(value.value.data) if value.type == IntegerAttr(1, 1).type else value.value.data
+    raise DTypeError(f"expected a number, got {value}")
+
+
+class DlOp(IRDLOperation, ABC):
+    """Base of the `dl` ops. Pure, tensors in and out, one syntax: `dl.add %x, %y {axis = 1 : i64} : (…) -> …`."""
+
+    traits = traits_def(Pure())
+
+    @abstractmethod
+    def infer(self) -> Sequence[Tensor]:
+        """The result types that operands and properties imply; raises ShapeError or DTypeError where there are none."""
+
+    @abstractmethod
+    def reference(self, *operands: Array) -> Array | tuple[Array, ...]:
+        """The results for these operand values, by NumPy: the op's definition in code."""
+
+    @classmethod
+    def make(cls, *operands: SSAValue, **properties: PropertyValue | None) -> Self:
+        """The op over these operands, with inferred result types."""
+        op = cls.create(
+            operands=operands,
+            properties={k: attribute(v) for k, v in properties.items() if v is not None},
+        )
+        op.set_result_types(op.infer())
+        return op
+
+    def set_result_types(self, types: Sequence[Tensor]) -> None:
+        """Gives a new op its results."""
+        self.results = type(self.results)(OpResult(t, self, i) for i, t in enumerate(types))
+
+    def verify_(self) -> None:
+        try:
+            expected = list(self.infer())
+        except (ShapeError, DTypeError) as error:
+            raise VerifyException(str(error)) from error
+        got = [r.type for r in self.results]
+        if expected != got:
+            raise VerifyException(f"{self.name}: result types {list(map(str, got))}, inferred {list(map(str, expected))}")
+
+    def evaluate(self, *operands: Array) -> tuple[Array, ...]:
+        """The reference's results, always as a tuple of arrays."""
+        out = self.reference(*operands)
+        return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
+
+    def print(self, printer: Printer) -> None:
+        if self.operands:
+            printer.print_string(" ")
+            printer.print_list(self.operands, printer.print_operand)
+        if self.properties:
+            printer.print_string(" ")
+            printer.print_attr_dict(self.properties)
+        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_string(" : ")
+        printer.print_function_type(self.operand_types, self.result_types)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        unresolved = parser.parse_optional_undelimited_comma_separated_list(
+            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+        )
+        properties = parser.parse_optional_attr_dict()
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        parser.parse_punctuation(":")
+        position = parser.pos
+        function_type = parser.parse_function_type()
+        operands = parser.resolve_operands(unresolved or [], function_type.inputs.data, position)
+        return cls.create(
+            operands=operands,
+            result_types=function_type.outputs.data,
+            properties=properties,
+            attributes=attributes.data if attributes else {},
+        )

@@ -1,0 +1,90 @@
+"""Element types of the `dl` dialect and their NumPy dtypes, and dense constants between the two."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from dlc.dialects.dl.base import Array, Tensor
+from dlc.errors import DTypeError
+from dlc.ir import (
+    Attribute,
+    DenseIntOrFPElementsAttr,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    IndexType,
+    IntegerType,
+    Signedness,
+    bf16,
+    f16,
+    f32,
+    f64,
+    i1,
+    i8,
+    i16,
+    i32,
+    i64,
+)
+
+_UNSIGNED = {width: IntegerType(width, Signedness.UNSIGNED) for width in (8, 16, 32, 64)}
+
+# Signed integers are signless in the IR, unsigned ones say so: i8 and ui8.
+ELEMENT_TYPES: dict[str, Attribute] = {
+    "float16": f16, "bfloat16": bf16, "float32": f32, "float64": f64,
+    "int8": i8, "int16": i16, "int32": i32, "int64": i64,
+    "uint8": _UNSIGNED[8], "uint16": _UNSIGNED[16], "uint32": _UNSIGNED[32], "uint64": _UNSIGNED[64],
+    "bool": i1,
+}  # fmt: skip
+_NUMPY = {t: np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name) for name, t in ELEMENT_TYPES.items()}
+
+
+def element_type(dtype: Any) -> Attribute:
+    """The element type for a NumPy dtype; raises DTypeError for one that dlc has none for."""
+    name = np.dtype(dtype).name
+    if name not in ELEMENT_TYPES:
+        raise DTypeError(f"dtype {name} has no element type in dlc; use one of {', '.join(ELEMENT_TYPES)}")
+    return ELEMENT_TYPES[name]
+
+
+def numpy_dtype(element: Attribute) -> np.dtype[Any]:
+    """The NumPy dtype of an element type."""
+    if isinstance(element, IndexType):
+        return np.dtype(np.int64)
+    try:
+        return _NUMPY[element]
+    except KeyError:
+        raise DTypeError(f"element type {element} has no NumPy dtype") from None
+
+
+def is_float(element: Attribute) -> bool:
+    return element == bf16 or isinstance(element, Float16Type | Float32Type | Float64Type)
+
+
+def is_integer(element: Attribute) -> bool:
+    """Whether it is an integer type other than bool."""
+    return isinstance(element, IntegerType) and element != i1
+
+
+def is_bool(element: Attribute) -> bool:
+    return element == i1
+
+
+def dense_attribute(array: Array, tensor: Tensor) -> DenseIntOrFPElementsAttr:
+    """A small array as a dense constant; one value if all elements are bit-equal."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    bits = flat.view(f"u{flat.itemsize}") if flat.size else flat
+    splat = flat.size > 1 and bool((bits == bits[0]).all())
+    printed_as = np.float64 if is_float(tensor.element_type) else flat.dtype
+    values = [v.item() for v in (flat[:1] if splat else flat).astype(printed_as)]
+    return cast(DenseIntOrFPElementsAttr, DenseIntOrFPElementsAttr.from_list(cast(Any, tensor), values))
+
+
+def array_of(dense: DenseIntOrFPElementsAttr) -> Array:
+    """The NumPy array that a dense constant holds."""
+    t = dense.type
+    dtype = numpy_dtype(t.element_type)
+    values = np.array(list(dense.get_values()), np.float64 if is_float(t.element_type) else object).astype(dtype)
+    return np.broadcast_to(values.reshape(()), t.get_shape()) if values.size == 1 else values.reshape(t.get_shape())

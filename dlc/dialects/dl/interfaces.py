@@ -1,0 +1,167 @@
+"""The structure of `dl` ops, as interfaces that passes speak to.
+
+A pass asks `isinstance(op, Elementwise)`, never for an op by name, so that a new op is fused, tiled and lowered untouched.
+Scalar bodies are built with `arith` and `math` on the *storage* types of the kernels: signless integers, where the op
+knows its operands' signedness from the `dl` types it carries.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue
+
+
+class Body:
+    """Appends scalar ops to the block of a structured op and hands back their results."""
+
+    def __init__(self, block: Block, location: LocationAttr | None = None) -> None:
+        self.block = block
+        self.location = location
+
+    def __call__(self, op: Operation) -> SSAValue:
+        """Appends `op` and returns its only result."""
+        if self.location is not None:
+            op.location = self.location
+        self.block.add_op(op)
+        return op.results[0]
+
+
+def storage_type(element_type: Attribute) -> Attribute:
+    """The element type inside kernels: `ui8` and `si8` become `i8`, everything else is itself."""
+    match element_type:
+        case IntegerType(signedness=s, width=w) if s.data != Signedness.SIGNLESS:
+            return IntegerType(int(w.data))
+        case _:
+            return element_type
+
+
+def is_unsigned(element_type: Attribute) -> bool:
+    """Whether a `dl` element type is an unsigned integer (bool counts as one: its values are 0 and 1)."""
+    match element_type:
+        case IntegerType(signedness=s, width=w):
+            return bool(s.data == Signedness.UNSIGNED or w.data == 1)
+        case _:
+            return False
+
+
+class Elementwise(DlOp, ABC):
+    """Each result element depends on the operands' elements at the same, broadcast, place."""
+
+    @abstractmethod
+    def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
+        """One result element from one element of each operand."""
+
+
+class Reduction(DlOp, ABC):
+    """One operand, combined along axes: `result = combine over axes of element(x)`, then `finish`."""
+
+    @property
+    @abstractmethod
+    def reduction_axes(self) -> tuple[int, ...]:
+        """The reduced axes of the operand, counted from the front, ascending."""
+
+    @property
+    @abstractmethod
+    def keeps_axes(self) -> bool:
+        """Whether reduced axes stay in the result with size 1."""
+
+    @abstractmethod
+    def identity(self) -> int | float:
+        """The value that the accumulator starts with."""
+
+    @abstractmethod
+    def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
+        """The next accumulator."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """An iteration space over an op's operands and result, as in `linalg.generic`.
+
+    `maps`: one per operand, then the result's. `extents`: the iterators' sizes. `reductions`: which iterators are reduced.
+    """
+
+    maps: tuple[AffineMap, ...]
+    extents: tuple[int, ...]
+    reductions: tuple[bool, ...]
+
+
+class Contraction(DlOp, ABC):
+    """Sum of products over an iteration space of affine accesses: matmul, convolution. Operands: data, weights.
+
+    A contraction has static sizes when its structure is asked for.
+    """
+
+    @abstractmethod
+    def structure(self) -> Structure:
+        """The iteration space; parallel iterators in result order first, then the reduced ones."""
+
+
+class Window(DlOp, ABC):
+    """A reduction over sliding windows of one operand (pooling); padding is a `dl.pad` before it."""
+
+    @abstractmethod
+    def structure(self) -> Structure:
+        """The iteration space; the reduced iterators are the window's."""
+
+    @abstractmethod
+    def identity(self) -> int | float:
+        """The value that the accumulator starts with."""
+
+    @abstractmethod
+    def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
+        """The next accumulator."""
+
+
+class Movement(DlOp, ABC):
+    """Each result element is one element of the only operand, at an affine place: transpose, broadcast, slice, flip."""
+
+    @abstractmethod
+    def source_map(self) -> AffineMap:
+        """Result index → operand index."""
+
+
+class Gathering(DlOp, ABC):
+    """Each result element is computed by a body from its own index, reading operands at computed places."""
+
+    @abstractmethod
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        """The result element at `indices` (one `index` value per result axis).
+
+        `sources` are the operands as tensors, read with `tensor.extract`; places that come from data are clamped or
+        checked as the op defines.
+        """
+
+
+class Composite(DlOp, ABC):
+    """An op that is defined by simpler ones; kept whole where one kernel for all of it is better."""
+
+    @abstractmethod
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        """The same results from simpler ops; `dlc.dialects.dl.build.Build` at this op makes them."""
+
+
+class RowComposite(Composite, ABC):
+    """A composite whose decomposition treats each row along `row_axes` by itself: softmax, layer norm.
+
+    Its decomposition consists of reductions over exactly `row_axes` (axes kept) and elementwise ops, so that all of it can
+    be one kernel with one pass over rows.
+    """
+
+    @property
+    @abstractmethod
+    def row_axes(self) -> tuple[int, ...]:
+        """The axes that a row spans, counted from the front."""
+
+
+def broadcast_map(operand: SSAValue | Attribute, rank: int) -> AffineMap:
+    """How an elementwise op with a result of `rank` reads an operand: trailing axes aligned, size-1 axes at 0."""
+    sizes = shape_of(operand)
+    lead = rank - len(sizes)
+    return AffineMap(
+        rank, 0, tuple(AffineExpr.constant(0) if s == 1 else AffineExpr.dimension(lead + a) for a, s in enumerate(sizes))
+    )

@@ -1,0 +1,135 @@
+"""The two tracks of a program: kernels, and the dispatches that run them.
+
+    %y = dl.dispatch @conv_relu(%x, %w) : (tensor<…>, tensor<…>) -> tensor<…>  loc(fused["conv1", "relu1"])
+    dl.kernel @conv_relu(%x: tensor<…>, %w: tensor<…>) -> tensor<…> { …; dl.yield %r : tensor<…> }
+
+A kernel is a pure function of `dl` ops; equal kernels are one symbol. A dispatch's location lists the origins of its
+kernel's ops in order; an op inside a kernel has the location `loc("#0")`, `loc("#1")`, …: its place in that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.ir import (
+    Attribute,
+    Block,
+    FunctionType,
+    IRDLOperation,
+    IsolatedFromAbove,
+    IsTerminator,
+    Parser,
+    Printer,
+    Pure,
+    Region,
+    SSAValue,
+    StringAttr,
+    SymbolNameConstraint,
+    SymbolOpInterface,
+    SymbolRefAttr,
+    VerifyException,
+    irdl_op_definition,
+    prop_def,
+    region_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+
+
+@irdl_op_definition
+class YieldOp(IRDLOperation):
+    """Ends a kernel; its operands are the kernel's results."""
+
+    name = "dl.yield"
+    values = var_operand_def()
+    traits = traits_def(IsTerminator(), Pure())
+    assembly_format = "attr-dict ($values^ `:` type($values))?"
+
+    def __init__(self, values: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(values)])
+
+
+@irdl_op_definition
+class KernelOp(IRDLOperation):
+    """A function of `dl` ops that becomes one kernel.
+
+    (C1) block arguments have the inputs' types; (C2) the yielded values have the results' types.
+    """
+
+    name = "dl.kernel"
+    sym_name = prop_def(SymbolNameConstraint())
+    function_type = prop_def(FunctionType)
+    body = region_def("single_block")
+    traits = traits_def(IsolatedFromAbove(), SymbolOpInterface())
+
+    def __init__(self, name: str, function_type: FunctionType, body: Region) -> None:
+        super().__init__(properties={"sym_name": StringAttr(name), "function_type": function_type}, regions=[body])
+
+    @property
+    def symbol(self) -> str:
+        return self.sym_name.data
+
+    @property
+    def yielded(self) -> Sequence[SSAValue]:
+        last = self.body.block.last_op
+        assert isinstance(last, YieldOp)
+        return last.values
+
+    def verify_(self) -> None:
+        if not isinstance(self.body.block.last_op, YieldOp):
+            raise VerifyException(f"dl.kernel @{self.symbol}: its block must end in dl.yield")
+        if tuple(a.type for a in self.body.block.args) != self.function_type.inputs.data:
+            raise VerifyException(f"dl.kernel @{self.symbol}: block arguments do not have the types of its inputs (C1)")
+        if tuple(v.type for v in self.yielded) != self.function_type.outputs.data:
+            raise VerifyException(f"dl.kernel @{self.symbol}: dl.yield does not have the types of its results (C2)")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.symbol)
+        with printer.in_parens():
+            printer.print_list(self.body.block.args, printer.print_block_argument)
+        printer.print_string(" -> ")
+        with printer.in_parens():
+            printer.print_list(self.function_type.outputs.data, printer.print_attribute)
+        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> KernelOp:
+        name = parser.parse_symbol_name()
+        arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
+        parser.parse_punctuation("->")
+        outputs = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        region = parser.parse_region(arguments)
+        op = KernelOp(name.data, FunctionType.from_lists([a.type for a in arguments], outputs), region)
+        op.attributes |= attributes.data if attributes else {}
+        return op
+
+
+@irdl_op_definition
+class DispatchOp(IRDLOperation):
+    """Runs a kernel on tensors. (C1) operand and result types are the kernel's."""
+
+    name = "dl.dispatch"
+    callee = prop_def(SymbolRefAttr)
+    arguments = var_operand_def()
+    outputs = var_result_def()
+    traits = traits_def(Pure())
+    assembly_format = "$callee `(` $arguments `)` attr-dict `:` functional-type($arguments, $outputs)"
+
+    def __init__(self, callee: str, arguments: Sequence[SSAValue], result_types: Sequence[Attribute]) -> None:
+        super().__init__(
+            operands=[list(arguments)], result_types=[list(result_types)], properties={"callee": SymbolRefAttr(callee)}
+        )
+
+    @property
+    def symbol(self) -> str:
+        return self.callee.string_value()
+
+
+def empty_kernel(name: str, inputs: Sequence[Attribute], outputs: Sequence[Attribute]) -> KernelOp:
+    """A kernel with its block arguments and no ops yet."""
+    return KernelOp(name, FunctionType.from_lists(inputs, outputs), Region(Block(arg_types=inputs)))

@@ -1,0 +1,247 @@
+"""Symbolic dimensions: polynomials over named sizes, with floor division.
+
+A dimension is a Python `int` or a `Dim`. Arithmetic on either gives an `int` whenever the result is known, so shape code
+is written once: `(h + 2 * pad - k) // stride + 1` serves a static and a symbolic `h`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+Size: TypeAlias = "int | Dim"
+# A factor of a monomial: a symbol's name, or a floor division of two polynomials that has no closed form.
+Atom: TypeAlias = "str | tuple[Dim, Dim]"
+Monomial: TypeAlias = "tuple[Atom, ...]"
+
+
+class UndecidableError(Exception):
+    """A question about symbolic sizes, such as `n < 4`, that has no answer for every value of the symbols."""
+
+
+def _key(atom: Atom) -> str:
+    return atom if isinstance(atom, str) else f"({atom[0]}) // ({atom[1]})"
+
+
+class Dim:
+    """An immutable polynomial with integer coefficients: `{monomial: coefficient}`."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms: dict[Monomial, int] = {m: c for m, c in terms.items() if c != 0}
+
+    @staticmethod
+    def symbol(name: str) -> Dim:
+        """The size called `name`."""
+        return Dim({(name,): 1})
+
+    @staticmethod
+    def lift(size: Size) -> Dim:
+        """`size` as a polynomial."""
+        return size if isinstance(size, Dim) else Dim({(): int(size)})
+
+    def simplified(self) -> Size:
+        """An `int` when the polynomial is constant, else itself."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and () in self.terms:
+            return self.terms[()]
+        return self
+
+    def __add__(self, other: Size) -> Size:
+        terms = dict(self.terms)
+        for m, c in Dim.lift(other).terms.items():
+            terms[m] = terms.get(m, 0) + c
+        return Dim(terms).simplified()
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Size:
+        return Dim({m: -c for m, c in self.terms.items()}).simplified()
+
+    def __sub__(self, other: Size) -> Size:
+        return self + (-other)
+
+    def __rsub__(self, other: Size) -> Size:
+        return (-self) + other
+
+    def __mul__(self, other: Size) -> Size:
+        terms: dict[Monomial, int] = {}
+        for m1, c1 in self.terms.items():
+            for m2, c2 in Dim.lift(other).terms.items():
+                m = tuple(sorted(m1 + m2, key=_key))
+                terms[m] = terms.get(m, 0) + c1 * c2
+        return Dim(terms).simplified()
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Size) -> Size:
+        return _floordiv(self, Dim.lift(other))
+
+    def __rfloordiv__(self, other: Size) -> Size:
+        return _floordiv(Dim.lift(other), self)
+
+    def __mod__(self, other: Size) -> Size:
+        return self - (self // other) * other
+
+    def __rmod__(self, other: Size) -> Size:
+        return other - (other // self) * self
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.terms == Dim.lift(other).terms
+        return isinstance(other, Dim) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __lt__(self, other: Size) -> bool:
+        difference = self - other
+        if isinstance(difference, int):
+            return difference < 0
+        # Sizes are never negative: a polynomial without negative coefficients is at least its constant.
+        if all(c >= 0 for c in difference.terms.values()):
+            return False
+        raise UndecidableError(f"is {self} < {other}?")
+
+    def __ge__(self, other: Size) -> bool:
+        return not self < other
+
+    def __gt__(self, other: Size) -> bool:
+        return not self <= other
+
+    def __le__(self, other: Size) -> bool:
+        difference = self - other
+        if isinstance(difference, int):
+            return difference <= 0
+        if all(c >= 0 for c in difference.terms.values()) and difference.terms.get((), 0) > 0:
+            return False
+        raise UndecidableError(f"is {self} <= {other}?")
+
+    def __int__(self) -> int:
+        raise UndecidableError(f"the size {self} is not known")
+
+    __index__ = __int__
+
+    def __str__(self) -> str:
+        text = ""
+        for m, c in sorted(self.terms.items(), key=lambda t: (-len(t[0]), [_key(a) for a in t[0]])):
+            factors = [a if isinstance(a, str) else f"(({a[0]}) // ({a[1]}))" for a in m]
+            if abs(c) != 1 or not factors:
+                factors.insert(0, str(abs(c)))
+            term = " * ".join(factors)
+            text += (f" - {term}" if text else f"-{term}") if c < 0 else (f" + {term}" if text else term)
+        return text or "0"
+
+    __repr__ = __str__
+
+    def substitute(self, sizes: Mapping[str, Size]) -> Size:
+        """This polynomial with each named symbol replaced by its size."""
+        total: Size = 0
+        for m, c in self.terms.items():
+            product: Size = c
+            for atom in m:
+                if isinstance(atom, str):
+                    product = product * sizes.get(atom, Dim.symbol(atom))
+                else:
+                    product = product * (substitute(atom[0], sizes) // substitute(atom[1], sizes))
+            total = total + product
+        return total
+
+    def symbols(self) -> set[str]:
+        """The names that this polynomial depends on."""
+        names: set[str] = set()
+        for m in self.terms:
+            for atom in m:
+                names |= {atom} if isinstance(atom, str) else atom[0].symbols() | atom[1].symbols()
+        return names
+
+
+def _floordiv(a: Dim, b: Dim) -> Size:
+    # p // c = q + r // c where every coefficient of q·c is divisible by c: exact parts leave the floor.
+    divisor = b.simplified()
+    if divisor == 0:
+        raise ZeroDivisionError(f"{a} // {b}")
+    if isinstance(divisor, int):
+        exact = Dim({m: c // divisor for m, c in a.terms.items() if c % divisor == 0})
+        rest = Dim({m: c for m, c in a.terms.items() if c % divisor != 0})
+        remainder = rest.simplified()
+        if isinstance(remainder, int):
+            return exact + remainder // divisor
+        return exact + Dim({((remainder, b),): 1})
+    if a == b:
+        return 1
+    # A monomial divisor that divides every term: (n·c) // n = c.
+    if len(b.terms) == 1:
+        (bm, bc), quotient = next(iter(b.terms.items())), dict[Monomial, int]()
+        for m, c in a.terms.items():
+            rest_atoms = list(m)
+            for atom in bm:
+                if atom not in rest_atoms:
+                    break
+                rest_atoms.remove(atom)
+            else:
+                if c % bc == 0:
+                    quotient[tuple(rest_atoms)] = c // bc
+                    continue
+            break
+        else:
+            return Dim(quotient).simplified()
+    return Dim({((a, b),): 1}).simplified()
+
+
+def substitute(size: Size, sizes: Mapping[str, Size]) -> Size:
+    """`size` with the named symbols replaced."""
+    return size.substitute(sizes) if isinstance(size, Dim) else size
+
+
+def is_static(sizes: Iterable[Size]) -> bool:
+    """Whether every size is a known integer."""
+    return all(isinstance(s, int) for s in sizes)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The number of elements of a shape."""
+    total: Size = 1
+    for s in sizes:
+        total = total * s
+    return total
+
+
+def parse(text: str) -> Size:
+    """The size that `text` denotes: `3`, `batch`, `past + 1`, `(n * 2) // 3`.
+
+    Text that is no such expression (dimension names may hold any character) is one symbol.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        return _evaluate(tree)
+    except (SyntaxError, ValueError, RecursionError):
+        return Dim.symbol(text)
+
+
+def _evaluate(node: ast.expr) -> Size:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            return Dim.symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate(operand)
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = _evaluate(left), _evaluate(right)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv():
+                    return a // b
+                case _:
+                    raise ValueError(f"operator in the dimension {ast.unparse(node)!r}")
+        case _:
+            raise ValueError(f"dimension {ast.unparse(node)!r}")

@@ -1,0 +1,33 @@
+"""The errors that dlc raises: each says op, place, expected, got and the next step."""
+
+
+class DlcError(Exception):
+    """Base of every error that dlc raises on purpose."""
+
+
+class ModelError(DlcError):
+    """A model file that is malformed, truncated or hostile."""
+
+
+class UnsupportedError(DlcError):
+    """Something that dlc does not support yet; `problems` lists every finding, one line each."""
+
+    def __init__(self, message: str, problems: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.problems = problems if problems is not None else [message]
+
+
+class ShapeError(DlcError):
+    """Shapes that do not fit an operation, a model's input or an argument."""
+
+
+class DTypeError(DlcError):
+    """An element type that an operation, a model's input or an argument does not take."""
+
+
+class CompileError(DlcError):
+    """A bug of dlc itself; the message names the failing pass and the line that reproduces it."""
+
+
+class DeviceError(DlcError):
+    """A target or device that is absent or cannot hold what it is asked to run."""

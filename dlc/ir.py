@@ -1,0 +1,121 @@
+"""The part of xDSL that dlc uses, in one place: xDSL renames and removes between releases.
+
+Everything else in dlc imports IR classes from here. Dialects keep their module names (`arith.AddfOp`).
+"""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from xdsl.context import Context
+from xdsl.dialects import arith, func, linalg, math, memref, scf, tensor, vector
+from xdsl.dialects.builtin import (
+    AffineMapAttr,
+    ArrayAttr,
+    BFloat16Type,
+    BoolAttr,
+    Builtin,
+    DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    FileLineColLoc,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    FloatAttr,
+    FunctionType,
+    IndexType,
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    LocationAttr,
+    MemRefType,
+    ModuleOp,
+    NameLoc,
+    NoneAttr,
+    Signedness,
+    StridedLayoutAttr,
+    StringAttr,
+    SymbolNameConstraint,
+    SymbolRefAttr,
+    TensorType,
+    UnitAttr,
+    UnknownLoc,
+    VectorType,
+    bf16,
+    f16,
+    f32,
+    f64,
+    i1,
+    i8,
+    i16,
+    i32,
+    i64,
+)
+from xdsl.ir import (
+    Attribute,
+    Block,
+    BlockArgument,
+    Dialect,
+    Operation,
+    OpResult,
+    ParametrizedAttribute,
+    Region,
+    SSAValue,
+    TypeAttribute,
+)
+from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    attr_def,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    opt_attr_def,
+    opt_operand_def,
+    opt_prop_def,
+    param_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.irdl.dominance import DominanceInfo
+from xdsl.parser import AttrParser, Parser
+from xdsl.passes import ModulePass
+from xdsl.printer import Printer
+from xdsl.traits import IsolatedFromAbove, IsTerminator, NoMemoryEffect, Pure, SymbolOpInterface, SymbolTable
+from xdsl.utils.exceptions import ParseError, VerifyException
+
+__all__ = [
+    "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
+    "AffineMapAttr", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
+    "BlockArgument", "BoolAttr", "Builtin", "Context", "DenseArrayBase", "DenseIntOrFPElementsAttr", "Dialect",
+    "DominanceInfo", "FileLineColLoc", "Float16Type", "Float32Type", "Float64Type", "FloatAttr", "FunctionType",
+    "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType", "IsTerminator", "IsolatedFromAbove",
+    "LocationAttr", "MemRefType", "ModuleOp", "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult",
+    "Operation", "ParametrizedAttribute", "ParseError", "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness",
+    "StridedLayoutAttr", "StringAttr", "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable",
+    "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16",
+    "f16", "f32", "f64", "func", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition",
+    "linalg", "math", "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "prop_def",
+    "region_def", "result_def", "scf", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector",
+    "parse_module", "print_module",
+]  # fmt: skip
+
+index = IndexType()
+
+
+def print_module(op: Operation, *, generic: bool = False, locations: bool = True) -> str:
+    """The text of `op`, with its source locations; `generic` is the form that other MLIR tools read."""
+    out = StringIO()
+    Printer(stream=out, print_generic_format=generic, print_debuginfo=locations).print_op(op)
+    # An unknown place is the default when none is written.
+    return out.getvalue().replace(" loc(unknown)", "") + "\n"
+
+
+def parse_module(context: Context, text: str, name: str = "<text>") -> ModuleOp:
+    """The module that `text` holds; raises xDSL's ParseError with the place of a mistake."""
+    return Parser(context, text, name).parse_module()

@@ -1,0 +1,81 @@
+"""The weights store: the constant arrays of a program, beside the IR, never in it.
+
+The IR names an array (`dl.weight @w7`); the store holds it. Equal arrays are held once: names are given by content. A
+store on disk is a folder of `.npy` files (written without pickle) that are memory-mapped when read back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.errors import ModelError
+
+Array = NDArray[Any]
+
+# npy headers know only NumPy's own dtypes: these travel as their bits, the name says which they are.
+_EXTENDED = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4")}
+
+
+class WeightStore(Mapping[str, Array]):
+    """Arrays by name; `add` returns the name of an equal array that is held already."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+        self._by_content: dict[bytes, str] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def add(self, array: Array, hint: str = "w") -> str:
+        """Holds `array` (made C-contiguous) and returns its name, which starts with `hint`."""
+        array = np.require(array, requirements="C")
+        digest = hashlib.blake2b(array.view(np.uint8).data if array.size and array.ndim else array.tobytes(), digest_size=16)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        content = digest.digest()
+        if content not in self._by_content:
+            stem = re.sub(r"\W+", "_", hint) or "w"
+            name, k = stem, 1
+            while name in self._arrays:
+                name, k = f"{stem}_{k}", k + 1
+            self._arrays[name] = array
+            self._by_content[content] = name
+        return self._by_content[content]
+
+    def save(self, folder: Path) -> None:
+        """Writes one `.npy` file per array; files that exist are kept, since names go with contents."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in self._arrays.items():
+            extended = array.dtype.name if array.dtype.name in _EXTENDED else None
+            path = folder / (f"{name}.{extended}.npy" if extended else f"{name}.npy")
+            if not path.exists():
+                np.save(path, array.view(f"u{array.itemsize}") if extended else array, allow_pickle=False)
+
+    @staticmethod
+    def load(folder: Path) -> WeightStore:
+        """The store that `save` wrote to `folder`, memory-mapped.
+
+        Raises ModelError for a file that is no array.
+        """
+        store = WeightStore()
+        for path in sorted(folder.glob("*.npy")):
+            name, _, extended = path.name.removesuffix(".npy").partition(".")
+            try:
+                array = np.load(path, mmap_mode="r", allow_pickle=False)
+            except (ValueError, OSError, EOFError) as error:
+                raise ModelError(f"{path}: not an array of the weights store: {error}") from error
+            store._arrays[name] = array.view(_EXTENDED[extended]) if extended else array
+        return store
