@@ -89,6 +89,8 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator, NoMemoryEffect, Pure, SymbolOpInterface, SymbolTable
 from xdsl.utils.exceptions import ParseError, VerifyException
 
+from dlc.xdsl_repairs import repair, shaped_like
+
 __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
     "AffineMapAttr", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
@@ -102,8 +104,10 @@ __all__ = [
     "f16", "f32", "f64", "func", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition",
     "linalg", "math", "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "prop_def",
     "region_def", "result_def", "scf", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector",
-    "parse_module", "print_module",
+    "parse_module", "print_module", "shaped_like",
 ]  # fmt: skip
+
+repair()
 
 index = IndexType()
 

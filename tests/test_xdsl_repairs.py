@@ -1,0 +1,54 @@
+"""Comparison, selection and conversion work on vectors, print as MLIR does and are read back."""
+
+import pytest
+
+from dlc.ir import Builtin, Context, VerifyException, arith, func, parse_module, print_module, vector
+
+ACCEPTED = [
+    "%r = arith.cmpf olt, %a, %a : vector<2x4xf32>",
+    "%r = arith.cmpi slt, %i, %i : vector<2x4xi32>",
+    "%r = arith.select %m, %a, %a : vector<2x4xi1>, vector<2x4xf32>",
+    "%r = arith.select %c, %a, %a : vector<2x4xf32>",
+    "%r = arith.fptosi %a : vector<2x4xf32> to vector<2x4xi32>",
+    "%r = arith.uitofp %i : vector<2x4xi32> to vector<2x4xf32>",
+    "%r = arith.extsi %i : vector<2x4xi32> to vector<2x4xi64>",
+    "%r = arith.trunci %i : vector<2x4xi32> to vector<2x4xi8>",
+    "%r = arith.index_cast %i : vector<2x4xi32> to vector<2x4xindex>",
+]
+REFUSED = [
+    "%r = arith.trunci %i : vector<2x4xi32> to vector<2x4xi64>",
+    "%r = arith.extui %i : vector<2x4xi32> to vector<4xi64>",
+    '%r = "arith.select"(%m, %c, %c) : (vector<2x4xi1>, i1, i1) -> i1',
+]
+
+
+def parse(line: str):
+    context = Context()
+    for dialect in (Builtin, arith.Arith, func.Func, vector.Vector):
+        context.load_dialect(dialect)
+    arguments = "%a: vector<2x4xf32>, %i: vector<2x4xi32>, %m: vector<2x4xi1>, %c: i1"
+    return context, parse_module(context, f"func.func @f({arguments}) {{\n{line}\nfunc.return\n}}")
+
+
+@pytest.mark.parametrize("line", ACCEPTED)
+def test_vector_forms_verify_and_round_trip(line: str):
+    context, module = parse(line)
+    module.verify()
+    text = print_module(module)
+    assert line in text
+    for generic in (False, True):
+        again = parse_module(context, print_module(module, generic=generic))
+        again.verify()
+        assert print_module(again) == text
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_shapes_and_widths_are_checked(line: str):
+    with pytest.raises(VerifyException):
+        parse(line)[1].verify()
+
+
+def test_a_comparison_of_vectors_has_a_vector_of_bools():
+    _, module = parse(ACCEPTED[0])
+    (op,) = [op for op in module.walk() if isinstance(op, arith.CmpfOp)]
+    assert str(op.result.type) == "vector<2x4xi1>"
