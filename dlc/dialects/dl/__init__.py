@@ -1,0 +1,29 @@
+"""The `dl` dialect: what a model computes, as pure functions on tensors.
+
+One module per family of ops; every op class that a family defines belongs to the dialect and is exported here.
+"""
+# ruff: noqa: F403
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from dlc.dialects.dl import creation, program
+from dlc.dialects.dl.base import DimsAttr
+from dlc.dialects.dl.creation import *
+from dlc.dialects.dl.program import *
+from dlc.ir import Dialect, Operation
+
+FAMILIES: tuple[ModuleType, ...] = (creation, program)
+
+
+def ops_of(family: ModuleType) -> list[type[Operation]]:
+    """The op classes that a family module defines, in the order of the file."""
+    return [
+        value
+        for value in vars(family).values()
+        if isinstance(value, type) and issubclass(value, Operation) and "name" in vars(value) and value.__module__ == family.__name__
+    ]
+
+
+Dl = Dialect("dl", [op for family in FAMILIES for op in ops_of(family)], [DimsAttr])
