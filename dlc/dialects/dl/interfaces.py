@@ -83,11 +83,14 @@ class Structure:
     """An iteration space over an op's operands and result, as in `linalg.generic`.
 
     `maps`: one per operand, then the result's. `extents`: the iterators' sizes. `reductions`: which iterators are reduced.
+    `views`: the shapes that operands and result have under these maps: their own, or a row-major reshape of it (a grouped
+    convolution sees its channels as groups × channels of a group).
     """
 
     maps: tuple[AffineMap, ...]
     extents: tuple[int, ...]
     reductions: tuple[bool, ...]
+    views: tuple[tuple[int, ...], ...]
 
 
 class Contraction(DlOp, ABC):
