@@ -1,0 +1,327 @@
+"""Writing standard-dialect IR: one place to append ops, with index arithmetic folded and constants shared.
+
+    place = Place.at_end_of(function, block)
+    offset = place.add(outer, 3)            # an int when both are, else one arith.addi
+    view = place.subview(buffer, (offset, 0), (1, 32), drop=(0,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+from dlc.ir import (
+    AffineMap,
+    AffineMapAttr,
+    ArrayAttr,
+    Attribute,
+    Block,
+    BoolAttr,
+    DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    LocationAttr,
+    MemRefType,
+    NoneAttr,
+    Operation,
+    Region,
+    SSAValue,
+    StridedLayoutAttr,
+    StringAttr,
+    VectorType,
+    arith,
+    func,
+    i64,
+    index,
+    memref,
+    scf,
+    vector,
+)
+
+Index: TypeAlias = "int | SSAValue"
+MemRef: TypeAlias = MemRefType[Attribute]
+# How xDSL's static index lists mark an entry that an operand gives.
+_DYNAMIC = -(2**63)
+
+
+@lru_cache(maxsize=4096)
+def vector_type(shape: tuple[int, ...], element: Attribute) -> VectorType[Attribute]:
+    return VectorType(element, shape)
+
+
+@lru_cache(maxsize=4096)
+def memref_type(
+    element: Attribute, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: int | None = 0
+) -> MemRef:
+    """A memref type; `strides=None` is the row-major layout, `offset=None` one that is known at run time only."""
+    if strides is None or (strides == row_major(shape) and offset == 0):
+        return MemRefType(element, shape)
+    return MemRefType(element, shape, StridedLayoutAttr(strides, offset))
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a dense row-major array."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def strides_of(type_: MemRef) -> tuple[int, ...]:
+    """The strides of a memref type; all strides are static in dlc's kernels."""
+    return tuple(cast("Sequence[int]", type_.get_strides()))
+
+
+def memref_of(value: SSAValue) -> MemRef:
+    assert isinstance(value.type, MemRefType)
+    return cast(MemRef, value.type)
+
+
+@lru_cache(maxsize=4096)
+def _map_attr(map_: AffineMap) -> AffineMapAttr:
+    return AffineMapAttr(map_)
+
+
+@lru_cache(maxsize=64)
+def _in_bounds(rank: int) -> ArrayAttr[BoolAttr]:
+    return ArrayAttr([BoolAttr.from_bool(True)] * rank)
+
+
+def zero_attribute(element: Attribute) -> Attribute:
+    """Zero as an attribute of a scalar type."""
+    if isinstance(element, IntegerType | IndexType):
+        return IntegerAttr(0, cast(Any, element))
+    return FloatAttr(0.0, cast(Any, element))
+
+
+class Constants:
+    """The constants of one function, at its top, each once."""
+
+    def __init__(self, function: func.FuncOp) -> None:
+        self._block = function.body.block
+        self._values: dict[tuple[Attribute, Attribute], SSAValue] = {}
+        for op in self._block.ops:
+            if isinstance(op, arith.ConstantOp):
+                self._values.setdefault((op.value, op.result.type), op.result)
+
+    def get(self, value: Attribute, type_: Attribute) -> SSAValue:
+        key = (value, type_)
+        if key not in self._values:
+            op = arith.ConstantOp.create(result_types=[type_], properties={"value": value})
+            first = self._block.first_op
+            if first is None:
+                self._block.add_op(op)
+            else:
+                self._block.insert_op_before(op, first)
+            self._values[key] = op.result
+            if isinstance(value, IntegerAttr):
+                op.result.name_hint = f"c{value.value.data}" if value.value.data >= 0 else f"cm{-value.value.data}"
+        return self._values[key]
+
+    def index(self, value: int) -> SSAValue:
+        return self.get(IntegerAttr(value, index), index)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Appends ops to the end of `block`, or before `anchor` where one is given; every op gets `location`."""
+
+    constants: Constants
+    block: Block
+    location: LocationAttr | None = None
+    anchor: Operation | None = None
+
+    def inside(self, block: Block) -> Place:
+        """The end of another block of the same function."""
+        return replace(self, block=block, anchor=None)
+
+    def located(self, location: LocationAttr) -> Place:
+        return replace(self, location=location)
+
+    def insert(self, op: Operation) -> Operation:
+        if self.location is not None:
+            op.location = self.location
+        if self.anchor is not None:
+            self.block.insert_op_before(op, self.anchor)
+        else:
+            self.block.add_op(op)
+        return op
+
+    def op(self, op: Operation, name: str | None = None) -> SSAValue:
+        """Appends an op with one result and returns it."""
+        value = self.insert(op).results[0]
+        if name is not None:
+            value.name_hint = name
+        return value
+
+    def value(self, i: Index) -> SSAValue:
+        return self.constants.index(i) if isinstance(i, int) else i
+
+    def _binary(self, op: type[Operation], a: Index, b: Index) -> SSAValue:
+        return self.op(op.create(operands=[self.value(a), self.value(b)], result_types=[index]))
+
+    def add(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if b == 0 or a == 0:
+            return a if b == 0 else b
+        op = arith.AddiOp.create(
+            operands=[self.value(a), self.value(b)],
+            result_types=[index],
+            properties={"overflowFlags": arith.IntegerOverflowAttr("none")},
+        )
+        return self.op(op)
+
+    def floordiv(self, a: Index, b: int) -> Index:
+        if isinstance(a, int) or b == 1:
+            return a // b if isinstance(a, int) else a
+        return self._binary(arith.DivUIOp, a, b)
+
+    def remainder(self, a: Index, b: int) -> Index:
+        if isinstance(a, int) or b == 1:
+            return a % b if isinstance(a, int) else 0
+        return self._binary(arith.RemUIOp, a, b)
+
+    def at_most(self, a: SSAValue, b: int) -> SSAValue:
+        """Whether a <= b, for an index that is not negative."""
+        return self.op(arith.CmpiOp(a, self.constants.index(b), "ule"))
+
+    def alloca(self, element: Attribute, shape: tuple[int, ...], name: str | None = None) -> SSAValue:
+        op = memref.AllocaOp.create(
+            result_types=[memref_type(element, shape)],
+            properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [0, 0])},
+        )
+        return self.op(op, name)
+
+    def subview(
+        self, source: SSAValue, offsets: Sequence[Index], sizes: Sequence[int], drop: Sequence[int] = ()
+    ) -> SSAValue:
+        """The window of `source` at `offsets`; dimensions in `drop` (of size 1) leave the type."""
+        t = memref_of(source)
+        strides = strides_of(t)
+        keep = [d for d in range(len(sizes)) if d not in drop]
+        base = t.get_offset()
+        offset: int | None = None
+        if base is not None and all(isinstance(o, int) for o in offsets):
+            offset = base + sum(int(cast(int, o)) * s for o, s in zip(offsets, strides, strict=True))
+        result = memref_type(t.element_type, tuple(sizes[d] for d in keep), tuple(strides[d] for d in keep), offset)
+        if result == t:
+            return source
+        dynamic = [o for o in offsets if not isinstance(o, int)]
+        op = memref.SubviewOp.create(
+            operands=[source, *dynamic],
+            result_types=[result],
+            properties={
+                "static_offsets": _i64s(tuple(o if isinstance(o, int) else _DYNAMIC for o in offsets)),
+                "static_sizes": _i64s(tuple(sizes)),
+                "static_strides": _i64s((1,) * len(sizes)),
+                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [1, len(dynamic), 0, 0]),
+            },
+        )
+        return self.op(op)
+
+    def reinterpret(self, root: SSAValue, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> SSAValue:
+        """The buffer `root` seen with another static shape and layout."""
+        t = memref_of(root)
+        result = memref_type(t.element_type, shape, strides, offset)
+        if result == t:
+            return root
+        op = memref.ReinterpretCastOp.create(
+            operands=[root],
+            result_types=[result],
+            properties={
+                "static_offsets": _i64s((offset,)),
+                "static_sizes": _i64s(shape),
+                "static_strides": _i64s(strides),
+                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [1, 0, 0, 0]),
+            },
+        )
+        return self.op(op, root.name_hint)
+
+    def loop(self, lower: Index, upper: Index, step: Index, carried: Sequence[SSAValue] = (), name: str = "i") -> scf.ForOp:
+        """An scf.for with an empty body; the caller appends to it and ends it with `yield_`."""
+        body = Block(arg_types=[index, *(v.type for v in carried)])
+        body.args[0].name_hint = name
+        op = scf.ForOp.create(
+            operands=[self.value(lower), self.value(upper), self.value(step), *carried],
+            result_types=[v.type for v in carried],
+            regions=[Region(body)],
+        )
+        self.insert(op)
+        return op
+
+    def yield_(self, *values: SSAValue) -> None:
+        self.insert(scf.YieldOp.create(operands=values))
+
+    def grid(self, bounds: Sequence[tuple[int, int]], names: Sequence[str]) -> scf.ParallelOp:
+        """An scf.parallel at grid level over (extent, step) pairs, its body empty."""
+        body = Block(arg_types=[index] * len(bounds))
+        for arg, name in zip(body.args, names, strict=True):
+            arg.name_hint = name
+        zero = self.constants.index(0)
+        n = len(bounds)
+        op = scf.ParallelOp.create(
+            operands=[
+                *[zero] * n,
+                *(self.constants.index(e) for e, _ in bounds),
+                *(self.constants.index(s) for _, s in bounds),
+            ],
+            properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [n, n, n, 0])},
+            attributes={"level": StringAttr("grid")},
+            regions=[Region(body)],
+        )
+        self.insert(op)
+        return op
+
+    def transfer_read(
+        self, source: SSAValue, indices: Sequence[Index], shape: tuple[int, ...], map_: AffineMap
+    ) -> SSAValue:
+        """The vector that `map_` selects of a memref from `indices` on, all in bounds."""
+        element = memref_of(source).element_type
+        op = vector.TransferReadOp.create(
+            operands=[source, *(self.value(i) for i in indices), self.constants.get(zero_attribute(element), element)],
+            result_types=[vector_type(shape, element)],
+            properties={
+                "in_bounds": _in_bounds(len(shape)),
+                "permutation_map": _map_attr(map_),
+                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [1, len(indices), 1, 0]),
+            },
+        )
+        return self.op(op)
+
+    def transfer_write(self, value: SSAValue, target: SSAValue, indices: Sequence[Index], map_: AffineMap) -> None:
+        """Writes a vector where `transfer_read` with the same map would read it."""
+        self.insert(
+            vector.TransferWriteOp.create(
+                operands=[value, target, *(self.value(i) for i in indices)],
+                properties={
+                    "in_bounds": _in_bounds(len(map_.results)),
+                    "permutation_map": _map_attr(map_),
+                    "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [1, 1, len(indices), 0]),
+                },
+            )
+        )
+
+    def splat(self, scalar: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+        """A scalar in every element; a dense constant where the scalar is one."""
+        t = vector_type(shape, scalar.type)
+        if isinstance(scalar.owner, arith.ConstantOp) and isinstance(scalar.owner.value, IntegerAttr | FloatAttr):
+            number = cast("IntegerAttr[Any] | FloatAttr[Any]", scalar.owner.value).value.data
+            return self.constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), [number]), t)
+        return self.op(vector.BroadcastOp.create(operands=[scalar], result_types=[t]))
+
+
+@lru_cache(maxsize=4096)
+def _i64s(values: tuple[int, ...]) -> DenseArrayBase[Any]:
+    return DenseArrayBase.from_list(i64, values)
+
+
+def layout_is_default(type_: MemRef) -> bool:
+    return isinstance(type_.layout, NoneAttr)
