@@ -8,7 +8,7 @@ from __future__ import annotations
 from io import StringIO
 
 from xdsl.context import Context
-from xdsl.dialects import arith, func, linalg, math, memref, scf, tensor, vector
+from xdsl.dialects import arith, func, math, memref, scf, tensor, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
     Float64Type,
     FloatAttr,
     FunctionType,
+    FusedLoc,
     IndexType,
     IntAttr,
     IntegerAttr,
@@ -51,6 +52,9 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
+from xdsl.dialects.linalg import Linalg
+from xdsl.dialects.linalg import ops as linalg
+from xdsl.dialects.linalg.attrs import IteratorTypeAttr
 from xdsl.ir import (
     Attribute,
     Block,
@@ -95,8 +99,9 @@ __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
     "AffineMapAttr", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
     "BlockArgument", "BoolAttr", "Builtin", "Context", "DenseArrayBase", "DenseIntOrFPElementsAttr", "Dialect",
-    "DominanceInfo", "FileLineColLoc", "Float16Type", "Float32Type", "Float64Type", "FloatAttr", "FunctionType",
-    "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType", "IsTerminator", "IsolatedFromAbove",
+    "DominanceInfo", "FileLineColLoc", "Float16Type", "Float32Type", "Float64Type", "FloatAttr", "FunctionType", "FusedLoc",
+    "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType", "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr",
+    "Linalg",
     "LocationAttr", "MemRefType", "ModuleOp", "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult",
     "Operation", "ParametrizedAttribute", "ParseError", "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness",
     "StridedLayoutAttr", "StringAttr", "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable",
