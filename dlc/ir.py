@@ -91,25 +91,25 @@ from xdsl.parser import AttrParser, Parser
 from xdsl.passes import ModulePass
 from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator, NoMemoryEffect, Pure, SymbolOpInterface, SymbolTable
-from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
+from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 
 from dlc.xdsl_repairs import repair, shaped_like
 
 __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
-    "AffineMapAttr", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
+    "AffineMapAttr", "ArgSpec", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
     "BlockArgument", "BoolAttr", "Builtin", "Context", "DenseArrayBase", "DenseIntOrFPElementsAttr", "Dialect",
     "DominanceInfo", "FileLineColLoc", "Float16Type", "Float32Type", "Float64Type", "FloatAttr", "FunctionType", "FusedLoc",
-    "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType", "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr",
-    "Linalg",
-    "LocationAttr", "MemRefType", "ModuleOp", "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult",
+    "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType", "IsTerminator", "IsolatedFromAbove", 
+    "IteratorTypeAttr", "Linalg", "LocationAttr", "MemRefType", "ModuleOp", "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult",
     "Operation", "ParametrizedAttribute", "ParseError", "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness",
     "StridedLayoutAttr", "StringAttr", "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable",
     "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16",
     "f16", "f32", "f64", "func", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition",
     "linalg", "math", "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "prop_def",
     "region_def", "result_def", "scf", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector",
-    "parse_module", "print_module", "shaped_like",
+    "parse_module", "parse_pass_specs", "print_module", "shaped_like",
 ]  # fmt: skip
 
 repair()
@@ -128,3 +128,11 @@ def print_module(op: Operation, *, generic: bool = False, locations: bool = True
 def parse_module(context: Context, text: str, name: str = "<text>") -> ModuleOp:
     """The module that `text` holds; raises xDSL's ParseError with the place of a mistake."""
     return Parser(context, text, name).parse_module()
+
+
+def parse_pass_specs(text: str) -> tuple[ArgSpec, ...]:
+    """The passes and options that `"a,b{k=1}"` names; raises ValueError for text that is no such list."""
+    try:
+        return tuple(parse_pipeline(text))
+    except ArgSpecParseError as error:
+        raise ValueError(str(error)) from error

@@ -1,11 +1,26 @@
-"""What passes have in common: a pass over every kernel function of a module."""
+"""What passes have in common: stages that hold them, and a pass over every kernel function of a module."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from dlc.ir import Context, ModuleOp, ModulePass, func
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A level of the IR: the passes that lead to it, and what may exist when they are done.
+
+    `host` and `kernels` are names of dialects or single ops, outside and inside the kernel functions; None for a list of
+    passes that somebody chose, after which anything may exist.
+    """
+
+    name: str
+    passes: tuple[ModulePass, ...]
+    host: frozenset[str] | None = None
+    kernels: frozenset[str] | None = None
 
 
 def kernels_of(module: ModuleOp) -> Iterator[func.FuncOp]:

@@ -1,0 +1,19 @@
+"""Every dialect that dlc reads and writes, in one context."""
+
+from __future__ import annotations
+
+from dlc.dialects.dl import Dl
+from dlc.dialects.host import Host
+from dlc.ir import Builtin, Context, Linalg, arith, func, math, memref, scf, tensor, vector
+
+STANDARD = (
+    Builtin, arith.Arith, func.Func, Linalg, math.Math, memref.MemRef, scf.Scf, tensor.Tensor, vector.Vector,
+)  # fmt: skip
+
+
+def make_context() -> Context:
+    """A context that parses every stage."""
+    context = Context()
+    for dialect in (*STANDARD, Dl, Host):
+        context.load_dialect(dialect)
+    return context

@@ -1,0 +1,141 @@
+"""A folder with the IR after every pass that changed something.
+
+    ir/index.md              every pass: what it changed, ops before and after, time, its file
+    ir/07-fuse-kernels.mlir  the module after a pass
+    ir/stage-fusion.mlir     the last module of a stage
+    ir/kernels/conv.loops.mlir   one kernel at the end of a stage, under a comment that names its layers
+    ir/weights/              the weights store
+
+Any module file goes on from where it is with `dlc compile FILE` or `dlc run FILE`: its attribute `dlc.next` lists the
+passes that were still to come, and the weights lie beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlc.dialects.dl.program import KernelOp
+from dlc.instrument.provenance import dispatches, header
+from dlc.ir import ModuleOp, StringAttr, print_module
+from dlc.passes.base import kernels_of
+from dlc.weights import WeightStore
+
+NEXT = "dlc.next"
+WEIGHTS = "weights"
+_TITLE = "# IR after every pass\n"
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """One pass that ran: its stage and spec, what it took, ops before and after; `file` if it changed something."""
+
+    stage: str
+    spec: str
+    seconds: float
+    ops_before: int
+    ops_after: int
+    change: str = ""
+    file: str = ""
+
+
+def op_counts(module: ModuleOp) -> Counter[str]:
+    """How many ops of each name a module holds."""
+    return Counter(op.name for op in module.walk())
+
+
+def describe_change(before: Counter[str], after: Counter[str]) -> str:
+    """`-3 dl.batch_norm, +3 dl.mul`: the op counts that differ."""
+    changes = [(after[n] - before[n], n) for n in sorted(before.keys() | after.keys()) if after[n] != before[n]]
+    return ", ".join(f"{d:+d} {n}" for d, n in changes) or "attributes, types or order"
+
+
+def module_text(module: ModuleOp, remaining: str) -> str:
+    """The text of a module with the passes that are still to come as its attribute."""
+    module.attributes[NEXT] = StringAttr(remaining)
+    try:
+        return print_module(module)
+    finally:
+        del module.attributes[NEXT]
+
+
+class DumpFolder:
+    """Writes modules to a folder as passes run; files of an earlier dump in it are replaced."""
+
+    def __init__(self, folder: Path, weights: WeightStore | None = None) -> None:
+        self.folder = folder
+        self._weights = weights
+        self._count = 0
+        self._text = ""
+        self._counts: Counter[str] = Counter()
+        self._remove_earlier()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "kernels").mkdir(exist_ok=True)
+        self._index = folder / "index.md"
+        self._index.write_text(
+            f"{_TITLE}\n`dlc run FILE` goes on from any of these files; the weights are in `{WEIGHTS}/`.\n\n"
+            "| # | stage | pass | ops | what changed | ms |\n|---|---|---|---|---|---|\n"
+        )
+        self.save_weights()
+
+    def start(self, module: ModuleOp, remaining: str) -> None:
+        """Writes the module that the first pass gets."""
+        self._text, self._counts = print_module(module), op_counts(module)
+        name = "00-start.mlir"
+        (self.folder / name).write_text(module_text(module, remaining))
+        self._row(f"| [00]({name}) | | | {self._counts.total()} | | |")
+
+    def after_pass(self, module: ModuleOp, stage: str, name: str, remaining: str) -> tuple[str, str]:
+        """Writes the module if the pass changed it; gives what changed and the file's name, both empty if nothing did."""
+        self._count += 1
+        text = print_module(module)
+        if text == self._text:
+            return "", ""
+        counts = op_counts(module)
+        change, file = describe_change(self._counts, counts), f"{self._count:02d}-{name}.mlir"
+        self._text, self._counts = text, counts
+        (self.folder / file).write_text(module_text(module, remaining))
+        return change, file
+
+    def record(self, record: PassRecord) -> None:
+        """Adds a line to the index."""
+        number = f"[{self._count:02d}]({record.file})" if record.file else f"{self._count:02d}"
+        ops = f"{record.ops_before} → {record.ops_after}" if record.ops_before != record.ops_after else f"{record.ops_after}"
+        change = record.change or "nothing"
+        self._row(f"| {number} | {record.stage} | `{record.spec}` | {ops} | {change} | {record.seconds * 1e3:.1f} |")
+
+    def after_stage(self, module: ModuleOp, stage: str, remaining: str) -> None:
+        """Writes the stage's last module, and each of its kernels by itself."""
+        file = f"stage-{stage}.mlir"
+        (self.folder / file).write_text(module_text(module, remaining))
+        self._row(f"| [end]({file}) | {stage} | | | | |")
+        runs = dispatches(module)
+        for op in module.ops:
+            if isinstance(op, KernelOp):
+                self.kernel(op.symbol, stage, header(op.symbol, runs.get(op.symbol, [])) + print_module(op))
+        for kernel in kernels_of(module):
+            name = kernel.sym_name.data
+            self.kernel(name, stage, header(name, runs.get(name, [])) + print_module(kernel))
+
+    def kernel(self, name: str, stage: str, text: str, suffix: str = "mlir") -> None:
+        """Writes one kernel's text at a stage."""
+        (self.folder / "kernels" / f"{name}.{stage}.{suffix}").write_text(text)
+
+    def save_weights(self) -> None:
+        """Writes the arrays of the store that are not in the folder yet."""
+        if self._weights is not None:
+            self._weights.save(self.folder / WEIGHTS)
+
+    def _row(self, row: str) -> None:
+        with self._index.open("a") as index:
+            index.write(row + "\n")
+
+    def _remove_earlier(self) -> None:
+        # Only a folder with our index is ours to clean.
+        index = self.folder / "index.md"
+        if not index.is_file() or not index.read_text().startswith(_TITLE):
+            return
+        for pattern in ("*.mlir", "kernels/*.*", f"{WEIGHTS}/*.npy"):
+            for path in self.folder.glob(pattern):
+                path.unlink()

@@ -1,0 +1,110 @@
+"""Runs passes: in order, timed, verified and dumped where asked; and keeps the evidence when one fails."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+
+from dlc.errors import CompileError, DlcError
+from dlc.instrument.dump import DumpFolder, PassRecord
+from dlc.instrument.verify import verify, verify_legal
+from dlc.ir import Context, ModuleOp, ModulePass, VerifyException, print_module
+from dlc.passes.base import Stage
+
+# Told the stage and the pass that is about to run.
+Progress = Callable[[str, str], None]
+
+
+class PassManager:
+    """Runs stages over modules; `records` lists every pass that ran."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        check: bool = False,
+        dump: DumpFolder | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.context = context
+        self.check = check
+        self.dump = dump
+        self.progress = progress
+        self.records: list[PassRecord] = []
+
+    def run(self, module: ModuleOp, stages: Sequence[Stage]) -> None:
+        """Rewrites `module` in place.
+
+        Raises the DlcError that a pass raises about the program; anything else that a pass raises, and a module that does
+        not verify, becomes a CompileError that names the pass, the module before it and the line that reproduces it.
+        """
+        # Passes work in place: the module before a failing one is made again from this copy.
+        start = module.clone()
+        done: list[ModulePass] = []
+        steps = [(stage, p) for stage in stages for p in stage.passes]
+        if self.dump is not None:
+            self.dump.start(module, _spec([p for _, p in steps]))
+        for k, (stage, current) in enumerate(steps):
+            if self.progress is not None:
+                self.progress(stage.name, current.name)
+            remaining = [p for _, p in steps[k + 1 :]]
+            last = k + 1 == len(steps) or steps[k + 1][0] is not stage
+            try:
+                self._run_pass(module, stage, current, remaining, last)
+            except DlcError as error:
+                if not isinstance(error, CompileError):
+                    raise
+                raise self._failure(start, done, stage, current, error) from error
+            except Exception as error:
+                raise self._failure(start, done, stage, current, error) from error
+            done.append(current)
+
+    def _run_pass(
+        self, module: ModuleOp, stage: Stage, current: ModulePass, remaining: Sequence[ModulePass], last: bool
+    ) -> None:
+        before = _op_count(module)
+        began = perf_counter()
+        current.apply(self.context, module)
+        seconds = perf_counter() - began
+        change, file = "", ""
+        if self.dump is not None:
+            change, file = self.dump.after_pass(module, stage.name, current.name, _spec(remaining))
+        record = PassRecord(stage.name, str(current), seconds, before, _op_count(module), change, file)
+        self.records.append(record)
+        if self.dump is not None:
+            self.dump.record(record)
+        if self.check:
+            verify(module)
+        if last and stage.host is not None and stage.kernels is not None:
+            verify_legal(module, stage.name, stage.host, stage.kernels)
+        if last and self.dump is not None:
+            self.dump.after_stage(module, stage.name, _spec(remaining))
+
+    def _failure(
+        self, start: ModuleOp, done: Sequence[ModulePass], stage: Stage, current: ModulePass, error: Exception
+    ) -> CompileError:
+        for earlier in done:
+            earlier.apply(self.context, start)
+        folder = self.dump.folder / "crash" if self.dump is not None else Path(tempfile.mkdtemp(prefix="dlc-crash-"))
+        folder.mkdir(exist_ok=True)
+        file = folder / "before.mlir"
+        file.write_text(print_module(start))
+        line = f"dlc opt {file} -p '{current}'"
+        (folder / "error.txt").write_text(f"{line}\n\n{''.join(traceback.format_exception(error))}")
+        kind = "left a module that does not verify" if isinstance(error, VerifyException) else "failed"
+        first = str(error).strip().partition("\n")[0]
+        return CompileError(
+            f"pass {current.name} (stage {stage.name}) {kind}: {type(error).__name__}: {first}\n"
+            f"This is a bug of dlc; to reproduce it: {line}"
+        )
+
+
+def _spec(passes: Sequence[ModulePass]) -> str:
+    return ",".join(str(p) for p in passes)
+
+
+def _op_count(module: ModuleOp) -> int:
+    return sum(1 for _ in module.walk())

@@ -1,0 +1,43 @@
+"""From an op back to what it came from: ONNX nodes, Python lines.
+
+Ops of the host program carry their origins themselves. Ops inside a kernel carry a place, `loc("#2")`, in the list of
+origins of each dispatch or launch that runs the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from dlc.dialects.dl.program import DispatchOp
+from dlc.dialects.host import LaunchOp
+from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, NameLoc
+
+
+def origins(location: Attribute) -> tuple[str, ...]:
+    """The names in a location, in order; none for an unknown place."""
+    match location:
+        case NameLoc(desc=name):
+            return (name.data,)
+        case FileLineColLoc(filename=file, line=line):
+            return (f"{file.data}:{line.data}",)
+        case FusedLoc(locations=parts):
+            return tuple(name for part in cast("ArrayAttr[Attribute]", parts) for name in origins(part))
+        case _:
+            return ()
+
+
+def dispatches(module: ModuleOp) -> dict[str, list[tuple[str, ...]]]:
+    """For each kernel, the origins of every dispatch or launch of it, in program order."""
+    result: dict[str, list[tuple[str, ...]]] = {}
+    for op in module.walk():
+        if isinstance(op, DispatchOp | LaunchOp):
+            result.setdefault(op.symbol, []).append(origins(op.location))
+    return result
+
+
+def header(kernel: str, runs: list[tuple[str, ...]]) -> str:
+    """The comment above a dumped kernel: which layers it is, and what its places `#k` mean."""
+    lines = [f'// kernel @{kernel}: {len(runs)} run{"s" * (len(runs) != 1)}; loc("#k") is the k-th origin of a run']
+    for places in runs:
+        lines.append("//   " + ", ".join(f"#{k} {name}" for k, name in enumerate(places)))
+    return "\n".join(lines) + "\n"

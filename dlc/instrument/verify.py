@@ -1,0 +1,97 @@
+"""Verification of a module between passes.
+
+Checked: every op's own constraints (for `dl` ops, that their types are the inferred ones), that definitions dominate uses,
+that symbols resolve, and that only the ops exist which the stage allows. Not checked: that two stages compute the same
+(the reference evaluator does that), and sizes inside `memref.subview` and slices, which xDSL does not verify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlc.errors import CompileError
+from dlc.ir import (
+    DominanceInfo,
+    IsolatedFromAbove,
+    ModuleOp,
+    Operation,
+    Region,
+    SSAValue,
+    SymbolOpInterface,
+    SymbolRefAttr,
+    VerifyException,
+)
+from dlc.passes.base import kernels_of
+
+# References to arrays of the weights store, which is beside the module.
+_STORE_REFERENCES = ("dl.weight", "host.weight")
+
+
+def verify(module: ModuleOp) -> None:
+    """Raises VerifyException for a module that is malformed."""
+    module.verify()
+    for region in module.regions:
+        _verify_dominance(region, set())
+    _verify_symbols(module)
+
+
+def verify_legal(module: ModuleOp, stage: str, host: frozenset[str], kernels: frozenset[str]) -> None:
+    """Raises CompileError unless `module` holds only ops that may exist after a stage.
+
+    `host` and `kernels` are dialect names or whole op names, for the host program and for the kernel functions.
+    """
+    bad = sorted(set(illegal_ops(module, host, kernels)))
+    if bad:
+        raise CompileError(f"after stage {stage} there should be none of: {', '.join(bad)}")
+
+
+def illegal_ops(module: ModuleOp, host: frozenset[str], kernels: frozenset[str]) -> Iterator[str]:
+    """Names of the ops that a stage does not allow."""
+    inside = {id(kernel) for kernel in kernels_of(module)}
+    open_ops: list[tuple[Operation, frozenset[str]]] = [(module, host)]
+    while open_ops:
+        op, legal = open_ops.pop()
+        legal = kernels if id(op) in inside else legal
+        if op.name not in legal and op.name.partition(".")[0] not in legal:
+            yield op.name
+        open_ops += [(o, legal) for region in op.regions for block in region.blocks for o in block.ops]
+
+
+def _verify_dominance(region: Region, visible: set[SSAValue]) -> None:
+    # A block sees what was visible where its region's op stands, and all of every block that strictly dominates it.
+    blocks = list(region.blocks)
+    dominance = DominanceInfo(region) if len(blocks) > 1 else None
+    for block in blocks:
+        seen = visible
+        if dominance is not None:
+            above = [b for b in blocks if dominance.strictly_dominates(b, block)]
+            seen = visible.union(*(b.args for b in above), *(op.results for b in above for op in b.ops))
+        own: set[SSAValue] = set(block.args)
+        seen |= own
+        for op in block.ops:
+            _verify_op_dominance(op, seen)
+            own.update(op.results)
+            seen.update(op.results)
+        seen -= own
+
+
+def _verify_op_dominance(op: Operation, visible: set[SSAValue]) -> None:
+    for k, operand in enumerate(op.operands):
+        if operand not in visible:
+            raise VerifyException(f"{op.name}: operand {k} is used where its definition does not dominate:\n{op}")
+    for region in op.regions:
+        _verify_dominance(region, set[SSAValue]() if op.has_trait(IsolatedFromAbove) else visible)
+
+
+def _verify_symbols(module: ModuleOp) -> None:
+    defined: set[str] = set()
+    for op in module.walk():
+        symbol = op.get_trait(SymbolOpInterface)
+        if symbol is not None and (name := symbol.get_sym_attr_name(op)) is not None:
+            defined.add(name.data)
+    for op in module.walk():
+        if op.name in _STORE_REFERENCES:
+            continue
+        for value in (*op.properties.values(), *op.attributes.values()):
+            if isinstance(value, SymbolRefAttr) and value.string_value().rpartition(".")[2] not in defined:
+                raise VerifyException(f"{op.name}: nothing is called {value}")

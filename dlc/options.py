@@ -1,0 +1,62 @@
+"""What a compilation is told, as one value; and the one place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the environment sets for every compilation of a process.
+
+    `DLC_VERIFY=1` verifies the module after each pass; `DLC_WORKERS=N` bounds the processes that compile kernels (1: none
+    but this one); `DLC_NUM_THREADS=N` is the number of threads of a model that is not told one.
+    """
+
+    verify: bool = False
+    workers: int | None = None
+    num_threads: int | None = None
+
+    @staticmethod
+    def read(variables: Mapping[str, str] | None = None) -> Environment:
+        """The settings that `variables` (the process's environment by default) hold."""
+        given = os.environ if variables is None else variables
+
+        def count(name: str) -> int | None:
+            text = given.get(name, "")
+            return max(1, int(text)) if text.isdecimal() else None
+
+        return Environment(
+            verify=given.get("DLC_VERIFY", "0") not in ("", "0"),
+            workers=count("DLC_WORKERS"),
+            num_threads=count("DLC_NUM_THREADS"),
+        )
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile.
+
+    `pipeline` replaces the passes of the target (`"a,b{k=1}"`); `dump_ir` is a folder for the IR after every pass that
+    changed something; `verify` checks the module after each pass; `num_threads=None` takes every CPU that this process may
+    use; `workers` bounds the processes that compile kernels.
+    """
+
+    pipeline: str | None = None
+    dump_ir: Path | None = None
+    verify: bool = field(default_factory=lambda: Environment.read().verify)
+    num_threads: int | None = field(default_factory=lambda: Environment.read().num_threads)
+    workers: int | None = field(default_factory=lambda: Environment.read().workers)
+
+
+def usable_cpus() -> int:
+    """The CPUs that this process may use: its affinity mask, within the quota of its control group."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return cpus if quota == "max" else max(1, min(cpus, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return cpus

@@ -1,0 +1,70 @@
+"""The pipelines, as values: read `cpu_stages` from top to bottom to know what the compiler does."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from dlc.errors import UnsupportedError
+from dlc.ir import ModulePass, parse_pass_specs
+from dlc.passes.base import Stage
+from dlc.target import Target
+
+_HOST = frozenset({"builtin", "func", "dl"})
+_SCALARS = frozenset({"arith", "math", "func"})
+
+
+def cpu_stages(target: Target) -> tuple[Stage, ...]:
+    """From a `dl` module of static sizes to vectorised loops for a CPU."""
+    return (Stage("dl", (), host=_HOST, kernels=frozenset()),)
+
+
+# Every pass by its name, with the stage it belongs to; those that no pipeline runs by itself are here too.
+PASSES: dict[str, tuple[str, type[ModulePass]]] = {}
+
+
+def parse(spec: str) -> tuple[ModulePass, ...]:
+    """The passes that `"a,b{k=1}"` names.
+
+    Raises UnsupportedError for an unknown pass or option.
+    """
+    passes: list[ModulePass] = []
+    try:
+        specs = parse_pass_specs(spec)
+    except ValueError as error:
+        raise UnsupportedError(f"pipeline {spec!r}: {error}") from error
+    for entry in specs:
+        if entry.name not in PASSES:
+            near = difflib.get_close_matches(entry.name, PASSES, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`dlc passes` lists them"
+            raise UnsupportedError(f"no pass is called {entry.name!r}; {hint}")
+        try:
+            passes.append(PASSES[entry.name][1].from_spec(entry))
+        except ValueError as error:
+            raise UnsupportedError(f"pass {entry.name}: {error}") from error
+    return tuple(passes)
+
+
+def chosen(passes: Iterable[ModulePass]) -> tuple[Stage, ...]:
+    """Passes that somebody chose, grouped by the stages they belong to; what may exist after them is not said."""
+    stages: list[Stage] = []
+    for p in passes:
+        name = PASSES[p.name][0]
+        if stages and stages[-1].name == name:
+            stages[-1] = Stage(name, (*stages[-1].passes, p))
+        else:
+            stages.append(Stage(name, (p,)))
+    return tuple(stages)
+
+
+def rest(stages: Iterable[Stage], remaining: str) -> tuple[Stage, ...]:
+    """The end of a pipeline, from the passes that are `remaining`: where a dumped module goes on."""
+    left = parse(remaining)
+    tail: list[Stage] = []
+    for stage in reversed(tuple(stages)):
+        count = min(len(left), len(stage.passes))
+        if count == 0 or [str(p) for p in left[-count:]] != [str(p) for p in stage.passes[-count:]]:
+            break
+        tail.insert(0, Stage(stage.name, stage.passes[-count:], stage.host, stage.kernels))
+        left = left[:-count]
+    return (*chosen(left), *tail)
