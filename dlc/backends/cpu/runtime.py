@@ -1,0 +1,131 @@
+"""The run-time in this process: `runtime.ll` as native functions, and the thread pools.
+
+Nothing here is ever freed: threads of a pool run the code and read the pool's memory until the process is gone, also while
+the interpreter shuts down.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from dlc.errors import DeviceError
+
+STACK_BYTES = 8 << 20  # kernels keep their tiles on the stack
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The functions of `runtime.ll`; addresses are plain integers.
+
+    `execute(records, count, bases, pool)` runs a table of launches without holding the interpreter's lock; `copy` is the
+    address of the task that copies memory.
+    """
+
+    execute: Callable[[int, int, int, int], None]
+    copy: int
+    pool_bytes: Callable[[], int]
+    pool_init: Callable[[int, int, int, int], None]
+    pool_worker: int
+
+
+def runtime_object() -> bytes:
+    """`runtime.ll` as an object file for any x86-64 processor; it has no undefined symbols."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # the copy is one instruction of inline assembly
+    module = llvm.parse_assembly(Path(__file__).with_name("runtime.ll").read_text())
+    module.verify()
+    machine = llvm.Target.from_triple(module.triple).create_target_machine(cpu="x86-64", opt=2, reloc="pic", codemodel="small")
+    return machine.emit_object(module)
+
+
+@lru_cache(maxsize=1)
+def runtime() -> Runtime:
+    """The run-time of this process, compiled at the first call."""
+    code = runtime_object()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    names = ("dlc_execute", "dlc_copy", "dlc_pool_bytes", "dlc_pool_init", "dlc_pool_worker")
+    addresses: list[int] = [engine.get_function_address(name) for name in names]
+    engine.detach()
+    execute, copy, pool_bytes, pool_init, pool_worker = addresses
+    pointer, i64 = ctypes.c_void_p, ctypes.c_int64
+    return Runtime(
+        execute=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(execute),
+        copy=copy,
+        pool_bytes=ctypes.CFUNCTYPE(i64)(pool_bytes),
+        pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(pool_init),
+        pool_worker=pool_worker,
+    )
+
+
+_pools: dict[int, int] = {}
+_lock = Lock()
+
+
+def thread_pool(threads: int) -> int:
+    """The address of this process's pool of `threads`, the caller's included; 0, which is no pool, for one thread.
+
+    Raises DeviceError when the system refuses to start the threads.
+    """
+    if threads <= 1:
+        return 0
+    if threads in _pools:
+        return _pools[threads]
+    with _lock:
+        if threads not in _pools:
+            _pools[threads] = _start(threads)
+        return _pools[threads]
+
+
+def _forget_pools() -> None:
+    """A child process has the memory of its parent's pools, but none of their threads."""
+    global _lock
+    _lock = Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget_pools)
+
+
+def _start(threads: int) -> int:
+    native, libc = runtime(), ctypes.CDLL(None)
+    libc.aligned_alloc.restype = ctypes.c_void_p
+    size = -(-native.pool_bytes() // 128) * 128
+    pool = libc.aligned_alloc(ctypes.c_size_t(128), ctypes.c_size_t(size))
+    if not pool:
+        raise DeviceError(f"no memory for a pool of {threads} threads")
+    ctypes.memset(pool, 0, size)
+    native.pool_init(pool, threads, _address(libc.syscall), _address(libc.sched_getcpu))
+    attributes, thread = ctypes.create_string_buffer(128), ctypes.c_void_p()
+    libc.pthread_attr_init(attributes)
+    libc.pthread_attr_setdetachstate(attributes, 1)
+    libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
+    # Threads inherit the mask: signals are for Python's threads, Ctrl-C must wake a caller that sleeps.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        for k in range(1, threads):
+            status = libc.pthread_create(
+                ctypes.byref(thread), attributes, ctypes.c_void_p(native.pool_worker), ctypes.c_void_p(pool)
+            )
+            if status != 0:
+                raise DeviceError(f"thread {k} of {threads} did not start: {os.strerror(status)}; ask for fewer threads")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        libc.pthread_attr_destroy(attributes)
+    return pool
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

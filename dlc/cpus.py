@@ -1,0 +1,57 @@
+"""How many processors this process may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def usable_cpus(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
+    """The processors of this thread's affinity mask, within the quota of its control group (version 1 or 2); at least 1.
+
+    `proc` lists the process's control groups, `mount` is where they are mounted.
+    """
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Rounded down: threads that spin for work beyond the quota get all of them stopped for the rest of the period.
+    return max(1, min(cpus, *(int(quota) for quota in _quotas(proc, mount))))
+
+
+def _quotas(proc: Path, mount: Path) -> Iterator[float]:
+    """Every limit on processor time, in processors, that the process's control groups and their ancestors set."""
+    yield float(os.cpu_count() or 1)
+    try:
+        groups = [line.split(":", 2) for line in proc.read_text().splitlines()]
+    except OSError:
+        return
+    for _, controllers, path in groups:
+        if not controllers:
+            roots = (mount, mount / "unified")
+        elif "cpu" in controllers.split(","):
+            roots = (mount / "cpu", mount / controllers)
+        else:
+            continue
+        # In a container the listed path is often the host's, while the group is mounted at the root: every ancestor counts.
+        group = Path(path.lstrip("/"))
+        for root in roots:
+            for folder in (group, *group.parents):
+                yield from _quota(root / folder)
+
+
+def _quota(folder: Path) -> Iterator[float]:
+    for read in (_version_2, _version_1):
+        try:
+            quota, period = read(folder)
+            if quota > 0 and period > 0:
+                yield quota / period
+        except (OSError, ValueError):
+            continue  # no such file, or "max"
+
+
+def _version_2(folder: Path) -> tuple[int, int]:
+    quota, period = (folder / "cpu.max").read_text().split()
+    return int(quota), int(period)
+
+
+def _version_1(folder: Path) -> tuple[int, int]:
+    return int((folder / "cpu.cfs_quota_us").read_text()), int((folder / "cpu.cfs_period_us").read_text())
