@@ -22,8 +22,9 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.dtypes import accumulator_type, is_float, is_integer, numpy_dtype
+from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, Structure
+from dlc.dialects.dl.scalar import wide_float
 from dlc.dims import Size, is_static
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
@@ -97,7 +98,7 @@ def _result_type(op: DlOp, given: Attribute | None) -> Attribute:
         return a
     if given is not None and is_integer(a) and is_integer(b) and is_integer(given):
         return given
-    if given is not None and a == b and given == accumulator_type(a):
+    if given is not None and a == b and given == wide_float(a):
         return given
     raise DTypeError(f"{op.name}: element types {a}, {b} and result {given or 'not given'}; cast one operand to the other's")
 
@@ -295,7 +296,9 @@ class ConvOp(Contraction):
         if len(x) < 3 or len(w) != len(x):
             raise ShapeError(f"dl.conv: x {x} must be [N, *spatial, C] and w {w} [*kernel, C/groups, O], of equal rank")
         if groups < 1 or differ(x[-1], w[-2] * groups) or differ(w[-1] % groups, 0):
-            raise ShapeError(f"dl.conv: channels of x {x} and w {w} do not fit {groups} groups; w must be [*kernel, C/groups, O]")
+            raise ShapeError(
+                f"dl.conv: channels of x {x} and w {w} do not fit {groups} groups; w must be [*kernel, C/groups, O]"
+            )
         spatial = window_sizes(self, x[1:-1], w[:-2], ints(self.strides), ints(self.dilations))
         return [tensor_type((x[0], *spatial, w[-1]), _result_type(self, self.result_element))]
 
@@ -326,4 +329,3 @@ class ConvOp(Contraction):
             return [n, *places, *g, *c], [*k, *c, *g, *o], [n, *s, *g, *o]
 
         return iteration_space(views[2], (*w[:-2], *channel), views, indices)
-

@@ -74,7 +74,9 @@ class ConvTransposeOp(Composite):
         for tap in np.ndindex(*kernel):
             columns = w[tap].reshape(groups, channels // groups, outputs)
             product = (rows @ columns).transpose(1, 0, 2).reshape(n, *spatial, -1)
-            places = (slice(t * d, t * d + (s - 1) * a + 1, a) for t, d, s, a in zip(tap, dilations, spatial, strides, strict=True))
+            places = (
+                slice(t * d, t * d + (s - 1) * a + 1, a) for t, d, s, a in zip(tap, dilations, spatial, strides, strict=True)
+            )
             y[(slice(None), *places)] += product
         return y
 

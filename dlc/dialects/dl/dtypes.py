@@ -72,11 +72,6 @@ def is_bool(element: Attribute) -> bool:
     return element == i1
 
 
-def accumulator_type(element: Attribute) -> Attribute:
-    """What sums over elements of this type are kept in: f32 for the 16-bit floats, the type itself for the others."""
-    return f32 if element in (f16, bf16) else element
-
-
 def dense_attribute(array: Array, tensor: Tensor) -> DenseIntOrFPElementsAttr:
     """A small array as a dense constant; one value if all elements are bit-equal."""
     flat = np.ascontiguousarray(array).reshape(-1)

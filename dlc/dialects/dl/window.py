@@ -10,15 +10,15 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, shape_of, tensor_type
 from dlc.dialects.dl.contraction import iteration_space, static, window_sizes, windows_of
-from dlc.dialects.dl.dtypes import accumulator_type, is_bool, is_float, numpy_dtype
-from dlc.dialects.dl.interfaces import Body, Structure, Window, is_unsigned
+from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
+from dlc.dialects.dl.interfaces import Body, Structure, Window
+from dlc.dialects.dl.scalar import add, limits, maximum, wide_float
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
     DenseArrayBase,
     SSAValue,
     TensorType,
-    arith,
     irdl_op_definition,
     operand_def,
     prop_def,
@@ -48,7 +48,7 @@ class Pool(Window):
 
     def reference(self, *operands: Array) -> Array:
         x = operands[0]
-        wide = x.astype(numpy_dtype(accumulator_type(element_type_of(self.x))), copy=False)
+        wide = x.astype(numpy_dtype(wide_float(element_type_of(self.x))), copy=False)
         kernel = ints(self.kernel)
         windows = windows_of(wide, kernel, ints(self.strides), ints(self.dilations))
         taps = (windows[(..., *tap)] for tap in np.ndindex(*kernel))
@@ -83,14 +83,10 @@ class MaxPoolOp(Pool):
     ufunc = np.maximum
 
     def identity(self) -> int | float:
-        element = element_type_of(self.x)
-        return -float("inf") if is_float(element) else int(np.iinfo(numpy_dtype(element)).min)
+        return limits(element_type_of(self.x))[0]
 
     def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
-        kind = element_type_of(self.x)
-        if is_float(kind):
-            return body(arith.MaximumfOp(accumulator, element))
-        return body((arith.MaxUIOp if is_unsigned(kind) else arith.MaxSIOp)(accumulator, element))
+        return maximum(body, accumulator, element, element_type_of(self.x))
 
 
 @irdl_op_definition
@@ -108,5 +104,4 @@ class SumPoolOp(Pool):
         return 0.0 if is_float(element_type_of(self.x)) else 0
 
     def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
-        add = arith.AddfOp if is_float(element_type_of(self.x)) else arith.AddiOp
-        return body(add(accumulator, element))
+        return add(body, accumulator, element)

@@ -1,0 +1,193 @@
+"""Quantisation: floats as small integers with a scale and a zero point, as ONNX defines it.
+
+The quotient is rounded half to even, the zero point added, the sum saturated to the integer type; 16-bit floats are
+computed in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects.dl.activation import casted, widened
+from dlc.dialects.dl.base import (
+    Array,
+    Tensor,
+    element_type_of,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contraction import differ
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
+from dlc.dialects.dl.elementwise import AddOp, DivOp, EqualOp, MaximumOp, MinimumOp, MulOp, NegOp, SelectOp, SubOp
+from dlc.dialects.dl.functions import RoundOp
+from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.normalization import along_axis
+from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp
+from dlc.dialects.dl.scalar import limits, wide_float
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import (
+    Attribute,
+    IntegerAttr,
+    SSAValue,
+    TensorType,
+    f32,
+    i32,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+)
+
+_UI8 = ELEMENT_TYPES["uint8"]
+_STORED = {ELEMENT_TYPES[name] for name in ("int8", "uint8", "int16", "uint16")}
+
+
+def _saturated(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
+    """An integral f32 or f64 as an integer type, the nearest value of it."""
+    low, high = limits(to)
+    inside = b(MinimumOp, b(MaximumOp, value, b.scalar(low, like=value)), b.scalar(high, like=value))
+    return casted(b, inside, to)
+
+
+def _saturate(value: Array, dtype: np.dtype[np.generic]) -> Array:
+    info = np.iinfo(dtype)
+    return np.nan_to_num(np.clip(value, info.min, info.max)).astype(dtype)
+
+
+class Scaled(Composite):
+    """An op on `x` with a scale and a zero point, each of rank 0 or with one entry per place of `axis`."""
+
+    x = operand_def(TensorType)
+    scale = operand_def(TensorType)
+    zero_point = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    result = result_def(TensorType)
+
+    def check_parameters(self) -> None:
+        """Raises unless scale and zero point are rank-0 or fit `axis`."""
+        if not is_float(element_type_of(self.scale)):
+            raise DTypeError(f"{self.name}: scale of {element_type_of(self.scale)}; expected floats")
+        for v in (self.scale, self.zero_point):
+            shape = shape_of(v)
+            if shape and (len(shape) > 1 or differ(shape[0], shape_of(self.x)[self.channel_axis])):
+                raise ShapeError(
+                    f"{self.name}: scale or zero point of shape {shape} for axis {self.channel_axis} of {shape_of(self.x)}; "
+                    "expected rank 0 or the size of that axis"
+                )
+
+    @property
+    def channel_axis(self) -> int:
+        return normalized_axes(self.name, (number(self.axis),), rank_of(self.x))[0] if rank_of(self.x) else 0
+
+    def trailing(self, parameter: Array, rank: int) -> Array:
+        """A parameter's values as they broadcast along the axis."""
+        return parameter.reshape(-1, *(1,) * (rank - 1 - self.channel_axis)) if parameter.ndim else parameter
+
+
+@irdl_op_definition
+class QuantizeOp(Scaled):
+    """`y = saturate(round(x / scale) + zero_point)`, in the zero point's type.
+
+    (C1) `x` and `scale` are of one float type; (C2) `zero_point` is of i8, ui8, i16 or ui16; (C3) scale and zero point have
+    rank 0 or one entry per place of `axis`. NaN gives 0.
+    """
+
+    name = "dl.quantize"
+
+    def infer(self) -> Sequence[Tensor]:
+        self.check_parameters()
+        x, stored = element_type_of(self.x), element_type_of(self.zero_point)
+        if x != element_type_of(self.scale) or stored not in _STORED:
+            raise DTypeError(f"dl.quantize: x {x}, scale {element_type_of(self.scale)}, zero point {stored}; see (C1) and (C2)")
+        return [tensor_type(shape_of(self.x), stored)]
+
+    def reference(self, *operands: Array) -> Array:
+        x, scale, zero = operands
+        wide = numpy_dtype(wide_float(element_type_of(self.x)))
+        with np.errstate(all="ignore"):
+            steps = np.rint(x.astype(wide) / self.trailing(scale, x.ndim).astype(wide))
+            return _saturate(steps + self.trailing(zero, x.ndim).astype(wide), zero.dtype)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b = Build(self)
+        x, scale = (widened(b, v) for v in operands[:2])
+        axis, rank = self.channel_axis, rank_of(x)
+        steps = b(RoundOp, b(DivOp, x, along_axis(b, scale, axis, rank)))
+        shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), x))
+        return [_saturated(b, shifted, element_type_of(self.zero_point))]
+
+
+@irdl_op_definition
+class DequantizeOp(Scaled):
+    """`y = (x - zero_point) · scale`, in the scale's type.
+
+    (C1) `x` and `zero_point` are of one integer type of at most 32 bits; (C2) `scale` is of floats; (C3) scale and zero
+    point have rank 0 or one entry per place of `axis`. The difference is exact for 8 and 16 bits and wraps for 32.
+    """
+
+    name = "dl.dequantize"
+
+    def infer(self) -> Sequence[Tensor]:
+        self.check_parameters()
+        x, zero = element_type_of(self.x), element_type_of(self.zero_point)
+        if x != zero or not (x in _STORED or x == i32):
+            raise DTypeError(f"dl.dequantize: x {x}, zero point {zero}; expected one integer type of at most 32 bits")
+        return [tensor_type(shape_of(self.x), element_type_of(self.scale))]
+
+    def reference(self, *operands: Array) -> Array:
+        x, scale, zero = operands
+        steps = x.astype(np.int32) - self.trailing(zero, x.ndim).astype(np.int32)
+        wide = numpy_dtype(wide_float(element_type_of(self.scale)))
+        return (steps.astype(wide) * self.trailing(scale, x.ndim).astype(wide)).astype(scale.dtype)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b = Build(self)
+        x, scale, zero = operands
+        axis, rank = self.channel_axis, rank_of(x)
+        scale = along_axis(b, widened(b, scale), axis, rank)
+        steps = b(SubOp, casted(b, x, i32), casted(b, along_axis(b, zero, axis, rank), i32))
+        return [casted(b, b(MulOp, casted(b, steps, scale), scale), operands[1])]
+
+
+@irdl_op_definition
+class DynamicQuantizeLinearOp(Composite):
+    """`x` as ui8 with the scale and zero point that fit its range: results `y`, `scale` (f32), `zero_point` (ui8).
+
+    `scale = (max(x, 0) - min(x, 0)) / 255`, 1 where that is 0; `zero_point = saturate(round(-min(x, 0) / scale))`;
+    `y = saturate(round(x / scale) + zero_point)`. (C1) `x` is of f32.
+    """
+
+    name = "dl.dynamic_quantize_linear"
+    x = operand_def(TensorType)
+    y = result_def(TensorType)
+    scale = result_def(TensorType)
+    zero_point = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        if element_type_of(self.x) != f32:
+            raise DTypeError(f"dl.dynamic_quantize_linear: element type {element_type_of(self.x)}; expected f32")
+        return [tensor_type(shape_of(self.x), _UI8), tensor_type((), f32), tensor_type((), _UI8)]
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        (x,) = operands
+        low, high = (np.float32(f(x, initial=0)) for f in (np.min, np.max))
+        scale = (high - low) / np.float32(255) or np.float32(1)
+        zero = _saturate(np.rint(-low / scale), np.dtype(np.uint8))
+        return _saturate(np.rint(x / scale) + zero, np.dtype(np.uint8)), np.asarray(scale), np.asarray(zero)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, (x,) = Build(self), operands
+        zero, one, axes = b.scalar(0.0, like=x), b.scalar(1.0, like=x), tuple(range(rank_of(x)))
+        low = b(MinimumOp, b(ReduceMinOp, x, axes=axes, keepdims=False), zero)
+        high = b(MaximumOp, b(ReduceMaxOp, x, axes=axes, keepdims=False), zero)
+        span = b(DivOp, b(SubOp, high, low), b.scalar(255.0, like=x))
+        scale = b(SelectOp, b(EqualOp, span, zero), one, span)
+        steps = _saturated(b, b(RoundOp, b(DivOp, b(NegOp, low), scale)), _UI8)
+        shifted = b(AddOp, b(RoundOp, b(DivOp, x, scale)), casted(b, steps, f32))
+        return [_saturated(b, shifted, _UI8), scale, steps]
