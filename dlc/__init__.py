@@ -1,0 +1,67 @@
+"""dlc compiles models: an ONNX file, or a function written with NumPy-like calls, becomes native code.
+
+This page walks through the compiler in the order data flows. Every step is a folder or a file of that name; nothing below
+hides another mechanism.
+
+A model enters through `frontend`: `frontend.onnx` reads a file. Either way the result is a module of the `dl` dialect
+(`dialects.dl`), where each op says what is computed and nothing about how, and a store of weights (`weights`). Weights
+never enter the IR: an op `dl.weight @w7` names an array of the store.
+
+`compiler.compile` takes a module to a `Model`. It runs the stages of `pipelines`, which is a value to be read from top to
+bottom:
+
+    dl       simplify; fold BatchNorm into weights; channels last           passes.dl
+    fusion   which ops share a kernel; layouts become types                 passes.fusion
+    linalg   each kernel as structured ops on tensors                       passes.linalg
+    tiling   buffers, then tiles: grid, register tiles, local buffers       passes.tiling
+    loops    loops over n-D vectors: one value is one register tile         passes.loops
+
+After `fusion` a module is two tracks. Kernels go on as pure functions and end as machine code: `backends.cpu.emit` writes
+LLVM IR text in one visit, LLVM makes an object of it, and `backends.cpu.loader` maps that object. The host program, which
+says what kernel runs when on which buffers, is planned by `passes.host` into one arena and a table of launches that one
+native function executes.
+
+Every stage is a program. `backends.reference` executes the module of any stage with NumPy, so that two stages can be
+compared; it is the target `reference` as well.
+
+`instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
+`cli` is the command line, `api` what Python users call. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes),
+`errors`, `options` and `target` are leaves that everything may import.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlc.api import compile_model as compile_model
+    from dlc.errors import CompileError as CompileError
+    from dlc.errors import DeviceError as DeviceError
+    from dlc.errors import DlcError as DlcError
+    from dlc.errors import DTypeError as DTypeError
+    from dlc.errors import ModelError as ModelError
+    from dlc.errors import ShapeError as ShapeError
+    from dlc.errors import UnsupportedError as UnsupportedError
+
+# The public names and where they live; imported when asked for, so that `import dlc` costs nothing.
+_PUBLIC = {
+    "compile_model": "dlc.api",
+    "CompileError": "dlc.errors",
+    "DTypeError": "dlc.errors",
+    "DeviceError": "dlc.errors",
+    "DlcError": "dlc.errors",
+    "ModelError": "dlc.errors",
+    "ShapeError": "dlc.errors",
+    "UnsupportedError": "dlc.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'dlc' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -50,13 +50,3 @@ class Options:
     verify: bool = field(default_factory=lambda: Environment.read().verify)
     num_threads: int | None = field(default_factory=lambda: Environment.read().num_threads)
     workers: int | None = field(default_factory=lambda: Environment.read().workers)
-
-
-def usable_cpus() -> int:
-    """The CPUs that this process may use: its affinity mask, within the quota of its control group."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return cpus if quota == "max" else max(1, min(cpus, int(quota) // int(period)))
-    except (OSError, ValueError):
-        return cpus

@@ -1,0 +1,69 @@
+"""`dlc opt`: any pass on any IR text; `dlc passes`: what passes there are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from dlc.cli.shared import out, reports_errors
+from dlc.dialects.registry import make_context
+from dlc.errors import ModelError
+from dlc.instrument.manager import PassManager
+from dlc.instrument.verify import verify
+from dlc.ir import ParseError, VerifyException, parse_module, print_module
+from dlc.pipelines import PASSES, chosen, parse
+
+
+@click.command("opt")
+@click.argument("file", type=click.File("r"), default="-")
+@click.option("-p", "--passes", "spec", default="", metavar="PASSES", help='Passes to run, such as "a,b{k=1}".')
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write here, not to standard output.")
+@click.option("--generic", is_flag=True, help="Print the generic form, which other MLIR tools read.")
+@click.option("--locations/--no-locations", default=True, show_default=True, help="Print where ops come from.")
+@click.option("--verify/--no-verify", "check", default=True, show_default=True, help="Verify before and after each pass.")
+@reports_errors
+def opt_command(
+    file: click.utils.LazyFile, spec: str, output: Path | None, generic: bool, locations: bool, check: bool
+) -> None:
+    """Runs passes on the IR in FILE (standard input by default) and prints the result."""
+    context = make_context()
+    stages = chosen(parse(spec))
+    try:
+        module = parse_module(context, file.read(), file.name)
+        if check:
+            verify(module)
+    except (ParseError, VerifyException) as error:
+        raise ModelError(f"{file.name}: not valid IR: {str(error).strip()}") from error
+    PassManager(context, check=check).run(module, stages)
+    text = print_module(module, generic=generic, locations=locations)
+    if output is not None:
+        output.write_text(text)
+    else:
+        click.echo(text, nl=False)
+
+
+@click.command("passes")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@reports_errors
+def passes_command(as_json: bool) -> None:
+    """Lists the passes by stage, with their options."""
+    rows = [
+        {
+            "name": name,
+            "stage": stage,
+            "options": [f.name for f in fields(p) if f.name != "name"],
+            "summary": (p.__doc__ or "").strip().partition("\n")[0],
+        }
+        for name, (stage, p) in PASSES.items()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("stage", "pass", "options", "what it does")
+    for row in rows:
+        table.add_row(str(row["stage"]), str(row["name"]), ", ".join(row["options"]), str(row["summary"]))
+    out.print(table)

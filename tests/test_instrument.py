@@ -1,0 +1,176 @@
+"""Verification, dumps and crash evidence, on toy passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlc.dialects.host import Host
+from dlc.dialects.registry import STANDARD
+from dlc.errors import CompileError, UnsupportedError
+from dlc.instrument.dump import NEXT, DumpFolder
+from dlc.instrument.manager import PassManager
+from dlc.instrument.provenance import header, origins
+from dlc.instrument.verify import verify, verify_legal
+from dlc.ir import (
+    Context,
+    FileLineColLoc,
+    FusedLoc,
+    IntAttr,
+    ModuleOp,
+    ModulePass,
+    NameLoc,
+    NoneAttr,
+    StringAttr,
+    VerifyException,
+    arith,
+    parse_module,
+)
+from dlc.passes.base import Stage
+from dlc.weights import WeightStore
+
+TEXT = """
+func.func @k(%a: f32, %b: f32) -> f32 attributes {kernel} {
+  %0 = arith.addf %a, %b : f32
+  %1 = arith.mulf %0, %b : f32
+  func.return %1 : f32
+}
+"""
+
+
+def context() -> Context:
+    result = Context()
+    for dialect in (*STANDARD, Host):
+        result.load_dialect(dialect)
+    return result
+
+
+@pytest.fixture
+def module() -> ModuleOp:
+    return parse_module(context(), TEXT)
+
+
+def nothing(module: ModuleOp) -> None:
+    pass
+
+
+def double_sum(module: ModuleOp) -> None:
+    for op in list(module.walk()):
+        if isinstance(op, arith.AddfOp) and op.parent:
+            op.parent.insert_op_before(arith.AddfOp(op.lhs, op.rhs), op)
+
+
+def fail(module: ModuleOp) -> None:
+    next(op for op in module.walk() if isinstance(op, arith.MulfOp)).attributes["half-done"] = StringAttr("yes")
+    raise KeyError("tile")
+
+
+def swap(module: ModuleOp) -> None:
+    mul = next(op for op in module.walk() if isinstance(op, arith.MulfOp))
+    add = mul.lhs.owner
+    assert isinstance(add, arith.AddfOp) and mul.parent is not None
+    add.detach()
+    mul.parent.insert_op_after(add, mul)
+
+
+def refuse(module: ModuleOp) -> None:
+    raise UnsupportedError("node conv1: 4-D grids")
+
+
+def named(name_: str, action: Callable[[ModuleOp], None]) -> ModulePass:
+    @dataclass(frozen=True)
+    class Toy(ModulePass):
+        name = name_
+
+        def apply(self, ctx: Context, op: ModuleOp) -> None:
+            action(op)
+
+    return Toy()
+
+
+def stage(*passes: ModulePass) -> Stage:
+    return Stage("toy", passes, host=frozenset({"builtin", "func"}), kernels=frozenset({"func", "arith"}))
+
+
+def test_dominance_is_verified(module: ModuleOp) -> None:
+    verify(module)
+    swap(module)
+    with pytest.raises(VerifyException, match=r"operand 0 .* does not dominate"):
+        verify(module)
+
+
+def test_symbols_are_resolved() -> None:
+    call = parse_module(context(), "func.func @f() { host.launch @g() : func.return }")
+    with pytest.raises(VerifyException, match="nothing is called @g"):
+        verify(call)
+
+
+def test_stage_says_what_may_exist(module: ModuleOp) -> None:
+    verify_legal(module, "toy", frozenset({"builtin"}), frozenset({"func", "arith.addf", "arith.mulf"}))
+    with pytest.raises(CompileError, match=r"none of: arith\.mulf"):
+        verify_legal(module, "toy", frozenset({"builtin"}), frozenset({"func", "arith.addf"}))
+
+
+def test_dump_has_a_file_per_change(module: ModuleOp, tmp_path: Path) -> None:
+    weights = WeightStore()
+    weights.add(np.ones(3, np.float32))
+    manager = PassManager(context(), check=True, dump=DumpFolder(tmp_path / "ir", weights))
+    manager.run(module, [stage(named("rest", nothing), named("double", double_sum), named("again", double_sum))])
+    assert {p.name for p in (tmp_path / "ir").glob("*.mlir")} == {
+        "00-start.mlir",
+        "02-double.mlir",
+        "03-again.mlir",
+        "stage-toy.mlir",
+    }
+    assert "+1 arith.addf" in (tmp_path / "ir" / "index.md").read_text()
+    middle = parse_module(context(), (tmp_path / "ir" / "02-double.mlir").read_text())
+    assert middle.attributes[NEXT] == StringAttr("again")
+    assert NEXT not in module.attributes
+    assert (tmp_path / "ir" / "kernels" / "k.toy.mlir").read_text().startswith("// kernel @k")
+    assert WeightStore.load(tmp_path / "ir" / "weights")["w"].tolist() == [1, 1, 1]
+
+
+def test_a_dump_replaces_only_an_earlier_dump(module: ModuleOp, tmp_path: Path) -> None:
+    (tmp_path / "mine.mlir").write_text("keep")
+    DumpFolder(tmp_path)
+    assert (tmp_path / "mine.mlir").exists()
+    PassManager(context(), dump=DumpFolder(tmp_path)).run(module, [stage(named("double", double_sum))])
+    assert (tmp_path / "01-double.mlir").exists()
+    DumpFolder(tmp_path)
+    assert not (tmp_path / "01-double.mlir").exists()
+
+
+@pytest.mark.parametrize("action", [fail, swap])
+def test_a_crash_leaves_evidence(module: ModuleOp, tmp_path: Path, action: Callable[[ModuleOp], None]) -> None:
+    manager = PassManager(context(), check=True, dump=DumpFolder(tmp_path))
+    with pytest.raises(CompileError) as caught:
+        manager.run(module, [stage(named("double", double_sum), named("culprit", action))])
+    file = tmp_path / "crash" / "before.mlir"
+    assert f"dlc opt {file} -p 'culprit'" in str(caught.value)
+    before = file.read_text()
+    assert before.count("arith.addf") == 2
+    assert "half-done" not in before
+    verify(parse_module(context(), before))
+
+
+def test_errors_about_the_program_pass_through(module: ModuleOp) -> None:
+    with pytest.raises(UnsupportedError, match="conv1"):
+        PassManager(context()).run(module, [stage(named("refuse", refuse))])
+
+
+def test_records_have_op_counts(module: ModuleOp) -> None:
+    manager = PassManager(context())
+    manager.run(module, [stage(named("double", double_sum))])
+    (record,) = manager.records
+    assert (record.stage, record.spec, record.ops_after - record.ops_before) == ("toy", "double", 1)
+
+
+def test_origins_of_a_location() -> None:
+    line = FileLineColLoc(StringAttr("model.py"), IntAttr(3), IntAttr(1))
+    name = NameLoc(StringAttr("conv1"), NoneAttr())
+    assert origins(FusedLoc([name, line], NoneAttr())) == ("conv1", "model.py:3")
+    assert "#1 relu1" in header("k", [("conv1", "relu1")])

@@ -1,0 +1,103 @@
+"""The shape of the tree: imports point one way, and xDSL is imported in one place."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "dlc"
+# What anything may import: they import nothing of dlc but each other.
+LEAVES = {"errors", "options", "target", "weights", "dims", "cpus"}
+# Each unit, and the units that it may import besides the leaves and itself.
+ALLOWED = {
+    **{leaf: set[str]() for leaf in LEAVES},
+    "": {"api"},
+    "xdsl_repairs": set(),
+    "ir": {"xdsl_repairs"},
+    "dialects": {"ir"},
+    "passes": {"dialects", "ir"},
+    "frontend": {"dialects", "ir"},
+    "backends": {"dialects", "ir", "passes.base", "passes.structured"},
+    "model": {"backends"},
+    "pipelines": {"passes", "ir"},
+    "instrument": {"backends.reference", "dialects", "ir", "passes.base"},
+    "numpy": {"frontend.trace", "dialects", "ir"},
+    "compiler": {"frontend", "pipelines", "instrument", "backends", "model", "passes", "dialects", "ir"},
+    "api": {"compiler", "frontend", "pipelines", "instrument", "backends", "model", "dialects", "ir", "numpy"},
+    "cli": {"api", "compiler", "frontend", "pipelines", "instrument", "backends", "model", "dialects", "ir", "debug"},
+    "debug": {"compiler", "frontend", "pipelines", "instrument", "backends", "model", "dialects", "ir"},
+}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    """`dlc/passes/base.py` → `passes.base`; the package itself is the empty name."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """The modules that a file imports, and whether only for type checking."""
+    tree = ast.parse(path.read_text())
+    found: list[tuple[str, bool]] = []
+
+    def visit(node: ast.AST, typing: bool) -> None:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            typing = True
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, typing) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.extend((f"{node.module}.{alias.name}", typing) for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child, typing)
+
+    visit(tree, False)
+    return tuple(found)
+
+
+def within(name: str, unit: str) -> bool:
+    return name == unit or name.startswith(unit + ".")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: module_name(p) or "dlc")
+def test_imports_point_one_way(path: Path) -> None:
+    name = module_name(path)
+    unit = name.partition(".")[0]
+    assert unit in ALLOWED, f"dlc/{unit} is new: say in ALLOWED what it may import, and in docs/architecture.md what it is"
+    allowed = {*ALLOWED[unit], *LEAVES, unit} - ({""} if unit else set())
+    for imported, typing in imports(path):
+        if typing or not within(imported, "dlc"):
+            continue
+        target = imported.removeprefix("dlc").removeprefix(".")
+        assert any(within(target, a) for a in allowed), f"{name or 'dlc'} imports {imported}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: module_name(p) or "dlc")
+def test_xdsl_is_imported_in_one_place(path: Path) -> None:
+    if module_name(path) in ("ir", "xdsl_repairs"):
+        return
+    assert not [name for name, _ in imports(path) if within(name, "xdsl")]
+
+
+def test_environment_is_read_in_one_place() -> None:
+    readers = [module_name(p) for p in FILES if "os.environ" in p.read_text() or "getenv" in p.read_text()]
+    assert readers == ["options"]
+
+
+def test_imports_stand_at_the_top() -> None:
+    """An import inside a function is a sign that a fact sits with the wrong owner; laziness is for public entry points."""
+    lazy = {"", "api", "cli"}
+    offenders = [
+        f"{module_name(path)}: {ast.unparse(node)}"
+        for path in FILES
+        if module_name(path).partition(".")[0] not in lazy
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert not offenders
