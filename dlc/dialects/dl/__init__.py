@@ -8,13 +8,28 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from dlc.dialects.dl import creation, program
+from dlc.dialects.dl import contraction, conv_transpose, creation, elementwise, functions, movement, program, reduction
 from dlc.dialects.dl.base import DimsAttr
+from dlc.dialects.dl.contraction import *
+from dlc.dialects.dl.conv_transpose import *
 from dlc.dialects.dl.creation import *
+from dlc.dialects.dl.elementwise import *
+from dlc.dialects.dl.functions import *
+from dlc.dialects.dl.movement import *
 from dlc.dialects.dl.program import *
+from dlc.dialects.dl.reduction import *
 from dlc.ir import Dialect, Operation
 
-FAMILIES: tuple[ModuleType, ...] = (creation, program)
+FAMILIES: tuple[ModuleType, ...] = (
+    creation,
+    elementwise,
+    functions,
+    reduction,
+    contraction,
+    conv_transpose,
+    movement,
+    program,
+)
 
 
 def ops_of(family: ModuleType) -> list[type[Operation]]:
@@ -22,7 +37,10 @@ def ops_of(family: ModuleType) -> list[type[Operation]]:
     return [
         value
         for value in vars(family).values()
-        if isinstance(value, type) and issubclass(value, Operation) and "name" in vars(value) and value.__module__ == family.__name__
+        if isinstance(value, type)
+        and issubclass(value, Operation)
+        and "name" in vars(value)
+        and value.__module__ == family.__name__
     ]
 
 

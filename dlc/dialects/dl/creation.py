@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from dlc.dialects.dl.base import Array, DlOp, Tensor
-from dlc.dialects.dl.dtypes import array_of
-from dlc.errors import DlcError
+import numpy as np
+
+from dlc import dims
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import Array, DimsAttr, DlOp, Tensor, number, sizes, tensor_type
+from dlc.dialects.dl.dtypes import array_of, is_bool, is_float, numpy_dtype
+from dlc.dialects.dl.interfaces import Body, Gathering
+from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.ir import (
+    Attribute,
+    DenseArrayBase,
     DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IntegerAttr,
+    SSAValue,
     SymbolRefAttr,
     TensorType,
+    arith,
+    i64,
     irdl_op_definition,
     prop_def,
     result_def,
@@ -53,3 +65,47 @@ class WeightOp(DlOp):
 
     def reference(self, *operands: Array) -> Array:
         raise DlcError(f"dl.weight {self.symbol}: its value is in the weights store, not in the IR")
+
+
+@irdl_op_definition
+class IotaOp(Gathering):
+    """The numbers `start, start + step, …` as a vector: element `i` is `start + i·step`.
+
+    Integers wrap around; 16-bit floats compute in f32 and round once.
+    (C1) `size` is one size; (C2) `to`, the element type, is a number type; (C3) `start` and `step` are whole for integers.
+    """
+
+    name = "dl.iota"
+    size = prop_def(DenseArrayBase | DimsAttr)
+    to = prop_def(Attribute)
+    start = prop_def(IntegerAttr | FloatAttr)
+    step = prop_def(IntegerAttr | FloatAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        size = sizes(self.size)
+        if len(size) != 1:
+            raise ShapeError(f"dl.iota: size {size}, expected one size (C1)")
+        numpy_dtype(self.to)
+        if is_bool(self.to):
+            raise DTypeError("dl.iota: element type i1, expected a number type (C2)")
+        if not is_float(self.to) and (isinstance(self.start, FloatAttr) or isinstance(self.step, FloatAttr)):
+            raise DTypeError(f"dl.iota: start and step must be whole numbers for {self.to} (C3)")
+        return [tensor_type(size, self.to)]
+
+    def reference(self, *operands: Array) -> Array:
+        (size,) = sizes(self.size)
+        if not dims.is_static([size]):
+            raise ShapeError(f"dl.iota: the size {size} is not known")
+        dtype = numpy_dtype(self.to)
+        wide = numpy_dtype(scalar.wide_float(self.to) if is_float(self.to) else i64)
+        with np.errstate(all="ignore"):
+            steps = np.arange(int(size)).astype(wide) * wide.type(number(self.step))
+            return (steps + wide.type(number(self.start))).astype(dtype)
+
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        wide = scalar.wide_float(self.to) if is_float(self.to) else i64
+        i = scalar.convert(body, body(arith.IndexCastOp(indices[0], i64)), i64, wide)
+        steps = scalar.multiply(body, i, scalar.constant(body, number(self.step), wide))
+        value = scalar.add(body, steps, scalar.constant(body, number(self.start), wide))
+        return scalar.convert(body, value, wide, self.to)

@@ -1,0 +1,229 @@
+"""Scalar code that several ops share: constants, comparisons, extrema and conversions in `arith`.
+
+Kernels compute on storage types, where an integer does not say whether it is signed: functions that need to know take the
+`dl` element type.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
+from dlc.dialects.dl.interfaces import Body, is_unsigned, storage_type
+from dlc.ir import (
+    Attribute,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    SSAValue,
+    arith,
+    bf16,
+    f16,
+    f32,
+    f64,
+    i64,
+    index,
+    math,
+    tensor,
+)
+
+# Predicates of arith.cmpf, and of arith.cmpi for signed and unsigned; all but `ne` are false on NaN.
+_PREDICATES = {
+    "eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne"),
+    "lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"),
+    "gt": ("ogt", "sgt", "ugt"), "ge": ("oge", "sge", "uge"),
+}  # fmt: skip
+
+
+def constant(body: Body, value: int | float, type: Attribute) -> SSAValue:
+    """A literal of a storage type; integers wrap around."""
+    if is_float(type):
+        return body(arith.ConstantOp(FloatAttr(value, cast(Any, type))))
+    if type == index:
+        return body(arith.ConstantOp(IntegerAttr(int(value), index)))
+    width = cast(IntegerType, type).width.data
+    wrapped = int(value) % (1 << width)
+    if width > 1 and wrapped >= 1 << (width - 1):
+        wrapped -= 1 << width
+    return body(arith.ConstantOp(IntegerAttr(wrapped, cast(IntegerType, type), truncate_bits=True)))
+
+
+def like(body: Body, value: int | float, other: SSAValue) -> SSAValue:
+    """A literal of the type of `other`."""
+    return constant(body, value, other.type)
+
+
+def compare(body: Body, predicate: str, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
+    """Whether `x` stands to `y` as `predicate` (eq, ne, lt, le, gt, ge) says; NaN is unequal to everything."""
+    on_floats, on_signed, on_unsigned = _PREDICATES[predicate]
+    if is_float(x.type):
+        return body(arith.CmpfOp(x, y, on_floats))
+    return body(arith.CmpiOp(x, y, on_unsigned if is_unsigned(element_type) else on_signed))
+
+
+def compare_with(body: Body, predicate: str, x: SSAValue, value: int | float, element_type: Attribute) -> SSAValue:
+    """`compare` against a literal."""
+    return compare(body, predicate, x, like(body, value, x), element_type)
+
+
+def select(body: Body, condition: SSAValue, x: SSAValue, y: SSAValue) -> SSAValue:
+    return body(arith.SelectOp(condition, x, y))
+
+
+def either(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+    return body(arith.OrIOp(x, y))
+
+
+def both(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+    return body(arith.AndIOp(x, y))
+
+
+def add(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+    return body(arith.AddfOp(x, y) if is_float(x.type) else arith.AddiOp(x, y))
+
+
+def subtract(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+    return body(arith.SubfOp(x, y) if is_float(x.type) else arith.SubiOp(x, y))
+
+
+def multiply(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+    return body(arith.MulfOp(x, y) if is_float(x.type) else arith.MuliOp(x, y))
+
+
+def divide(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
+    """The quotient, for integers truncated toward zero: 0 where `y` is 0, wrapped where the smallest is divided by -1.
+
+    Processors trap on both of the latter, so the divisor is replaced there.
+    """
+    if is_float(x.type):
+        return body(arith.DivfOp(x, y))
+    zero, one = like(body, 0, x), like(body, 1, x)
+    by_zero = compare(body, "eq", y, zero, element_type)
+    if is_unsigned(element_type):
+        return select(body, by_zero, zero, body(arith.DivUIOp(x, select(body, by_zero, one, y))))
+    by_minus_one = compare_with(body, "eq", y, -1, element_type)
+    safe = select(body, either(body, by_zero, by_minus_one), one, y)
+    quotient = select(body, by_minus_one, subtract(body, zero, x), body(arith.DivSIOp(x, safe)))
+    return select(body, by_zero, zero, quotient)
+
+
+def maximum(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
+    """The larger; NaN if either is."""
+    if is_float(x.type):
+        return body(arith.MaximumfOp(x, y))
+    if is_bool(x.type):
+        return either(body, x, y)
+    return body(arith.MaxUIOp(x, y) if is_unsigned(element_type) else arith.MaxSIOp(x, y))
+
+
+def minimum(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
+    """The smaller; NaN if either is."""
+    if is_float(x.type):
+        return body(arith.MinimumfOp(x, y))
+    if is_bool(x.type):
+        return both(body, x, y)
+    return body(arith.MinUIOp(x, y) if is_unsigned(element_type) else arith.MinSIOp(x, y))
+
+
+def limits(element_type: Attribute) -> tuple[int | float, int | float]:
+    """The smallest and largest value of an element type; infinities for floats."""
+    if is_float(element_type):
+        return -float("inf"), float("inf")
+    if is_bool(element_type):
+        return 0, 1
+    kind = numpy_dtype(element_type)
+    bits = 8 * kind.itemsize
+    return (0, (1 << bits) - 1) if kind.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
+def wide_float(element_type: Attribute) -> Attribute:
+    """The type in which 16-bit floats are computed: f32; the others as themselves."""
+    return f32 if element_type in (f16, bf16) else element_type
+
+
+def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute) -> SSAValue:
+    """`x` of the `dl` element type `source` as `target`.
+
+    Floats round to nearest even; floats to integers truncate and saturate, NaN to 0; integers to integers wrap around;
+    anything but zero is true.
+    """
+    if storage_type(source) == storage_type(target):
+        return x
+    if is_bool(target):
+        return compare_with(body, "ne", x, 0, source)
+    if is_float(source):
+        return _resize_float(body, x, target) if is_float(target) else _saturate(body, x, target)
+    if is_float(target):
+        # Through f32 for the 16-bit floats: few processors convert integers to those.
+        wide = wide_float(target)
+        converted = arith.UIToFPOp(x, cast(Any, wide)) if is_unsigned(source) else arith.SIToFPOp(x, cast(Any, wide))
+        return _resize_float(body, body(converted), target)
+    to, width = cast(IntegerType, storage_type(target)), cast(IntegerType, x.type).width.data
+    if to.width.data < width:
+        return body(arith.TruncIOp(x, to))
+    return body(arith.ExtUIOp(x, to) if is_unsigned(source) else arith.ExtSIOp(x, to))
+
+
+def _bits(element_type: Attribute) -> int:
+    return 8 * numpy_dtype(element_type).itemsize
+
+
+def _resize_float(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
+    if x.type == target:
+        return x
+    if _bits(x.type) < _bits(target):
+        return body(arith.ExtFOp(x, target))
+    if _bits(x.type) > _bits(target):
+        return body(arith.TruncFOp(x, target))
+    return body(arith.TruncFOp(body(arith.ExtFOp(x, f32)), target))
+
+
+def _saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
+    """A float as an integer, truncated, within the limits of `target`; NaN as 0."""
+    x = _resize_float(body, x, wide_float(x.type))
+    low, high = limits(target)
+    # high + 1 is a power of two, so a float exactly; high itself may not be.
+    too_large = compare_with(body, "ge", x, float(high + 1), x.type)
+    too_small = compare_with(body, "lt", x, float(low), x.type)
+    out_of_range = either(body, body(arith.CmpfOp(x, x, "uno")), either(body, too_large, too_small))
+    safe = select(body, out_of_range, like(body, 0.0, x), x)
+    to = cast(Any, storage_type(target))
+    value = body(arith.FPToUIOp(safe, to) if is_unsigned(target) else arith.FPToSIOp(safe, to))
+    value = select(body, too_large, like(body, high, value), value)
+    return select(body, too_small, like(body, low, value), value)
+
+
+def truncated_remainder(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+    """C's `fmod(x, y)` on floats: `x - trunc(x / y)·y`, with the sign of `x`; `x` itself where `y` is infinite.
+
+    Narrower floats compute in f64, where the quotient's error cannot reach the result below 2^29 quotients.
+    """
+    narrow = x.type
+    x, y = _resize_float(body, x, f64), _resize_float(body, y, f64)
+    quotient = body(math.TruncOp(divide(body, x, y, f64)))
+    remainder = subtract(body, x, multiply(body, quotient, y))
+    infinite = compare_with(body, "eq", body(math.AbsFOp(y)), float("inf"), f64)
+    finite = compare_with(body, "lt", body(math.AbsFOp(x)), float("inf"), f64)
+    remainder = select(body, both(body, infinite, finite), x, remainder)
+    return _resize_float(body, body(math.CopySignOp(remainder, x)), narrow)
+
+
+def position(body: Body, value: int) -> SSAValue:
+    """An `index` literal."""
+    return constant(body, value, index)
+
+
+def clamped_position(body: Body, place: SSAValue, size: int, element_type: Attribute) -> SSAValue:
+    """An integer as a place on an axis of `size`: negative ones count from the end, others are clamped into it."""
+    wide = convert(body, place, element_type, i64)
+    if not is_unsigned(element_type):
+        negative = compare_with(body, "lt", wide, 0, i64)
+        wide = select(body, negative, body(arith.AddiOp(wide, constant(body, size, i64))), wide)
+    low = body(arith.MaxSIOp(wide, constant(body, 0, i64)))
+    inside = body(arith.MinSIOp(low, constant(body, max(size - 1, 0), i64)))
+    return body(arith.IndexCastOp(inside, index))
+
+
+def extract(body: Body, source: SSAValue, places: list[SSAValue]) -> SSAValue:
+    """The element of a tensor at these `index` values."""
+    return body(tensor.ExtractOp(source, places, cast(Any, source.type).element_type))
