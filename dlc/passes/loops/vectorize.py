@@ -1,0 +1,261 @@
+"""`vectorize`: structured ops on tiles become n-D vectors and loops over what is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from dlc.ir import (
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    Context,
+    DenseIntOrFPElementsAttr,
+    MemRefType,
+    Operation,
+    SSAValue,
+    arith,
+    func,
+    index,
+    linalg,
+    math,
+    memref,
+    vector,
+)
+from dlc.passes.base import KernelPass
+from dlc.passes.structured import Constants, Index, Place, memref_of, vector_type, zero_attribute
+from dlc.passes.tiling.nests import iterator_extents, operand_maps, reduction_iterators
+
+# Which vector.reduction an op that combines two elements is.
+_KINDS: dict[type[Operation], str] = {
+    arith.AddfOp: "add", arith.AddiOp: "add", arith.MulfOp: "mul", arith.MuliOp: "mul",
+    arith.MaximumfOp: "maximumf", arith.MinimumfOp: "minimumf", arith.MaxnumfOp: "maxnumf", arith.MinnumfOp: "minnumf",
+    arith.MaxSIOp: "maxsi", arith.MaxUIOp: "maxui", arith.MinSIOp: "minsi", arith.MinUIOp: "minui",
+    arith.AndIOp: "and", arith.OrIOp: "or", arith.XOrIOp: "xor",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VectorizePass(KernelPass):
+    """Computes each structured op on a tile with one vector per operand.
+
+        linalg.generic (w, o, k): (w, k), (k, o) → (w, o)  ins(%x, %w) outs(%acc) { mulf; addf }
+      →
+        %a = vector.transfer_read %acc : vector<14x32xf32>
+        %r = scf.for %k = 0 to 192 iter_args(%s = %a) {
+          %xv = vector.transfer_read %x[0, %k] {(w, k) -> (w, 0)} : vector<14x32xf32>
+          %wv = vector.transfer_read %w[%k, 0] {(k, o) -> (0, o)} : vector<14x32xf32>
+          scf.yield (vector.fma %xv, %wv, %s) }
+        vector.transfer_write %r, %acc
+
+    The parallel iterators are the vector's dimensions, in the order in which the output stores them; the reduced ones are
+    loops. A product added to an accumulator is one fused operation. A body that loads from memory by itself runs element
+    by element. Requires static shapes and maps that select iterators. Leaves no `linalg`.
+    """
+
+    name = "vectorize"
+
+    def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
+        constants = Constants(kernel)
+        for op in list(kernel.walk()):
+            if isinstance(op, linalg.FillOp | linalg.GenericOp):
+                block = op.parent
+                assert block is not None
+                _Vectorizer(op, Place(constants, block, op.location, anchor=op)).run()
+                op.detach()
+                op.erase()
+
+
+class _Vectorizer:
+    def __init__(self, op: linalg.GenericOp | linalg.FillOp, place: Place) -> None:
+        self.op = op
+        self.place = place
+        self.body = op.regions[0].block
+        self.maps = operand_maps(op)
+        self.extents = iterator_extents(op)
+        self.reduced = reduction_iterators(op)
+        self.output = op.operands[-1]
+        out = [_position(e) for e in self.maps[-1].results]
+        by_element = any(isinstance(o, memref.LoadOp) for o in self.body.ops)
+        self.axes: list[int] = [] if by_element else out
+        self.shape = tuple(self.extents[d] for d in self.axes)
+        self.loops = [d for d in range(len(self.extents)) if d not in self.axes]
+
+    def run(self) -> None:
+        if isinstance(self.op, linalg.FillOp):
+            self.write(self.place, self.spread(self.place, self.op.operands[0]), {})
+        elif self.is_horizontal():
+            self.reduce_horizontally()
+        elif all(self.reduced[d] for d in self.loops):
+            start = self.accumulator(self.place, {})
+            end = self.reduction(self.place, self.loops, start, {}) if self.loops else self.compute(self.place, start, {})
+            self.write(self.place, end, {})
+        else:
+            self.by_element(self.place, self.loops, {})
+
+    def accumulator(self, place: Place, at: dict[int, Index]) -> SSAValue:
+        """What the output holds; where the body does not ask for it, any value of its type."""
+        if self.body.args[-1].first_use:
+            return self.read(place, len(self.op.operands) - 1, at)
+        element = memref_of(self.output).element_type
+        return self.spread(place, place.constants.get(zero_attribute(element), element))
+
+    def reduction(self, place: Place, dims: Sequence[int], carried: SSAValue, at: dict[int, Index]) -> SSAValue:
+        """Loops over the reduced iterators, the accumulator carried."""
+        if not dims:
+            return self.compute(place, carried, at)
+        d, *rest = dims
+        loop = place.loop(0, self.extents[d], 1, [carried], name=f"k{d}")
+        inside = place.inside(loop.body.block)
+        i, accumulator = loop.body.block.args
+        accumulator.name_hint = "acc"
+        inside.yield_(self.reduction(inside, rest, accumulator, {**at, d: i}))
+        return loop.res[0]
+
+    def by_element(self, place: Place, dims: Sequence[int], at: dict[int, Index]) -> None:
+        if not dims:
+            self.write(place, self.compute(place, self.accumulator(place, at), at), at)
+            return
+        d, *rest = dims
+        loop = place.loop(0, self.extents[d], 1, name=f"k{d}")
+        inside = place.inside(loop.body.block)
+        self.by_element(inside, rest, {**at, d: loop.body.block.args[0]})
+        inside.yield_()
+
+    def compute(self, place: Place, accumulator: SSAValue, at: dict[int, Index]) -> SSAValue:
+        """The body on vectors; `at` says where the loops stand."""
+        values: dict[SSAValue, SSAValue] = {self.body.args[-1]: accumulator}
+        for k, arg in enumerate(self.body.args[:-1]):
+            if arg.first_use:
+                values[arg] = self.read(place, k, at)
+                values[arg].name_hint = arg.name_hint
+
+        def lookup(value: SSAValue) -> SSAValue:
+            if value not in values:
+                values[value] = self.spread(place, value)
+            return values[value]
+
+        for op in self.body.ops:
+            match op:
+                case linalg.YieldOp():
+                    return lookup(op.operands[0])
+                case linalg.IndexOp():
+                    values[op.result] = self.iteration(place, op.dim.value.data, at)
+                case arith.ConstantOp():
+                    values[op.result] = self.spread(place, place.constants.get(op.value, op.result.type))
+                case arith.MulfOp() if self.fused(op) is not None:
+                    pass
+                case _:
+                    product = next((p for p in map(_owner, op.operands) if p is not None and self.fused(p) is op), None)
+                    if product is not None:
+                        values[op.results[0]] = self.multiply_add(place, op, product, lookup)
+                    else:
+                        values[op.results[0]] = self.lifted(place, op, [lookup(v) for v in op.operands])
+        raise AssertionError("a structured op's body ends in linalg.yield")
+
+    def lifted(self, place: Place, op: Operation, operands: Sequence[SSAValue]) -> SSAValue:
+        """A scalar op on whole vectors."""
+        types = [vector_type(self.shape, r.type) if self.shape else r.type for r in op.results]
+        lifted = op.create(operands=operands, result_types=types, properties=op.properties, attributes=op.attributes)
+        return place.op(lifted, op.results[0].name_hint)
+
+    def fused(self, product: Operation) -> Operation | None:
+        """The addition to the accumulator that a product is fused into: one rounding, within a reduction's own sum."""
+        if not isinstance(product, arith.MulfOp) or not any(self.reduced):
+            return None
+        uses = list(product.result.uses)
+        if len(uses) != 1 or not isinstance(uses[0].operation, arith.AddfOp):
+            return None
+        addition = uses[0].operation
+        return addition if self.body.args[-1] in addition.operands else None
+
+    def multiply_add(
+        self, place: Place, op: Operation, product: Operation, lookup: Callable[[SSAValue], SSAValue]
+    ) -> SSAValue:
+        addend = next(v for v in op.operands if v is not product.results[0])
+        operands = [*map(lookup, product.operands), lookup(addend)]
+        kind = vector.FMAOp if self.shape else math.FmaOp
+        fma = kind.create(operands=operands, result_types=[operands[2].type])
+        if not self.shape:
+            fma.properties["fastmath"] = cast(arith.AddfOp, op).fastmath
+        return place.op(fma, op.results[0].name_hint)
+
+    def iteration(self, place: Place, d: int, at: dict[int, Index]) -> SSAValue:
+        """Where iterator `d` stands, in every lane."""
+        if d in at:
+            return self.spread(place, place.value(at[d]))
+        axis = self.axes.index(d)
+        counts = vector_type((self.extents[d], *[1] * (len(self.axes) - axis - 1)), index)
+        dense = DenseIntOrFPElementsAttr.from_list(cast(Any, counts), list(range(self.extents[d])))
+        steps = place.constants.get(dense, counts)
+        wanted = vector_type(self.shape, index)
+        return steps if wanted == counts else place.op(vector.BroadcastOp.create(operands=[steps], result_types=[wanted]))
+
+    def spread(self, place: Place, scalar: SSAValue) -> SSAValue:
+        return place.splat(scalar, self.shape) if self.shape else scalar
+
+    def read(self, place: Place, k: int, at: dict[int, Index]) -> SSAValue:
+        """Operand `k` as a vector over the axes; axes that it does not have are broadcast."""
+        operand = self.op.operands[k]
+        if not isinstance(operand.type, MemRefType):
+            return self.spread(place, operand)
+        positions = [_position(e) for e in self.maps[k].results]
+        indices: list[Index] = [at.get(d, 0) for d in positions]
+        if not any(d in positions for d in self.axes):
+            load = memref.LoadOp.create(
+                operands=[operand, *map(place.value, indices)], result_types=[memref_of(operand).element_type]
+            )
+            return self.spread(place, place.op(load))
+        results: list[AffineExpr] = [
+            AffineDimExpr(positions.index(d)) if d in positions else AffineConstantExpr(0) for d in self.axes
+        ]
+        return place.transfer_read(operand, indices, self.shape, AffineMap(len(positions), 0, tuple(results)))
+
+    def write(self, place: Place, value: SSAValue, at: dict[int, Index]) -> None:
+        positions = [_position(e) for e in self.maps[-1].results]
+        indices: list[Index] = [at.get(d, 0) for d in positions]
+        if not self.axes:
+            place.insert(memref.StoreOp.create(operands=[value, self.output, *map(place.value, indices)]))
+            return
+        results = tuple(AffineDimExpr(positions.index(d)) for d in self.axes)
+        place.transfer_write(value, self.output, indices, AffineMap(len(positions), 0, results))
+
+    def is_horizontal(self) -> bool:
+        """Whether it combines one row of partial results into one element."""
+        if self.axes or len(self.loops) != 1 or len(self.op.operands) != 2 or not self.reduced[0]:
+            return False
+        first, last = self.body.first_op, self.body.last_op
+        return (
+            type(first) in _KINDS
+            and first is not None
+            and first.next_op is last
+            and set(first.operands) == set(self.body.args)
+        )
+
+    def reduce_horizontally(self) -> None:
+        combine = self.body.first_op
+        assert combine is not None
+        source = self.op.operands[0]
+        row = self.place.transfer_read(source, [0], (self.extents[0],), AffineMap.identity(1))
+        kind = vector.CombiningKindAttr(vector.CombiningKindFlag(_KINDS[type(combine)]))
+        total = vector.ReductionOp.create(
+            operands=[row],
+            result_types=[memref_of(source).element_type],
+            properties={"kind": kind, "fastmath": arith.FastMathFlagsAttr("none")},
+        )
+        start = self.read(self.place, 1, {})
+        values: dict[SSAValue, SSAValue] = {self.body.args[0]: self.place.op(total), self.body.args[1]: start}
+        self.write(self.place, self.lifted(self.place, combine, [values[v] for v in combine.operands]), {})
+
+
+def _position(expr: AffineExpr) -> int:
+    if not isinstance(expr, AffineDimExpr):
+        raise ValueError(f"vectorize: access by {expr}; run collapse-iterators and tile-kernels before")
+    return expr.position
+
+
+def _owner(value: SSAValue) -> Operation | None:
+    return value.owner if isinstance(value.owner, Operation) else None
+

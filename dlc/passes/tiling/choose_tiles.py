@@ -1,0 +1,182 @@
+"""Choosing a tile plan for a nest on a CPU: register tiles that fill the vector unit, tasks that are worth a hand-over.
+
+The rules come from measurement: a contraction is at its best with accumulators in 12 to 28 vector registers, weights as
+vectors and data as broadcasts; anything else with two to four vectors of work per step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from dlc.ir import Float64Type, IntegerType
+from dlc.passes.structured import memref_of
+from dlc.passes.tiling.apply_tiles import combiner_of, identity_of
+from dlc.passes.tiling.nests import Nest, Stage
+from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.target import Target
+
+# Multiply-adds that make a task: about 5 µs on one core, ten times a hand-over between threads.
+_TASK_WORK = 1 << 19
+# What one element of anything but a contraction costs, in multiply-adds: it is bound by memory or by long formulas.
+_ELEMENTWISE_COST = 16
+# Vectors per step where no register tile is called for.
+_VECTORS = 4
+
+
+def choose_tiles(nest: Nest, target: Target) -> TilePlan:
+    """The plan for a nest on a CPU target."""
+    return _Chooser(nest, target).plan()
+
+
+@dataclass(frozen=True)
+class _Chooser:
+    nest: Nest
+    target: Target
+
+    def plan(self) -> TilePlan:
+        nest = self.nest
+        shared = nest.shared
+        if any(s.reads_at_computed_places for s in nest.stages):
+            return TilePlan(self.grid({}, shared), {}, tuple(shared), {d: 1 for d in self.own_dims()})
+        contraction = next((s for s in nest.stages if s.is_contraction), None)
+        lane = self.lane_dim(contraction or nest.stages[-1])
+        if contraction is not None and lane in shared:
+            register = self.contraction_tile(contraction, lane)
+        elif lane in shared:
+            register = {lane: self.lane_tile(lane)}
+            self.widen(register, shared)
+        else:
+            register = {}
+        order = self.order(shared, lane)
+        return TilePlan(self.grid(register, order), register, order, self.chunks(lane if lane in shared else None))
+
+    def own_dims(self) -> list[int]:
+        """Dimensions of single stages."""
+        return [d for d in self.nest.extents if d not in self.nest.shared]
+
+    def lanes(self, stage: Stage) -> int:
+        t = memref_of(stage.op.operands[-1]).element_type
+        match t:
+            case Float64Type():
+                width = 8
+            case IntegerType():
+                width = max(1, t.width.data // 8)
+            case _:
+                width = 4
+        # Conversions keep lane counts equal across types: four-byte lanes unless elements are wider.
+        return self.target.lanes(max(width, 4))
+
+    def lane_dim(self, stage: Stage) -> int | None:
+        """The dimension that is contiguous in memory: in the output, else in most inputs."""
+        candidates = [d for d in stage.dims if d >= 0]
+        votes = {d: 0 for d in candidates}
+        for weight, accesses in ((2, (stage.output,)), (1, stage.inputs)):
+            for a in accesses:
+                for d in candidates:
+                    votes[d] += weight * (a.stride(d) == 1)
+        if stage.reductions and not any(votes[d] >= 2 for d in candidates):
+            # A reduction to few elements: along the inputs' contiguous dimension, if that is reduced.
+            contiguous = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs)]
+            return max(contiguous, key=lambda d: self.nest.extents[d], default=None)
+        best = max(candidates, key=lambda d: (votes[d], self.nest.extents[d]), default=None)
+        return best if best is not None and votes[best] else None
+
+    def lane_tile(self, lane: int) -> int:
+        period = packed_periods(self.nest).get(lane)
+        return min(self.nest.extents[lane], period or _VECTORS * self.lanes(self.nest.stages[-1]))
+
+    def contraction_tile(self, stage: Stage, lane: int) -> dict[int, int]:
+        """Rows × lanes in registers: the vectors of one operand times broadcasts of the other.
+
+        accumulators + vectors of the lane operand + 1 for the broadcast fit the register file.
+        """
+        lanes = self.lanes(stage)
+        extents = self.nest.extents
+        period = packed_periods(self.nest).get(lane)
+        columns = min(extents[lane], period or 2 * lanes)
+        vectors = -(-columns // lanes)
+        rows = max(1, (self.target.vector_registers - 1 - vectors) // vectors)
+        register = {lane: columns}
+        row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
+        # The dimension nearest in memory first: its rows share cache lines and address registers.
+        for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
+            register[d] = _even_tile(extents[d], rows)
+            rows //= register[d]
+            if rows < 2 or register[d] < extents[d]:
+                break
+        return register
+
+    def widen(self, register: dict[int, int], shared: list[int]) -> None:
+        """More rows per step where the lane dimension alone gives fewer than the wanted vectors."""
+        stage = self.nest.stages[-1]
+        lanes = self.lanes(stage)
+        vectors = -(-prod(register.values()) // lanes)
+        for d in sorted((d for d in shared if d not in register), key=lambda d: stage.output.stride(d)):
+            if vectors * 2 > _VECTORS:
+                break
+            register[d] = _even_tile(self.nest.extents[d], _VECTORS // vectors)
+            vectors *= register[d]
+
+    def chunks(self, lane: int | None) -> dict[int, int]:
+        """Steps along the dimensions of single stages: vectors along contiguous memory, one element elsewhere."""
+        chunks: dict[int, int] = {}
+        for stage in self.nest.stages:
+            lanes = self.lanes(stage)
+            for d in stage.dims:
+                if d < 0 or d in self.nest.shared or d in chunks:
+                    continue
+                contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
+                if d not in self.reduced():
+                    chunks[d] = min(self.nest.extents[d], _VECTORS * lanes if contiguous else 1)
+                elif lane is None and contiguous and self.splits(stage, d):
+                    chunks[d] = min(self.nest.extents[d], _VECTORS * lanes)
+        return chunks
+
+    def reduced(self) -> set[int]:
+        return {d for s in self.nest.stages for d in s.reductions}
+
+    def splits(self, stage: Stage, d: int) -> bool:
+        return all(
+            combiner_of(s) is not None and identity_of(s, self.nest) is not None for s in self.nest.stages if d in s.reductions
+        )
+
+    def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
+        """Panels of the lane dimension outermost, so that one panel of weights serves all rows."""
+        stage = self.nest.stages[-1]
+        rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
+        contraction = any(s.is_contraction for s in self.nest.stages)
+        if lane is None or lane not in shared:
+            return tuple(rows)
+        return (lane, *rows) if contraction else (*rows, lane)
+
+    def grid(self, register: dict[int, int], order: tuple[int, ...] | list[int]) -> dict[int, int]:
+        """Parts of about `_TASK_WORK` operations: outer dimensions are cut to the register tile first."""
+        extents = self.nest.extents
+        per_point = sum(
+            (1 if s.is_contraction else _ELEMENTWISE_COST)
+            * prod(extents[d] for d in s.dims if d >= 0 and d not in self.nest.shared)
+            for s in self.nest.stages
+        )
+        work = per_point * prod(register.get(d, 1) for d in order)
+        grid: dict[int, int] = {}
+        for d in reversed(order):
+            tile = register.get(d, 1)
+            steps = -(-extents[d] // tile)
+            wanted = max(1, min(steps, _TASK_WORK // max(1, work)))
+            # Equal parts: a task that is nearly empty keeps the others waiting.
+            parts = -(-steps // wanted)
+            block = min(extents[d], tile * -(-steps // parts))
+            grid[d] = block
+            work *= -(-block // tile)
+        return {d: grid[d] for d in order}
+
+
+def _even_tile(extent: int, limit: int) -> int:
+    """The largest tile up to `limit` that cuts `extent` evenly, or nearly so; a divisor if one is above half the limit."""
+    if extent <= limit:
+        return extent
+    for tile in range(limit, limit // 2, -1):
+        if extent % tile == 0:
+            return tile
+    return -(-extent // -(-extent // limit))

@@ -1,0 +1,194 @@
+"""`collapse-iterators`: iterators that walk memory as one become one; accesses become plain views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import cast
+
+from dlc.ir import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    AffineMapAttr,
+    ArrayAttr,
+    Block,
+    Context,
+    IteratorTypeAttr,
+    Operation,
+    SSAValue,
+    func,
+    linalg,
+    memref,
+)
+from dlc.passes.base import KernelPass
+from dlc.passes.structured import Constants, Place, memref_of, row_major
+from dlc.passes.tiling.access import Access, Term, view_order
+from dlc.passes.tiling.nests import Nest, Stage, nests_of
+
+
+@dataclass(frozen=True)
+class CollapseIteratorsPass(KernelPass):
+    """Merges iterators and makes every operand a view with one dimension per iterator that it uses.
+
+        linalg.generic (h, w, o, kh, kw, c): (h + kh, w + kw, c), (kh, kw, c, o) → (h, w, o)  ins(%x : memref<58x58x64xf32>, …)
+      →
+        %win = memref.reinterpret_cast %x … sizes [56, 56, 3, 192], strides [3712, 64, 3712, 1]
+        linalg.generic (h, w, o, kh, k): (h, w, kh, k), (kh, k, o) → (h, w, o)  ins(%win, …)
+
+    Dimensions i, j merge when, for every operand of every op of the nest, stride(i) = extent(j) · stride(j): then a 1×1
+    convolution is a matrix product and an elementwise op is flat, without special cases. Iterators of extent 1 go.
+    Afterwards every map is a selection of iterators, but for packed operands, which keep (o floordiv t, …, o mod t).
+    """
+
+    name = "collapse-iterators"
+
+    def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
+        for nest in nests_of(kernel):
+            merged = _merge(nest)
+            constants = Constants(kernel)
+            views = _local_views(merged, constants)
+            for stage in merged.stages:
+                _rewrite(stage, merged, constants, views)
+        _drop_unused_views(kernel)
+
+
+def _merge(nest: Nest) -> Nest:
+    while (pair := next(filter(lambda p: _can_merge(nest, *p), permutations(sorted(nest.extents), 2)), None)) is not None:
+        nest = _merged(nest, *pair)
+    return nest
+
+
+def _can_merge(nest: Nest, outer: int, inner: int) -> bool:
+    """Whether every op sees `outer` and `inner` as the two digits of one iterator."""
+    for stage in nest.stages:
+        has = [d in stage.dims for d in (outer, inner)]
+        if not any(has):
+            continue
+        if not all(has) or stage.uses_indices or (outer in stage.reductions) != (inner in stage.reductions):
+            return False
+        for a in stage.accesses:
+            if a is None:
+                continue
+            if any(not t.is_plain for t in a.terms if t.iterator in (outer, inner)):
+                return False
+            if a.stride(outer) != nest.extents[inner] * a.stride(inner):
+                return False
+    return True
+
+
+def _merged(nest: Nest, outer: int, inner: int) -> Nest:
+    """The nest with `outer` and `inner` as one dimension, called as `inner`."""
+
+    def access_of(a: Access | None) -> Access | None:
+        return None if a is None else replace(a, terms=tuple(t for t in a.terms if t.iterator != outer))
+
+    stages = [
+        replace(
+            s,
+            dims=tuple(-1 if d == outer else d for d in s.dims),
+            reductions=s.reductions - {outer},
+            accesses=tuple(map(access_of, s.accesses)),
+        )
+        for s in nest.stages
+    ]
+    extents = {d: e * nest.extents[outer] if d == inner else e for d, e in nest.extents.items() if d != outer}
+    return Nest(stages, extents)
+
+
+def _local_views(nest: Nest, constants: Constants) -> dict[SSAValue, SSAValue]:
+    """A local buffer per local root, shaped by the dimensions of the nest."""
+    result: dict[SSAValue, SSAValue] = {}
+    for stage in nest.stages:
+        root = stage.output.root
+        if isinstance(root.owner, memref.AllocaOp) and root not in result:
+            shape = tuple(nest.extents[t.iterator] for t in view_order(stage.output.terms))
+            place = Place(constants, cast(Block, root.owner.parent), root.owner.location, anchor=root.owner)
+            result[root] = place.alloca(memref_of(root).element_type, shape, root.name_hint)
+    return result
+
+
+def _rewrite(stage: Stage, nest: Nest, constants: Constants, locals_: dict[SSAValue, SSAValue]) -> None:
+    op = stage.op
+    place = Place(constants, cast(Block, op.parent), op.location, anchor=op)
+    dims = [d for d in stage.dims if d >= 0]
+    operands: list[SSAValue] = []
+    maps: list[AffineMap] = []
+    for operand, a in zip(op.operands, stage.accesses, strict=True):
+        if a is None:
+            operands.append(operand)
+            maps.append(AffineMap(len(dims), 0, ()))
+            continue
+        terms = view_order(a.terms)
+        operands.append(locals_.get(a.root) or _view(place, a, terms, nest))
+        maps.append(AffineMap(len(dims), 0, tuple(_index(t, dims.index(t.iterator)) for t in terms)))
+    replacement: Operation
+    if isinstance(op, linalg.FillOp):
+        body = op.detach_region(op.regions[0])
+        replacement = linalg.FillOp.create(operands=operands, properties=op.properties, regions=[body])
+    else:
+        _renumber_indices(op, stage.dims, constants)
+        kinds = {True: IteratorTypeAttr.reduction(), False: IteratorTypeAttr.parallel()}
+        replacement = linalg.GenericOp.create(
+            operands=operands,
+            properties=op.properties
+            | {
+                "indexing_maps": ArrayAttr([AffineMapAttr(m) for m in maps]),
+                "iterator_types": ArrayAttr([kinds[d in stage.reductions] for d in dims]),
+            },
+            attributes=op.attributes,
+            regions=[op.detach_region(op.body)],
+        )
+    place.insert(replacement)
+    op.detach()
+    op.erase()
+
+
+def _view(place: Place, a: Access, terms: Sequence[Term], nest: Nest) -> SSAValue:
+    """The buffer with one dimension per term."""
+    t = memref_of(a.root)
+    shape = tuple(_term_extent(term, nest) for term in terms)
+    strides = tuple(term.stride for term in terms)
+    if a.offset == 0 and t.get_shape() == shape and row_major(shape) == strides:
+        return a.root
+    return place.reinterpret(a.root, a.offset, shape, strides)
+
+
+def _term_extent(t: Term, nest: Nest) -> int:
+    steps = -(-nest.extents[t.iterator] // t.divisor)
+    return min(steps, t.modulus) if t.modulus else steps
+
+
+def _index(t: Term, position: int) -> AffineExpr:
+    expr: AffineExpr = AffineDimExpr(position)
+    if t.divisor > 1:
+        expr = AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, expr, AffineConstantExpr(t.divisor))
+    if t.modulus:
+        expr = AffineBinaryOpExpr(AffineBinaryOpKind.Mod, expr, AffineConstantExpr(t.modulus))
+    return expr
+
+
+def _renumber_indices(op: linalg.GenericOp, dims: Sequence[int], constants: Constants) -> None:
+    """linalg.index of an iterator that is gone is 0; the others get their new positions."""
+    remaining = [d for d in dims if d >= 0]
+    for inner in list(op.body.block.ops):
+        if not isinstance(inner, linalg.IndexOp):
+            continue
+        d = dims[inner.dim.value.data]
+        if d < 0:
+            inner.result.replace_all_uses_with(constants.index(0))
+            inner.detach()
+            inner.erase()
+        else:
+            inner.properties["dim"] = linalg.IndexOp(remaining.index(d)).dim
+
+
+def _drop_unused_views(kernel: func.FuncOp) -> None:
+    for op in reversed(list(kernel.body.block.ops)):
+        if isinstance(op, memref.SubviewOp | memref.ReinterpretCastOp | memref.AllocaOp) and not op.results[0].first_use:
+            op.detach()
+            op.erase()

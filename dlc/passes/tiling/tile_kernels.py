@@ -1,0 +1,37 @@
+"""`tile-kernels`: every nest becomes a grid of tasks over register tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlc.ir import Context, func
+from dlc.passes.base import KernelPass
+from dlc.passes.structured import Constants
+from dlc.passes.tiling.apply_tiles import apply_tiles
+from dlc.passes.tiling.choose_tiles import choose_tiles
+from dlc.passes.tiling.nests import nests_of
+from dlc.target import resolve
+
+
+@dataclass(frozen=True)
+class TileKernelsPass(KernelPass):
+    """Cuts each nest as `choose_tiles` plans it for the target.
+
+        linalg.fill outs(%acc);  linalg.generic (h, w, o, kh, k) … outs(%acc);  linalg.generic (h, w, o) ins(%acc, …) outs(%y)
+      →
+        scf.parallel (%i2, %i0) = (0, 0) to (64, 56) step (32, 1) {level = "grid"} {
+          scf.for %j1 = 0 to 56 step 14 {
+            … subviews; %acc = memref.alloca : memref<14x32xf32>
+            linalg.fill; linalg.generic (w, o, kh, k); linalg.generic (w, o) } }
+
+    Requires views as `collapse-iterators` leaves them. What does not divide is code of its own, with static sizes.
+    """
+
+    name = "tile-kernels"
+
+    target: str = "cpu"
+
+    def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
+        device = resolve(self.target)
+        for nest in nests_of(kernel):
+            apply_tiles(nest, choose_tiles(nest, device), Constants(kernel))
