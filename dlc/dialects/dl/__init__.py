@@ -8,26 +8,53 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from dlc.dialects.dl import contraction, conv_transpose, creation, elementwise, functions, movement, program, reduction
+from dlc.dialects.dl import (
+    activation,
+    composite,
+    contraction,
+    conv_transpose,
+    creation,
+    elementwise,
+    functions,
+    indexing,
+    movement,
+    normalization,
+    program,
+    quantization,
+    reduction,
+    window,
+)
+from dlc.dialects.dl.activation import *
 from dlc.dialects.dl.base import DimsAttr
+from dlc.dialects.dl.composite import *
 from dlc.dialects.dl.contraction import *
 from dlc.dialects.dl.conv_transpose import *
 from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
 from dlc.dialects.dl.functions import *
+from dlc.dialects.dl.indexing import *
 from dlc.dialects.dl.movement import *
+from dlc.dialects.dl.normalization import *
 from dlc.dialects.dl.program import *
+from dlc.dialects.dl.quantization import *
 from dlc.dialects.dl.reduction import *
+from dlc.dialects.dl.window import *
 from dlc.ir import Dialect, Operation
 
 FAMILIES: tuple[ModuleType, ...] = (
     creation,
     elementwise,
     functions,
+    activation,
     reduction,
     contraction,
     conv_transpose,
+    window,
     movement,
+    indexing,
+    composite,
+    normalization,
+    quantization,
     program,
 )
 

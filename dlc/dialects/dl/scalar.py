@@ -215,12 +215,13 @@ def position(body: Body, value: int) -> SSAValue:
 
 def clamped_position(body: Body, place: SSAValue, size: int, element_type: Attribute) -> SSAValue:
     """An integer as a place on an axis of `size`: negative ones count from the end, others are clamped into it."""
-    wide = convert(body, place, element_type, i64)
-    if not is_unsigned(element_type):
+    wide, last = convert(body, place, element_type, i64), constant(body, max(size - 1, 0), i64)
+    if is_unsigned(element_type):
+        inside = body(arith.MinUIOp(wide, last))
+    else:
         negative = compare_with(body, "lt", wide, 0, i64)
-        wide = select(body, negative, body(arith.AddiOp(wide, constant(body, size, i64))), wide)
-    low = body(arith.MaxSIOp(wide, constant(body, 0, i64)))
-    inside = body(arith.MinSIOp(low, constant(body, max(size - 1, 0), i64)))
+        wide = select(body, negative, add(body, wide, constant(body, size, i64)), wide)
+        inside = body(arith.MinSIOp(body(arith.MaxSIOp(wide, constant(body, 0, i64))), last))
     return body(arith.IndexCastOp(inside, index))
 
 

@@ -1,0 +1,185 @@
+"""Indexing: elements at places that come from data.
+
+Places are integers of any type. Negative ones count from the end; what is still outside is moved to the nearest place, so
+that no index read from data reaches outside a buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import (
+    Array,
+    DlOp,
+    Tensor,
+    element_type_of,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
+from dlc.dialects.dl.dtypes import is_integer
+from dlc.dialects.dl.interfaces import Body, Gathering
+from dlc.dialects.dl.movement import known_less, static_sizes
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import IntegerAttr, SSAValue, TensorType, irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+
+
+def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
+    """Raises DTypeError unless `indices` are integers, ShapeError if they read from an axis without elements."""
+    if not is_integer(element_type_of(indices)):
+        raise DTypeError(f"{op.name}: indices have element type {element_type_of(indices)}, expected integers")
+    if shape_of(x)[axis] == 0 and 0 not in shape_of(indices):
+        raise ShapeError(f"{op.name}: axis {axis} of {shape_of(x)} has no elements to take")
+
+
+def clamped_places(indices: Array, size: int) -> Array:
+    """Integers as places on an axis of `size`: negative ones from the end, then moved inside."""
+    if indices.dtype.kind == "u":
+        return np.minimum(indices, max(size - 1, 0)).astype(np.int64)
+    wide = indices.astype(np.int64)
+    return np.clip(np.where(wide < 0, wide + size, wide), 0, max(size - 1, 0))
+
+
+@irdl_op_definition
+class GatherOp(Gathering):
+    """The slices of `x` along `axis` that `indices` name: NumPy's `take(x, indices, axis)`.
+
+    The result's axes are those of `x` before `axis`, those of `indices`, those of `x` after.
+    (C1) `axis` is an axis of `x`; (C2) `indices` are integers; (C3) the axis has an element, or `indices` none.
+    """
+
+    name = "dl.gather"
+    x = operand_def(TensorType)
+    indices = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    result = result_def(TensorType)
+
+    @property
+    def taken_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        axis, shape = self.taken_axis, shape_of(self.x)
+        check_places(self, self.x, self.indices, axis)
+        return [tensor_type((*shape[:axis], *shape_of(self.indices), *shape[axis + 1 :]), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x, indices), axis = operands, self.taken_axis
+        if x.shape[axis] == 0:
+            return np.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
+        return np.take(x, clamped_places(indices, x.shape[axis]), axis)
+
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        axis, places = self.taken_axis, list(indices)
+        size, end = static_sizes(self, shape_of(self.x))[axis], axis + rank_of(self.indices)
+        index = scalar.extract(body, sources[1], places[axis:end])
+        place = scalar.clamped_position(body, index, size, element_type_of(self.indices))
+        return scalar.extract(body, sources[0], [*places[:axis], place, *places[end:]])
+
+
+@irdl_op_definition
+class GatherNdOp(Gathering):
+    """The slices of `x` at the places that the last axis of `indices` names: one entry per indexed axis.
+
+    `result[b…, i…, s…] = x[b…, indices[b…, i…, 0], indices[b…, i…, 1], …, s…]`, with `batch_dims` (0 if absent) batch axes.
+    (C1) `indices` are integers of rank above `batch_dims`; (C2) its last size is known and indexes no more axes than `x` has
+    after the batch axes; (C3) batch axes have equal sizes; (C4) indexed axes have elements, or `indices` none.
+    """
+
+    name = "dl.gather_nd"
+    x = operand_def(TensorType)
+    indices = operand_def(TensorType)
+    batch_dims = opt_prop_def(IntegerAttr)
+    result = result_def(TensorType)
+
+    @property
+    def batch(self) -> int:
+        return number(self.batch_dims) if self.batch_dims is not None else 0
+
+    @property
+    def indexed(self) -> int:
+        """How many axes the places index."""
+        depth = shape_of(self.indices)[-1]
+        if not isinstance(depth, int):
+            raise ShapeError(f"dl.gather_nd: the last size of indices {shape_of(self.indices)} must be known (C2)")
+        return depth
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, places, batch = shape_of(self.x), shape_of(self.indices), self.batch
+        if not 0 <= batch < len(places):
+            raise ShapeError(f"dl.gather_nd: batch_dims {batch} of indices {places} (C1)")
+        if batch + self.indexed > len(shape):
+            raise ShapeError(f"dl.gather_nd: places of {self.indexed} entries after {batch} batch axes of {shape} (C2)")
+        if any(known_less(a, b) or known_less(b, a) for a, b in zip(shape[:batch], places[:batch], strict=True)):
+            raise ShapeError(f"dl.gather_nd: x {shape} and indices {places} differ in their {batch} batch axes (C3)")
+        if not is_integer(element_type_of(self.indices)):
+            raise DTypeError(f"dl.gather_nd: indices have element type {element_type_of(self.indices)}, expected integers")
+        for axis in range(batch, batch + self.indexed):
+            check_places(self, self.x, self.indices, axis)
+        return [tensor_type((*places[:-1], *shape[batch + self.indexed :]), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x, indices), batch, depth = operands, self.batch, self.indexed
+        outer, inner = math.prod(indices.shape[:batch]), math.prod(indices.shape[batch:-1])
+        if outer * inner == 0:
+            return np.zeros((*indices.shape[:-1], *x.shape[batch + depth :]), x.dtype)
+        flat, places = x.reshape(outer, *x.shape[batch:]), indices.reshape(outer, inner, depth)
+        own = np.broadcast_to(np.arange(outer)[:, None], (outer, inner))
+        taken = flat[(own, *(clamped_places(places[..., k], flat.shape[1 + k]) for k in range(depth)))]
+        return taken.reshape(*indices.shape[:-1], *x.shape[batch + depth :])
+
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        batch, outer = self.batch, rank_of(self.indices) - 1
+        sizes, places = static_sizes(self, shape_of(self.x)), list(indices)
+        named: list[SSAValue] = []
+        for k in range(self.indexed):
+            index = scalar.extract(body, sources[1], [*places[:outer], scalar.position(body, k)])
+            named.append(scalar.clamped_position(body, index, sizes[batch + k], element_type_of(self.indices)))
+        return scalar.extract(body, sources[0], [*places[:batch], *named, *places[outer:]])
+
+
+@irdl_op_definition
+class GatherElementsOp(Gathering):
+    """`result[i, j, k] = x[i, indices[i, j, k], k]`, here with `axis` 1: NumPy's `take_along_axis`.
+
+    (C1) `indices` are integers of the rank of `x`; (C2) `axis` is an axis of `x`; (C3) the other sizes of `indices` are at
+    most those of `x`; (C4) the axis has an element, or `indices` none.
+    """
+
+    name = "dl.gather_elements"
+    x = operand_def(TensorType)
+    indices = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    result = result_def(TensorType)
+
+    @property
+    def taken_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        axis, shape, places = self.taken_axis, shape_of(self.x), shape_of(self.indices)
+        check_places(self, self.x, self.indices, axis)
+        if len(shape) != len(places):
+            raise ShapeError(f"dl.gather_elements: indices {places} have another rank than x {shape} (C1)")
+        if any(a != axis and known_less(n, m) for a, (n, m) in enumerate(zip(shape, places, strict=True))):
+            raise ShapeError(f"dl.gather_elements: indices {places} exceed x {shape} beside axis {axis} (C3)")
+        return [tensor_type(places, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x, indices), axis = operands, self.taken_axis
+        own: list[Array] = list(np.indices(indices.shape, sparse=True))
+        own[axis] = clamped_places(indices, x.shape[axis])
+        return x[tuple(own)]
+
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        axis, places = self.taken_axis, list(indices)
+        index = scalar.extract(body, sources[1], places)
+        size = static_sizes(self, shape_of(self.x))[axis]
+        places[axis] = scalar.clamped_position(body, index, size, element_type_of(self.indices))
+        return scalar.extract(body, sources[0], places)
