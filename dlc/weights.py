@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,13 @@ class WeightStore(Mapping[str, Array]):
             self._arrays[name] = array
             self._by_content[content] = name
         return self._by_content[content]
+
+    def only(self, names: Iterable[str]) -> WeightStore:
+        """A store of the named arrays alone, which both hold."""
+        store = WeightStore()
+        store._arrays = {name: self._arrays[name] for name in names}
+        store._by_content = {content: name for content, name in self._by_content.items() if name in store._arrays}
+        return store
 
     def save(self, folder: Path) -> None:
         """Writes one `.npy` file per array; files that exist are kept, since names go with contents."""

@@ -3,25 +3,38 @@
     %w = host.weight @w7 : memref<64x64xf32>
     %b = host.arena 4096 : memref<1x56x56x64xf32>
     host.launch @conv_relu(%x, %w, %b) : memref<…>, memref<…>, memref<…>
+    host.copy %b, %y : memref<1x56x56x64xf32>
 
-Entry arguments are the program's inputs, then its outputs, as memrefs. Views of a buffer are `memref.reinterpret_cast`.
+Entry arguments are the program's inputs, then its outputs, as memrefs; the latter carry the attribute `host.output`. Views
+of a buffer are `memref.reinterpret_cast`. Element types are those of the `dl` dialect, `ui8` among them: a kernel that
+takes `i8` there sees the same bits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import ClassVar
 
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.errors import UnsupportedError
 from dlc.ir import (
     Attribute,
+    BlockArgument,
     Dialect,
     IntegerAttr,
     IRDLOperation,
     MemRefType,
+    ModuleOp,
     Pure,
     SSAValue,
     SymbolRefAttr,
+    VarConstraint,
+    base,
+    func,
     i64,
     irdl_op_definition,
+    operand_def,
     prop_def,
     result_def,
     traits_def,
@@ -74,4 +87,47 @@ class LaunchOp(IRDLOperation):
         return self.callee.string_value()
 
 
-Host = Dialect("host", [WeightOp, ArenaOp, LaunchOp], [])
+@irdl_op_definition
+class CopyOp(IRDLOperation):
+    """Copies a buffer's elements: an output that no kernel writes, since it is an input, a weight or another output.
+
+    (C1) both buffers have one type; (C2) they do not overlap.
+    """
+
+    name = "host.copy"
+    T: ClassVar = VarConstraint("T", base(MemRefType))
+    source = operand_def(T)
+    target = operand_def(T)
+    assembly_format = "$source `,` $target attr-dict `:` type($source)"
+
+    def __init__(self, source: SSAValue, target: SSAValue) -> None:
+        super().__init__(operands=[source, target])
+
+
+Host = Dialect("host", [WeightOp, ArenaOp, LaunchOp, CopyOp], [])
+
+OUTPUT = "host.output"
+
+
+def entry_of(module: ModuleOp) -> func.FuncOp:
+    """The function `@main`, where a program starts; raises UnsupportedError when the module has none."""
+    for op in module.ops:
+        if isinstance(op, func.FuncOp) and op.sym_name.data == "main":
+            return op
+    raise UnsupportedError("the module has no function @main; a program starts there")
+
+
+def outputs_of(main: func.FuncOp) -> Sequence[BlockArgument]:
+    """The entry's output buffers: its last arguments."""
+    attributes = main.arg_attrs.data if main.arg_attrs is not None else ()
+    return [a for a, named in zip(main.args, attributes, strict=True) if OUTPUT in named.data]
+
+
+def inputs_of(main: func.FuncOp) -> Sequence[BlockArgument]:
+    """The entry's input buffers: its first arguments."""
+    return main.args[: len(main.args) - len(outputs_of(main))]
+
+
+def buffer_bytes(buffer: MemRefType[Attribute]) -> int:
+    """The size of a dense buffer in bytes; bool takes one byte an element."""
+    return math.prod(buffer.get_shape()) * numpy_dtype(buffer.element_type).itemsize

@@ -1,0 +1,40 @@
+"""Arrays in memory: what programs return, and buffers at the addresses that native code likes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+
+
+class Array(np.ndarray[Any, np.dtype[Any]]):
+    """A result of a compiled program: a NumPy array with all that NumPy offers, `__dlpack__` and the buffer among it.
+
+    On the CPU it holds the memory that the program wrote. Operations on it are NumPy's and return plain NumPy arrays.
+    """
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False, /) -> Any:
+        return array[()] if return_scalar else np.asarray(array)
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any) -> NDArray[Any]:
+    """An uninitialised C-contiguous array that starts at a multiple of 64 bytes."""
+    dtype = np.dtype(dtype)
+    count = math.prod(shape) * dtype.itemsize
+    memory = np.empty(count + ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    return memory[start : start + count].view(dtype).reshape(shape)
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """`array` itself if it is C-contiguous and starts at a multiple of 64 bytes, else a copy that does."""
+    if array.flags.c_contiguous and array.__array_interface__["data"][0] % ALIGNMENT == 0:
+        return array
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy

@@ -1,0 +1,110 @@
+"""Weight expressions, computed once: the only step between the passes that reads the weights store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+
+from dlc.arrays import aligned
+from dlc.cpus import usable_cpus
+from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_of
+from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.host import entry_of
+from dlc.dims import is_static
+from dlc.ir import Block, ModuleOp, Operation, SSAValue, SymbolRefAttr
+from dlc.weights import WeightStore
+
+
+def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightStore:
+    """Replaces each expression over weights and constants alone by a weight that holds its value.
+
+        %p = dl.pack {…} (dl.mul @w, @scale)    →    %p = dl.weight {symbol = @w_1, …}
+
+    Only maximal expressions get a value in the store: those that a dispatch, a reshape of data or the return reads.
+    Returns a store with exactly the weights that the entry then refers to; `store` loses nothing.
+    """
+    block = entry_of(module).body.block
+    constant = _constant_ops(block)
+    roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
+    computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
+    # NumPy lets go of the interpreter's lock for large arrays, and expressions share little.
+    with ThreadPoolExecutor(usable_cpus()) as workers:
+        values = workers.map(_evaluate, computed, repeat(store))
+        kept = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
+        # New names must differ from all old ones, not only from those that stay: a folder may hold both.
+        everything = store.only(store)
+        for root, value in zip(computed, values, strict=True):
+            name = everything.add(value, hint=_hint(root))
+            _replace(root, name)
+            kept.add(name)
+    for op in reversed(list(constant)):
+        if not any(r.first_use for r in op.results):
+            op.detach()
+            op.erase()
+    return everything.only(kept)
+
+
+def _constant_ops(block: Block) -> dict[Operation, None]:
+    """The ops whose results depend on weights and constants alone, in program order."""
+    constant: dict[Operation, None] = {}
+    for op in block.ops:
+        if (
+            isinstance(op, DlOp)
+            and all(v.owner in constant for v in op.operands)
+            and all(is_static(shape_of(r)) for r in op.results)
+        ):
+            constant[op] = None
+    return constant
+
+
+def _expression(root: SSAValue) -> Sequence[Operation]:
+    """The ops that `root` depends on, each after those that it depends on itself."""
+    order: dict[Operation, None] = {}
+    pending = [(root.owner, False)]
+    while pending:
+        op, operands_done = pending.pop()
+        if not isinstance(op, Operation) or op in order:
+            continue
+        if operands_done:
+            order[op] = None
+        else:
+            pending.append((op, True))
+            pending.extend((v.owner, False) for v in op.operands)
+    return list(order)
+
+
+def _evaluate(root: SSAValue, store: WeightStore) -> Array:
+    ops = _expression(root)
+    # Values are dropped after their last use: the intermediates of a large expression would otherwise pile up.
+    uses = Counter(v for op in ops for v in op.operands)
+    uses[root] += 1
+    values: dict[SSAValue, Array] = {}
+    for op in ops:
+        assert isinstance(op, DlOp)
+        if isinstance(op, WeightOp):
+            results: Iterable[Array] = (store[op.symbol.string_value()],)
+        else:
+            results = op.evaluate(*(values[v] for v in op.operands))
+        values.update(zip(op.results, results, strict=True))
+        for v in op.operands:
+            uses[v] -= 1
+            if not uses[v]:
+                values.pop(v, None)
+    return aligned(values[root])
+
+
+def _hint(root: SSAValue) -> str:
+    """The name of the first weight in the expression."""
+    return next((op.symbol.string_value() for op in _expression(root) if isinstance(op, WeightOp)), "c")
+
+
+def _replace(root: SSAValue, name: str) -> None:
+    owner = root.owner
+    assert isinstance(owner, Operation) and owner.parent is not None
+    weight = WeightOp.make(symbol=SymbolRefAttr(name), type=tensor_of(root))
+    weight.location = owner.location
+    weight.result.name_hint = root.name_hint
+    owner.parent.insert_op_before(weight, owner)
+    root.replace_all_uses_with(weight.result)

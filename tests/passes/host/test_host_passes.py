@@ -1,0 +1,146 @@
+"""The host program: weight expressions, buffers, one arena."""
+
+import numpy as np
+import pytest
+from dlc.dialects import host
+from dlc.dialects.registry import make_context
+from dlc.errors import UnsupportedError
+from dlc.ir import ModuleOp, memref, parse_module, print_module
+from dlc.passes.host.arena import Lifetime, place
+from dlc.passes.host.bufferize_host import BufferizeHostPass
+from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
+from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.weights import WeightStore
+
+
+def parse(text: str) -> ModuleOp:
+    module = parse_module(make_context(), text)
+    module.verify()
+    return module
+
+
+def planned(text: str) -> ModuleOp:
+    module = parse(text)
+    for step in (BufferizeHostPass(), PlanArenaPass()):
+        step.apply(make_context(), module)
+        module.verify()
+    return module
+
+
+CHAIN = """
+func.func @main(%x: tensor<16xf32> {dl.name = "in"}) -> (tensor<4x4xf32> {dl.name = "out"}) {
+  %w = dl.weight {symbol = @w, type = tensor<16xf32>} : () -> tensor<16xf32>
+  %a = dl.dispatch @k(%x, %w) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32> loc("first")
+  %b = dl.dispatch @k(%a, %w) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+  %c = dl.dispatch @k(%b, %w) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+  %d = dl.dispatch @k(%c, %w) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+  %y = dl.reshape %d {shape = array<i64: 4, 4>} : (tensor<16xf32>) -> tensor<4x4xf32>
+  func.return %y : tensor<4x4xf32>
+}
+"""
+
+
+def test_a_chain_takes_two_places_and_writes_its_output_in_place():
+    module = planned(CHAIN)
+    main = host.entry_of(module)
+    arenas = [op for op in main.body.block.ops if isinstance(op, host.ArenaOp)]
+    assert [op.offset.value.data for op in arenas] == [0, 64, 0]
+    launches = [op for op in main.body.block.ops if isinstance(op, host.LaunchOp)]
+    last = launches[-1].arguments[-1].owner
+    assert isinstance(last, memref.ReinterpretCastOp) and last.source is host.outputs_of(main)[0]
+    assert [a.name_hint for a in host.inputs_of(main)] == ["x"]
+    assert str(launches[0].location) == 'loc("first")'
+
+
+def test_names_of_inputs_and_outputs_survive():
+    header = print_module(host.entry_of(planned(CHAIN))).splitlines()[0]
+    assert '"in"' in header and '"out"' in header and "host.output" in header
+    again = parse(print_module(planned(CHAIN)))
+    assert len(host.outputs_of(host.entry_of(again))) == 1
+
+
+def test_outputs_that_no_kernel_writes_are_copied():
+    module = planned("""
+    func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<2x2xf32>, tensor<4xf32>) {
+      %w = dl.weight {symbol = @w, type = tensor<4xf32>} : () -> tensor<4xf32>
+      %a = dl.dispatch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      %v = dl.reshape %a {shape = array<i64: 2, 2>} : (tensor<4xf32>) -> tensor<2x2xf32>
+      func.return %a, %x, %v, %w : tensor<4xf32>, tensor<4xf32>, tensor<2x2xf32>, tensor<4xf32>
+    }
+    """)
+    main = host.entry_of(module)
+    copies = [op for op in main.body.block.ops if isinstance(op, host.CopyOp)]
+    assert [op.target for op in copies] == list(host.outputs_of(main)[1:])
+    assert not any(isinstance(op, host.ArenaOp | memref.AllocOp) for op in main.body.block.ops)
+
+
+def test_a_reshape_of_a_later_use_keeps_the_buffer_alive():
+    module = planned("""
+    func.func @main(%x: tensor<16xf32>) -> tensor<16xf32> {
+      %a = dl.dispatch @k(%x) : (tensor<16xf32>) -> tensor<16xf32>
+      %v = dl.reshape %a {shape = array<i64: 4, 4>} : (tensor<16xf32>) -> tensor<4x4xf32>
+      %b = dl.dispatch @k(%x) : (tensor<16xf32>) -> tensor<16xf32>
+      %y = dl.dispatch @m(%b, %v) : (tensor<16xf32>, tensor<4x4xf32>) -> tensor<16xf32>
+      func.return %y : tensor<16xf32>
+    }
+    """)
+    arenas = [op.offset.value.data for op in module.walk() if isinstance(op, host.ArenaOp)]
+    assert sorted(arenas) == [0, 64]
+
+
+def test_everything_without_a_kernel_is_named_at_once():
+    module = parse("""
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %c = dl.constant {value = dense<1.0> : tensor<4xf32>} : () -> tensor<4xf32>
+      %s = dl.constant {value = dense<2.0> : tensor<4xf32>} : () -> tensor<4xf32> loc("scale")
+      func.return %c : tensor<4xf32>
+    }
+    """)
+    with pytest.raises(UnsupportedError, match="scale") as error:
+        BufferizeHostPass().apply(make_context(), module)
+    assert len(error.value.problems) == 2
+
+
+def test_weight_expressions_become_weights():
+    module = parse("""
+    func.func @main(%x: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>) {
+      %w = dl.weight {symbol = @w, type = tensor<3x2xf32>} : () -> tensor<3x2xf32>
+      %b = dl.weight {symbol = @b, type = tensor<2xf32>} : () -> tensor<2xf32>
+      %t = dl.transpose %w {permutation = array<i64: 1, 0>} : (tensor<3x2xf32>) -> tensor<2x3xf32>
+      %s = dl.add %t, %t : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+      %c = dl.constant {value = dense<[1.0, 2.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+      %y = dl.dispatch @k(%x, %s, %c, %b) : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<2x3xf32>
+      func.return %y, %b : tensor<2x3xf32>, tensor<2xf32>
+    }
+    """)
+    store = WeightStore()
+    w = np.arange(6, dtype=np.float32).reshape(3, 2)
+    assert store.add(w) == "w"
+    assert store.add(np.float32([5, 6]), hint="b") == "b"
+    result = evaluate_weight_expressions(module, store)
+    module.verify()
+    weights = {op.symbol.string_value(): op.result.name_hint for op in module.walk() if op.name == "dl.weight"}
+    assert set(result) == set(weights) and len(store) == 2
+    by_name = {hint: result[name] for name, hint in weights.items()}
+    np.testing.assert_array_equal(by_name["s"], 2 * w.T)
+    np.testing.assert_array_equal(by_name["c"], [1, 2])
+    assert all(a.flags.c_contiguous and a.ctypes.data % 64 == 0 for a in (by_name["s"], by_name["c"]))
+    assert [op.name for op in host.entry_of(module).body.block.ops] == ["dl.weight"] * 3 + ["dl.dispatch", "func.return"]
+    assert "w" not in result, "a weight that only expressions read is gone"
+
+
+def test_places_overlap_only_when_lifetimes_do_not():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        buffers = []
+        for _ in range(rng.integers(1, 40)):
+            first = int(rng.integers(0, 30))
+            buffers.append(Lifetime(int(rng.integers(0, 5000)), first, first + int(rng.integers(0, 8))))
+        offsets = place(buffers)
+        assert all(o % 64 == 0 for o in offsets)
+        for i, (a, p) in enumerate(zip(buffers, offsets, strict=True)):
+            for b, q in zip(buffers[:i], offsets[:i], strict=True):
+                assert not a.meets(b) or p + a.bytes <= q or q + b.bytes <= p
+        peak = max(sum(b.bytes for b in buffers if b.first <= t <= b.last) for t in range(40))
+        size = max(p + b.bytes for p, b in zip(offsets, buffers, strict=True))
+        assert size <= 2 * peak + 64 * len(buffers)
