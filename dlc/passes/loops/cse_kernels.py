@@ -1,0 +1,70 @@
+"""`cse-kernels`: equal computations of a kernel once, unused ones not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dlc.ir import Attribute, Block, Context, Operation, func, memref, vector
+from dlc.passes.base import KernelPass
+
+# An op without effects as a value: class, operands, properties, result types.
+Key: TypeAlias = tuple[Any, ...]
+_VECTOR_PURE = (
+    vector.BroadcastOp, vector.FMAOp, vector.ReductionOp, vector.ExtractOp, vector.InsertOp, vector.ShuffleOp, vector.BitcastOp,
+)  # fmt: skip
+_VIEWS = (memref.SubviewOp, memref.ReinterpretCastOp)
+_READS = (memref.LoadOp, vector.TransferReadOp, vector.LoadOp, memref.AllocaOp)
+_PURE_DIALECTS = ("arith", "math")
+
+
+@dataclass(frozen=True)
+class CseKernelsPass(KernelPass):
+    """Replaces an op by an equal one that dominates it, and erases ops without effects whose results nobody uses.
+
+        %a = arith.addi %i, %c1;  %b = arith.addi %i, %c1;  %u = arith.constant 7   →   %a = arith.addi %i, %c1
+
+    One walk with a table per scope, then one walk backwards. Loads are erased when unused, but not merged.
+    """
+
+    name = "cse-kernels"
+
+    def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
+        _merge(kernel.body.block, {})
+        _erase_unused(kernel.body.block)
+
+
+def is_pure(op: Operation) -> bool:
+    """Whether an op of the loop level only computes."""
+    return op.name.partition(".")[0] in _PURE_DIALECTS or isinstance(op, _VECTOR_PURE + _VIEWS)
+
+
+def _merge(block: Block, outer: dict[Key, Operation]) -> None:
+    known = dict(outer) if block.parent_op() is not None and not isinstance(block.parent_op(), func.FuncOp) else outer
+    for op in list(block.ops):
+        if is_pure(op):
+            twin = known.setdefault(_key(op), op)
+            if twin is not op:
+                for old, new in zip(op.results, twin.results, strict=True):
+                    old.replace_all_uses_with(new)
+                op.detach()
+                op.erase()
+        for region in op.regions:
+            for inner in region.blocks:
+                _merge(inner, known)
+
+
+def _key(op: Operation) -> Key:
+    properties: tuple[tuple[str, Attribute], ...] = tuple(sorted(op.properties.items(), key=lambda p: p[0]))
+    results: tuple[Attribute, ...] = tuple(r.type for r in op.results)
+    return (type(op), tuple(op.operands), properties, results)
+
+
+def _erase_unused(block: Block) -> None:
+    for op in reversed(list(block.ops)):
+        for region in op.regions:
+            for inner in region.blocks:
+                _erase_unused(inner)
+        if (is_pure(op) or isinstance(op, _READS)) and not any(r.first_use for r in op.results):
+            op.detach()
+            op.erase()
