@@ -8,19 +8,50 @@ from collections.abc import Iterable
 from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
 from dlc.passes.base import Stage
-from dlc.target import Target
+from dlc.passes.dl.bind_dims import BindDimsPass
+from dlc.passes.dl.simplify import SimplifyPass
+from dlc.passes.host.bufferize_host import BufferizeHostPass
+from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.passes.loops.forward_stores import ForwardStoresPass
+from dlc.passes.loops.vectorize import VectorizePass
+from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
+from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
+from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.target import REFERENCE, Target
 
+# Names of dialects and ops that may exist after a stage, outside and inside the kernels.
 _HOST = frozenset({"builtin", "func", "dl"})
 _SCALARS = frozenset({"arith", "math", "func"})
 
 
 def cpu_stages(target: Target) -> tuple[Stage, ...]:
-    """From a `dl` module of static sizes to vectorised loops for a CPU."""
-    return (Stage("dl", (), host=_HOST, kernels=frozenset()),)
+    """From a `dl` module of static sizes to vectorised loops, for a CPU."""
+    return (
+        Stage("dl", (SimplifyPass(),), _HOST, frozenset()),
+        Stage("fusion", (), _HOST, frozenset()),
+        Stage("linalg", (), _HOST, _SCALARS | {"linalg", "tensor"}),
+        Stage(
+            "tiling",
+            (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target.name)),
+            _HOST,
+            _SCALARS | {"linalg", "memref", "scf"},
+        ),
+        Stage("loops", (VectorizePass(), ForwardStoresPass()), _HOST, _SCALARS | {"memref", "scf", "vector"}),
+    )
 
 
-# Every pass by its name, with the stage it belongs to; those that no pipeline runs by itself are here too.
-PASSES: dict[str, tuple[str, type[ModulePass]]] = {}
+# The host program, once its weight expressions are evaluated.
+HOST = Stage(
+    "host", (BufferizeHostPass(), PlanArenaPass()), frozenset({"builtin", "func", "host", "memref"}), frozenset({"builtin"})
+)
+
+# Passes that no pipeline runs by itself.
+_BY_NAME_ONLY = (Stage("dl", (BindDimsPass(),)),)
+
+# Every pass by its name, with its stage.
+PASSES: dict[str, tuple[str, type[ModulePass]]] = {
+    p.name: (stage.name, type(p)) for stage in (*_BY_NAME_ONLY, *cpu_stages(REFERENCE), HOST) for p in stage.passes
+}
 
 
 def parse(spec: str) -> tuple[ModulePass, ...]:
