@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from dlc.dialects import host
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
