@@ -19,7 +19,7 @@ from dlc.dialects.dl.functions import ErfOp, Expm1Op, ExpOp, Log1pOp, SigmoidOp,
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.scalar import wide_float
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import FloatAttr, SSAValue, StringAttr, TensorType, irdl_op_definition, operand_def, prop_def, result_def
+from dlc.ir import Attribute, FloatAttr, SSAValue, StringAttr, TensorType, irdl_op_definition, operand_def, prop_def, result_def
 
 
 def _erf(x: Array) -> Array:
@@ -31,9 +31,8 @@ def widened(b: Build, value: SSAValue) -> SSAValue:
     return casted(b, value, wide_float(element_type_of(value)))
 
 
-def casted(b: Build, value: SSAValue, like: SSAValue | object) -> SSAValue:
+def casted(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
     """`value` with another element type; itself if it has that type."""
-    to = element_type_of(like) if isinstance(like, SSAValue) else like
     return value if element_type_of(value) == to else b(CastOp, value, to=to)
 
 
@@ -64,7 +63,7 @@ class Activation(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        return [casted(b, self.expand(b, widened(b, operands[0])), operands[0])]
+        return [casted(b, self.expand(b, widened(b, operands[0])), element_type_of(self.x))]
 
 
 @irdl_op_definition

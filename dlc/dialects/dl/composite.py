@@ -27,11 +27,21 @@ from dlc.dialects.dl.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumO
 from dlc.dialects.dl.functions import ExpOp, LogOp, SqrtOp
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement import ReshapeOp
-from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp
+from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp, reduced_shape
 from dlc.dialects.dl.scalar import wide_float
 from dlc.dims import product
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import BoolAttr, DenseArrayBase, SSAValue, TensorType, irdl_op_definition, operand_def, prop_def, result_def
+from dlc.ir import (
+    BoolAttr,
+    DenseArrayBase,
+    SSAValue,
+    TensorType,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
 
 
 def in_wide_type(op: DlOp, compute: Callable[..., Array], operands: Sequence[Array]) -> Array:
@@ -66,7 +76,7 @@ class CompositeReduction(Composite):
 
     x = operand_def(TensorType)
     axes = prop_def(DenseArrayBase)
-    keepdims = prop_def(BoolAttr)
+    keepdims = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
 
     @abstractmethod
@@ -78,26 +88,32 @@ class CompositeReduction(Composite):
         """The result by simpler ops."""
 
     @property
-    def reduced_axes(self) -> tuple[int, ...]:
+    def reduction_axes(self) -> tuple[int, ...]:
         return tuple(sorted(normalized_axes(self.name, ints(self.axes), rank_of(self.x))))
+
+    @property
+    def keeps_axes(self) -> bool:
+        return self.keepdims is not None and bool(number(self.keepdims))
 
     def infer(self) -> Sequence[Tensor]:
         if is_bool(element_type_of(self.x)):
             raise DTypeError(f"{self.name}: element type i1; cast the operand to a number")
-        axes, kept = self.reduced_axes, [1] if number(self.keepdims) else []
-        sizes = [s for a, size in enumerate(shape_of(self.x)) for s in (kept if a in axes else [size])]
-        return [tensor_type(sizes, element_type_of(self.x))]
+        shape = reduced_shape(shape_of(self.x), self.reduction_axes, self.keeps_axes)
+        return [tensor_type(shape, element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        return in_wide_type(self, lambda x: self.compute(x, self.reduced_axes, number(self.keepdims)), operands)
+        def compute(x: Array) -> Array:
+            return self.compute(x, self.reduction_axes, self.keeps_axes)
+
+        return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        return [casted(b, self.expand(b, widened(b, operands[0])), operands[0])]
+        return [casted(b, self.expand(b, widened(b, operands[0])), element_type_of(self.x))]
 
     def sum(self, b: Build, x: SSAValue) -> SSAValue:
         """Σ of `x` over the op's axes."""
-        return b(ReduceSumOp, x, axes=self.reduced_axes, keepdims=number(self.keepdims))
+        return b(ReduceSumOp, x, axes=self.reduction_axes, keepdims=self.keeps_axes)
 
 
 @irdl_op_definition
@@ -118,8 +134,8 @@ class ReduceMeanOp(CompositeReduction):
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         if is_float(element_type_of(x)):
-            return mean(b, self, x, self.reduced_axes, number(self.keepdims))
-        return b(DivOp, self.sum(b, x), b.scalar(extent_of(self, x, self.reduced_axes), like=x))
+            return mean(b, self, x, self.reduction_axes, self.keeps_axes)
+        return b(DivOp, self.sum(b, x), b.scalar(extent_of(self, x, self.reduction_axes), like=x))
 
 
 @irdl_op_definition
@@ -200,7 +216,7 @@ class ReduceLogSumExpOp(FloatReduction):
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         largest = float(np.finfo(numpy_dtype(element_type_of(x))).max)
         # Shifting by a finite number: inf - inf would be NaN.
-        top = b(ReduceMaxOp, x, axes=self.reduced_axes, keepdims=True)
+        top = b(ReduceMaxOp, x, axes=self.reduction_axes, keepdims=True)
         top = b(MinimumOp, b(MaximumOp, top, b.scalar(-largest, like=x)), b.scalar(largest, like=x))
         total = b(LogOp, self.sum(b, b(ExpOp, b(SubOp, x, top))))
         return b(AddOp, total, b(ReshapeOp, top, shape=shape_of(total)) if shape_of(total) != shape_of(top) else top)

@@ -73,8 +73,9 @@ def differ(a: Size, b: Size) -> bool:
     return isinstance(a, int) and isinstance(b, int) and a != b
 
 
-def contract(compute: Callable[[Array, Array], Array], a: Array, b: Array, result: np.dtype[np.generic]) -> Array:
-    """`compute(a, b)`, a sum of products, in a type where it is exact or rounded once, cast to `result`."""
+def contract(compute: Callable[[Array, Array], Array], operands: Sequence[Array], result: np.dtype[np.generic]) -> Array:
+    """`compute` on two operands, a sum of products, in a type where it is exact or rounded once, cast to `result`."""
+    a, b = operands
     if result.kind not in "iu":
         wide = np.dtype(np.float32) if result.itemsize == 2 else result
         return compute(a.astype(wide, copy=False), b.astype(wide, copy=False)).astype(result, copy=False)
@@ -131,7 +132,7 @@ class MatmulOp(Contraction):
         return [tensor_type((*batch, *a[-2:-1], *b[-1:][len(b) == 1 :]), _result_type(self, self.result_element))]
 
     def reference(self, *operands: Array) -> Array:
-        return contract(np.matmul, *operands, numpy_dtype(element_type_of(self.result)))
+        return contract(np.matmul, operands, numpy_dtype(element_type_of(self.result)))
 
     def structure(self) -> Structure:
         a, b, c = static(self, self.lhs, self.rhs, self.result)
@@ -206,7 +207,7 @@ class DotGeneralOp(Contraction):
             columns = b.transpose(b_batch + b_sum + b_free).reshape(*lead, k, n)
             return (rows @ columns).reshape(*lead, *(a.shape[i] for i in a_free), *(b.shape[i] for i in b_free))
 
-        return contract(compute, *operands, numpy_dtype(element_type_of(self.result)))
+        return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
     def structure(self) -> Structure:
         a, b, c = static(self, self.lhs, self.rhs, self.result)
@@ -305,7 +306,7 @@ class ConvOp(Contraction):
     def reference(self, *operands: Array) -> Array:
         strides, dilations, groups = ints(self.strides), ints(self.dilations), number(self.groups)
         return contract(
-            lambda x, w: convolve(x, w, strides, dilations, groups), *operands, numpy_dtype(element_type_of(self.result))
+            lambda x, w: convolve(x, w, strides, dilations, groups), operands, numpy_dtype(element_type_of(self.result))
         )
 
     def structure(self) -> Structure:

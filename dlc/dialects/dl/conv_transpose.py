@@ -62,7 +62,7 @@ class ConvTransposeOp(Composite):
         return [tensor_type((x[0], *spatial, w[-1] * groups), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        return contract(self._scatter, *operands, numpy_dtype(element_type_of(self.result)))
+        return contract(self._scatter, operands, numpy_dtype(element_type_of(self.result)))
 
     def _scatter(self, x: Array, w: Array) -> Array:
         strides, dilations, groups = ints(self.strides), ints(self.dilations), number(self.groups)

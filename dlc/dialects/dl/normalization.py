@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 
@@ -92,7 +91,7 @@ class SoftmaxOp(Softmaxes):
         e = b(ExpOp, self.shifted(b, operands[0]))
         # The sum is at least 1: one division per row, a product per element.
         total = b(ReduceSumOp, e, axes=self.row_axes, keepdims=True)
-        return [casted(b, b(MulOp, e, b(DivOp, b.scalar(1.0, like=e), total)), operands[0])]
+        return [casted(b, b(MulOp, e, b(DivOp, b.scalar(1.0, like=e), total)), element_type_of(operands[0]))]
 
 
 @irdl_op_definition
@@ -102,25 +101,30 @@ class LogSoftmaxOp(Softmaxes):
     name = "dl.log_softmax"
 
     def reference(self, *operands: Array) -> Array:
-        return in_wide_type(self, lambda x: x - np.logaddexp.reduce(x, self.row_axes[0], keepdims=True), operands)
+        def compute(x: Array) -> Array:
+            return x - np.logaddexp.reduce(x, self.row_axes[0], keepdims=True)
+
+        return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
         x = self.shifted(b, operands[0])
         total = b(ReduceSumOp, b(ExpOp, x), axes=self.row_axes, keepdims=True)
-        return [casted(b, b(SubOp, x, b(LogOp, total)), operands[0])]
+        return [casted(b, b(SubOp, x, b(LogOp, total)), element_type_of(operands[0]))]
 
 
 class TrailingNorm(RowComposite):
-    """A normalisation over the trailing axes from `axis` on."""
-
-    x = operand_def(TensorType)
-    scale = operand_def(TensorType)
+    """A normalisation of the first operand over its trailing axes, from the property `axis` on; then scale and bias."""
 
     @property
     def row_axes(self) -> tuple[int, ...]:
-        (first,) = normalized_axes(self.name, (number(cast(IntegerAttr, self.properties["axis"])),), rank_of(self.x))
-        return tuple(range(first, rank_of(self.x)))
+        rank = rank_of(self.operands[0])
+        (first,) = normalized_axes(self.name, (number(self.properties["axis"]),), rank)
+        return tuple(range(first, rank))
+
+    def inverse_root(self, b: Build, mean_square: SSAValue) -> SSAValue:
+        """`1 / √(mean_square + epsilon)`."""
+        return b(RsqrtOp, b(AddOp, mean_square, b.scalar(self.epsilon_value, like=mean_square)))
 
     @property
     def epsilon_value(self) -> float:
@@ -128,12 +132,12 @@ class TrailingNorm(RowComposite):
 
     def infer(self) -> Sequence[Tensor]:
         same_floats(self, *self.operands)
-        x = shape_of(self.x)
+        x = shape_of(self.operands[0])
         rows = x[self.row_axes[0] :]
         for v in self.operands[1:]:
             if broadcast_shapes(self.name, rows, shape_of(v)) != rows:
                 raise ShapeError(f"{self.name}: scale or bias {shape_of(v)} does not broadcast to the normalised axes {rows}")
-        return [tensor_type(x, element_type_of(self.x))]
+        return [tensor_type(x, element_type_of(self.operands[0]))]
 
 
 @irdl_op_definition
@@ -145,6 +149,8 @@ class LayerNormOp(TrailingNorm):
     """
 
     name = "dl.layer_norm"
+    x = operand_def(TensorType)
+    scale = operand_def(TensorType)
     bias = opt_operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     epsilon = prop_def(FloatAttr)
@@ -162,9 +168,8 @@ class LayerNormOp(TrailingNorm):
         x, scale, *bias = (widened(b, v) for v in operands)
         centred = b(SubOp, x, mean(b, self, x, self.row_axes))
         variance = mean(b, self, b(MulOp, centred, centred), self.row_axes)
-        inverse = b(RsqrtOp, b(AddOp, variance, b.scalar(self.epsilon_value, like=x)))
-        y = b(MulOp, b(MulOp, centred, inverse), scale)
-        return [casted(b, b(AddOp, y, bias[0]) if bias else y, operands[0])]
+        y = b(MulOp, b(MulOp, centred, self.inverse_root(b, variance)), scale)
+        return [casted(b, b(AddOp, y, bias[0]) if bias else y, element_type_of(operands[0]))]
 
 
 @irdl_op_definition
@@ -176,6 +181,8 @@ class RmsNormOp(TrailingNorm):
     """
 
     name = "dl.rms_norm"
+    x = operand_def(TensorType)
+    scale = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     epsilon = prop_def(FloatAttr)
     result = result_def(TensorType)
@@ -190,8 +197,7 @@ class RmsNormOp(TrailingNorm):
         b = Build(self)
         x, scale = (widened(b, v) for v in operands)
         square = mean(b, self, b(MulOp, x, x), self.row_axes)
-        inverse = b(RsqrtOp, b(AddOp, square, b.scalar(self.epsilon_value, like=x)))
-        return [casted(b, b(MulOp, b(MulOp, x, inverse), scale), operands[0])]
+        return [casted(b, b(MulOp, b(MulOp, x, self.inverse_root(b, square)), scale), element_type_of(operands[0]))]
 
 
 @irdl_op_definition
@@ -241,7 +247,7 @@ class BatchNormOp(Composite):
         factor = b(DivOp, scale, deviation)
         offset = b(SubOp, bias, b(MulOp, centre, factor))
         factor, offset = (along_axis(b, v, self.channel_axis, rank_of(x)) for v in (factor, offset))
-        return [casted(b, b(AddOp, b(MulOp, x, factor), offset), operands[0])]
+        return [casted(b, b(AddOp, b(MulOp, x, factor), offset), element_type_of(operands[0]))]
 
 
 @irdl_op_definition
@@ -296,4 +302,4 @@ class LrnOp(Composite):
         sums = b(SumPoolOp, square, kernel=(size,), strides=(1,), dilations=(1,))
         scaled = b(MulOp, b(ReshapeOp, sums, shape=shape), b.scalar(number(self.alpha) / size, like=x))
         divisor = b(PowOp, b(AddOp, scaled, b.scalar(number(self.bias), like=x)), b.scalar(number(self.beta), like=x))
-        return [casted(b, b(DivOp, x, divisor), operands[0])]
+        return [casted(b, b(DivOp, x, divisor), element_type_of(operands[0]))]

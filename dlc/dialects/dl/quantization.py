@@ -55,9 +55,8 @@ def _saturated(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
     return casted(b, inside, to)
 
 
-def _saturate(value: Array, dtype: np.dtype[np.generic]) -> Array:
-    info = np.iinfo(dtype)
-    return np.nan_to_num(np.clip(value, info.min, info.max)).astype(dtype)
+def _saturate(value: Array, to: Attribute) -> Array:
+    return np.nan_to_num(np.clip(value, *limits(to))).astype(numpy_dtype(to))
 
 
 class Scaled(Composite):
@@ -73,13 +72,18 @@ class Scaled(Composite):
         """Raises unless scale and zero point are rank-0 or fit `axis`."""
         if not is_float(element_type_of(self.scale)):
             raise DTypeError(f"{self.name}: scale of {element_type_of(self.scale)}; expected floats")
+        x, axis = shape_of(self.x), self.channel_axis
         for v in (self.scale, self.zero_point):
-            shape = shape_of(v)
-            if shape and (len(shape) > 1 or differ(shape[0], shape_of(self.x)[self.channel_axis])):
-                raise ShapeError(
-                    f"{self.name}: scale or zero point of shape {shape} for axis {self.channel_axis} of {shape_of(self.x)}; "
-                    "expected rank 0 or the size of that axis"
-                )
+            match shape_of(v):
+                case () | (1,):
+                    continue
+                case (size,) if x and not differ(size, x[axis]):
+                    continue
+                case shape:
+                    raise ShapeError(
+                        f"{self.name}: scale or zero point of shape {shape} for axis {axis} of {x}; "
+                        "expected rank 0 or the size of that axis"
+                    )
 
     @property
     def channel_axis(self) -> int:
@@ -112,14 +116,14 @@ class QuantizeOp(Scaled):
         wide = numpy_dtype(wide_float(element_type_of(self.x)))
         with np.errstate(all="ignore"):
             steps = np.rint(x.astype(wide) / self.trailing(scale, x.ndim).astype(wide))
-            return _saturate(steps + self.trailing(zero, x.ndim).astype(wide), zero.dtype)
+            return _saturate(steps + self.trailing(zero, x.ndim).astype(wide), element_type_of(self.zero_point))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
         x, scale = (widened(b, v) for v in operands[:2])
         axis, rank = self.channel_axis, rank_of(x)
         steps = b(RoundOp, b(DivOp, x, along_axis(b, scale, axis, rank)))
-        shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), x))
+        shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), element_type_of(x)))
         return [_saturated(b, shifted, element_type_of(self.zero_point))]
 
 
@@ -152,7 +156,7 @@ class DequantizeOp(Scaled):
         axis, rank = self.channel_axis, rank_of(x)
         scale = along_axis(b, widened(b, scale), axis, rank)
         steps = b(SubOp, casted(b, x, i32), casted(b, along_axis(b, zero, axis, rank), i32))
-        return [casted(b, b(MulOp, casted(b, steps, scale), scale), operands[1])]
+        return [casted(b, b(MulOp, casted(b, steps, element_type_of(scale)), scale), element_type_of(self.scale))]
 
 
 @irdl_op_definition
@@ -178,8 +182,8 @@ class DynamicQuantizeLinearOp(Composite):
         (x,) = operands
         low, high = (np.float32(f(x, initial=0)) for f in (np.min, np.max))
         scale = (high - low) / np.float32(255) or np.float32(1)
-        zero = _saturate(np.rint(-low / scale), np.dtype(np.uint8))
-        return _saturate(np.rint(x / scale) + zero, np.dtype(np.uint8)), np.asarray(scale), np.asarray(zero)
+        zero = _saturate(np.rint(-low / scale), _UI8)
+        return _saturate(np.rint(x / scale) + zero, _UI8), np.asarray(scale), np.asarray(zero)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, (x,) = Build(self), operands

@@ -35,7 +35,7 @@ class Pool(Window):
     dilations = prop_def(DenseArrayBase)
     result = result_def(TensorType)
 
-    ufunc: ClassVar[np.ufunc]
+    UFUNC: ClassVar[np.ufunc]
 
     def infer(self) -> Sequence[Tensor]:
         x, kernel = shape_of(self.x), ints(self.kernel)
@@ -52,7 +52,7 @@ class Pool(Window):
         kernel = ints(self.kernel)
         windows = windows_of(wide, kernel, ints(self.strides), ints(self.dilations))
         taps = (windows[(..., *tap)] for tap in np.ndindex(*kernel))
-        return reduce(self.ufunc, taps).astype(x.dtype)
+        return reduce(self.UFUNC, taps).astype(x.dtype)
 
     def structure(self) -> Structure:
         x, y = static(self, self.x, self.result)
@@ -80,7 +80,7 @@ class MaxPoolOp(Pool):
     """
 
     name = "dl.max_pool"
-    ufunc = np.maximum
+    UFUNC: ClassVar[np.ufunc] = np.maximum
 
     def identity(self) -> int | float:
         return limits(element_type_of(self.x))[0]
@@ -98,7 +98,7 @@ class SumPoolOp(Pool):
     """
 
     name = "dl.sum_pool"
-    ufunc = np.add
+    UFUNC: ClassVar[np.ufunc] = np.add
 
     def identity(self) -> int | float:
         return 0.0 if is_float(element_type_of(self.x)) else 0
