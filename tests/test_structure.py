@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "dlc"
 # What anything may import: they import nothing of dlc but each other.
-LEAVES = {"errors", "options", "target", "weights", "dims", "cpus", "arrays"}
+LEAVES = {"errors", "options", "target", "weights", "dims", "cpus", "arrays", "workers"}
 # Each unit, and the units that it may import besides the leaves and itself.
 ALLOWED = {
     **{leaf: set[str]() for leaf in LEAVES},

@@ -1,0 +1,41 @@
+"""Forked processes share work and report what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from dlc.errors import UnsupportedError
+from dlc.workers import forked_map
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_results_are_in_order(processes: int) -> None:
+    assert forked_map(lambda i: i * i, range(20), processes) == [i * i for i in range(20)]
+
+
+def test_large_results_pass() -> None:
+    assert forked_map(lambda i: b"x" * (i << 20), [1, 2, 3], 2) == [b"x" * (i << 20) for i in (1, 2, 3)]
+
+
+def test_errors_keep_their_type() -> None:
+    def refuse(item: int) -> int:
+        raise UnsupportedError(f"item {item}")
+
+    with pytest.raises(UnsupportedError, match="item"):
+        forked_map(refuse, range(4), 3)
+
+
+def test_a_killed_worker_is_noticed() -> None:
+    parent = os.getpid()
+
+    def die(item: int) -> int:
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # leaves the work to the other process
+        return item
+
+    with pytest.raises(OSError, match="worker process ended"):
+        forked_map(die, range(2), 2)
