@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.dims import Size
+
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a program takes or returns: a name, sizes (symbolic ones as `Dim`), and a NumPy dtype."""
+
+    name: str
+    shape: tuple[Size, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 class Array(np.ndarray[Any, np.dtype[Any]]):

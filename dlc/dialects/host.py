@@ -119,8 +119,9 @@ def entry_of(module: ModuleOp) -> func.FuncOp:
 
 def outputs_of(main: func.FuncOp) -> Sequence[BlockArgument]:
     """The entry's output buffers: its last arguments."""
-    attributes = main.arg_attrs.data if main.arg_attrs is not None else ()
-    return [a for a, named in zip(main.args, attributes, strict=True) if OUTPUT in named.data]
+    if main.arg_attrs is None:
+        return []
+    return [a for a, named in zip(main.args, main.arg_attrs.data, strict=True) if OUTPUT in named.data]
 
 
 def inputs_of(main: func.FuncOp) -> Sequence[BlockArgument]:

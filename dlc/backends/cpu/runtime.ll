@@ -22,8 +22,6 @@
 ; two take turns. The caller publishes where it runs; a thread that finds itself there takes that processor out of its own
 ; affinity. The caller is never pinned.
 
-target triple = "x86_64-unknown-linux-gnu"
-
 ; What a fork writes shares a line with the state, so that one transfer tells a thread all of it. 128 bytes apart because
 ; processors fetch lines in pairs.
 %Pool = type {
@@ -397,20 +395,44 @@ end:
   ret void
 }
 
-; The task of a copy: arguments destination, source, and the number of bytes as an address. Task i copies 64 KiB at 64 KiB · i.
+; The task of a copy: arguments target, source, and the number of bytes as an address. Task i copies 64 KiB at 64 KiB · i.
+; Not llvm.memcpy: that becomes a call of a function that this object does not have.
 define void @dlc_copy(ptr %arguments, i64 %task) {
+entry:
   %source.at = getelementptr ptr, ptr %arguments, i64 1
   %bytes.at = getelementptr ptr, ptr %arguments, i64 2
-  %destination = load ptr, ptr %arguments
+  %target = load ptr, ptr %arguments
   %source = load ptr, ptr %source.at
   %bytes = load i64, ptr %bytes.at
   %start = shl i64 %task, 16
-  %rest = sub i64 %bytes, %start
-  %short = icmp ult i64 %rest, 65536
-  %size = select i1 %short, i64 %rest, i64 65536
-  %to = getelementptr i8, ptr %destination, i64 %start
-  %from = getelementptr i8, ptr %source, i64 %start
-  ; Not llvm.memcpy: that becomes a call of a function that this object does not have.
-  %after = call { ptr, ptr, i64 } asm sideeffect "rep movsb", "={di},={si},={cx},0,1,2,~{memory},~{dirflag},~{fpsr},~{flags}"(ptr %to, ptr %from, i64 %size)
+  %full = add i64 %start, 65536
+  %last = icmp ult i64 %bytes, %full
+  %stop = select i1 %last, i64 %bytes, i64 %full
+  br label %check
+
+check:
+  %i = phi i64 [ %start, %entry ], [ %block.end, %block ], [ %byte.end, %byte ]
+  %block.end = add i64 %i, 64
+  %byte.end = add i64 %i, 1
+  %from = getelementptr i8, ptr %source, i64 %i
+  %to = getelementptr i8, ptr %target, i64 %i
+  %whole = icmp ule i64 %block.end, %stop
+  br i1 %whole, label %block, label %rest
+
+block:
+  %elements = load <64 x i8>, ptr %from, align 1
+  store <64 x i8> %elements, ptr %to, align 1
+  br label %check
+
+rest:
+  %more = icmp ult i64 %i, %stop
+  br i1 %more, label %byte, label %end
+
+byte:
+  %element = load i8, ptr %from
+  store i8 %element, ptr %to
+  br label %check
+
+end:
   ret void
 }

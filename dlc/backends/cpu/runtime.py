@@ -16,9 +16,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import llvmlite.binding as llvm
-
+from dlc.backends.cpu.llvm import compile_text
+from dlc.backends.cpu.loader import load_object
 from dlc.errors import DeviceError
+from dlc.target import CPU_LEVELS
 
 STACK_BYTES = 8 << 20  # kernels keep their tiles on the stack
 
@@ -39,34 +40,22 @@ class Runtime:
 
 
 def runtime_object() -> bytes:
-    """`runtime.ll` as an object file for any x86-64 processor; it has no undefined symbols."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # the copy is one instruction of inline assembly
-    module = llvm.parse_assembly(Path(__file__).with_name("runtime.ll").read_text())
-    module.verify()
-    machine = llvm.Target.from_triple(module.triple).create_target_machine(cpu="x86-64", opt=2, reloc="pic", codemodel="small")
-    return machine.emit_object(module)
+    """`runtime.ll` as an object for any x86-64 processor."""
+    return compile_text(Path(__file__).with_name("runtime.ll").read_text(), CPU_LEVELS["cpu:generic"])
 
 
 @lru_cache(maxsize=1)
 def runtime() -> Runtime:
     """The run-time of this process, compiled at the first call."""
-    code = runtime_object()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine())
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    names = ("dlc_execute", "dlc_copy", "dlc_pool_bytes", "dlc_pool_init", "dlc_pool_worker")
-    addresses: list[int] = [engine.get_function_address(name) for name in names]
-    engine.detach()
-    execute, copy, pool_bytes, pool_init, pool_worker = addresses
+    code = load_object(runtime_object())
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unmapped
     pointer, i64 = ctypes.c_void_p, ctypes.c_int64
     return Runtime(
-        execute=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(execute),
-        copy=copy,
-        pool_bytes=ctypes.CFUNCTYPE(i64)(pool_bytes),
-        pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(pool_init),
-        pool_worker=pool_worker,
+        execute=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_execute")),
+        copy=code.address("dlc_copy"),
+        pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
+        pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),
+        pool_worker=code.address("dlc_pool_worker"),
     )
 
 

@@ -1,0 +1,113 @@
+"""A compiled model, as users call it: arrays in by name or place, arrays out by name; whichever target runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import Array, TensorInfo
+from dlc.dims import Dim, Size, substitute
+from dlc.errors import DlcError, DTypeError, ShapeError
+
+# Runs the program on checked inputs, in order.
+Run = Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]
+
+
+class Model:
+    """A program with named inputs and outputs: `model(x=x)`, `model({"x": x})` or `model(x)` in the order of the inputs.
+
+    A call returns a dict from output names to arrays. Anything that NumPy makes an array of is an input, without a copy
+    where it is C-contiguous; its dtype must be the input's, but for Python numbers and lists, which are converted.
+    """
+
+    def __init__(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], run: Run, name: str = "model") -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.name = name
+        self._run = run
+
+    def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array]:
+        """The outputs.
+
+        Raises ShapeError or DTypeError for inputs that do not fit, naming all of them, and DlcError for missing and
+        unknown ones.
+        """
+        results = self._run(self.checked(*arguments, **named))
+        return {info.name: result.view(Array) for info, result in zip(self.outputs, results, strict=True)}
+
+    def checked(self, /, *arguments: Any, **named: Any) -> list[NDArray[Any]]:
+        """The inputs of a call as arrays, in order."""
+        given = self._by_name(arguments, named)
+        arrays = [_array(given[info.name], info) for info in self.inputs]
+        if any(a.shape != info.shape or a.dtype != info.dtype for a, info in zip(arrays, self.inputs, strict=True)):
+            self._check(arrays)
+        return arrays
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, infos)) for infos in (self.inputs, self.outputs))
+        return f"<dlc.Model {self.name}({inputs}) -> {outputs}>"
+
+    def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Mapping[str, Any]:
+        if len(arguments) == 1 and isinstance(arguments[0], Mapping):
+            arguments, named = (), {**cast("Mapping[str, Any]", arguments[0]), **named}
+        names = [info.name for info in self.inputs]
+        given = {**dict(zip(names, arguments, strict=False)), **named}
+        problems: list[str] = []
+        if len(arguments) > len(names):
+            problems.append(f"{len(arguments)} inputs given")
+        problems += [f"input {n!r} is given by place and by name" for n in names[: len(arguments)] if n in named]
+        problems += [f"no input is called {n!r}" for n in named if n not in names]
+        problems += [f"input {n!r} is missing" for n in names if n not in given]
+        if problems:
+            raise DlcError(f"{self.name}: {'; '.join(problems)}; its inputs are {', '.join(map(str, self.inputs))}")
+        return given
+
+    def _check(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Raises an error that lists every input that does not fit."""
+        sizes: dict[str, Size] = {}
+        for array, info in zip(arrays, self.inputs, strict=True):
+            if array.ndim == len(info.shape):
+                for got, size in zip(array.shape, info.shape, strict=True):
+                    if _is_symbol(size):
+                        sizes.setdefault(str(size), got)
+        problems: list[str] = []
+        dtype_fits = True
+        for array, info in zip(arrays, self.inputs, strict=True):
+            expected = tuple(substitute(size, sizes) for size in info.shape)
+            # A size that stays symbolic names a symbol that no input has by itself: any value may be meant.
+            shape_fits = array.ndim == len(expected) and all(
+                isinstance(size, Dim) or size == got for size, got in zip(expected, array.shape, strict=True)
+            )
+            if shape_fits and array.dtype == info.dtype:
+                continue
+            bound = {name: size for name, size in sizes.items() if any(name in _symbols(s) for s in info.shape)}
+            where = f" with {', '.join(f'{n} = {s}' for n, s in bound.items())}" if bound and not shape_fits else ""
+            problems.append(f"input {info}{where}; got {array.dtype}[{', '.join(map(str, array.shape))}]")
+            if array.dtype != info.dtype:
+                dtype_fits = False
+                problems[-1] += f", convert it with .astype({info.dtype.name!r})"
+        if problems:
+            raise (ShapeError if dtype_fits else DTypeError)(f"{self.name}: expected {'; expected '.join(problems)}")
+
+
+def _symbols(size: Size) -> set[str]:
+    return size.symbols() if isinstance(size, Dim) else set()
+
+
+def _is_symbol(size: Size) -> bool:
+    return isinstance(size, Dim) and size == Dim.symbol(str(size))
+
+
+def _array(value: Any, info: TensorInfo) -> NDArray[Any]:
+    if isinstance(value, np.ndarray):
+        return cast("NDArray[Any]", value)
+    try:
+        array: NDArray[Any] = np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"input {info}: not an array: {error}") from error
+    if not hasattr(value, "dtype") and np.can_cast(array.dtype, info.dtype, "same_kind"):
+        return array.astype(info.dtype)
+    return array
