@@ -1,0 +1,141 @@
+"""Attention and rotary position embedding (opset 23), as the ops that they are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type, is_bool
+from dlc.dims import Size
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.tensors import dtype_of
+
+table = Table()
+
+
+@table("Attention", since=23)
+def attention(node: Node) -> list[Value]:
+    emit = node.emit
+    q, k, v = (_heads(node, node[i], "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
+    past_length: Size = 0
+    past_key, past_value = node.get(4), node.get(5)
+    if past_key is not None and past_value is not None:
+        past_length = past_key.shape[2]
+        k, v = emit(dl.ConcatOp, past_key, k, axis=2), emit(dl.ConcatOp, past_value, v, axis=2)
+    present = k, v
+    scale = node.real("scale", 0.0) or 1 / float(np.sqrt(_static(q.shape[3])))
+    groups = _static(q.shape[1]) // _static(k.shape[1])
+    k, v = _repeated(node, k, groups), _repeated(node, v, groups)
+    scores = emit(dl.MatmulOp, emit(dl.MulOp, q, emit.scalar(scale, q)), emit.transpose(k, (0, 1, 3, 2)))
+    stages = [scores]
+    softcap = node.real("softcap", 0.0)
+    if softcap:
+        scores = emit(dl.MulOp, emit(dl.TanhOp, emit(dl.DivOp, scores, emit.scalar(softcap, q))), emit.scalar(softcap, q))
+    stages.append(scores)
+    scores = _masked(node, scores, past_length)
+    stages.append(scores)
+    weights = _softmax(node, scores)
+    stages.append(weights)
+    y = emit(dl.MatmulOp, weights, v)
+    if node[0].rank == 3:
+        batch, heads, length, depth = y.shape
+        y = emit.reshape(emit.transpose(y, (0, 2, 1, 3)), (batch, length, heads * depth))
+    mode = node.integer("qk_matmul_output_mode", 0)
+    if not 0 <= mode < len(stages):
+        raise ModelError(f"{node.place}: qk_matmul_output_mode must be 0 to 3, got {mode}")
+    return [y, *present, stages[mode]]
+
+
+def _static(size: Size) -> int:
+    # A symbolic size raises UndecidableError, which names it.
+    return int(size)
+
+
+def _heads(node: Node, x: Value, attribute: str) -> Value:
+    """[B, S, H·D] or [B, H, S, D] as [B, H, S, D]."""
+    if x.rank == 4:
+        node.ignore(attribute)
+        return x
+    count = node.integer(attribute)
+    if x.rank != 3 or count < 1:
+        raise ModelError(f"{node.place}: expected rank 3 with a positive {attribute}, or rank 4; got rank {x.rank}")
+    batch, length, width = x.shape
+    return node.emit.transpose(node.emit.reshape(x, (batch, length, count, width // count)), (0, 2, 1, 3))
+
+
+def _repeated(node: Node, x: Value, count: int) -> Value:
+    """[B, H, S, D] → [B, H·count, S, D], each head `count` times in a row: grouped queries share it."""
+    batch, heads, length, depth = x.shape
+    if count == 1:
+        return x
+    wide = node.emit.broadcast(node.emit.reshape(x, (batch, heads, 1, length, depth)), (batch, heads, count, length, depth))
+    return node.emit.reshape(wide, (batch, heads * count, length, depth))
+
+
+def _masked(node: Node, scores: Value, past_length: Size) -> Value:
+    """Scores, -inf where a query does not attend a key: by the mask, and after its own place if causal."""
+    emit, mask, lowest = node.emit, node.get(3), node.emit.scalar(-np.inf, scores)
+    queries, keys = scores.shape[2:]
+    if mask is not None:
+        missing = keys - mask.shape[-1]
+        if missing != 0:
+            # A mask for fewer keys hides the others.
+            fill = emit.scalar(False if is_bool(mask.element_type) else -np.inf, mask)
+            high = [0] * (mask.rank - 1) + [_static(missing)]
+            mask = emit(dl.PadOp, mask, fill, low=(0,) * mask.rank, high=high, pad_mode="constant")
+        if is_bool(mask.element_type):
+            scores = emit(dl.SelectOp, mask, scores, lowest)
+        else:
+            scores = emit(dl.AddOp, scores, mask)
+    if node.flag("is_causal"):
+        last = emit.reshape(emit.iota(queries), (queries, 1))
+        if past_length != 0:
+            last = emit(dl.AddOp, last, emit.sizes(past_length))
+        scores = emit(dl.SelectOp, emit(dl.LessEqualOp, emit.iota(keys), last), scores, lowest)
+    return scores
+
+
+def _softmax(node: Node, scores: Value) -> Value:
+    emit = node.emit
+    precision = node.integer("softmax_precision", 0)
+    wide = emit.cast(scores, element_type(dtype_of(precision))) if precision else scores
+    weights = emit(dl.SoftmaxOp, wide, axis=3)
+    if node.get(3) is not None:
+        # A query that attends no key has weights of zero, not 0/0.
+        best = emit(dl.ReduceMaxOp, wide, axes=(3,), keepdims=True)
+        attends = emit(dl.GreaterOp, best, emit.scalar(-np.inf, wide))
+        weights = emit(dl.SelectOp, attends, weights, emit.scalar(0.0, wide))
+    return emit.cast(weights, scores.element_type)
+
+
+@table("RotaryEmbedding", since=23)
+def rotary_embedding(node: Node) -> Value:
+    emit, x, positions = node.emit, node[0], node.get(3)
+    heads = _heads(node, x, "num_heads")
+    batch, _, length, depth = heads.shape
+    width = node.integer("rotary_embedding_dim", 0) or _static(depth)
+    half = width // 2
+    caches = [node[1], node[2]]
+    if positions is not None:
+        caches = [emit(dl.GatherOp, c, positions, axis=0) for c in caches]
+    cos, sin = (emit.reshape(c, (batch, 1, length, half)) for c in caches)
+    turned, rest = emit.slice(heads, 3, 0, width), emit.slice(heads, 3, width, depth)
+    interleaved = node.flag("interleaved")
+    if interleaved:
+        # [..., 2·half] as [..., half, 2]: the parts of a pair lie side by side.
+        pairs = emit.reshape(turned, (*turned.shape[:3], half, 2))
+        first, second = (emit.reshape(emit.slice(pairs, 4, k, k + 1), (*turned.shape[:3], half)) for k in (0, 1))
+    else:
+        first, second = emit.slice(turned, 3, 0, half), emit.slice(turned, 3, half, width)
+    real = emit(dl.SubOp, emit(dl.MulOp, cos, first), emit(dl.MulOp, sin, second))
+    imaginary = emit(dl.AddOp, emit(dl.MulOp, sin, first), emit(dl.MulOp, cos, second))
+    if interleaved:
+        parts = [emit.reshape(p, (*p.shape, 1)) for p in (real, imaginary)]
+        turned = emit.reshape(emit(dl.ConcatOp, *parts, axis=4), turned.shape)
+    else:
+        turned = emit(dl.ConcatOp, real, imaginary, axis=3)
+    y = turned if rest.shape[3] == 0 else emit(dl.ConcatOp, turned, rest, axis=3)
+    return y if x.rank == 4 else emit.reshape(emit.transpose(y, (0, 2, 1, 3)), x.shape)

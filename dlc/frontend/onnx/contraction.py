@@ -1,0 +1,95 @@
+"""Matrix products: MatMul, Gemm, Einsum."""
+
+from __future__ import annotations
+
+from dlc.dialects import dl
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.registry import Table
+
+table = Table()
+
+
+@table("MatMul")
+def matmul(node: Node) -> Value:
+    return node.emit(dl.MatmulOp, node[0], node[1])
+
+
+@table("Gemm")
+def gemm(node: Node) -> Value:
+    emit, a, b, c = node.emit, node[0], node[1], node.get(2)
+    if a.rank != 2 or b.rank != 2:
+        raise ModelError(f"{node.place}: expected two matrices, got ranks {a.rank} and {b.rank}")
+    if node.flag("transA"):
+        a = emit.transpose(a, (1, 0))
+    if node.flag("transB"):
+        b = emit.transpose(b, (1, 0))
+    result = _scaled(node, emit(dl.MatmulOp, a, b), node.real("alpha", 1.0))
+    beta = node.real("beta", 1.0)
+    return result if c is None else emit(dl.AddOp, result, _scaled(node, c, beta))
+
+
+def _scaled(node: Node, x: Value, factor: float) -> Value:
+    return x if factor == 1.0 else node.emit(dl.MulOp, x, node.emit.scalar(factor, x))
+
+
+@table("Einsum")
+def einsum(node: Node) -> Value:
+    terms, wanted = _einsum_terms(node)
+    operands = [node[k] for k in range(len(node.inputs))]
+    if len(operands) != len(terms) or any(len(t) != v.rank for t, v in zip(terms, operands, strict=False)):
+        raise ModelError(f"{node.place}: the equation '{node.text('equation')}' does not fit its {len(operands)} inputs")
+    value, labels = operands[0], terms[0]
+    for k in range(1, len(operands)):
+        needed = set(wanted).union(*terms[k + 1 :])
+        value, labels = _contracted(node, (value, labels), (operands[k], terms[k]), needed)
+    value, labels = _summed(node, value, labels, set(wanted))
+    return node.emit.transpose(value, [labels.index(name) for name in wanted])
+
+
+def _einsum_terms(node: Node) -> tuple[list[str], str]:
+    """The labels of each operand and of the result; an ellipsis becomes Greek letters, which ONNX does not allow as labels."""
+    equation = node.text("equation").replace(" ", "")
+    left, arrow, wanted = equation.partition("->")
+    terms = left.split(",")
+    ranks = [node[k].rank - len(t.replace("...", "")) for k, t in enumerate(terms) if "..." in t and k < len(node.inputs)]
+    if ranks and len(set(ranks)) > 1:
+        raise NodeProblem("attribute", f"ellipses of different ranks in the equation '{equation}' are not supported")
+    dots = "".join(chr(ord("α") + k) for k in range(ranks[0])) if ranks else ""
+    terms = [t.replace("...", dots) for t in terms]
+    if not arrow:
+        once = sorted(c for c in set("".join(terms)) if "".join(terms).count(c) == 1 and c not in dots)
+        wanted = "..." + "".join(once) if dots else "".join(once)
+    if any(len(set(t)) != len(t) for t in terms):
+        raise NodeProblem("attribute", f"repeated labels in one operand of '{equation}' are not supported")
+    return terms, wanted.replace("...", dots)
+
+
+def _contracted(node: Node, lhs: tuple[Value, str], rhs: tuple[Value, str], needed: set[str]) -> tuple[Value, str]:
+    """The product of two labelled tensors, summed over the labels that nobody needs."""
+    (a, a_labels), (b, b_labels) = lhs, rhs
+    a, a_labels = _summed(node, a, a_labels, needed | set(b_labels))
+    b, b_labels = _summed(node, b, b_labels, needed | set(a_labels))
+    shared = [c for c in a_labels if c in b_labels]
+    batch, summed = [c for c in shared if c in needed], [c for c in shared if c not in needed]
+    product = node.emit(
+        dl.DotGeneralOp,
+        a,
+        b,
+        lhs_batch=[a_labels.index(c) for c in batch],
+        rhs_batch=[b_labels.index(c) for c in batch],
+        lhs_contract=[a_labels.index(c) for c in summed],
+        rhs_contract=[b_labels.index(c) for c in summed],
+    )
+    free = [c for labels in (a_labels, b_labels) for c in labels if c not in shared]
+    return product, "".join((*batch, *free))
+
+
+def _summed(node: Node, value: Value, labels: str, needed: set[str]) -> tuple[Value, str]:
+    axes = [k for k, c in enumerate(labels) if c not in needed]
+    if not axes:
+        return value, labels
+    return node.emit(dl.ReduceSumOp, value, axes=axes, keepdims=False), "".join(c for c in labels if c in needed)
+

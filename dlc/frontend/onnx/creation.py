@@ -1,0 +1,91 @@
+"""Operators that make tensors from attributes and shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.dims import Dim, Size
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.tensors import dtype_of
+
+table = Table()
+
+
+@table("Constant")
+def constant(node: Node) -> Value:
+    # The constant's name is its result's: such nodes are often nameless.
+    name = node.proto.output[0]
+    if node.has("value"):
+        return node.emit.constant(node.tensor("value"), name=name)
+    if node.has("value_float"):
+        return node.emit.constant(node.real("value_float"), np.float32, name)
+    if node.has("value_floats"):
+        return node.emit.constant(node.reals("value_floats"), np.float32, name)
+    if node.has("value_int"):
+        return node.emit.constant(node.integer("value_int"), np.int64, name)
+    if node.has("value_ints"):
+        return node.emit.constant(node.integers("value_ints"), np.int64, name)
+    found = ", ".join(a.name for a in node.proto.attribute)
+    node.ignore(*(a.name for a in node.proto.attribute))
+    raise NodeProblem("attribute", f"a constant of numbers is expected, got {found or 'no value'}")
+
+
+@table("ConstantOfShape")
+def constant_of_shape(node: Node) -> Value:
+    value = node.tensor("value") if node.has("value") else np.zeros(1, np.float32)
+    if value.size != 1:
+        raise ModelError(f"{node.place}: its value must have one element, got {value.size}")
+    return node.emit.broadcast(node.emit.constant(value.reshape(())), node.sizes(0, "shape"))
+
+
+@table("Range")
+def range_(node: Node) -> Value:
+    emit, kind = node.emit, node[0].element_type
+    if is_float(kind):
+        bounds = [node.known(k, "bounds") for k in range(3)]
+        start, limit, delta = (b.reshape(()) for b in bounds)
+        count: Size = max(int(np.ceil((limit - start) / delta)), 0)
+        return emit.iota(count, kind, float(start), float(delta))
+    (first,), (end,), step = node.sizes(0, "start"), node.sizes(1, "limit"), int(node.number(2, "delta"))
+    if step == 0:
+        raise ModelError(f"{node.place}: its delta is 0")
+    span = end - first if step > 0 else first - end
+    count = -(-span // abs(step))
+    if isinstance(count, int):
+        count = max(count, 0)
+    if isinstance(first, Dim):
+        steps = emit.iota(count, kind, 0, step)
+        return emit(dl.AddOp, steps, emit.cast(emit.sizes(first), kind))
+    return emit.iota(count, kind, first, step)
+
+
+@table("EyeLike")
+def eye_like(node: Node) -> Value:
+    emit, x = node.emit, node[0]
+    if x.rank != 2:
+        raise ModelError(f"{node.place}: expected a matrix, got rank {x.rank}")
+    kind = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else x.element_type
+    rows = emit.reshape(emit.iota(x.shape[0], start=node.integer("k", 0)), (x.shape[0], 1))
+    return emit.cast(emit(dl.EqualOp, emit.iota(x.shape[1]), rows), kind)
+
+
+@table("OneHot")
+def one_hot(node: Node) -> Value:
+    emit, indices, depth = node.emit, node[0], int(node.number(1, "depth"))
+    axis = node.axis(node.integer("axis", -1), indices.rank + 1)
+    if is_float(indices.element_type):
+        indices = emit.cast(indices, element_type(np.int64))
+    negative = emit(dl.LessOp, indices, emit.scalar(0, indices))
+    indices = emit(dl.SelectOp, negative, emit(dl.AddOp, indices, emit.scalar(depth, indices)), indices)
+    places = emit.iota(depth, indices.element_type)
+    # The new axis holds the classes: they broadcast along it.
+    columns = emit.reshape(places, (depth, *(1,) * (indices.rank - axis)))
+    hot = emit(dl.EqualOp, emit.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:])), columns)
+    off, on = (emit.reshape(emit.slice(node[2], 0, k, k + 1), ()) for k in (0, 1))
+    return emit(dl.SelectOp, hot, on, off)

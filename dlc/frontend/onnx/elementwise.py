@@ -1,0 +1,132 @@
+"""Operators that act on each element by itself: arithmetic, comparison, logic, selection, conversion."""
+
+from __future__ import annotations
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.registry import Converter, Table
+from dlc.frontend.onnx.tensors import dtype_of
+
+table = Table()
+
+
+def _direct(op: type[DlOp], operands: int) -> Converter:
+    def convert(node: Node) -> Value:
+        return node.emit(op, *(node[k] for k in range(operands)))
+
+    return convert
+
+
+for _name, _op in {
+    "Abs": dl.AbsOp, "Neg": dl.NegOp, "Sign": dl.SignOp, "Sqrt": dl.SqrtOp, "Reciprocal": dl.ReciprocalOp,
+    "Exp": dl.ExpOp, "Log": dl.LogOp, "Sin": dl.SinOp, "Cos": dl.CosOp, "Tan": dl.TanOp, "Asin": dl.AsinOp,
+    "Acos": dl.AcosOp, "Atan": dl.AtanOp, "Sinh": dl.SinhOp, "Cosh": dl.CoshOp, "Tanh": dl.TanhOp, "Asinh": dl.AsinhOp,
+    "Acosh": dl.AcoshOp, "Atanh": dl.AtanhOp, "Erf": dl.ErfOp, "Floor": dl.FloorOp, "Ceil": dl.CeilOp,
+    "Round": dl.RoundOp, "Relu": dl.ReluOp, "Sigmoid": dl.SigmoidOp, "Not": dl.NotOp, "IsNaN": dl.IsnanOp,
+    "BitwiseNot": dl.BitwiseNotOp,
+}.items():  # fmt: skip
+    table(_name)(_direct(_op, 1))
+
+for _name, _op in {
+    "Add": dl.AddOp, "Sub": dl.SubOp, "Mul": dl.MulOp, "Div": dl.DivOp, "And": dl.AndOp, "Or": dl.OrOp, "Xor": dl.XorOp,
+    "Equal": dl.EqualOp, "Less": dl.LessOp, "LessOrEqual": dl.LessEqualOp, "Greater": dl.GreaterOp,
+    "GreaterOrEqual": dl.GreaterEqualOp, "BitwiseAnd": dl.BitwiseAndOp, "BitwiseOr": dl.BitwiseOrOp,
+    "BitwiseXor": dl.BitwiseXorOp,
+}.items():  # fmt: skip
+    table(_name)(_direct(_op, 2))
+
+table("Where")(_direct(dl.SelectOp, 3))
+
+
+@table("Identity")
+def identity(node: Node) -> Value:
+    return node[0]
+
+
+@table("Dropout")
+def dropout(node: Node) -> list[Value]:
+    node.ignore("ratio", "seed")
+    training = node.get(2)
+    if training is not None and (training.known is None or bool(training.known)):
+        raise NodeProblem("input", "training_mode is not supported, only inference")
+    x = node[0]
+    return [x, node.emit.full(True, x.shape, element_type(bool))] if node.wants(1) else [x]
+
+
+@table("Pow")
+def power(node: Node) -> Value:
+    emit, x, exponent = node.emit, node[0], node[1]
+    if x.element_type == exponent.element_type:
+        return emit(dl.PowOp, x, exponent)
+    # The result has the base's type; an integer base with a fractional exponent is computed in the exponent's.
+    common = x.element_type if is_float(x.element_type) else exponent.element_type
+    return emit.cast(emit(dl.PowOp, emit.cast(x, common), emit.cast(exponent, common)), x.element_type)
+
+
+@table("Mod")
+def modulo(node: Node) -> Value:
+    return node.emit(dl.ModOp, node[0], node[1], fmod=node.flag("fmod"))
+
+
+@table("BitShift")
+def bit_shift(node: Node) -> Value:
+    left = node.choice("direction", "", ("LEFT", "RIGHT")) == "LEFT"
+    return node.emit(dl.ShiftLeftOp if left else dl.ShiftRightOp, node[0], node[1])
+
+
+def _folded(op: type[DlOp]) -> Converter:
+    def convert(node: Node) -> Value:
+        result = node[0]
+        for k in range(1, len(node.inputs)):
+            result = node.emit(op, result, node[k])
+        return result
+
+    return convert
+
+
+for _name, _op in {"Max": dl.MaximumOp, "Min": dl.MinimumOp, "Sum": dl.AddOp}.items():
+    table(_name)(_folded(_op))
+
+
+@table("Mean")
+def mean(node: Node) -> Value:
+    total = _folded(dl.AddOp)(node)
+    assert isinstance(total, Value)
+    return node.emit(dl.MulOp, total, node.emit.scalar(1 / len(node.inputs), total))
+
+
+@table("Clip")
+def clip(node: Node) -> Value:
+    x = node[0]
+    for k, op in ((1, dl.MaximumOp), (2, dl.MinimumOp)):
+        bound = node.get(k)
+        if bound is not None:
+            x = node.emit(op, x, node.emit.reshape(bound, ()))
+    return x
+
+
+@table("Cast")
+def cast(node: Node) -> Value:
+    node.ignore("saturate", "round_mode")  # of 8-bit floats
+    return node.emit.cast(node[0], element_type(dtype_of(node.integer("to"))))
+
+
+@table("CastLike")
+def cast_like(node: Node) -> Value:
+    node.ignore("saturate", "round_mode")
+    return node.emit.cast(node[0], node[1].element_type)
+
+
+@table("IsInf")
+def is_inf(node: Node) -> Value:
+    emit, x = node.emit, node[0]
+    found = emit(dl.IsinfOp, x)
+    for attribute, excluded in (("detect_negative", dl.LessOp), ("detect_positive", dl.GreaterOp)):
+        if not node.flag(attribute, True):
+            found = emit(dl.AndOp, found, emit(dl.NotOp, emit(excluded, x, emit.scalar(0.0, x))))
+    return found
+

@@ -1,0 +1,184 @@
+"""Values during import, and the emitter that makes `dl` ops over them.
+
+A value may be *known*: an initialiser, or computed at import from known ones. An op over small known values is evaluated
+instead of emitted, so that the shape arithmetic which exporters write (Shape, Gather, Concat, Reshape) leaves no trace. A
+known value becomes a constant or a weight of the program only when an emitted op reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import (
+    DlOp,
+    PropertyValue,
+    Tensor,
+    element_type_of,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import element_type as element_type_for
+from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dims import Dim, Size, is_static, product
+from dlc.frontend.onnx import symbolic
+from dlc.ir import Attribute, Block, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, SymbolRefAttr, i64
+from dlc.weights import WeightStore
+
+Array = NDArray[Any]
+
+# Shape arithmetic and scalars lie far below; tables of weights far above stay expressions for the compiler.
+FOLD_LIMIT = 1024
+# The most elements of an integer literal in the IR; anything larger is a weight.
+LITERAL_LIMIT = 64
+
+
+class Value:
+    """A tensor during import: its type, its elements where they are known, its SSA value once an op reads it.
+
+    Known elements are an array of the element type, or of objects when symbolic sizes are among them.
+    """
+
+    def __init__(self, type: Tensor, *, known: Array | None = None, ssa: SSAValue | None = None, name: str = "") -> None:
+        self.type = type
+        self.known = known
+        self.ssa = ssa
+        self.name = name
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return shape_of(self.type)
+
+    @property
+    def rank(self) -> int:
+        return rank_of(self.type)
+
+    @property
+    def element_type(self) -> Attribute:
+        return element_type_of(self.type)
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a value'} of type {self.type}"
+
+
+def location(name: str) -> LocationAttr:
+    """The provenance of ops that come from the node or initialiser `name`."""
+    return NameLoc(StringAttr(name), NoneAttr())
+
+
+class Emitter:
+    """`emit(op, x, y, axis=1)` is the value of a new op at the end of `block`, or of its evaluation where it folds."""
+
+    def __init__(self, block: Block, weights: WeightStore) -> None:
+        self.build = Build(block)
+        self.weights = weights
+
+    def __call__(self, op: type[DlOp], *operands: Value, **properties: PropertyValue | None) -> Value:
+        return self.all(op, *operands, **properties)[0]
+
+    def all(self, op: type[DlOp], *operands: Value, **properties: PropertyValue | None) -> tuple[Value, ...]:
+        """Every result of a new op."""
+        known = [v.known for v in operands if v.known is not None and v.known.size <= FOLD_LIMIT]
+        if len(known) == len(operands):
+            probe = op.make(*Block(arg_types=[v.type for v in operands]).args, **properties)
+            folded = _fold(probe, known)
+            if folded is not None:
+                return folded
+        made = self.build.insert(op.make(*map(self.ssa, operands), **properties))
+        return tuple(Value(r.type, ssa=r) for r in made.results)  # pyright: ignore[reportArgumentType]
+
+    def constant(self, array: Array | Sequence[Any], dtype: Any = None, name: str = "") -> Value:
+        """A known value."""
+        known = np.asarray(array, dtype)
+        return Value(tensor_type(known.shape, element_type_for(known.dtype)), known=known, name=name)
+
+    def sizes(self, entries: Sequence[Size] | Size) -> Value:
+        """A known i64 value of sizes, symbolic ones among them."""
+        known = symbolic.object_array(entries)
+        return Value(tensor_type(known.shape, i64), known=symbolic.settled(known, np.dtype(np.int64)))
+
+    def scalar(self, number: int | float | bool, like: Value | Attribute) -> Value:
+        """A known rank-0 value with the element type of `like`, or that element type."""
+        return self.constant(np.asarray(number), numpy_dtype(like.element_type if isinstance(like, Value) else like))
+
+    def full(self, number: int | float | bool, shape: Sequence[Size], like: Value | Attribute) -> Value:
+        """A tensor of one number."""
+        return self.broadcast(self.scalar(number, like), shape)
+
+    def broadcast(self, x: Value, shape: Sequence[Size]) -> Value:
+        """`x` broadcast to exactly `shape`."""
+        return x if x.shape == tuple(shape) else self(dl.BroadcastToOp, x, shape=tuple(shape))
+
+    def iota(self, count: Size, element_type: Attribute = i64, start: int | float = 0, step: int | float = 1) -> Value:
+        """The numbers `start, start + step, …`."""
+        return self(dl.IotaOp, size=(count,), to=element_type, start=start, step=step)
+
+    def reshape(self, x: Value, shape: Sequence[Size]) -> Value:
+        return x if x.shape == tuple(shape) else self(dl.ReshapeOp, x, shape=tuple(shape))
+
+    def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
+        identity = list(permutation) == list(range(x.rank))
+        return x if identity else self(dl.TransposeOp, x, permutation=tuple(permutation))
+
+    def cast(self, x: Value, to: Attribute) -> Value:
+        return x if x.element_type == to else self(dl.CastOp, x, to=to)
+
+    def slice(self, x: Value, axis: int, start: Size, limit: Size) -> Value:
+        """The elements `start` to `limit` of one axis."""
+        if start == 0 and limit == x.shape[axis]:
+            return x
+        starts, limits = [0 if a != axis else start for a in range(x.rank)], list(x.shape)
+        limits[axis] = limit
+        return self(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
+
+    def ssa(self, value: Value) -> SSAValue:
+        """The SSA value of `value`; a known one enters the program here."""
+        if value.ssa is None:
+            assert value.known is not None
+            value.ssa = self._materialised(value, value.known)
+        return value.ssa
+
+    def _materialised(self, value: Value, known: Array) -> SSAValue:
+        if known.dtype == object:
+            return self._of_sizes(value, known)
+        # The first two elements tell most weights from a splat without reading them.
+        splat = known.size == 1 or (known.size > 1 and bool((known.flat[0:2] == known.flat[0]).all() and (known == known.flat[0]).all()))
+        if splat or (not is_float(value.element_type) and known.size <= LITERAL_LIMIT):
+            return self.build.constant(known, value.element_type)
+        symbol = self.weights.add(known, value.name or "constant")
+        place = location(value.name) if value.name else self.build.location
+        with self.build.at(place) if place is not None else self.build.at(location(symbol)):
+            return self.build(dl.WeightOp, symbol=SymbolRefAttr(symbol), type=value.type)
+
+    def _of_sizes(self, value: Value, known: Array) -> SSAValue:
+        # A size becomes data as the sum of that many ones; binding the symbols turns it into a literal.
+        def one(size: Size) -> Value:
+            if not isinstance(size, Dim):
+                return self.constant(np.asarray([size], np.int64))
+            ones = self(dl.BroadcastToOp, self.constant(np.asarray(1, np.int64)), shape=(size,))
+            return self(dl.ReduceSumOp, ones, axes=(0,), keepdims=True)
+
+        entries = [one(size) for size in known.reshape(-1)]
+        flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
+        return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
+
+
+def _fold(op: DlOp, operands: Sequence[Array]) -> tuple[Value, ...] | None:
+    """The results of `op` over known operands; none when they are large or hang on the value of a symbol."""
+    types = [r.type for r in op.results]
+    if not all(is_static(shape_of(t)) and product(shape_of(t)) <= FOLD_LIMIT for t in types):
+        return None
+    if any(o.dtype == object for o in operands):
+        result = symbolic.evaluate(op, operands)
+        results = None if result is None else (result,)
+    else:
+        results = op.evaluate(*operands)
+    if results is None:
+        return None
+    return tuple(Value(t, known=r) for t, r in zip(types, results, strict=True))  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,153 @@
+"""The shape of a model file: parsing, and the rules that every graph obeys before it is imported.
+
+Checked here: each name has one producer, each name read is produced, no cycles. Nodes come out in an order in which every
+node follows its producers (files have them sorted already, as ONNX demands; sorting costs nothing and mends the rest).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from google.protobuf.message import DecodeError
+from onnx import GraphProto, ModelProto, NodeProto
+
+from dlc.errors import ModelError
+
+Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A parsed model, the folder its external data may lie in, and what messages call it."""
+
+    proto: ModelProto
+    folder: Path | None
+    name: str
+
+
+def load(source: Source) -> ModelFile:
+    """The model of a path, of the bytes of a file, or a ModelProto; raises ModelError where there is none."""
+    if isinstance(source, ModelProto):
+        return _checked(ModelFile(source, None, source.graph.name or "model"))
+    if isinstance(source, bytes):
+        return _checked(ModelFile(_parse(source, "model"), None, "model"))
+    path = Path(source)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    return _checked(ModelFile(_parse(data, str(path)), path.parent, str(path)))
+
+
+def _parse(data: bytes, name: str) -> ModelProto:
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{name}: not an ONNX model, or a truncated one ({len(data)} bytes): {error}") from error
+    return proto
+
+
+def _checked(model: ModelFile) -> ModelFile:
+    if not model.proto.HasField("graph") or not model.proto.graph.output:
+        raise ModelError(f"{model.name}: not an ONNX model: it has no graph with outputs; expected the file that an exporter writes")
+    if not model.proto.opset_import:
+        raise ModelError(f"{model.name}: the model does not say which opset it uses (opset_import)")
+    return model
+
+
+def label(node: NodeProto) -> str:
+    """What messages and locations call a node: its name, or its first result's."""
+    return node.name or next((o for o in node.output if o), node.op_type)
+
+
+def place(node: NodeProto) -> str:
+    """A node in a message."""
+    return f"node '{label(node)}' ({node.op_type})"
+
+
+def sorted_nodes(graph: GraphProto) -> list[NodeProto]:
+    """The nodes, each after the producers of what it reads.
+
+    Raises ModelError for a name with two producers, a name that nothing produces, or a cycle.
+    """
+    nodes = list(graph.node)
+    producers = _producers(graph, nodes)
+    order: list[NodeProto] = []
+    finished: dict[int, bool] = {}
+    for root in range(len(nodes)):
+        if root in finished:
+            continue
+        # Depth first with an explicit stack: graphs are deeper than Python's recursion limit.
+        stack = [(root, iter(list(reads(nodes[root]))))]
+        finished[root] = False
+        while stack:
+            k, pending = stack[-1]
+            name = next(pending, None)
+            if name is None:
+                finished[k] = True
+                order.append(nodes[k])
+                stack.pop()
+                continue
+            if name not in producers:
+                raise ModelError(f"{place(nodes[k])}: reads '{name}', which nothing produces")
+            producer = producers[name]
+            if isinstance(producer, str) or finished.get(producer):
+                continue
+            if producer in finished:
+                members = [n for n, _ in stack]
+                cycle = [label(nodes[n]) for n in (*members[members.index(producer) :], producer)]
+                raise ModelError(f"{place(nodes[producer])}: depends on itself: {' reads '.join(cycle)}")
+            finished[producer] = False
+            stack.append((producer, iter(list(reads(nodes[producer])))))
+    for output in graph.output:
+        if output.name not in producers:
+            raise ModelError(f"output '{output.name}': nothing produces it")
+    return order
+
+
+def _producers(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, int | str]:
+    """What makes each name: a node's number, or an input or initialiser as messages call it."""
+    producers: dict[str, int | str] = {}
+
+    def add(name: str, producer: int | str) -> None:
+        if name in producers:
+            texts = [p if isinstance(p, str) else place(nodes[p]) for p in (producers[name], producer)]
+            raise ModelError(f"'{name}' has two producers: {texts[0]} and {texts[1]}")
+        producers[name] = producer
+
+    for value in graph.input:
+        add(value.name, f"input '{value.name}'")
+    initialisers: set[str] = set()
+    for tensor in (*graph.initializer, *(s.values for s in graph.sparse_initializer)):
+        # Up to ir_version 3 every initialiser is listed as an input too; later it is a default that a caller may replace.
+        if tensor.name in initialisers or tensor.name not in producers:
+            add(tensor.name, f"initialiser '{tensor.name}'")
+        initialisers.add(tensor.name)
+    for k, node in enumerate(nodes):
+        for name in node.output:
+            if name:
+                add(name, k)
+    return producers
+
+
+def reads(node: NodeProto) -> Iterator[str]:
+    """The names that a node reads, those captured by its subgraphs included."""
+    yield from (name for name in node.input if name)
+    for inner in subgraphs(node):
+        local = {v.name for v in inner.input} | {t.name for t in inner.initializer}
+        local |= {name for n in inner.node for name in n.output}
+        captured = (name for n in inner.node for name in reads(n))
+        yield from (name for name in (*captured, *(o.name for o in inner.output)) if name not in local)
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs among a node's attributes (branches, loop bodies)."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

@@ -1,0 +1,346 @@
+"""ONNX model → `dl` module and weights store.
+
+    node { name: "relu1" op_type: "Relu" input: "x" output: "y" }   ⟶   %y = dl.relu %x : … loc("relu1")
+
+Each node goes to the converter that `operators.py` has for it at the model's opset. What is not supported is noted and the
+import goes on: the node's results become placeholders of the types that ONNX infers, so that everything downstream is
+still looked at and one error lists it all.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from keyword import iskeyword
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
+
+from dlc import dims
+from dlc.dialects.dl.base import Tensor, shape_of, tensor_type
+from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dims import Dim, Size, UndecidableError
+from dlc.errors import DTypeError, ModelError, ShapeError
+from dlc.frontend.onnx.emit import FOLD_LIMIT, Emitter, Value, location
+from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.operators import OPERATORS
+from dlc.frontend.onnx.problems import NodeProblem, Problem, unsupported
+from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
+from dlc.frontend.onnx.tensors import TensorReader, dtype_of
+from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
+from dlc.weights import WeightStore
+
+_OWN_DOMAIN = ("", "ai.onnx")
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output of a model: its name, its sizes (symbolic ones as `Dim`) and its NumPy dtype."""
+
+    name: str
+    shape: tuple[Size, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as `dl` ops: `func @main` in `module`, its constant arrays in `weights`."""
+
+    module: ModuleOp
+    weights: WeightStore
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+
+def import_model(
+    source: Source,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    *,
+    extra_outputs: Sequence[str] = (),
+) -> ImportedModel:
+    """The `dl` program of an ONNX model, given as a path, as the bytes of a file or as a ModelProto.
+
+    `input_shapes` replaces the shapes of inputs; a symbolic size of the model that is given a number in one input has it
+    everywhere. `extra_outputs` names inner tensors to return after the model's outputs.
+
+    Raises ModelError for a malformed file, ShapeError for shapes that contradict the model, UnsupportedError (listing every
+    problem) for what dlc does not support.
+    """
+    importer = _Importer(load(source), input_shapes or {}, extra_outputs)
+    imported = importer.run()
+    if importer.problems:
+        raise unsupported(importer.model.name, importer.problems)
+    return imported
+
+
+def check_model(source: Source, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> list[Problem]:
+    """Everything in a model that dlc does not support; raises ModelError for a malformed file."""
+    importer = _Importer(load(source), input_shapes or {}, ())
+    importer.run()
+    return importer.problems
+
+
+class _Importer:
+    def __init__(self, model: ModelFile, input_shapes: Mapping[str, Sequence[int | str]], extra_outputs: Sequence[str]) -> None:
+        self.model = model
+        self.graph: GraphProto = model.proto.graph
+        self.input_shapes = input_shapes
+        self.extra_outputs = extra_outputs
+        self.problems: list[Problem] = []
+        self.tensors = TensorReader(model.folder)
+        self.weights = WeightStore()
+        self.values: dict[str, Value | None] = {"": None}
+        # Placeholders are arguments of a block that is part of no program.
+        self._detached = Block()
+        self._inferred_types: dict[str, TypeProto] | None = None
+
+    def run(self) -> ImportedModel:
+        nodes = sorted_nodes(self.graph)
+        self._read_initialisers()
+        inputs = self._inputs()
+        block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
+        for info, argument in zip(inputs, block.args, strict=True):
+            argument.name_hint = _identifier(info.name)
+            self.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
+        self.emit = Emitter(block, self.weights)
+        self._check_opset()
+        for node in nodes:
+            self._convert(node)
+        return self._finished(block, inputs)
+
+    # Inputs and initialisers
+
+    def _read_initialisers(self) -> None:
+        for tensor in self.graph.initializer:
+            try:
+                array = self.tensors.read(tensor, f"initialiser '{tensor.name}'")
+            except NodeProblem as problem:
+                self._note(f"initialiser '{tensor.name}'", problem)
+                self.values[tensor.name] = None
+            else:
+                self.values[tensor.name] = Value(
+                    tensor_type(array.shape, element_type(array.dtype)), known=array, name=tensor.name
+                )
+        for sparse in self.graph.sparse_initializer:
+            self._note(f"initialiser '{sparse.values.name}'", NodeProblem("value", "sparse initialisers are not supported"))
+            self.values[sparse.values.name] = None
+
+    def _inputs(self) -> tuple[TensorInfo, ...]:
+        declared = [i for i in self.graph.input if i.name not in self.values]
+        unknown = sorted(set(self.input_shapes) - {i.name for i in declared})
+        if unknown:
+            names = ", ".join(i.name for i in declared)
+            raise ShapeError(f"{self.model.name}: there is no input '{unknown[0]}' to give a shape; inputs: {names}")
+        infos = [self._declared(i) for i in declared]
+        bindings: dict[str, Size] = {}
+        for info in infos:
+            for size, given in zip(info.shape, self._given_shape(info), strict=True):
+                self._bind(info, size, given, bindings)
+        return tuple(
+            TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos
+        )
+
+    def _declared(self, value: ValueInfoProto) -> TensorInfo:
+        where = f"input '{value.name}'"
+        if not value.type.HasField("tensor_type"):
+            kind = value.type.WhichOneof("value")
+            self._note(where, NodeProblem("dtype", f"inputs of type {kind} are not supported, only tensors"))
+            return TensorInfo(value.name, (), np.dtype(np.float32))
+        try:
+            dtype = dtype_of(value.type.tensor_type.elem_type)
+        except NodeProblem as problem:
+            self._note(where, problem)
+            dtype = np.dtype(np.float32)
+        if not value.type.tensor_type.HasField("shape"):
+            if value.name not in self.input_shapes:
+                self._note(where, NodeProblem("value", "its rank is not known; give its shape"))
+            rank = len(self.input_shapes.get(value.name, ()))
+            return TensorInfo(value.name, tuple(Dim.symbol(f"{_identifier(value.name)}_{k}") for k in range(rank)), dtype)
+        return TensorInfo(value.name, tuple(_sizes(value)), dtype)
+
+    def _given_shape(self, info: TensorInfo) -> tuple[Size, ...]:
+        if info.name not in self.input_shapes:
+            return info.shape
+        given = tuple(dims.parse(s) if isinstance(s, str) else int(s) for s in self.input_shapes[info.name])
+        if len(given) != len(info.shape) or any(isinstance(s, int) and s < 0 for s in given):
+            raise ShapeError(f"input '{info.name}': the shape {given} does not fit the model's {info.shape}")
+        return given
+
+    @staticmethod
+    def _bind(info: TensorInfo, size: Size, given: Size, bindings: dict[str, Size]) -> None:
+        """Notes what `given` says about the symbol `size`; sizes that are no symbols must agree."""
+        symbol = str(size)
+        if isinstance(size, Dim) and size.symbols() == {symbol}:
+            if given != size and bindings.setdefault(symbol, given) != given:
+                raise ShapeError(f"input '{info.name}': '{symbol}' is {given} here and {bindings[symbol]} in another place")
+        elif given != size and not (isinstance(size, Dim) and dims.substitute(size, bindings) == given):
+            raise ShapeError(f"input '{info.name}': size {given} given where the model has {size}")
+
+    # Nodes
+
+    def _check_opset(self) -> None:
+        versions = {o.domain: o.version for o in self.model.proto.opset_import}
+        self.opset = next((versions[d] for d in _OWN_DOMAIN if d in versions), 0)
+        if not self.opset and any(n.domain in _OWN_DOMAIN for n in self.graph.node):
+            raise ModelError(f"{self.model.name}: opset_import has no version of ONNX's own domain")
+        if 0 < self.opset < FIRST_OPSET:
+            message = f"opset {self.opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: onnx.version_converter can convert the model"
+            self.problems.append(Problem("model", "opset", message))
+
+    def _convert(self, node: NodeProto) -> None:
+        inputs = [self.values[name] for name in node.input]
+        try:
+            converter = self._converter(node)
+            if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
+                # A placeholder could not be typed: what follows from it says nothing about the model.
+                results: Sequence[Value] | None = None
+            else:
+                results = self._converted(node, converter, inputs)
+        except NodeProblem as problem:
+            self._note(place(node), problem)
+            results = None
+        for k, name in enumerate(node.output):
+            if name:
+                value = results[k] if results is not None else self._placeholder(name)
+                if value is not None and value.ssa is not None and value.ssa.name_hint is None:
+                    value.ssa.name_hint = _identifier(name)
+                self.values[name] = value
+
+    def _converter(self, node: NodeProto) -> Converter:
+        if node.domain not in _OWN_DOMAIN:
+            raise NodeProblem("operator", f"domain '{node.domain}' is not supported")
+        for inner in subgraphs(node):
+            self._check_subgraph(inner)
+        entries = OPERATORS.get(node.op_type)
+        if entries is None:
+            raise NodeProblem("operator", "not supported")
+        opset = min(max(self.opset, FIRST_OPSET), LAST_OPSET)
+        if self.opset > LAST_OPSET and _changed_after(node.op_type, self.opset):
+            raise NodeProblem("opset", f"its definition changed after opset {LAST_OPSET}, the model has {self.opset}")
+        for entry in entries:
+            if entry.since <= opset <= entry.until:
+                return entry.convert
+        known = ", ".join(f"{e.since} to {e.until}" for e in entries)
+        raise NodeProblem("opset", f"supported in opset {known}; the model has {self.opset}")
+
+    def _check_subgraph(self, graph: GraphProto) -> None:
+        # The node that owns the graph is a problem itself; this lists what else stands behind it.
+        for node in graph.node:
+            try:
+                self._converter(node)
+            except NodeProblem as problem:
+                self._note(place(node), problem)
+
+    def _converted(self, proto: NodeProto, converter: Converter, inputs: Sequence[Value | None]) -> Sequence[Value]:
+        node = Node(proto, self.opset, inputs, self.emit, self.tensors)
+        with self.emit.build.at(location(label(proto))):
+            try:
+                made = converter(node)
+            except UndecidableError as error:
+                raise NodeProblem("value", f"{error}; give the model's input shapes") from error
+            except (ShapeError, DTypeError) as error:
+                if isinstance(error, ShapeError) and not self.problems:
+                    raise ModelError(f"{node.place}: {error}") from error
+                raise NodeProblem("dtype" if isinstance(error, DTypeError) else "value", str(error)) from error
+        results = [made] if isinstance(made, Value) else list(made)
+        for name in node.unread():
+            self._note(node.place, NodeProblem("attribute", f"'{name}' is not supported"))
+        for k, name in enumerate(proto.output):
+            if name and k >= len(results):
+                raise NodeProblem("output", f"output {k} ('{name}') is not supported")
+        return results
+
+    def _note(self, where: str, problem: NodeProblem) -> None:
+        self.problems.append(Problem(where, problem.kind, problem.message))
+
+    def _placeholder(self, name: str) -> Value | None:
+        """A value of the type that ONNX infers for the name; none where it infers none."""
+        if self._inferred_types is None:
+            self._inferred_types = _inferred_types(self.model.proto)
+        info = ValueInfoProto(name=name)
+        if name not in self._inferred_types:
+            return None
+        info.type.CopyFrom(self._inferred_types[name])
+        if not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
+            return None
+        try:
+            element = element_type(dtype_of(info.type.tensor_type.elem_type))
+        except NodeProblem:
+            return None
+        t: Tensor = tensor_type(_sizes(info), element)
+        return Value(t, ssa=self._detached.insert_arg(t, len(self._detached.args)), name=name)
+
+    # The finished program
+
+    def _finished(self, block: Block, inputs: Sequence[TensorInfo]) -> ImportedModel:
+        names = [*(o.name for o in self.graph.output), *self.extra_outputs]
+        missing = [n for n in names if n not in self.values]
+        if missing:
+            raise ModelError(f"{self.model.name}: no tensor is called '{missing[0]}'")
+        found = [self.values[n] for n in names]
+        if self.problems:
+            return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), ())
+        results = [self.emit.ssa(v) for v in found if v is not None]
+        outputs = tuple(
+            TensorInfo(n, shape_of(r), numpy_dtype(v.element_type)) for n, r, v in zip(names, results, found, strict=True) if v
+        )
+        block.add_op(func.ReturnOp(*results))
+        main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Region(block))
+        main.arg_attrs = _names(i.name for i in inputs)
+        main.res_attrs = _names(names)
+        return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs)
+
+
+def _names(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
+    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(n)}) for n in names])
+
+
+def _identifier(name: str) -> str:
+    """A name that dims.parse and MLIR read as one symbol."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
+
+
+def _sizes(value: ValueInfoProto) -> Iterable[Size]:
+    for k, dim in enumerate(value.type.tensor_type.shape.dim):
+        size: Size = -1
+        if dim.HasField("dim_value"):
+            size = dim.dim_value
+            if size < -1:
+                raise ModelError(f"'{value.name}': negative size {size} in axis {k}")
+        elif dim.dim_param.strip(" ?"):
+            size = dims.parse(dim.dim_param)
+            if isinstance(size, Dim) and size.symbols() == {dim.dim_param}:
+                size = Dim.symbol(_identifier(dim.dim_param))
+        # Unnamed sizes, and those that exporters call "?", are each their own.
+        yield Dim.symbol(f"{_identifier(value.name)}_{k}") if isinstance(size, int) and size < 0 else size
+
+
+def _changed_after(op_type: str, opset: int) -> bool:
+    try:
+        return onnx.defs.get_schema(op_type, opset).since_version > LAST_OPSET
+    except onnx.defs.SchemaError:
+        return True
+
+
+def _inferred_types(model: ModelProto) -> dict[str, TypeProto]:
+    # Shapes need no weights, and serialising them would double the memory (protobuf refuses above 2 GB).
+    whole = model.graph
+    graph = GraphProto(name=whole.name, node=whole.node, input=whole.input, output=whole.output, value_info=whole.value_info)
+    listed = {i.name for i in whole.input}
+    for tensor in whole.initializer:
+        if math.prod(tensor.dims) <= FOLD_LIMIT:
+            graph.initializer.append(tensor)
+        elif tensor.name not in listed:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    bare = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=graph)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+    except Exception:  # whatever it dislikes, placeholders are a courtesy
+        return {}
+    return {v.name: v.type for v in (*inferred.value_info, *inferred.output)}

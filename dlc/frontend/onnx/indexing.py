@@ -1,0 +1,40 @@
+"""Operators that read at indices that are data."""
+
+from __future__ import annotations
+
+from dlc.dialects import dl
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.registry import Table
+
+table = Table()
+
+
+def _check_bounds(node: Node, axis: int) -> None:
+    """Known indices outside the axis are an error of the model; unknown ones are clamped when it runs."""
+    size, known = node[0].shape[axis], node[1].known
+    if isinstance(size, int) and known is not None and known.dtype != object and known.size:
+        low, high = int(known.min()), int(known.max())
+        if low < -size or high >= size:
+            raise ModelError(f"{node.place}: index {low if low < -size else high} is outside axis {axis} of size {size}")
+
+
+@table("Gather")
+def gather(node: Node) -> Value:
+    axis = node.axis(node.integer("axis", 0), node[0].rank)
+    _check_bounds(node, axis)
+    return node.emit(dl.GatherOp, node[0], node[1], axis=axis)
+
+
+@table("GatherElements")
+def gather_elements(node: Node) -> Value:
+    axis = node.axis(node.integer("axis", 0), node[0].rank)
+    _check_bounds(node, axis)
+    return node.emit(dl.GatherElementsOp, node[0], node[1], axis=axis)
+
+
+@table("GatherND")
+def gather_nd(node: Node) -> Value:
+    return node.emit(dl.GatherNdOp, node[0], node[1], batch_dims=node.integer("batch_dims", 0))
+

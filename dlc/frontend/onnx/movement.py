@@ -1,0 +1,149 @@
+"""Operators that cut, join and pad."""
+
+from __future__ import annotations
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import normalized_axes
+from dlc.dialects.dl.dtypes import is_bool
+from dlc.dims import Size
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.registry import Table
+
+table = Table()
+
+# Exporters write "to the end" as the largest or smallest integer of some width.
+_FAR = 2**31 - 1
+
+
+@table("Concat")
+def concat(node: Node) -> Value:
+    values = [node[k] for k in range(len(node.inputs))]
+    axis = node.axis(node.integer("axis"), node[0].rank)
+    return node[0] if len(values) == 1 else node.emit(dl.ConcatOp, *values, axis=axis)
+
+
+def _pieces(node: Node, sizes: tuple[Size, ...], axis: int) -> list[Value]:
+    x, start, pieces = node[0], 0, list[Value]()
+    for size in sizes:
+        pieces.append(node.emit.slice(x, axis, start, start + size))
+        start = start + size
+    if start != x.shape[axis] and isinstance(start - x.shape[axis], int):
+        raise ModelError(f"{node.place}: the parts {list(sizes)} do not add up to the size {x.shape[axis]} of axis {axis}")
+    return pieces
+
+
+def _equal_parts(node: Node, count: int, axis: int) -> tuple[Size, ...]:
+    # All parts alike; the last is smaller where the size is no multiple.
+    size = node[0].shape[axis]
+    part = -(-size // count)
+    return (*(part for _ in range(count - 1)), size - part * (count - 1))
+
+
+@table("Split", until=12)
+def split_11(node: Node) -> list[Value]:
+    axis = node.axis(node.integer("axis", 0), node[0].rank)
+    sizes = node.integers("split", ()) or _equal_parts(node, len(node.proto.output), axis)
+    return _pieces(node, sizes, axis)
+
+
+@table("Split", since=13)
+def split(node: Node) -> list[Value]:
+    axis = node.axis(node.integer("axis", 0), node[0].rank)
+    if node.get(1) is not None:
+        return _pieces(node, node.sizes(1, "split"), axis)
+    return _pieces(node, _equal_parts(node, node.integer("num_outputs", len(node.proto.output)), axis), axis)
+
+
+@table("Slice")
+def slice_(node: Node) -> Value:
+    emit, x = node.emit, node[0]
+    begins, ends = node.sizes(1, "starts"), node.sizes(2, "ends")
+    axes = node.integers_of(3, "axes") if node.get(3) is not None else tuple(range(len(begins)))
+    steps = node.integers_of(4, "steps") if node.get(4) is not None else (1,) * len(begins)
+    if not len(begins) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise ModelError(f"{node.place}: starts, ends, axes and steps must have equal lengths and steps must not be 0")
+    axes = normalized_axes(node.place, axes, x.rank)
+    backward = [a for a, step in zip(axes, steps, strict=True) if step < 0]
+    starts: list[Size] = [0] * x.rank
+    limits, strides = list(x.shape), [1] * x.rank
+    for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
+        size = x.shape[axis]
+        if step < 0:
+            # Counted from the back, a backward slice is a forward one; an end below the front counts as the front.
+            begin, end = size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
+        else:
+            begin, end = _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
+        both = isinstance(begin, int) and isinstance(end, int)
+        starts[axis], limits[axis], strides[axis] = begin, max(begin, end) if both else end, abs(step)
+    if backward:
+        x = emit(dl.ReverseOp, x, axes=tuple(sorted(backward)))
+    if starts == [0] * x.rank and limits == list(x.shape) and strides == [1] * x.rank:
+        return x
+    return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+
+
+def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:
+    """A slice bound counted from the front and clamped to [low, high].
+
+    A bound is taken to lie inside where one of the two is symbolic: binding the sizes checks it.
+    """
+    if isinstance(bound, int):
+        if bound >= _FAR:
+            return high
+        if bound <= -_FAR:
+            return low
+        if bound < 0:
+            bound = bound + size
+    if all(isinstance(s, int) for s in (bound, low, high)):
+        return min(max(bound, low), high)
+    return bound
+
+
+@table("Pad")
+def pad(node: Node) -> Value:
+    x, amounts = node[0], node.integers_of(1, "pads")
+    mode = node.choice("mode", "constant", ("constant", "edge", "reflect", "wrap"))
+    fill = node.get(2)
+    axes = normalized_axes(node.place, node.integers_of(3, "axes"), x.rank) if node.get(3) is not None else range(x.rank)
+    if len(amounts) != 2 * len(axes):
+        raise ModelError(f"{node.place}: {len(amounts)} pads for {len(axes)} axes; expected two each")
+    low, high = [0] * x.rank, [0] * x.rank
+    for k, axis in enumerate(axes):
+        low[axis], high[axis] = amounts[k], amounts[k + len(axes)]
+    value = node.emit.reshape(fill, ()) if fill is not None else None
+    return padded(node, x, low, high, value, mode)
+
+
+def padded(
+    node: Node, x: Value, low: list[int], high: list[int], fill: Value | None = None, mode: str = "constant"
+) -> Value:
+    """`x` with `fill` (zero) around it; a negative amount cuts instead."""
+    emit = node.emit
+    if min(*low, *high, 0) < 0:
+        starts = [max(-p, 0) for p in low]
+        limits: list[Size] = [s - max(-p, 0) for s, p in zip(x.shape, high, strict=True)]
+        x = emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
+        low, high = [max(p, 0) for p in low], [max(p, 0) for p in high]
+    if not any(low) and not any(high):
+        return x
+    if fill is None:
+        fill = emit.scalar(False if is_bool(x.element_type) else 0, x)
+    return emit(dl.PadOp, x, fill, low=tuple(low), high=tuple(high), pad_mode=mode)
+
+
+@table("Trilu")
+def trilu(node: Node) -> Value:
+    emit, x = node.emit, node[0]
+    if x.rank < 2:
+        raise ModelError(f"{node.place}: expected a matrix or a stack of them, got rank {x.rank}")
+    offset = node.get(1)
+    diagonal = emit.reshape(offset, ()) if offset is not None else emit.constant(0, "int64")
+    kept = dl.GreaterEqualOp if node.flag("upper", True) else dl.LessEqualOp
+    # The upper part: column - row >= k.
+    rows, columns = x.shape[-2:]
+    from_diagonal = emit(dl.SubOp, emit.iota(columns), emit.reshape(emit.iota(rows), (rows, 1)))
+    mask = emit(kept, from_diagonal, diagonal)
+    return emit(dl.SelectOp, mask, x, emit.scalar(False if is_bool(x.element_type) else 0, x))
+

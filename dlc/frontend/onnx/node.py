@@ -1,0 +1,146 @@
+"""What a converter sees of one ONNX node: its inputs, its attributes, and the emitter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from onnx import AttributeProto, NodeProto
+
+from dlc.dialects.dl.base import normalized_axes
+from dlc.dims import Dim, Size
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Array, Emitter, Value
+from dlc.frontend.onnx.graph import place
+from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.tensors import TensorReader
+
+T = TypeVar("T")
+
+_KINDS = {
+    AttributeProto.INT: "i", AttributeProto.FLOAT: "f", AttributeProto.STRING: "s", AttributeProto.INTS: "ints",
+    AttributeProto.FLOATS: "floats", AttributeProto.STRINGS: "strings", AttributeProto.TENSOR: "t",
+}  # fmt: skip
+
+
+class Node:
+    """One node of the graph: `node[0]` is its first input, `node.integer("axis", 1)` an attribute.
+
+    An attribute that the converter never asks for is reported as unsupported.
+    """
+
+    def __init__(
+        self, proto: NodeProto, opset: int, inputs: Sequence[Value | None], emit: Emitter, tensors: TensorReader
+    ) -> None:
+        self.proto = proto
+        self.opset = opset
+        self.inputs = inputs
+        self.emit = emit
+        self.place = place(proto)
+        self._tensors = tensors
+        self._attributes = {a.name: a for a in proto.attribute}
+        self._read: set[str] = set()
+
+    # Inputs
+
+    def __getitem__(self, k: int) -> Value:
+        """A required input."""
+        value = self.get(k)
+        if value is None:
+            raise ModelError(f"{self.place}: input {k} is missing; it has {len(self.inputs)}")
+        return value
+
+    def get(self, k: int) -> Value | None:
+        """An optional input."""
+        return self.inputs[k] if k < len(self.inputs) else None
+
+    def wants(self, output: int) -> bool:
+        """Whether the model uses this output."""
+        return output < len(self.proto.output) and bool(self.proto.output[output])
+
+    def known(self, k: int, what: str) -> Array:
+        """The elements of an input that has to be known at import."""
+        value = self[k]
+        if value.known is None:
+            raise NodeProblem(
+                "value",
+                f"its {what} (input '{self.proto.input[k]}') is computed from data or from sizes that are not known; "
+                "give the model's input shapes, or make it a constant",
+            )
+        return value.known
+
+    def sizes(self, k: int, what: str) -> tuple[Size, ...]:
+        """The sizes, axes or bounds that a known integer input holds."""
+        return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, what).reshape(-1))
+
+    def integers_of(self, k: int, what: str) -> tuple[int, ...]:
+        """The elements of a known integer input without symbolic sizes."""
+        entries = self.sizes(k, what)
+        if any(isinstance(e, Dim) for e in entries):
+            raise NodeProblem("value", f"its {what} {list(entries)} depends on sizes that are not known; give the input shapes")
+        return tuple(e for e in entries if isinstance(e, int))
+
+    def number(self, k: int, what: str) -> Any:
+        """The only element of a known input, as a Python number."""
+        array = self.known(k, what)
+        if array.size != 1:
+            raise ModelError(f"{self.place}: its {what} must have one element, got {array.size}")
+        return array.reshape(()).item()
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        return normalized_axes(self.place, [axis], rank)[0]
+
+    # Attributes
+
+    def has(self, name: str) -> bool:
+        return name in self._attributes
+
+    def ignore(self, *names: str) -> None:
+        """Attributes that change nothing here."""
+        self._read.update(names)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        return int(self._attribute(name, AttributeProto.INT, default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self.integer(name, int(default)))
+
+    def real(self, name: str, default: float | None = None) -> float:
+        return float(self._attribute(name, AttributeProto.FLOAT, default))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._attribute(name, AttributeProto.STRING, default)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+    def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
+        """A text attribute that has to be one of `choices`."""
+        value = self.text(name, default)
+        if value not in choices:
+            raise NodeProblem("attribute", f"{name} = '{value}'; supported: {', '.join(choices)}")
+        return value
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        return tuple(int(v) for v in self._attribute(name, AttributeProto.INTS, default))
+
+    def reals(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
+        return tuple(float(v) for v in self._attribute(name, AttributeProto.FLOATS, default))
+
+    def tensor(self, name: str) -> Array:
+        return self._tensors.read(self._attribute(name, AttributeProto.TENSOR, None), f"{self.place}, attribute '{name}'")
+
+    def _attribute(self, name: str, kind: Any, default: Any) -> Any:
+        self._read.add(name)
+        if name not in self._attributes:
+            if default is None:
+                raise ModelError(f"{self.place}: the attribute '{name}' is missing")
+            return default
+        attribute = self._attributes[name]
+        if attribute.type != kind:
+            expected, got = (AttributeProto.AttributeType.Name(t) for t in (kind, attribute.type))
+            raise ModelError(f"{self.place}: the attribute '{name}' must be of type {expected}, got {got}")
+        return getattr(attribute, _KINDS[kind])
+
+    def unread(self) -> list[str]:
+        """The attributes that nobody asked for."""
+        return sorted(set(self._attributes) - self._read)

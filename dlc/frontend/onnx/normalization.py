@@ -1,0 +1,120 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects import dl
+from dlc.dims import Size, product
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.registry import Table
+
+table = Table()
+
+
+@table("BatchNormalization")
+def batch_normalization(node: Node) -> Value:
+    node.ignore("momentum")  # of training
+    if node.flag("training_mode"):
+        raise NodeProblem("attribute", "training_mode = 1 is not supported, only inference")
+    x, kind = node[0], node[0].element_type
+    # From opset 15 on the statistics may be wider than the data.
+    parameters = [node.emit.cast(node[k], kind) for k in range(1, 5)]
+    return node.emit(dl.BatchNormOp, x, *parameters, axis=min(1, x.rank - 1), epsilon=node.real("epsilon", 1e-5))
+
+
+@table("LayerNormalization", since=17)
+def layer_normalization(node: Node) -> Value:
+    node.ignore("stash_type")  # 16-bit floats are always computed in f32
+    axis, bias = node.axis(node.integer("axis", -1), node[0].rank), node.get(2)
+    operands = [node[0], _row(node, node[1], axis)] + ([_row(node, bias, axis)] if bias is not None else [])
+    return node.emit(dl.LayerNormOp, *operands, axis=axis, epsilon=node.real("epsilon", 1e-5))
+
+
+@table("RMSNormalization", since=23)
+def rms_normalization(node: Node) -> Value:
+    node.ignore("stash_type")
+    axis = node.axis(node.integer("axis", -1), node[0].rank)
+    scale = _row(node, node[1], axis)
+    return node.emit(dl.RmsNormOp, node[0], scale, axis=axis, epsilon=node.real("epsilon", 1e-5))
+
+
+def _row(node: Node, parameter: Value, axis: int) -> Value:
+    """A parameter that broadcasts to a row, as a row."""
+    row = node[0].shape[axis:]
+    if parameter.rank > len(row):
+        raise NodeProblem("input", f"a scale or bias of shape {list(parameter.shape)} for rows of shape {list(row)} is not supported")
+    return node.emit.broadcast(parameter, row)
+
+
+@table("LRN")
+def lrn(node: Node) -> Value:
+    return node.emit(
+        dl.LrnOp,
+        node[0],
+        axis=1,
+        size=node.integer("size"),
+        alpha=node.real("alpha", 1e-4),
+        beta=node.real("beta", 0.75),
+        bias=node.real("bias", 1.0),
+    )
+
+
+def _standardised(node: Node, x: Value, axes: Sequence[int]) -> Value:
+    """`(x - mean) / √(variance + epsilon)` along `axes`."""
+    emit = node.emit
+    centred = emit(dl.SubOp, x, emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True))
+    variance = emit(dl.ReduceMeanOp, emit(dl.MulOp, centred, centred), axes=axes, keepdims=True)
+    return emit(dl.MulOp, centred, emit(dl.RsqrtOp, emit(dl.AddOp, variance, emit.scalar(node.real("epsilon", 1e-5), x))))
+
+
+def _scaled_channels(node: Node, x: Value, scale: Value, bias: Value) -> Value:
+    def along_channels(v: Value) -> Value:
+        return node.emit.reshape(v, (*v.shape, *(1,) * (x.rank - 2)))
+
+    return node.emit(dl.AddOp, node.emit(dl.MulOp, x, along_channels(scale)), along_channels(bias))
+
+
+@table("InstanceNormalization")
+def instance_normalization(node: Node) -> Value:
+    x = node[0]
+    return _scaled_channels(node, _standardised(node, x, range(2, x.rank)), node[1], node[2])
+
+
+@table("GroupNormalization", since=18)
+def group_normalization(node: Node) -> Value:
+    node.ignore("stash_type")
+    emit, x, scale, bias, groups = node.emit, node[0], node[1], node[2], node.integer("num_groups")
+    if x.rank < 2 or groups < 1:
+        raise ModelError(f"{node.place}: expected [N, C, ...] and a positive num_groups, got {list(x.shape)} and {groups}")
+    batch, channels, *spatial = x.shape
+    if node.opset < 21:
+        # Scale and bias of a group, each for all of its channels.
+        scale, bias = (
+            emit.reshape(emit.broadcast(emit.reshape(v, (groups, 1)), (groups, channels // groups)), (channels,))
+            for v in (scale, bias)
+        )
+    rows: tuple[Size, ...] = (batch, groups, channels // groups * product(spatial))
+    normal = emit.reshape(_standardised(node, emit.reshape(x, rows), (2,)), x.shape)
+    return _scaled_channels(node, normal, scale, bias)
+
+
+@table("MeanVarianceNormalization", since=13)
+def mean_variance_normalization(node: Node) -> Value:
+    emit, x, axes = node.emit, node[0], node.integers("axes", (0, 2, 3))
+    centred = emit(dl.SubOp, x, emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True))
+    deviation = emit(dl.SqrtOp, emit(dl.ReduceMeanOp, emit(dl.MulOp, centred, centred), axes=axes, keepdims=True))
+    return emit(dl.DivOp, centred, emit(dl.AddOp, deviation, emit.scalar(1e-9, x)))
+
+
+@table("LpNormalization")
+def lp_normalization(node: Node) -> Value:
+    emit, x, order = node.emit, node[0], node.integer("p", 2)
+    if order not in (1, 2):
+        raise NodeProblem("attribute", f"p = {order}; supported: 1, 2")
+    axis = node.axis(node.integer("axis", -1), x.rank)
+    norm = emit(dl.ReduceL1Op if order == 1 else dl.ReduceL2Op, x, axes=(axis,), keepdims=True)
+    return emit(dl.DivOp, x, norm)

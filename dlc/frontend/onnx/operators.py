@@ -1,0 +1,28 @@
+"""Every ONNX operator that dlc reads: the families' tables, joined."""
+
+from __future__ import annotations
+
+from dlc.frontend.onnx import (
+    activation,
+    attention,
+    contraction,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    reduction,
+    resize,
+    shape,
+)
+from dlc.frontend.onnx.registry import Entry
+
+FAMILIES = (
+    elementwise, activation, reduction, contraction, convolution, pooling, normalization,
+    shape, movement, indexing, creation, resize, attention, quantization,
+)  # fmt: skip
+
+OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}

@@ -1,0 +1,121 @@
+"""Quantisation, and the operators on integers that quantised models are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type
+from dlc.errors import ModelError
+from dlc.frontend.onnx.convolution import convolved
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.tensors import dtype_of
+from dlc.frontend.onnx.windows import channels_first
+from dlc.ir import Attribute, f32, i32
+
+table = Table()
+
+
+def _parameter(node: Node, v: Value) -> Value:
+    """A scale or zero point of one element as rank 0, else as it is: one entry per place of an axis."""
+    if v.rank > 1:
+        raise NodeProblem("input", f"scales of shape {list(v.shape)} (quantisation in blocks) are not supported")
+    return node.emit.reshape(v, ()) if v.shape == (1,) else v
+
+
+def _zero_point(node: Node, k: int, like: Value, default: Attribute) -> Value:
+    zero = node.get(k)
+    return node.emit.full(0, like.shape, default) if zero is None else _parameter(node, zero)
+
+
+def _axis(node: Node, x: Value, scale: Value) -> int:
+    if node.integer("block_size", 0) != 0:
+        raise NodeProblem("attribute", "block_size is not supported")
+    axis = node.integer("axis", 1)
+    return node.axis(axis, x.rank) if scale.rank else 0
+
+
+@table("QuantizeLinear")
+def quantize_linear(node: Node) -> Value:
+    node.ignore("saturate", "precision")
+    x, scale, target = node[0], _parameter(node, node[1]), node.integer("output_dtype", 0)
+    stored = element_type(dtype_of(target)) if target else element_type(np.uint8)
+    zero = _zero_point(node, 2, scale, stored)
+    axis = _axis(node, x, scale)
+    if x.element_type != scale.element_type:
+        x, scale = node.emit.cast(x, f32), node.emit.cast(scale, f32)
+    return node.emit(dl.QuantizeOp, x, scale, zero, axis=axis)
+
+
+@table("DequantizeLinear")
+def dequantize_linear(node: Node) -> Value:
+    x, scale = node[0], _parameter(node, node[1])
+    zero = _zero_point(node, 2, scale, x.element_type)
+    y = node.emit(dl.DequantizeOp, x, scale, zero, axis=_axis(node, x, scale))
+    target = node.integer("output_dtype", 0)
+    return node.emit.cast(y, element_type(dtype_of(target))) if target else y
+
+
+@table("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: Node) -> tuple[Value, ...]:
+    return node.emit.all(dl.DynamicQuantizeLinearOp, node[0])
+
+
+def _centred(node: Node, x: Value, zero: Value | None, axis: int = 0) -> Value:
+    """Quantised numbers as i32 without their zero point, which has rank 0 or an entry per place of `axis`."""
+    wide = node.emit.cast(x, i32)
+    if zero is None:
+        return wide
+    zero = _parameter(node, zero)
+    if zero.known is not None and not zero.known.any():
+        return wide
+    if zero.rank:
+        zero = node.emit.reshape(zero, (*zero.shape, *(1,) * (x.rank - 1 - axis)))
+    return node.emit(dl.SubOp, wide, node.emit.cast(zero, i32))
+
+
+@table("MatMulInteger")
+def matmul_integer(node: Node) -> Value:
+    return _integer_product(node, node[0], node[1], node.get(2), node.get(3))
+
+
+def _integer_product(node: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+    # One zero point per row of a, per column of b.
+    rows = _centred(node, a, a_zero, max(a.rank - 2, 0))
+    return node.emit(dl.MatmulOp, rows, _centred(node, b, b_zero, b.rank - 1))
+
+
+@table("ConvInteger")
+def conv_integer(node: Node) -> Value:
+    # Padding follows the subtraction, so that it is the zero point.
+    return channels_first(node, convolved(node, _centred(node, node[0], node.get(2)), _centred(node, node[1], node.get(3))))
+
+
+def _requantized(node: Node, sum_: Value, factors: tuple[Value, Value], scale: Value, zero: Value) -> Value:
+    """An integer sum of products with the factors' scales as quantised numbers; the last axis is the channels'."""
+    emit = node.emit
+    product = emit(dl.MulOp, *(_parameter(node, f) for f in factors))
+    real = emit(dl.MulOp, emit.cast(sum_, product.element_type), product)
+    scale, zero = _parameter(node, scale), _parameter(node, zero)
+    return emit(dl.QuantizeOp, real, emit.cast(scale, real.element_type), zero, axis=real.rank - 1)
+
+
+@table("QLinearConv")
+def qlinear_conv(node: Node) -> Value:
+    y = convolved(node, _centred(node, node[0], node[2]), _centred(node, node[3], node[5]))
+    bias = node.get(8)
+    if bias is not None:
+        y = node.emit(dl.AddOp, y, bias)
+    return channels_first(node, _requantized(node, y, (node[1], node[4]), node[6], node[7]))
+
+
+@table("QLinearMatMul")
+def qlinear_matmul(node: Node) -> Value:
+    for k in (1, 6):
+        if node[k].rank > 1 or node[k].shape not in ((), (1,)):
+            raise ModelError(f"{node.place}: input {k} must be one scale, got shape {list(node[k].shape)}")
+    y = _integer_product(node, node[0], node[3], node[2], node[5])
+    return _requantized(node, y, (node[1], node[4]), node[6], node[7])

@@ -1,0 +1,61 @@
+"""Reductions along axes."""
+
+from __future__ import annotations
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, normalized_axes
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.registry import Converter, Table
+
+table = Table()
+
+
+def _axes(node: Node, as_input: bool) -> tuple[int, ...] | None:
+    """The reduced axes; none where the operator leaves its operand as it is."""
+    axes: tuple[int, ...] = ()
+    if not as_input:
+        axes = node.integers("axes", ())
+    elif node.get(1) is not None:
+        axes = node.integers_of(1, "axes")
+    if not axes:
+        empty_is_none = as_input and node.flag("noop_with_empty_axes")
+        return None if empty_is_none else tuple(range(node[0].rank))
+    node.ignore("noop_with_empty_axes")
+    return tuple(sorted(normalized_axes(node.place, axes, node[0].rank)))
+
+
+def _reduce(op: type[DlOp], as_input: bool) -> Converter:
+    def convert(node: Node) -> Value:
+        keepdims = node.flag("keepdims", True)
+        axes = _axes(node, as_input)
+        if axes is None or (not axes and op in (dl.ReduceSumOp, dl.ReduceMaxOp, dl.ReduceMinOp, dl.ReduceProdOp)):
+            return node[0]
+        return node.emit(op, node[0], axes=axes, keepdims=keepdims)
+
+    return convert
+
+
+table("ReduceSum", until=12)(_reduce(dl.ReduceSumOp, as_input=False))
+table("ReduceSum", since=13)(_reduce(dl.ReduceSumOp, as_input=True))
+for _name, _op in {
+    "ReduceMax": dl.ReduceMaxOp, "ReduceMin": dl.ReduceMinOp, "ReduceProd": dl.ReduceProdOp, "ReduceMean": dl.ReduceMeanOp,
+    "ReduceL1": dl.ReduceL1Op, "ReduceL2": dl.ReduceL2Op, "ReduceLogSum": dl.ReduceLogSumOp,
+    "ReduceLogSumExp": dl.ReduceLogSumExpOp, "ReduceSumSquare": dl.ReduceSumSquareOp,
+}.items():  # fmt: skip
+    table(_name, until=17)(_reduce(_op, as_input=False))
+    table(_name, since=18)(_reduce(_op, as_input=True))
+
+
+def _arg(op: type[DlOp]) -> Converter:
+    def convert(node: Node) -> Value:
+        axis = node.axis(node.integer("axis", 0), node[0].rank)
+        return node.emit(
+            op, node[0], axis=axis, keepdims=node.flag("keepdims", True), select_last=node.flag("select_last_index")
+        )
+
+    return convert
+
+
+table("ArgMax")(_arg(dl.ArgmaxOp))
+table("ArgMin")(_arg(dl.ArgminOp))

@@ -1,0 +1,121 @@
+"""Tensors of a model file as NumPy arrays: sizes are checked against the bytes that exist before anything is made."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from dlc.errors import ModelError
+from dlc.frontend.onnx.problems import NodeProblem
+
+Array = NDArray[Any]
+
+_DTYPES: dict[int, np.dtype[Any]] = {
+    TensorProto.FLOAT: np.dtype("<f4"), TensorProto.DOUBLE: np.dtype("<f8"), TensorProto.FLOAT16: np.dtype("<f2"),
+    TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16), TensorProto.BOOL: np.dtype(np.bool_),
+    TensorProto.INT8: np.dtype("<i1"), TensorProto.INT16: np.dtype("<i2"), TensorProto.INT32: np.dtype("<i4"),
+    TensorProto.INT64: np.dtype("<i8"), TensorProto.UINT8: np.dtype("<u1"), TensorProto.UINT16: np.dtype("<u2"),
+    TensorProto.UINT32: np.dtype("<u4"), TensorProto.UINT64: np.dtype("<u8"),
+}  # fmt: skip
+
+
+def dtype_of(data_type: int) -> np.dtype[Any]:
+    """The NumPy dtype of an ONNX tensor type; raises NodeProblem for one that dlc has none for."""
+    if data_type not in _DTYPES:
+        known = data_type in TensorProto.DataType.values()
+        name = TensorProto.DataType.Name(TensorProto.DataType.ValueType(data_type)).lower() if known else str(data_type)
+        raise NodeProblem("dtype", f"tensors of type {name} are not supported")
+    return _DTYPES[data_type]
+
+
+class TensorReader:
+    """Reads the tensors of one model; external data only from files inside the model's `folder`, memory-mapped."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._files: dict[Path, Array] = {}
+
+    def read(self, tensor: TensorProto, place: str) -> Array:
+        """The array that `tensor` holds, without copying where the file's bytes are the array's.
+
+        Raises ModelError when its sizes and its data disagree.
+        """
+        if any(d < 0 for d in tensor.dims):
+            raise ModelError(f"{place}: negative size in the shape {list(tensor.dims)}")
+        dtype = dtype_of(tensor.data_type)
+        count = math.prod(tensor.dims)
+        if tensor.data_location == TensorProto.EXTERNAL:
+            flat = self._external(tensor, dtype, count, place)
+        elif tensor.HasField("raw_data"):
+            _expect(place, tensor, count * dtype.itemsize, len(tensor.raw_data), "bytes")
+            flat = np.frombuffer(tensor.raw_data, dtype)
+        else:
+            flat = _typed_data(tensor, dtype, count, place)
+        if dtype == np.bool_:
+            flat = flat.view(np.uint8) != 0
+        try:
+            return flat.reshape(tuple(tensor.dims))
+        except ValueError as error:
+            raise ModelError(f"{place}: no array has the shape {list(tensor.dims)}: {error}") from error
+
+    def _external(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = entries.get("location", "")
+        path = self._path(location, place)
+        size = path.stat().st_size
+        try:
+            offset = int(entries.get("offset", "0"))
+            length = int(entries.get("length", str(count * dtype.itemsize)))
+        except ValueError:
+            raise ModelError(f"{place}: offset and length of external data must be integers, got {entries}") from None
+        _expect(place, tensor, count * dtype.itemsize, length, "bytes")
+        if offset < 0 or length < 0 or offset + length > size:
+            raise ModelError(f"{place}: external data wants bytes {offset} to {offset + length} of '{location}', which has {size}")
+        if length == 0:
+            return np.empty(0, dtype)
+        if path not in self._files:
+            self._files[path] = np.memmap(path, np.uint8, "r")
+        return self._files[path][offset : offset + length].view(dtype)
+
+    def _path(self, location: str, place: str) -> Path:
+        if self.folder is None:
+            raise ModelError(f"{place}: its data is in the file '{location}'; give the model's path instead of its bytes")
+        folder = self.folder.resolve()
+        path = (folder / location).resolve()
+        # Resolved on both sides: neither `..`, an absolute path nor a link may lead out of the folder.
+        if not location or not path.is_relative_to(folder):
+            raise ModelError(f"{place}: external data '{location}' is outside the model's folder {folder}")
+        if not path.is_file():
+            raise ModelError(f"{place}: external data '{location}' is no file in the model's folder {folder}")
+        return path
+
+
+def _typed_data(tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
+    match tensor.data_type:
+        case TensorProto.FLOAT:
+            field = tensor.float_data
+        case TensorProto.DOUBLE:
+            field = tensor.double_data
+        case TensorProto.INT64:
+            field = tensor.int64_data
+        case TensorProto.UINT32 | TensorProto.UINT64:
+            field = tensor.uint64_data
+        case _:
+            field = tensor.int32_data
+    _expect(place, tensor, count, len(field), "elements")
+    if tensor.data_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+        # These travel as their bits.
+        return np.asarray(field, np.int32).astype(np.uint16).view(dtype)
+    wide = np.asarray(field, np.int32) if field is tensor.int32_data else np.asarray(field, dtype)
+    return wide.astype(dtype, copy=False)
+
+
+def _expect(place: str, tensor: TensorProto, expected: int, got: int, unit: str) -> None:
+    if expected != got:
+        raise ModelError(f"{place}: the shape {list(tensor.dims)} needs {expected} {unit} of data, the file holds {got}")

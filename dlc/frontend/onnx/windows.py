@@ -1,0 +1,88 @@
+"""What convolution and pooling share: spatial axes, padding, and the way to channels-last and back.
+
+ONNX has channels first, `dl` has them last. Each operator is transposed, computed and transposed back; the channels-last
+pass cancels the transposes between neighbours. Weights are transposed as weight expressions, evaluated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dims import Size, UndecidableError
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.movement import padded
+from dlc.frontend.onnx.node import Node
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Sliding windows over the spatial axes; `low` and `high` are the padding."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """How far a dilated window reaches."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+
+def windows(node: Node, kernel: Sequence[int], spatial: Sequence[Size]) -> Windows:
+    """The windows that the attributes strides, dilations, pads, auto_pad and ceil_mode describe."""
+    rank = len(spatial)
+    strides = node.integers("strides", (1,) * rank)
+    dilations = node.integers("dilations", (1,) * rank)
+    if not len(kernel) == len(strides) == len(dilations) == rank or min(*kernel, *strides, *dilations) < 1:
+        raise ModelError(
+            f"{node.place}: kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} must be positive, "
+            f"one for each of the {rank} spatial axes"
+        )
+    plain = Windows(tuple(kernel), strides, dilations, (0,) * rank, (0,) * rank)
+    pads = [_axis_padding(node, plain, axis, size) for axis, size in enumerate(spatial)]
+    return Windows(plain.kernel, strides, dilations, tuple(p[0] for p in pads), tuple(p[1] for p in pads))
+
+
+def _axis_padding(node: Node, w: Windows, axis: int, size: Size) -> tuple[int, int]:
+    extent, stride, rank = w.extents[axis], w.strides[axis], len(w.kernel)
+    auto = node.choice("auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
+    low, high = 0, 0
+    if auto == "NOTSET":
+        pads = node.integers("pads", (0,) * (2 * rank))
+        if len(pads) != 2 * rank or min(pads) < 0:
+            raise ModelError(f"{node.place}: pads {list(pads)} must be {2 * rank} sizes, two for each spatial axis")
+        low, high = pads[axis], pads[axis + rank]
+    else:
+        node.ignore("pads")
+        if auto != "VALID":
+            # ⌈size / stride⌉ windows; with stride 1 this holds for a symbolic size too.
+            if stride != 1 and not isinstance(size, int):
+                raise UndecidableError(f"the padding for {auto} with stride {stride} depends on the size {size}")
+            total = extent - 1 if not isinstance(size, int) else max((-(-size // stride) - 1) * stride + extent - size, 0)
+            low, high = (total // 2, total - total // 2) if auto == "SAME_UPPER" else (total - total // 2, total // 2)
+    if node.flag("ceil_mode") and stride > 1:
+        if not isinstance(size, int):
+            raise UndecidableError(f"ceil_mode with stride {stride} depends on the size {size}")
+        # The last window must start inside the operand or its leading padding.
+        last = min(-(-(size + low + high - extent) // stride) * stride, (size + low - 1) // stride * stride)
+        high = max(high, last + extent - size - low)
+    return low, high
+
+
+def channels_last(node: Node, x: Value) -> Value:
+    """[N, C, *S] → [N, *S, C]"""
+    return node.emit.transpose(x, (0, *range(2, x.rank), 1))
+
+
+def channels_first(node: Node, x: Value) -> Value:
+    """[N, *S, C] → [N, C, *S]"""
+    return node.emit.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def padded_windows(node: Node, x: Value, w: Windows, fill: Value | None = None) -> Value:
+    """A channels-last tensor with the padding of its windows."""
+    return padded(node, x, [0, *w.low, 0], [0, *w.high, 0], fill)
