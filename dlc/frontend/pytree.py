@@ -1,0 +1,93 @@
+"""Arguments and results as trees: nested tuples, lists, dicts and dataclasses of leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from dlc.errors import DTypeError
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The shape of a tree without its leaves; equal shapes are equal and hash equal.
+
+    `kind` is the container's class, or None for a leaf; `keys` are a dict's keys or a dataclass's field names.
+    """
+
+    kind: type[Any] | None
+    keys: tuple[Hashable, ...] = ()
+    children: tuple[Tree, ...] = ()
+
+    def paths(self, prefix: str) -> Iterator[str]:
+        """A name for each leaf, in order: `params['w']`, `x[0]`, `state.mean`."""
+        if self.kind is None:
+            yield prefix
+        for key, child in zip(self.keys, self.children, strict=True):
+            dotted = dataclasses.is_dataclass(self.kind)
+            yield from child.paths(f"{prefix}.{key}" if dotted else f"{prefix}[{key!r}]")
+
+
+_LEAF = Tree(None)
+
+
+def flatten(value: object) -> tuple[list[Any], Tree]:
+    """The leaves of a tree, in order, and its shape. None is a tree without leaves."""
+    leaves: list[Any] = []
+    return leaves, _flatten(value, leaves)
+
+
+def _flatten(value: object, leaves: list[Any]) -> Tree:
+    keys: list[Hashable]
+    values: list[Any]
+    match value:
+        case None:
+            return Tree(type(None))
+        case tuple() | list():
+            values = list(cast("list[Any]", value))
+            keys = list(range(len(values)))
+        case dict():
+            entries = cast("dict[Hashable, Any]", value)
+            keys, values = list(entries), list(entries.values())
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            keys = [f.name for f in dataclasses.fields(value)]
+            values = [getattr(value, cast(str, k)) for k in keys]
+        case _:
+            leaves.append(value)
+            return _LEAF
+    return Tree(type(value), tuple(keys), tuple(_flatten(v, leaves) for v in values))
+
+
+def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
+    """The tree of this shape with these leaves."""
+    if tree.kind is None:
+        return next(leaves)
+    if tree.kind is type(None):
+        return None
+    children = [unflatten(child, leaves) for child in tree.children]
+    if issubclass(tree.kind, dict):
+        return tree.kind(zip(tree.keys, children, strict=True))
+    if issubclass(tree.kind, tuple) and hasattr(tree.kind, "_fields"):
+        return tree.kind(*children)
+    if issubclass(tree.kind, (tuple, list)):
+        return tree.kind(children)
+    # A dataclass: fields that __init__ does not take are set as they were.
+    make = cast("Callable[..., Any]", tree.kind)
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, tree.kind))}
+    named = dict(zip(cast("tuple[str, ...]", tree.keys), children, strict=True))
+    result = make(**{k: v for k, v in named.items() if fields[k].init})
+    for key, child in named.items():
+        if not fields[key].init:
+            object.__setattr__(result, key, child)
+    return result
+
+
+def require_array_like(leaf: object, name: str) -> None:
+    """Raises DTypeError, naming the argument, for a leaf that is neither an array nor a number."""
+    if not hasattr(leaf, "__array__") and not isinstance(leaf, bool | int | float):
+        raise DTypeError(
+            f"argument {name}: expected an array or a number, got {type(leaf).__name__}; "
+            "pass it in static_argnames if it is a setting"
+        )

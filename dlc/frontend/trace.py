@@ -1,0 +1,209 @@
+"""Tracing: a Python function runs once on stand-ins, and what it calls becomes a `dl` module.
+
+A `Tracer` stands for an array: it has a shape and a dtype but no elements. Operators and the functions of `dlc.numpy` on it
+append `dl` ops, each with the place in the user's file that called it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
+
+import numpy as np
+
+import dlc
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.pytree import Tree, flatten, unflatten
+from dlc.ir import (
+    ArrayAttr,
+    Block,
+    DictionaryAttr,
+    FileLineColLoc,
+    IntAttr,
+    LocationAttr,
+    ModuleOp,
+    Region,
+    SSAValue,
+    StringAttr,
+    SymbolRefAttr,
+    UnknownLoc,
+    func,
+)
+from dlc.weights import WeightStore
+
+_PACKAGE = str(Path(dlc.__file__).parent)
+Error = TypeVar("Error", bound=DlcError)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What a function computes: `@main` over the leaves of its arguments, and the shape of its result."""
+
+    module: ModuleOp
+    weights: WeightStore
+    results: Tree
+
+
+class Trace:
+    """One function being traced."""
+
+    def __init__(self) -> None:
+        self.block = Block()
+        self.build = Build(self.block)
+        self.weights = WeightStore()
+        self.constants: dict[int, tuple[Array, SSAValue]] = {}
+
+    def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
+        """The result of a `dl` op, at the user's line; its ShapeErrors and DTypeErrors start with that line."""
+        with self.build.at(user_location()), blamed_on_user():
+            return Tracer(self, self.build(op, *(t.value for t in operands), **properties))
+
+    def constant(self, array: Array) -> Tracer:
+        """An array that the function uses but was not passed: a scalar becomes a literal, anything else a weight."""
+        element = element_type(array.dtype)
+        if array.ndim == 0:
+            return Tracer(self, self.build.constant(array, element))
+        if id(array) not in self.constants:
+            name = self.weights.add(array)
+            type_ = tensor_type(array.shape, element)
+            value = self.build(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
+            self.constants[id(array)] = (array, value)
+        return Tracer(self, self.constants[id(array)][1])
+
+
+class Tracer:
+    """A stand-in for an array while a function is traced; `weak` marks a number without a dtype of its own."""
+
+    # NumPy's operators leave the work to the Tracer on the other side.
+    __array_ufunc__ = None
+
+    def __init__(self, trace: Trace, value: SSAValue, weak: bool = False) -> None:
+        self.trace = trace
+        self.value = value
+        self.weak = weak
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return cast("tuple[int, ...]", shape_of(self.value))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return numpy_dtype(element_type_of(self.value))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("len() of an array of rank 0")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Tracer({self.dtype}{list(self.shape)})"
+
+    def _has_no_value(self, what: str, repair: str) -> NoReturn:
+        raise at_user_line(
+            DTypeError(f"{what} needs the elements of {self!r}, which are not known while the function is traced; {repair}")
+        )
+
+    def __bool__(self) -> NoReturn:
+        self._has_no_value("a condition", "use dlc.numpy.where, or pass the deciding value in static_argnames")
+
+    def __int__(self) -> NoReturn:
+        self._has_no_value("int()", "use .astype, or pass the value in static_argnames")
+
+    __index__ = __int__
+
+    def __float__(self) -> NoReturn:
+        self._has_no_value("float()", "use .astype, or pass the value in static_argnames")
+
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
+        self._has_no_value("a NumPy function", "call the function of the same name in dlc.numpy")
+
+    def __iter__(self) -> Iterator[Any]:
+        return (cast(Any, self)[i] for i in range(len(self)))
+
+
+def trace(function: Callable[..., Any], leaves: Sequence[Array], tree: Tree, names: Sequence[str], **static: Any) -> Traced:
+    """Traces `function` called with the (args, kwargs) tree of these leaves, and static keyword arguments.
+
+    Only the leaves' shapes and dtypes matter. Raises what the function raises; errors of shape and dtype name the line.
+    """
+    current = Trace()
+    arguments: list[Any] = []
+    for leaf, name in zip(leaves, names, strict=True):
+        array = np.asarray(leaf)
+        argument = current.block.insert_arg(tensor_type(array.shape, element_type(array.dtype)), len(current.block.args))
+        arguments.append(Tracer(current, argument, weak=isinstance(leaf, bool | int | float)))
+        argument.name_hint = identifier(name)
+    args, kwargs = unflatten(tree, iter(arguments))
+    results, result_tree = flatten(function(*args, **kwargs, **static))
+    values = [_result(current, r).value for r in results]
+    current.block.add_op(func.ReturnOp(*values))
+    main = func.FuncOp(
+        "main",
+        ([a.type for a in current.block.args], [v.type for v in values]),
+        Region(current.block),
+        arg_attrs=_named(names),
+        res_attrs=_named(list(result_tree.paths("result"))),
+    )
+    return Traced(ModuleOp([main]), current.weights, result_tree)
+
+
+def identifier(name: str) -> str | None:
+    """A leaf's path as an SSA name."""
+    text = "".join(c if c.isalnum() else "_" for c in name).strip("_")
+    return text if text and not text[0].isdigit() else None
+
+
+def _named(names: Sequence[str]) -> Any:
+    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(n)}) for n in names])
+
+
+def _result(current: Trace, value: object) -> Tracer:
+    if isinstance(value, Tracer):
+        return value
+    if hasattr(value, "__array__") or isinstance(value, bool | int | float):
+        return current.constant(np.asarray(value))
+    raise DTypeError(f"the traced function returned a {type(value).__name__}; expected arrays, numbers and containers of them")
+
+
+def user_location() -> LocationAttr:
+    """The innermost line outside dlc."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) and "contextlib" not in name:
+            return FileLineColLoc(StringAttr(name), IntAttr(frame.f_lineno), IntAttr(0))
+        frame = frame.f_back
+    return UnknownLoc()
+
+
+def at_user_line(error: Error) -> Error:
+    """The same error with the user's line in front."""
+    place = user_location()
+    if isinstance(place, FileLineColLoc):
+        return type(error)(f"{Path(place.filename.data).name}:{place.line.data}: {error}")
+    return error
+
+
+@contextmanager
+def blamed_on_user() -> Generator[None]:
+    """ShapeErrors and DTypeErrors raised inside start with the user's line."""
+    try:
+        yield
+    except (ShapeError, DTypeError) as error:
+        raise at_user_line(error) from None

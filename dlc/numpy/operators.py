@@ -1,0 +1,61 @@
+"""Operators and methods of arrays, on Tracers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dlc.frontend.trace import Tracer
+from dlc.numpy import elementwise as ew
+from dlc.numpy import linear, reductions, shaping
+
+
+def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+    def reflected(x: Any, y: Any) -> Any:
+        return function(y, x)
+
+    return reflected
+
+
+def _reshape(x: Tracer, *shape: Any) -> Any:
+    return shaping.reshape(x, shape[0] if len(shape) == 1 else shape)
+
+
+def _transpose(x: Tracer, *axes: Any) -> Any:
+    given: Any = axes[0] if len(axes) == 1 else axes
+    return shaping.transpose(x, given or None)
+
+
+def _flatten(x: Tracer) -> Any:
+    return shaping.reshape(x, -1)
+
+
+_BINARY = {
+    "add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,
+    "mod": ew.remainder, "pow": ew.power, "matmul": linear.matmul, "and": ew.logical_and, "or": ew.logical_or,
+}  # fmt: skip
+_COMPARISONS = {
+    "eq": ew.equal, "ne": ew.not_equal, "lt": ew.less, "le": ew.less_equal, "gt": ew.greater, "ge": ew.greater_equal,
+}  # fmt: skip
+_METHODS: dict[str, Callable[..., Any]] = {
+    "__neg__": ew.negative, "__abs__": ew.abs, "__invert__": ew.logical_not, "__getitem__": shaping.getitem,
+    "astype": ew.astype, "clip": ew.clip, "reshape": _reshape, "transpose": _transpose, "squeeze": shaping.squeeze,
+    "swapaxes": shaping.swapaxes, "flatten": _flatten, "ravel": _flatten,
+    "sum": reductions.sum, "prod": reductions.prod, "mean": reductions.mean, "max": reductions.max, "min": reductions.min,
+    "var": reductions.var, "std": reductions.std, "any": reductions.any, "all": reductions.all,
+    "argmax": reductions.argmax, "argmin": reductions.argmin, "dot": linear.dot,
+}  # fmt: skip
+
+
+def install() -> None:
+    """Gives Tracer the operators and methods of an array; equality is elementwise, so Tracers hash by identity."""
+    for name, function in _BINARY.items():
+        setattr(Tracer, f"__{name}__", function)
+        setattr(Tracer, f"__r{name}__", _reflected(function))
+    for name, function in _COMPARISONS.items():
+        setattr(Tracer, f"__{name}__", function)
+    for name, function in _METHODS.items():
+        setattr(Tracer, name, function)
+    Tracer.__hash__ = object.__hash__
+    Tracer.T = property(shaping.transpose)  # pyright: ignore[reportAttributeAccessIssue]
+    Tracer.mT = property(shaping.matrix_transpose)  # pyright: ignore[reportAttributeAccessIssue]
