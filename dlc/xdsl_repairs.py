@@ -1,7 +1,8 @@
 """xDSL 0.74 knows comparison, selection and conversion of scalars only; MLIR's are elementwise on vectors and tensors too.
 
 `repair` widens those `arith` ops in place, since every tool that reads the IR knows them by their classes: constraints of
-operands and results, the result type of a comparison, and the syntax of a selection by a vector of conditions.
+operands and results, the result type of a comparison, and the syntax of a selection by a vector of conditions. It also
+corrects the parser, which reads a float inside a dense constant that is written as its bits, as infinities are, as a number.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import AnyAttr, AttrConstraint, OperandDef, ResultDef
 from xdsl.irdl.operations import get_accessors_from_op_def
-from xdsl.parser import Parser
+from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.type import get_element_type_or_self, have_compatible_shape
@@ -116,17 +117,27 @@ def _select_shape(op: arith.SelectOp) -> None:
         raise VerifyException("arith.select: the conditions and the values differ in shape")
 
 
+def _literal_to_type(self: Any, parser: AttrParser, type: Any) -> Any:
+    """One element of a dense literal: `0x7f800000` of a float type is an infinity, not 2139095040."""
+    if isinstance(type, AnyFloat) and self.span.text[:2].lower() == "0x":
+        return next(type.iter_unpack(self.value.to_bytes(type.compile_time_size, "little")))
+    return _decimal_to_type(self, parser, type)
+
+
+_literal: Any = AttrParser._TensorLiteralElement  # pyright: ignore[reportPrivateUsage]
+_decimal_to_type = _literal.to_type
 _scalar_cmpi = arith.CmpiOp.__init__
 _scalar_cmpf = arith.CmpfOp.__init__
 _done = False
 
 
 def repair() -> None:
-    """Widens the ops, once per process."""
+    """Widens the ops and corrects the parser, once per process."""
     global _done
     if _done:
         return
     _done = True
+    _literal.to_type = _literal_to_type
     _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _same_shape)
     _redefine(arith.CmpfOp, [arith.floatingPointLike, arith.floatingPointLike], _BOOL, _same_shape)
     arith.CmpiOp.__init__ = cast(Any, _initialize_cmpi)

@@ -287,7 +287,7 @@ def _erf(x: Array) -> Array:
 
 @irdl_op_definition
 class RsqrtOp(FloatFunction):
-    """`1 / √x`; inf at 0, NaN below."""
+    """`1 / √x`; ±inf at ±0, NaN below."""
 
     name = "dl.rsqrt"
 

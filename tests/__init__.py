@@ -1,0 +1,1 @@
+"""Tests; shared records are in `tests.ops`."""

@@ -1,0 +1,1 @@
+"""One record per sample of an op: evidence that several tests use."""

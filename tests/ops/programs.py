@@ -1,0 +1,56 @@
+"""A sample as a program: a `dl` module whose `@main` is the op alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.interfaces import Composite
+from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Region, SSAValue, StringAttr, func
+from tests.ops.sample import Sample
+
+
+def op_of(module: ModuleOp) -> DlOp:
+    """The sampled op in a module that `module_of` made."""
+    main = next(iter(module.ops))
+    assert isinstance(main, func.FuncOp)
+    op = main.body.block.first_op
+    assert isinstance(op, DlOp)
+    return op
+
+
+def module_of(sample: Sample) -> ModuleOp:
+    """`func.func @main` from the sample's operands, named `x0`, `x1`, …, to the op's results, named `y0`, `y1`, …"""
+    block = Block(arg_types=sample.operand_types)
+    op = sample.op.make(*block.args, **sample.properties)
+    block.add_ops([op, func.ReturnOp(*op.results)])
+
+    def named(prefix: str, count: int) -> ArrayAttr | None:
+        names = [DictionaryAttr({"dl.name": StringAttr(f"{prefix}{i}")}) for i in range(count)]
+        return ArrayAttr(names) if names else None
+
+    main = func.FuncOp(
+        "main",
+        FunctionType.from_lists([a.type for a in block.args], [r.type for r in op.results]),
+        Region(block),
+        arg_attrs=named("x", len(block.args)),
+        res_attrs=named("y", len(op.results)),
+    )
+    return ModuleOp([main])
+
+
+def decomposed_results(op: DlOp, operands: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    """The op's results by its decomposition, down to ops that have none."""
+    if not isinstance(op, Composite):
+        return list(op.evaluate(*operands))
+    block = Block(arg_types=op.operand_types)
+    whole = type(op).create(operands=block.args, properties=op.properties, result_types=op.result_types)
+    block.add_op(whole)
+    results = whole.decompose(*block.args)
+    assert [r.type for r in results] == list(op.result_types)
+    numbers: dict[SSAValue, np.ndarray] = dict(zip(block.args, operands, strict=True))
+    for step in block.ops:
+        if isinstance(step, DlOp) and step is not whole:
+            inner = decomposed_results(step, tuple(numbers[v] for v in step.operands))
+            numbers.update(zip(step.results, inner, strict=True))
+    return [numbers[r] for r in results]

@@ -1,0 +1,14 @@
+"""All samples: every op of the `dl` dialect has at least one."""
+
+from __future__ import annotations
+
+from tests.ops import samples_composite, samples_contraction, samples_elementwise, samples_functions, samples_shape
+from tests.ops.sample import Sample
+
+SAMPLES: list[Sample] = [
+    *samples_elementwise.SAMPLES,
+    *samples_functions.SAMPLES,
+    *samples_shape.SAMPLES,
+    *samples_contraction.SAMPLES,
+    *samples_composite.SAMPLES,
+]

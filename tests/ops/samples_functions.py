@@ -1,0 +1,64 @@
+"""Samples of functions of one float, against the same function in f64 or extended precision."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dlc.dialects import dl
+from tests.ops.sample import BF16, F16, F32, F64, Sample, exactly
+from tests.ops.samples_elementwise import telling
+
+# A few ulp of the largest result: the library's functions are not rounded exactly.
+_TOLERANCE = {F32: 4e-7, F64: 4e-15, F16: 1e-3, BF16: 8e-3}
+_EXACT = {dl.SqrtOp, dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp, dl.IsnanOp, dl.IsinfOp}
+
+_FUNCTIONS = {
+    dl.SqrtOp: np.sqrt,
+    dl.RsqrtOp: lambda x: 1 / np.sqrt(x),
+    dl.ReciprocalOp: lambda x: 1 / x,
+    dl.ExpOp: np.exp,
+    dl.Exp2Op: np.exp2,
+    dl.Expm1Op: np.expm1,
+    dl.LogOp: np.log,
+    dl.Log2Op: np.log2,
+    dl.Log1pOp: np.log1p,
+    dl.SinOp: np.sin,
+    dl.CosOp: np.cos,
+    dl.TanOp: np.tan,
+    dl.AsinOp: np.arcsin,
+    dl.AcosOp: np.arccos,
+    dl.AtanOp: np.arctan,
+    dl.SinhOp: np.sinh,
+    dl.CoshOp: np.cosh,
+    dl.TanhOp: np.tanh,
+    dl.AsinhOp: np.arcsinh,
+    dl.AcoshOp: np.arccosh,
+    dl.AtanhOp: np.arctanh,
+    dl.ErfOp: np.vectorize(math.erf, otypes=[float]),
+    dl.SigmoidOp: lambda x: (1 + np.tanh(x / 2)) / 2,
+    dl.FloorOp: np.floor,
+    dl.CeilOp: np.ceil,
+    dl.RoundOp: np.round,
+    dl.TruncOp: np.trunc,
+    dl.IsnanOp: lambda x: x != x,
+    dl.IsinfOp: lambda x: np.abs(x) == np.inf,
+}
+
+_INPUTS = [
+    *(("telling", telling(dtype)) for dtype in (F32, F64, F16, BF16)),
+    *(("near_zero", np.linspace(-0.9, 0.9, 61).astype(dtype)) for dtype in (F32, F64)),
+]
+
+SAMPLES = [
+    *(
+        Sample(op, (x,), exactly(formula), tolerance=0 if op in _EXACT else _TOLERANCE[x.dtype], label=label)
+        for op, formula in _FUNCTIONS.items()
+        for label, x in _INPUTS
+    ),
+    *(
+        Sample(op, (np.arange(-4, 4.5, 0.5, dtype=np.float32),), exactly(_FUNCTIONS[op]), label="ties")
+        for op in (dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp)
+    ),
+]
