@@ -28,6 +28,7 @@ class Model:
         self.outputs = tuple(outputs)
         self.name = name
         self._run = run
+        self._names = {info.name for info in self.inputs}
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array]:
         """The outputs.
@@ -53,6 +54,8 @@ class Model:
     def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Mapping[str, Any]:
         if len(arguments) == 1 and isinstance(arguments[0], Mapping):
             arguments, named = (), {**cast("Mapping[str, Any]", arguments[0]), **named}
+        if not arguments and named.keys() == self._names:
+            return named
         names = [info.name for info in self.inputs]
         given = {**dict(zip(names, arguments, strict=False)), **named}
         problems: list[str] = []

@@ -22,6 +22,8 @@ from dlc.errors import DeviceError
 from dlc.target import CPU_LEVELS
 
 STACK_BYTES = 8 << 20  # kernels keep their tiles on the stack
+# A thread that causes one of these dies at once where it is blocked, without a handler's report.
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ def _start(threads: int) -> int:
     libc.pthread_attr_init(attributes)
     libc.pthread_attr_setdetachstate(attributes, 1)
     libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
-    # Threads inherit the mask: signals are for Python's threads, Ctrl-C must wake a caller that sleeps.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    # Threads inherit the mask: signals are for Python's threads, so that Ctrl-C finds one.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         for k in range(1, threads):
             status = libc.pthread_create(
