@@ -41,12 +41,14 @@ class Options:
     """How to compile.
 
     `pipeline` replaces the passes of the target (`"a,b{k=1}"`); `dump_ir` is a folder for the IR after every pass that
-    changed something; `verify` checks the module after each pass; `num_threads=None` takes every CPU that this process may
+    changed something; `until` is the stage whose module the target `reference` runs (None: the module as imported); `verify`
+    checks the module after each pass; `num_threads=None` takes every CPU that this process may
     use; `workers` bounds the processes that compile kernels.
     """
 
     pipeline: str | None = None
     dump_ir: Path | None = None
+    until: str | None = None
     verify: bool = field(default_factory=lambda: Environment.read().verify)
     num_threads: int | None = field(default_factory=lambda: Environment.read().num_threads)
     workers: int | None = field(default_factory=lambda: Environment.read().workers)

@@ -40,10 +40,12 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
     )
 
 
-# The host program, once its weight expressions are evaluated.
-HOST = Stage(
-    "host", (BufferizeHostPass(), PlanArenaPass()), frozenset({"builtin", "func", "host", "memref"}), frozenset({"builtin"})
-)
+# The stages that treat each kernel by itself.
+KERNEL_STAGES = ("linalg", "tiling", "loops")
+
+# The host program, once its weight expressions are evaluated; what the kernels are by then does not matter to it.
+HOST = Stage("host", (BufferizeHostPass(), PlanArenaPass()), frozenset({"builtin", "func", "host", "memref"}))
+
 
 # Passes that no pipeline runs by itself.
 _BY_NAME_ONLY = (Stage("dl", (BindDimsPass(),)),)

@@ -10,7 +10,7 @@ import pickle
 import signal
 import struct
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,7 +51,7 @@ def forked_map(function: Callable[[T], R], items: Sequence[T], processes: int) -
 def _take(function: Callable[[T], R], items: Sequence[T], tickets: int) -> list[tuple[int, R]]:
     done: list[tuple[int, R]] = []
     while ticket := os.read(tickets, _TICKET.size):
-        k = _TICKET.unpack(ticket)[0]
+        k = int(_TICKET.unpack(ticket)[0])
         done.append((k, function(items[k])))
     return done
 
@@ -76,7 +76,7 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int) -> tuple
         os._exit(0)
 
 
-def _collect(results: int) -> dict[int, R]:
+def _collect(results: int) -> dict[int, Any]:
     parts: list[bytes] = []
     while part := os.read(results, 1 << 20):
         parts.append(part)

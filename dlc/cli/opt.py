@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import TextIO
 
 import click
 from rich.table import Table
@@ -27,7 +28,7 @@ from dlc.pipelines import PASSES, chosen, parse
 @click.option("--verify/--no-verify", "check", default=True, show_default=True, help="Verify before and after each pass.")
 @reports_errors
 def opt_command(
-    file: click.utils.LazyFile, spec: str, output: Path | None, generic: bool, locations: bool, check: bool
+    file: TextIO, spec: str, output: Path | None, generic: bool, locations: bool, check: bool
 ) -> None:
     """Runs passes on the IR in FILE (standard input by default) and prints the result."""
     context = make_context()

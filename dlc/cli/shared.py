@@ -7,7 +7,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
@@ -44,7 +44,7 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-def fail(message: str) -> Any:
+def fail(message: str) -> NoReturn:
     """Prints the message and ends with status 1."""
     err.print(f"[bold red]error:[/] {_escaped(message)}")
     raise click.exceptions.Exit(1)

@@ -65,9 +65,9 @@ class DumpFolder:
 
     def __init__(self, folder: Path, weights: WeightStore | None = None) -> None:
         self.folder = folder
-        self._weights = weights
         self._count = 0
         self._text = ""
+        self.started = False
         self._counts: Counter[str] = Counter()
         self._remove_earlier()
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,16 +77,18 @@ class DumpFolder:
             f"{_TITLE}\n`dlc run FILE` goes on from any of these files; the weights are in `{WEIGHTS}/`.\n\n"
             "| # | stage | pass | ops | what changed | ms |\n|---|---|---|---|---|---|\n"
         )
-        self.save_weights()
+        if weights is not None:
+            self.save_weights(weights)
 
     def start(self, module: ModuleOp, remaining: str) -> None:
         """Writes the module that the first pass gets."""
+        self.started = True
         self._text, self._counts = print_module(module), op_counts(module)
         name = "00-start.mlir"
         (self.folder / name).write_text(module_text(module, remaining))
         self._row(f"| [00]({name}) | | | {self._counts.total()} | | |")
 
-    def after_pass(self, module: ModuleOp, stage: str, name: str, remaining: str) -> tuple[str, str]:
+    def after_pass(self, module: ModuleOp, name: str, remaining: str) -> tuple[str, str]:
         """Writes the module if the pass changed it; gives what changed and the file's name, both empty if nothing did."""
         self._count += 1
         text = print_module(module)
@@ -122,10 +124,9 @@ class DumpFolder:
         """Writes one kernel's text at a stage."""
         (self.folder / "kernels" / f"{name}.{stage}.{suffix}").write_text(text)
 
-    def save_weights(self) -> None:
+    def save_weights(self, weights: WeightStore) -> None:
         """Writes the arrays of the store that are not in the folder yet."""
-        if self._weights is not None:
-            self._weights.save(self.folder / WEIGHTS)
+        weights.save(self.folder / WEIGHTS)
 
     def _row(self, row: str) -> None:
         with self._index.open("a") as index:

@@ -19,17 +19,22 @@ Progress = Callable[[str, str], None]
 
 
 class PassManager:
-    """Runs stages over modules; `records` lists every pass that ran."""
+    """Runs stages over modules; `records` lists every pass that ran.
+
+    `plan` is everything that a program goes through, so that a dumped module can say what is still to come.
+    """
 
     def __init__(
         self,
         context: Context,
+        plan: Sequence[Stage] = (),
         *,
         check: bool = False,
         dump: DumpFolder | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.context = context
+        self.plan = plan
         self.check = check
         self.dump = dump
         self.progress = progress
@@ -44,44 +49,51 @@ class PassManager:
         # Passes work in place: the module before a failing one is made again from this copy.
         start = module.clone()
         done: list[ModulePass] = []
-        steps = [(stage, p) for stage in stages for p in stage.passes]
-        if self.dump is not None:
-            self.dump.start(module, _spec([p for _, p in steps]))
-        for k, (stage, current) in enumerate(steps):
-            if self.progress is not None:
-                self.progress(stage.name, current.name)
-            remaining = [p for _, p in steps[k + 1 :]]
-            last = k + 1 == len(steps) or steps[k + 1][0] is not stage
-            try:
-                self._run_pass(module, stage, current, remaining, last)
-            except DlcError as error:
-                if not isinstance(error, CompileError):
-                    raise
-                raise self._failure(start, done, stage, current, error) from error
-            except Exception as error:
-                raise self._failure(start, done, stage, current, error) from error
-            done.append(current)
+        if self.dump is not None and not self.dump.started:
+            self.dump.start(module, _spec([p for stage in self.plan for p in stage.passes]))
+        for stage in stages:
+            for current in stage.passes:
+                if self.progress is not None:
+                    self.progress(stage.name, current.name)
+                try:
+                    self._run_pass(module, stage, current)
+                except DlcError as error:
+                    if not isinstance(error, CompileError):
+                        raise
+                    raise self._failure(start, done, stage, current, error) from error
+                except Exception as error:
+                    raise self._failure(start, done, stage, current, error) from error
+                done.append(current)
 
-    def _run_pass(
-        self, module: ModuleOp, stage: Stage, current: ModulePass, remaining: Sequence[ModulePass], last: bool
-    ) -> None:
+    def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass) -> None:
         before = _op_count(module)
         began = perf_counter()
         current.apply(self.context, module)
         seconds = perf_counter() - began
+        last, remaining = current is stage.passes[-1], self._remaining(stage, current)
         change, file = "", ""
         if self.dump is not None:
-            change, file = self.dump.after_pass(module, stage.name, current.name, _spec(remaining))
+            change, file = self.dump.after_pass(module, current.name, remaining)
         record = PassRecord(stage.name, str(current), seconds, before, _op_count(module), change, file)
         self.records.append(record)
         if self.dump is not None:
             self.dump.record(record)
         if self.check:
             verify(module)
-        if last and stage.host is not None and stage.kernels is not None:
-            verify_legal(module, stage.name, stage.host, stage.kernels)
-        if last and self.dump is not None:
-            self.dump.after_stage(module, stage.name, _spec(remaining))
+        if last:
+            verify_legal(module, stage)
+            if self.dump is not None:
+                self.dump.after_stage(module, stage.name, remaining)
+
+    def _remaining(self, stage: Stage, current: ModulePass) -> str:
+        """The passes of the plan after this one."""
+        later: list[ModulePass] = []
+        for s in self.plan:
+            if s is stage:
+                later = list(s.passes[[p is current for p in s.passes].index(True) + 1 :])
+            else:
+                later += s.passes
+        return _spec(later)
 
     def _failure(
         self, start: ModuleOp, done: Sequence[ModulePass], stage: Stage, current: ModulePass, error: Exception

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlc.dialects.dl.program import KernelOp
 from dlc.errors import CompileError
 from dlc.ir import (
     DominanceInfo,
@@ -21,7 +22,7 @@ from dlc.ir import (
     SymbolRefAttr,
     VerifyException,
 )
-from dlc.passes.base import kernels_of
+from dlc.passes.base import Stage, kernels_of
 
 # References to arrays of the weights store, which is beside the module.
 _STORE_REFERENCES = ("dl.weight", "host.weight")
@@ -35,23 +36,23 @@ def verify(module: ModuleOp) -> None:
     _verify_symbols(module)
 
 
-def verify_legal(module: ModuleOp, stage: str, host: frozenset[str], kernels: frozenset[str]) -> None:
-    """Raises CompileError unless `module` holds only ops that may exist after a stage.
-
-    `host` and `kernels` are dialect names or whole op names, for the host program and for the kernel functions.
-    """
-    bad = sorted(set(illegal_ops(module, host, kernels)))
+def verify_legal(module: ModuleOp, stage: Stage) -> None:
+    """Raises CompileError unless `module` holds only ops that may exist after a stage."""
+    bad = sorted(set(illegal_ops(module, stage)))
     if bad:
-        raise CompileError(f"after stage {stage} there should be none of: {', '.join(bad)}")
+        raise CompileError(f"after stage {stage.name} there should be none of: {', '.join(bad)}")
 
 
-def illegal_ops(module: ModuleOp, host: frozenset[str], kernels: frozenset[str]) -> Iterator[str]:
+def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
     """Names of the ops that a stage does not allow."""
     inside = {id(kernel) for kernel in kernels_of(module)}
-    open_ops: list[tuple[Operation, frozenset[str]]] = [(module, host)]
+    open_ops: list[tuple[Operation, frozenset[str] | None]] = [(module, stage.host)]
     while open_ops:
         op, legal = open_ops.pop()
-        legal = kernels if id(op) in inside else legal
+        if id(op) in inside or isinstance(op, KernelOp):
+            legal = stage.kernels
+        if legal is None:
+            continue
         if op.name not in legal and op.name.partition(".")[0] not in legal:
             yield op.name
         open_ops += [(o, legal) for region in op.regions for block in region.blocks for o in block.ops]

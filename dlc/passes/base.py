@@ -13,8 +13,8 @@ from dlc.ir import Context, ModuleOp, ModulePass, func
 class Stage:
     """A level of the IR: the passes that lead to it, and what may exist when they are done.
 
-    `host` and `kernels` are names of dialects or single ops, outside and inside the kernel functions; None for a list of
-    passes that somebody chose, after which anything may exist.
+    `host` and `kernels` are names of dialects or single ops, outside and inside the kernels; None where the stage does not
+    say, so that anything may exist.
     """
 
     name: str

@@ -1,0 +1,13 @@
+"""The spine: `compile(program, target, options)` makes a model.
+
+    Program ─ dl, fusion ─┬─ each kernel: linalg, tiling, loops ─ LLVM IR ─ object ─┬─ Model
+                          └─ host: weight expressions, buffers, arena ─ launches ───┘
+
+`program.py` says what a program is and where it comes from, `lowering.py` takes it through the stages, `kernels.py` makes
+code of kernels, `spine.py` puts it all together.
+"""
+
+from dlc.compiler.program import Program, load_program
+from dlc.compiler.spine import compile, emit
+
+__all__ = ["Program", "compile", "emit", "load_program"]

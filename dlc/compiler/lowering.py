@@ -1,0 +1,82 @@
+"""One program through the stages of its pipeline."""
+
+from __future__ import annotations
+
+from dlc.compiler.program import Program
+from dlc.dialects.registry import make_context
+from dlc.errors import UnsupportedError
+from dlc.instrument.dump import DumpFolder
+from dlc.instrument.manager import PassManager, Progress
+from dlc.instrument.report import Report
+from dlc.options import Options
+from dlc.passes.base import Stage
+from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
+from dlc.pipelines import HOST, KERNEL_STAGES, chosen, cpu_stages, parse, rest
+from dlc.target import Target
+
+
+def plan(program: Program, target: Target, options: Options) -> tuple[Stage, ...]:
+    """The stages that a program goes through: what the options choose, what a dump still had to come, or the target's."""
+    if options.pipeline is not None:
+        stages = chosen(parse(options.pipeline))
+        return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
+    full = (*cpu_stages(target), HOST)
+    return full if program.remaining is None else rest(full, program.remaining)
+
+
+class Lowering:
+    """A copy of a program on its way down; `module` and `weights` are what it has become so far."""
+
+    def __init__(
+        self,
+        program: Program,
+        target: Target,
+        options: Options,
+        report: Report,
+        progress: Progress | None = None,
+    ) -> None:
+        self.module = program.module.clone()
+        self.weights = program.weights
+        self.context = make_context()
+        self.plan = plan(program, target, options)
+        self.dump = DumpFolder(options.dump_ir, self.weights) if options.dump_ir is not None else None
+        self._report = report
+        self._manager = PassManager(self.context, self.plan, check=options.verify, dump=self.dump, progress=progress)
+
+    def stages(self, *, kernels: bool) -> tuple[Stage, ...]:
+        """The stages that treat each kernel by itself, or those before them, which need the whole module."""
+        return tuple(s for s in self.plan if s.name != HOST.name and (s.name in KERNEL_STAGES) == kernels)
+
+    def run(self, stages: tuple[Stage, ...]) -> None:
+        """Runs stages on the whole module."""
+        before = len(self._manager.records)
+        self._manager.run(self.module, stages)
+        for record in self._manager.records[before:]:
+            self._report.passes.append(record)
+            self._report.add(record.stage, record.seconds)
+
+    def host(self) -> None:
+        """Plans the host program: evaluates weight expressions, then runs the host's stage."""
+        stages = tuple(s for s in self.plan if s.name == HOST.name)
+        if not stages:
+            return
+        with self._report.timed("weights"):
+            self.weights = evaluate_weight_expressions(self.module, self.weights)
+        if self.dump is not None:
+            self.dump.save_weights(self.weights)
+        self.run(stages)
+
+    def until(self, stage: str) -> None:
+        """Runs everything up to the end of a stage.
+
+        Raises UnsupportedError when the plan has no such stage.
+        """
+        names = [s.name for s in self.plan]
+        if stage not in names:
+            raise UnsupportedError(f"no stage {stage!r} lies ahead; the stages to come are {', '.join(names) or 'none'}")
+        last = len(names) - names[::-1].index(stage)
+        if stage == HOST.name:
+            self.run(self.plan[: names.index(HOST.name)])
+            self.host()
+        else:
+            self.run(self.plan[:last])

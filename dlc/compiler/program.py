@@ -1,0 +1,114 @@
+"""What there is to compile: a module at any stage, with its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from dlc.arrays import TensorInfo
+from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.host import entry_of, inputs_of, outputs_of
+from dlc.dialects.registry import make_context
+from dlc.dims import Dim, is_static
+from dlc.errors import ModelError, ShapeError
+from dlc.frontend.onnx import import_model
+from dlc.instrument.dump import NEXT, WEIGHTS
+from dlc.instrument.verify import verify
+from dlc.ir import (
+    ArrayAttr,
+    Attribute,
+    DictionaryAttr,
+    MemRefType,
+    ModuleOp,
+    ParseError,
+    StringAttr,
+    VerifyException,
+    parse_module,
+)
+from dlc.passes.dl.bind_dims import bind_dims
+from dlc.weights import WeightStore
+
+
+@dataclass(frozen=True)
+class Program:
+    """A module at any stage, its weights, and the passes that are still to come if a dump says so.
+
+    `inputs` and `outputs` are those of its entry.
+    """
+
+    module: ModuleOp
+    weights: WeightStore
+    name: str = "model"
+    remaining: str | None = None
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        main = entry_of(self.module)
+        types = [a.type for a in inputs_of(main)]
+        return _infos(types, main.arg_attrs, "input")
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        main = entry_of(self.module)
+        buffers = outputs_of(main)
+        if not buffers:
+            return _infos(main.function_type.outputs.data, main.res_attrs, "output")
+        named = ArrayAttr(main.arg_attrs.data[-len(buffers) :]) if main.arg_attrs is not None else None
+        return _infos([b.type for b in buffers], named, "output")
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every size of the inputs is known."""
+        return all(is_static(info.shape) for info in self.inputs)
+
+    def bound(self, shapes: Sequence[tuple[int, ...]]) -> Program:
+        """This program for inputs of these shapes, which fit the inputs' symbolic ones.
+
+        Raises ShapeError when they leave a size unknown.
+        """
+        sizes: dict[str, int] = {}
+        for info, shape in zip(self.inputs, shapes, strict=True):
+            for size, value in zip(info.shape, shape, strict=True):
+                if isinstance(size, Dim) and size == Dim.symbol(str(size)):
+                    sizes[str(size)] = value
+        module = self.module.clone()
+        bind_dims(module, sizes)
+        result = replace(self, module=module)
+        if not result.is_static:
+            raise ShapeError(f"{self.name}: {', '.join(map(str, result.inputs))}: not every size follows from the inputs")
+        return result
+
+
+def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, kind: str) -> tuple[TensorInfo, ...]:
+    infos: list[TensorInfo] = []
+    for k, t in enumerate(types):
+        name = named.data[k].data.get("dl.name") if named is not None else None
+        # A buffer's sizes and element type read like a tensor's.
+        tensor = tensor_type(t.get_shape(), cast("MemRefType[Attribute]", t).element_type) if isinstance(t, MemRefType) else t
+        info_name = name.data if isinstance(name, StringAttr) else f"{kind}{k}"
+        infos.append(TensorInfo(info_name, shape_of(tensor), numpy_dtype(element_type_of(tensor))))
+    return tuple(infos)
+
+
+def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> Program:
+    """The program in an ONNX file, or in a dumped module with its weights beside it.
+
+    Raises ModelError for a file that is neither, and what the importer raises.
+    """
+    if path.suffix != ".mlir":
+        imported = import_model(path, input_shapes)
+        return Program(imported.module, imported.weights, path.stem)
+    if input_shapes:
+        raise ShapeError(f"{path}: a dumped module has its shapes; give them when the model is imported")
+    try:
+        module = parse_module(make_context(), path.read_text(), str(path))
+        verify(module)
+    except (ParseError, VerifyException, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: not valid IR: {str(error).strip()}") from error
+    remaining = module.attributes.pop(NEXT, None)
+    weights = path.parent / WEIGHTS
+    store = WeightStore.load(weights) if weights.is_dir() else WeightStore()
+    return Program(module, store, path.stem, remaining.data if isinstance(remaining, StringAttr) else None)

@@ -1,0 +1,145 @@
+"""From a program to a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.backends.cpu.emit import emit_kernel
+from dlc.backends.cpu.llvm import assembly
+from dlc.backends.cpu.loader import load_object
+from dlc.backends.cpu.program import KernelImage, NativeProgram
+from dlc.backends.cpu.read_host import read_host
+from dlc.backends.reference import evaluate
+from dlc.compiler.kernels import KernelCode, compile_kernels
+from dlc.compiler.lowering import Lowering
+from dlc.compiler.program import Program
+from dlc.cpus import usable_cpus
+from dlc.errors import DeviceError
+from dlc.instrument.manager import Progress
+from dlc.instrument.report import KernelReport, Report
+from dlc.ir import print_module
+from dlc.model import Model, Run
+from dlc.options import Options
+from dlc.passes.base import kernels_of
+from dlc.pipelines import chosen, parse
+from dlc.target import Target, host_supports, resolve
+
+
+def compile(
+    program: Program,
+    target: str = "cpu",
+    options: Options | None = None,
+    *,
+    report: Report | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """The model that runs `program` on `target`; a program with symbolic sizes is compiled when it is called.
+
+    Raises UnsupportedError for what the target cannot do, DeviceError for one that this machine is not, and CompileError
+    for a bug of dlc.
+    """
+    began = perf_counter()
+    report = report if report is not None else Report()
+    options = options or Options()
+    device = resolve(target)
+    if device.name != "reference" and not host_supports(device):
+        raise DeviceError(f"target {device.name}: this machine's processor lacks some of {', '.join(device.features)}")
+    build = _reference if device.name == "reference" else _native
+    run = (
+        build(program, device, options, report, progress)
+        if program.is_static
+        else _specialising(program, device, options, report)
+    )
+    report.seconds += perf_counter() - began
+    return Model(program.inputs, program.outputs, run, program.name)
+
+
+def emit(program: Program, form: str, target: str = "cpu", options: Options | None = None) -> str:
+    """The text of a program at the end of a stage, or of its kernels as `llvm` or `asm`.
+
+    Raises ShapeError when sizes are unknown.
+    """
+    device, options = resolve(target), options or Options()
+    lowering = Lowering(program, device, options, Report())
+    if form not in ("llvm", "asm"):
+        lowering.until(form)
+        return print_module(lowering.module)
+    lowering.run((*lowering.stages(kernels=False), *lowering.stages(kernels=True)))
+    texts = [emit_kernel(kernel, device).text for kernel in kernels_of(lowering.module)]
+    return "\n".join(assembly(t, device) if form == "asm" else t for t in texts)
+
+
+def _reference(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Run:
+    """Evaluates the module as it is, or as it is after the passes or the stage that the options choose."""
+    lowering = Lowering(program, device, options, report, progress)
+    if options.until is not None:
+        lowering.until(options.until)
+    elif options.pipeline is not None:
+        lowering.run(chosen(parse(options.pipeline)))
+    return lambda arrays: evaluate(lowering.module, arrays, lowering.weights)
+
+
+def _native(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Run:
+    lowering = Lowering(program, device, options, report, progress)
+    lowering.run(lowering.stages(kernels=False))
+    kernel_stages = lowering.stages(kernels=True)
+    if lowering.dump is not None:
+        # On the whole module, so that the files show all of it.
+        lowering.run(kernel_stages)
+        kernel_stages = ()
+    if progress is not None:
+        progress("kernels", "")
+    codes = compile_kernels(
+        lowering.module,
+        kernel_stages,
+        device,
+        lowering.context,
+        check=options.verify,
+        processes=options.workers or usable_cpus(),
+    )
+    lowering.host()
+    with report.timed("load"):
+        host = read_host(lowering.module)
+        images = {code.name: _load(code) for code in codes}
+        native = NativeProgram(host, images, lowering.weights, options.num_threads)
+    runs = Counter(launch.kernel for launch in host.launches)
+    for code in codes:
+        for record in code.passes:
+            report.add(record.stage, record.seconds)
+        report.add("emission", code.emission)
+        report.add("llvm", code.llvm)
+        report.kernels.append(KernelReport(code.name, runs[code.name], len(code.object), code.emission + code.llvm))
+        if lowering.dump is not None:
+            lowering.dump.kernel(code.name, "llvm", code.ir.text, "ll")
+    return native.run
+
+
+def _load(code: KernelCode) -> KernelImage:
+    loaded = load_object(code.object)
+    grids = tuple((loaded.address(f"{code.name}.{g}"), tasks) for g, tasks in enumerate(code.ir.grids))
+    return KernelImage(grids, loaded)
+
+
+def _specialising(program: Program, device: Target, options: Options, report: Report) -> Run:
+    """Runs a program whose sizes are known when it is called: it is compiled once per set of input shapes."""
+    build = _reference if device.name == "reference" else _native
+    compiled: dict[tuple[tuple[int, ...], ...], Run] = {}
+    lock = Lock()
+
+    def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        shapes = tuple(a.shape for a in arrays)
+        if shapes not in compiled:
+            with lock:
+                # A dump is of the first set of shapes: later ones differ in sizes only.
+                first = options if not compiled else replace(options, dump_ir=None)
+                compiled[shapes] = compiled.get(shapes) or build(program.bound(shapes), device, first, report, None)
+        return compiled[shapes](arrays)
+
+    return run
