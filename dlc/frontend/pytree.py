@@ -39,7 +39,7 @@ def flatten(value: object) -> tuple[list[Any], Tree]:
     return leaves, _flatten(value, leaves)
 
 
-def _flatten(value: object, leaves: list[Any]) -> Tree:
+def _flatten(value: Any, leaves: list[Any]) -> Tree:
     keys: list[Hashable]
     values: list[Any]
     match value:
@@ -53,11 +53,11 @@ def _flatten(value: object, leaves: list[Any]) -> Tree:
             keys, values = list(entries), list(entries.values())
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             keys = [f.name for f in dataclasses.fields(value)]
-            values = [getattr(value, cast(str, k)) for k in keys]
+            values = [getattr(value, str(k)) for k in keys]
         case _:
             leaves.append(value)
             return _LEAF
-    return Tree(type(value), tuple(keys), tuple(_flatten(v, leaves) for v in values))
+    return Tree(cast("type[Any]", type(value)), tuple(keys), tuple(_flatten(v, leaves) for v in values))
 
 
 def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
@@ -67,15 +67,14 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
     if tree.kind is type(None):
         return None
     children = [unflatten(child, leaves) for child in tree.children]
+    make: Callable[..., Any] = tree.kind
     if issubclass(tree.kind, dict):
-        return tree.kind(zip(tree.keys, children, strict=True))
-    if issubclass(tree.kind, tuple) and hasattr(tree.kind, "_fields"):
-        return tree.kind(*children)
-    if issubclass(tree.kind, (tuple, list)):
-        return tree.kind(children)
+        return make(zip(tree.keys, children, strict=True))
+    if issubclass(tree.kind, tuple | list):
+        named_tuple = "_fields" in vars(cast(Any, tree.kind))
+        return make(*children) if named_tuple else make(children)
     # A dataclass: fields that __init__ does not take are set as they were.
-    make = cast("Callable[..., Any]", tree.kind)
-    fields = {f.name: f for f in dataclasses.fields(cast(Any, tree.kind))}
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, make))}
     named = dict(zip(cast("tuple[str, ...]", tree.keys), children, strict=True))
     result = make(**{k: v for k, v in named.items() if fields[k].init})
     for key, child in named.items():
