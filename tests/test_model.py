@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dlc.arrays import Array, TensorInfo, aligned
+from dlc.arrays import Array, TensorInfo, address_of, aligned
 from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.model import Model
@@ -96,3 +96,10 @@ def test_aligned_copies_only_what_is_not():
     assert memory.ctypes.data % 64 == 0 and aligned(memory) is memory
     transposed = aligned(memory[:96].reshape(8, 12).T)
     assert transposed.flags.c_contiguous and transposed[1, 0] == memory[1]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, ml_dtypes.bfloat16])
+def test_the_address_of_an_array_is_numpys(dtype):
+    array = np.ones((4, 5), dtype)
+    for a in (array, array[1:, 2:], array.T, array.view(Array), np.empty(0, dtype), np.ones((), dtype)):
+        assert address_of(a) == a.ctypes.data

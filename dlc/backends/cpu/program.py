@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import TensorInfo, aligned, aligned_empty
+from dlc.arrays import TensorInfo, address_of, aligned, aligned_empty
 from dlc.backends.cpu.runtime import runtime, thread_pool
 from dlc.cpus import usable_cpus
 from dlc.errors import CompileError, ModelError
@@ -107,7 +107,10 @@ class NativeProgram:
         self._free = [self._new_context()]
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """The outputs for inputs of the right number, shapes and dtypes; inputs that are C-contiguous are not copied."""
+        """The outputs for inputs of the right number, shapes and dtypes.
+
+        Kernels rely on buffers that are C-contiguous and start at a multiple of 64 bytes; an input that is not is copied.
+        """
         return self._call(inputs, self._run_all)
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[str, float]]:
@@ -127,8 +130,8 @@ class NativeProgram:
         self._execute(self._table_address, self._count, location, pool)
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
-        arrays = [a if a.flags.c_contiguous and a.flags.aligned else _contiguous(a) for a in inputs]
-        outputs: list[NDArray[Any]] = [np.empty(shape, dtype) for shape, dtype in self._results]
+        arrays = [aligned(a) for a in inputs]
+        outputs = [aligned_empty(shape, dtype) for shape, dtype in self._results]
         pool = thread_pool(self.num_threads)
         try:
             context = self._free.pop()
@@ -145,19 +148,6 @@ class NativeProgram:
     def _new_context(self) -> _Context:
         buffers = FIRST_INPUT + len(self.inputs) + len(self.outputs)
         return _Context(self._host.arena_bytes, buffers, self._weights)
-
-
-def address_of(array: NDArray[Any]) -> int:
-    """The address of an array's first element.
-
-    It is the first field of NumPy's array object (`PyArrayObject_fields`, public since compiled extensions read it); NumPy's
-    own ways, `ctypes.data` and `__array_interface__`, take two microseconds an array.
-    """
-    return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
-
-
-def _contiguous(array: NDArray[Any]) -> NDArray[Any]:
-    return np.require(array, requirements=("C", "A"))
 
 
 def _weight(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 
-import ml_dtypes
 import numpy as np
 import pytest
 
-from dlc.arrays import Array
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.loader import load_object
-from dlc.backends.cpu.program import KernelImage, NativeProgram, address_of
+from dlc.backends.cpu.program import KernelImage, NativeProgram
 from dlc.backends.cpu.read_host import read_host
 from dlc.dialects.registry import make_context
 from dlc.errors import CompileError, ModelError
@@ -147,13 +145,6 @@ def test_profile_names_each_launch(image):
     times = program.profile([np.ones(N, np.float32)])
     assert [name for name, _ in times] == ["k", "k", "k", "k", "copy"]
     assert all(seconds >= 0 for _, seconds in times)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.bool_, ml_dtypes.bfloat16])
-def test_the_address_of_an_array_is_numpys(dtype):
-    array = np.ones((4, 5), dtype)
-    for a in (array, array[1:, 2:], array.T, array.view(Array), np.empty(0, dtype), np.ones((), dtype)):
-        assert address_of(a) == a.ctypes.data
 
 
 def test_weights_that_do_not_fit_are_refused(image):
