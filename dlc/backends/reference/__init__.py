@@ -1,0 +1,15 @@
+"""The reference evaluator: NumPy executes every stage of the IR, so that any two stages can be compared.
+
+`values.py` says what SSA values are at run time, `machine.py` how a block runs; the other files hold the rules, one per
+op class, by dialect: `scalars` (arith, math), `tensors`, `structured` (linalg), `buffers` (memref), `vectors`, `control`
+(scf) and `program` (dl, kernels, host).
+"""
+
+from dlc.backends.reference import buffers, control, scalars, structured, tensors, vectors
+from dlc.backends.reference.program import evaluate, evaluate_function
+from dlc.backends.reference.values import EvaluationError
+
+# Importing a file registers its rules.
+RULES = (buffers, control, scalars, structured, tensors, vectors)
+
+__all__ = ["RULES", "EvaluationError", "evaluate", "evaluate_function"]

@@ -1,0 +1,198 @@
+"""Whole programs: `dl` ops, dispatches of kernels, and the host program on buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.backends.reference.machine import Frame, Machine, rule
+from dlc.backends.reference.values import (
+    Array,
+    EvaluationError,
+    Value,
+    View,
+    describe,
+    dtype_of,
+    element_type,
+    garbage,
+    shape_of,
+)
+from dlc.dialects import host
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.ir import Attribute, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
+
+
+def evaluate(
+    module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array] | None = None, *, function: str = "main"
+) -> list[Array]:
+    """The results of a module's function, at whatever stage the module is.
+
+    A function on buffers takes its inputs, then its outputs; the outputs are made here and returned. Raises
+    EvaluationError where the IR contradicts itself, and UnsupportedError for an op without a rule.
+    """
+    machine = Machine(dict(_functions(module)), weights or {})
+    if function not in machine.functions:
+        raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(machine.functions))}")
+    with np.errstate(all="ignore"):
+        return _invoke(machine, machine.functions[function], inputs)
+
+
+def evaluate_function(
+    function: func.FuncOp, arguments: Sequence[Array], weights: Mapping[str, Array] | None = None
+) -> list[Array]:
+    """Runs one function. Arguments for buffers are C-contiguous arrays, changed in place; the returned values, if any."""
+    with np.errstate(all="ignore"):
+        return _run(Machine({}, weights or {}), function, arguments)
+
+
+def _functions(module: ModuleOp) -> Iterator[tuple[str, Operation]]:
+    for op in module.ops:
+        if isinstance(op, func.FuncOp):
+            yield op.sym_name.data, op
+        elif isinstance(op, KernelOp):
+            yield op.symbol, op
+        elif isinstance(op, ModuleOp):
+            yield from _functions(op)
+
+
+def _invoke(machine: Machine, callee: Operation, inputs: Sequence[Array]) -> list[Array]:
+    """Calls a function or kernel with its inputs only; destinations are made here."""
+    if isinstance(callee, KernelOp):
+        return _run(machine, callee, inputs)
+    assert isinstance(callee, func.FuncOp)
+    wanted = callee.function_type.inputs.data
+    destinations = [empty_like(t) for t in wanted[len(inputs) :]]
+    results = _run(machine, callee, [*inputs, *destinations])
+    return results or destinations
+
+
+def _run(machine: Machine, callee: func.FuncOp | KernelOp, arguments: Sequence[Array]) -> list[Array]:
+    types = callee.function_type.inputs.data
+    name = callee.sym_name.data
+    if len(types) != len(arguments):
+        raise EvaluationError(f"@{name} takes {len(types)} arguments, got {len(arguments)}")
+    values = [argument(f"argument {k} of @{name}", a, t) for k, (a, t) in enumerate(zip(arguments, types, strict=True))]
+    results = Frame(machine).run(callee.body.block, values)
+    return [cast(Array, r) for r in results]
+
+
+def empty_like(t: Attribute) -> Array:
+    """A new array for a destination of this type."""
+    dtype = dtype_of(t)
+    return np.full(shape_of(t), garbage(dtype), dtype)
+
+
+def argument(where: str, array: Array, t: Attribute) -> Value:
+    """An array as the value of an argument; raises EvaluationError where shape or dtype do not fit the type."""
+    array = np.asarray(array)
+    if not isinstance(t, MemRefType | TensorType):
+        return array.astype(dtype_of(t))
+    array = same_bits(where, array, cast(Attribute, t))
+    if isinstance(t, TensorType):
+        return array
+    if not array.flags.c_contiguous:
+        raise EvaluationError(f"{where}: a buffer must be C-contiguous; copy it with np.ascontiguousarray")
+    return View.of(array)
+
+
+def same_bits(where: str, array: Array, t: Attribute) -> Array:
+    """The array as one of type `t`: kernels hold unsigned integers as signless ones."""
+    dtype = dtype_of(t)
+    shape = shape_of(t)
+    fits = array.ndim == len(shape) and all(n in (-1, m) for n, m in zip(shape, array.shape, strict=True))
+    integers = array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize == dtype.itemsize
+    if not fits or not (array.dtype == dtype or integers):
+        raise EvaluationError(f"{where}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+def leaf(symbol: SymbolRefAttr) -> str:
+    """The last name of a symbol reference: `k` of `@kernels::@k`."""
+    nested = symbol.nested_references.data
+    return nested[-1].data if nested else symbol.root_reference.data
+
+
+def callee_of(op: Any, frame: Frame) -> Operation:
+    name = leaf(op.callee)
+    if name not in frame.machine.functions:
+        raise EvaluationError(f"{describe(op)}: no kernel @{name} in the module")
+    return frame.machine.functions[name]
+
+
+@rule(DlOp)
+def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
+    results = op.evaluate(*(frame.array(v) for v in op.operands))
+    return [same_bits(f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+
+
+def weight_array(op: Operation, symbol: SymbolRefAttr, frame: Frame) -> Array:
+    name = leaf(symbol)
+    if name not in frame.machine.weights:
+        raise EvaluationError(f"{describe(op)}: no weight @{name} in the store")
+    return frame.machine.weights[name]
+
+
+@rule(WeightOp)
+def weight(op: WeightOp, frame: Frame) -> Sequence[Value]:
+    return (same_bits(f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type),)
+
+
+@rule(DispatchOp, func.CallOp)
+def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
+    results = _invoke(frame.machine, callee_of(op, frame), [frame.array(v) for v in op.arguments])
+    if len(results) != len(op.results):
+        raise EvaluationError(f"{describe(op)}: {len(results)} results, expected {len(op.results)}")
+    return [same_bits(f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+
+
+@rule(host.WeightOp)
+def host_weight(op: host.WeightOp, frame: Frame) -> Sequence[Value]:
+    array = same_bits(f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type)
+    view = View.of(np.ascontiguousarray(array))
+    view.base.flags.writeable = False
+    return (view,)
+
+
+@rule(host.ArenaOp)
+def host_arena(op: host.ArenaOp, frame: Frame) -> Sequence[Value]:
+    start, size = _bytes_of(op)
+    bytes_ = _arena(frame.machine, op)[start : start + size]
+    return (View.of(bytes_.view(dtype_of(op.result.type)).reshape(shape_of(op.result))),)
+
+
+def _bytes_of(op: host.ArenaOp) -> tuple[int, int]:
+    return int(op.offset.value.data), int(np.prod(shape_of(op.result))) * dtype_of(op.result.type).itemsize
+
+
+def _arena(machine: Machine, op: host.ArenaOp) -> Array:
+    """The memory of all arena buffers of a function; filled with ones, which are NaN in every float type."""
+    block = op.parent_block()
+    assert block is not None
+    parent = cast(Operation, block.parent_op())
+    if parent not in machine.arenas:
+        size = max(sum(_bytes_of(o)) for o in block.ops if isinstance(o, host.ArenaOp))
+        machine.arenas[parent] = np.full(size, 255, np.uint8)
+    return machine.arenas[parent]
+
+
+@rule(host.LaunchOp)
+def launch(op: host.LaunchOp, frame: Frame) -> Sequence[Value]:
+    callee = callee_of(op, frame)
+    assert isinstance(callee, func.FuncOp)
+    block = callee.body.block
+    views = [_whole(op, frame.view(v), a.type) for v, a in zip(op.arguments, block.args, strict=True)]
+    Frame(frame.machine).run(block, views)
+    return ()
+
+
+def _whole(op: Operation, view: View, t: Attribute) -> View:
+    """A buffer as a kernel's argument: the start of its own allocation, in the kernel's shape."""
+    array = view.read(op)
+    if not array.flags.c_contiguous:
+        raise EvaluationError(f"{describe(op)}: argument of strides {view.strides} and shape {view.shape} is not contiguous")
+    flat = view.base[int(view.offset) : int(view.offset) + array.size]
+    return View.of(same_bits(f"argument of {describe(op)}", flat.reshape(view.shape), t))

@@ -1,0 +1,100 @@
+"""`tensor` ops: values are arrays that nobody changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dlc.backends.reference.machine import Frame, rule
+from dlc.backends.reference.values import Array, EvaluationError, Value, describe, dtype_of, garbage, shape_of
+from dlc.ir import DenseArrayBase, SSAValue, tensor
+
+# In a list of static numbers: the place of an operand.
+DYNAMIC = -(2**63)
+
+
+def mixed(frame: Frame, static: DenseArrayBase[Any], dynamic: Sequence[SSAValue]) -> list[Any]:
+    """A list that is partly static, partly operands."""
+    operands = iter(dynamic)
+    return [frame.array(next(operands)) if v == DYNAMIC else int(v) for v in static.get_values()]
+
+
+def slices(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, frame: Frame, shape: Sequence[int]) -> tuple[slice, ...]:
+    """The places that a slice op names, checked against the sizes of the sliced tensor."""
+    offsets = mixed(frame, op.static_offsets, op.offsets)
+    sizes = mixed(frame, op.static_sizes, op.sizes)
+    strides = mixed(frame, op.static_strides, op.strides)
+    for axis, (o, n, s, size) in enumerate(zip(offsets, sizes, strides, shape, strict=True)):
+        if n and (o < 0 or o + (n - 1) * s >= size):
+            raise EvaluationError(f"{describe(op)}: {n} elements from {o} by {s} of axis {axis}, of size {size}")
+    return tuple(slice(int(o), int(o + n * s), int(s)) for o, n, s in zip(offsets, sizes, strides, strict=True))
+
+
+@rule(tensor.EmptyOp)
+def empty(op: tensor.EmptyOp, frame: Frame) -> Sequence[Value]:
+    dtype = dtype_of(op.tensor.type)
+    return (np.broadcast_to(np.asarray(garbage(dtype), dtype), shape_of(op.results[0])),)
+
+
+@rule(tensor.ExtractSliceOp)
+def extract_slice(op: tensor.ExtractSliceOp, frame: Frame) -> Sequence[Value]:
+    source = frame.array(op.source)
+    return (source[slices(op, frame, source.shape)].reshape(shape_of(op.results[0])),)
+
+
+@rule(tensor.InsertSliceOp)
+def insert_slice(op: tensor.InsertSliceOp, frame: Frame) -> Sequence[Value]:
+    result = np.array(frame.array(op.dest))
+    place = result[slices(op, frame, result.shape)]
+    place[...] = frame.array(op.source).reshape(place.shape)
+    return (result,)
+
+
+@rule(tensor.ExpandShapeOp, tensor.CollapseShapeOp)
+def reshape(op: tensor.ExpandShapeOp | tensor.CollapseShapeOp, frame: Frame) -> Sequence[Value]:
+    return (frame.array(op.src).reshape(shape_of(op.results[0])),)
+
+
+@rule(tensor.CastOp)
+def cast_shape(op: tensor.CastOp, frame: Frame) -> Sequence[Value]:
+    return (frame.array(op.source),)
+
+
+@rule(tensor.ExtractOp)
+def extract(op: tensor.ExtractOp, frame: Frame) -> Sequence[Value]:
+    source = frame.array(op.tensor)
+    indices = tuple(frame.array(i) for i in op.indices)
+    for axis, (i, size) in enumerate(zip(indices, source.shape, strict=True)):
+        if np.size(i) and (np.min(i) < 0 or np.max(i) >= size):
+            raise EvaluationError(f"{describe(op)}: index {int(np.min(i))}..{int(np.max(i))} of axis {axis}, of size {size}")
+    return (source[indices],)
+
+
+@rule(tensor.InsertOp)
+def insert(op: tensor.InsertOp, frame: Frame) -> Sequence[Value]:
+    result = np.array(frame.array(op.dest))
+    result[tuple(int(frame.array(i)) for i in op.indices)] = frame.array(op.scalar)
+    return (result,)
+
+
+@rule(tensor.FromElementsOp)
+def from_elements(op: tensor.FromElementsOp, frame: Frame) -> Sequence[Value]:
+    elements: list[Array] = [frame.array(e) for e in op.elements]
+    return (np.array(elements, dtype_of(op.result.type)).reshape(shape_of(op.results[0])),)
+
+
+@rule(tensor.SplatOp)
+def splat(op: tensor.SplatOp, frame: Frame) -> Sequence[Value]:
+    return (np.broadcast_to(frame.array(op.input), shape_of(op.results[0])),)
+
+
+@rule(tensor.DimOp)
+def dim(op: tensor.DimOp, frame: Frame) -> Sequence[Value]:
+    return (np.asarray(frame.array(op.source).shape[int(frame.array(op.index))], np.int64),)
+
+
+@rule(tensor.ConcatOp)
+def concat(op: tensor.ConcatOp, frame: Frame) -> Sequence[Value]:
+    return (np.concatenate([frame.array(v) for v in op.inputs], axis=int(op.dim.value.data)),)

@@ -1,0 +1,246 @@
+"""`vector` ops: n-D vectors, read from and written to memory in lockstep for all points of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.backends.reference.machine import Frame, elementwise, rule
+from dlc.backends.reference.scalars import fma, signed, unsigned
+from dlc.backends.reference.tensors import mixed
+from dlc.backends.reference.values import Array, Value, View, describe, dtype_of, expand, gather, rank, scatter, shape_of
+from dlc.errors import UnsupportedError
+from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, Operation, SSAValue, vector
+
+elementwise({vector.FMAOp: fma})
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How a vector's axes lie in a buffer's: the buffer axis of each, None for an axis that repeats one element."""
+
+    axes: tuple[int | None, ...]
+    shape: tuple[int, ...]
+    in_bounds: tuple[bool, ...]
+
+    def extents(self, buffer_rank: int) -> list[int]:
+        """How many elements of each buffer axis are touched."""
+        extents = [1] * buffer_rank
+        for axis, size in zip(self.axes, self.shape, strict=True):
+            if axis is not None:
+                extents[axis] = size
+        return extents
+
+    def strides(self, view: View) -> tuple[int, ...]:
+        """The step in memory along each vector axis."""
+        return tuple(0 if axis is None else view.strides[axis] for axis in self.axes)
+
+
+def transfer_of(op: vector.TransferReadOp | vector.TransferWriteOp) -> Transfer:
+    """The transfer that the op's permutation map describes."""
+    value = op.result if isinstance(op, vector.TransferReadOp) else op.vector
+    permutation: AffineMap = op.permutation_map.data
+    axes: list[int | None] = []
+    for e in permutation.results:
+        if not isinstance(e, AffineDimExpr | AffineConstantExpr):
+            raise UnsupportedError(f"{describe(op)}: permutation map {permutation}; a projected permutation is needed")
+        axes.append(e.position if isinstance(e, AffineDimExpr) else None)
+    in_bounds = tuple(bool(b.value.data) or a is None for a, b in zip(axes, cast(Any, op.in_bounds), strict=True))
+    return Transfer(tuple(axes), shape_of(cast(SSAValue, value)), in_bounds)
+
+
+def row_of(op: vector.LoadOp | vector.StoreOp) -> Transfer:
+    """The transfer of `vector.load` and `vector.store`: the buffer's last axes."""
+    value = op.result if isinstance(op, vector.LoadOp) else op.vector
+    shape = shape_of(value)
+    count = len(op.indices)
+    return Transfer(tuple(range(count - len(shape), count)), shape, (True,) * len(shape))
+
+
+def read(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer, padding: Array | None) -> Array:
+    """The elements of a transfer; those outside the buffer are `padding`."""
+    if all(transfer.in_bounds) or padding is None:
+        offset = view.place(op, indices, transfer.extents(len(view.shape)))
+        # A copy: later stores must not change a value.
+        return np.array(gather(op, view.base, offset, transfer.shape, transfer.strides(view)))
+    inside, offsets = _clipped(op, view, indices, transfer)
+    return np.where(inside, view.base[offsets], expand(padding, len(transfer.shape)))
+
+
+def _clipped(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer) -> tuple[Array, Array]:
+    """Which elements are inside the buffer, and all offsets, those outside replaced by some inside."""
+    axes = len(transfer.shape)
+    open_axes = {a for a, ok in zip(transfer.axes, transfer.in_bounds, strict=True) if not ok}
+    closed = [np.asarray(0) if a in open_axes else i for a, i in enumerate(indices)]
+    extents = [1 if a in open_axes else n for a, n in enumerate(transfer.extents(len(view.shape)))]
+    start: Any = view.place(op, closed, extents)
+    for axis in open_axes:
+        start = start + indices[cast(int, axis)] * view.strides[cast(int, axis)]
+    offsets: Array = expand(np.asarray(start), axes)
+    inside: Array = np.ones((1,) * axes, np.bool_)
+    for k, (axis, size) in enumerate(zip(transfer.axes, transfer.shape, strict=True)):
+        if axis is None:
+            continue
+        lanes = np.arange(size).reshape((size,) + (1,) * (axes - 1 - k))
+        offsets = offsets + lanes * view.strides[axis]
+        if axis in open_axes:
+            place = expand(indices[axis], axes) + lanes
+            inside = inside & (place >= 0) & (place < view.shape[axis])
+    shape = (*np.broadcast_shapes(inside.shape, offsets.shape)[: -axes or None], *transfer.shape)
+    inside = np.broadcast_to(inside, shape)
+    return inside, np.where(inside, offsets, 0)
+
+
+def write(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer, values: Array) -> None:
+    """Stores the elements of a transfer; those outside the buffer are dropped."""
+    if all(transfer.in_bounds):
+        offset = view.place(op, indices, transfer.extents(len(view.shape)))
+        scatter(op, view.base, offset, transfer.shape, transfer.strides(view), values)
+        return
+    inside, offsets = _clipped(op, view, indices, transfer)
+    view.base[offsets[inside]] = np.broadcast_to(values, inside.shape)[inside]
+
+
+@rule(vector.TransferReadOp)
+def transfer_read(op: vector.TransferReadOp, frame: Frame) -> Sequence[Value]:
+    indices = [frame.array(i) for i in op.indices]
+    transfer = frame.machine.fact(op, transfer_of)
+    values = read(op, frame.view(op.source), indices, transfer, frame.array(op.padding))
+    if op.mask is not None:
+        values = np.where(frame.array(op.mask), values, expand(frame.array(op.padding), len(transfer.shape)))
+    return (values,)
+
+
+@rule(vector.TransferWriteOp)
+def transfer_write(op: vector.TransferWriteOp, frame: Frame) -> Sequence[Value]:
+    if op.mask is not None:
+        raise UnsupportedError(f"{describe(op)}: masks of writes are not evaluated; clip the vector instead")
+    indices = [frame.array(i) for i in op.indices]
+    write(op, frame.view(op.source), indices, frame.machine.fact(op, transfer_of), frame.array(op.vector))
+    return ()
+
+
+@rule(vector.LoadOp)
+def load(op: vector.LoadOp, frame: Frame) -> Sequence[Value]:
+    return (read(op, frame.view(op.base), [frame.array(i) for i in op.indices], frame.machine.fact(op, row_of), None),)
+
+
+@rule(vector.StoreOp)
+def store(op: vector.StoreOp, frame: Frame) -> Sequence[Value]:
+    indices = [frame.array(i) for i in op.indices]
+    write(op, frame.view(op.base), indices, frame.machine.fact(op, row_of), frame.array(op.vector))
+    return ()
+
+
+@rule(vector.BroadcastOp)
+def broadcast(op: vector.BroadcastOp, frame: Frame) -> Sequence[Value]:
+    source, shape = frame.array(op.source), shape_of(op.vector)
+    lead = source.ndim - rank(op.source.type)
+    source = source.reshape(source.shape[:lead] + (1,) * (len(shape) - (source.ndim - lead)) + source.shape[lead:])
+    return (np.broadcast_to(source, source.shape[:lead] + shape),)
+
+
+KINDS: dict[str, Any] = {
+    "add": np.add, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "minsi": np.minimum, "maxsi": np.maximum, "minui": np.minimum, "maxui": np.maximum,
+    "minnumf": np.fmin, "maxnumf": np.fmax, "minimumf": np.minimum, "maximumf": np.maximum,
+}  # fmt: skip
+
+
+@rule(vector.ReductionOp)
+def reduction(op: vector.ReductionOp, frame: Frame) -> Sequence[Value]:
+    x = frame.array(op.vector)
+    kind = str(op.kind.data)
+    function: np.ufunc = KINDS[kind]
+    reading = unsigned if kind.endswith("ui") else signed
+    result = function.reduce(reading(x), axis=-1, dtype=reading(x).dtype)
+    if op.acc is not None:
+        result = function(reading(frame.array(op.acc)), result)
+    return (np.asarray(result).astype(x.dtype),)
+
+
+def _positions(frame: Frame, op: vector.ExtractOp | vector.InsertOp, source: Array, lead: int) -> tuple[Any, ...]:
+    """The index of an element or sub-vector, for all points."""
+    places = mixed(frame, op.static_position, op.dynamic_position)
+    if any(np.ndim(p) for p in places):
+        return (cast(Any, np.arange(source.shape[0])), *places)
+    return (slice(None),) * lead + tuple(int(p) for p in places)
+
+
+@rule(vector.ExtractOp)
+def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
+    source = frame.array(op.vector)
+    places = mixed(frame, op.static_position, op.dynamic_position)
+    if any(np.ndim(p) for p in places):
+        source = _every_point(source, op.vector, frame)
+    return (source[_positions(frame, op, source, source.ndim - rank(op.vector.type))],)
+
+
+@rule(vector.InsertOp)
+def insert(op: vector.InsertOp, frame: Frame) -> Sequence[Value]:
+    part, dest = frame.array(op.source), frame.array(op.dest)
+    places = mixed(frame, op.static_position, op.dynamic_position)
+    if part.ndim > rank(op.source.type) or any(np.ndim(p) for p in places):
+        dest = _every_point(dest, op.dest, frame)
+    result = np.array(dest)
+    result[_positions(frame, op, result, result.ndim - rank(op.dest.type))] = part
+    return (result,)
+
+
+def _every_point(value: Array, name: SSAValue, frame: Frame) -> Array:
+    """The value with an entry for each point, also when they are all equal."""
+    shape = shape_of(name)
+    return value if value.ndim > len(shape) else np.broadcast_to(value, (frame.points or 1, *shape))
+
+
+@rule(vector.ShuffleOp)
+def shuffle(op: vector.ShuffleOp, frame: Frame) -> Sequence[Value]:
+    axes = rank(op.v1.type)
+    first, second = frame.array(op.v1), frame.array(op.v2)
+    if first.ndim != second.ndim:
+        first, second = _every_point(first, op.v1, frame), _every_point(second, op.v2, frame)
+    joined = np.concatenate([first, second], axis=-axes) if axes else np.stack([first, second], axis=-1)
+    # A lane that the mask leaves undefined (−1) gets some element.
+    mask = [max(int(m), 0) for m in op.mask.get_values()]
+    return (np.take(joined, mask, axis=-max(axes, 1)),)
+
+
+@rule(vector.BitcastOp)
+def bitcast(op: vector.BitcastOp, frame: Frame) -> Sequence[Value]:
+    return (np.array(frame.array(op.source)).view(dtype_of(op.result.type)),)
+
+
+@rule(vector.CreateMaskOp)
+def create_mask(op: vector.CreateMaskOp, frame: Frame) -> Sequence[Value]:
+    shape = shape_of(op.mask_vector)
+    mask: Array = np.ones(shape, np.bool_)
+    for axis, (bound, size) in enumerate(zip(op.mask_dim_sizes, shape, strict=True)):
+        axes = len(shape)
+        lanes = np.arange(size).reshape((1,) * axis + (size,) + (1,) * (axes - 1 - axis))
+        mask = mask & (lanes < expand(frame.array(bound), axes))
+    return (mask,)
+
+
+@rule(vector.MaskedLoadOp)
+def masked_load(op: vector.MaskedLoadOp, frame: Frame) -> Sequence[Value]:
+    offsets, mask = _masked(op, frame, frame.array(op.mask))
+    return (np.where(mask, frame.view(op.base).base[offsets], frame.array(op.pass_thru)),)
+
+
+@rule(vector.MaskedStoreOp)
+def masked_store(op: vector.MaskedStoreOp, frame: Frame) -> Sequence[Value]:
+    offsets, mask = _masked(op, frame, frame.array(op.mask))
+    frame.view(op.base).base[offsets[mask]] = np.broadcast_to(frame.array(op.value_to_store), mask.shape)[mask]
+    return ()
+
+
+def _masked(op: Any, frame: Frame, mask: Array) -> tuple[Array, Array]:
+    """The offsets of a row's elements, 0 where the mask is off, and the mask for all points."""
+    view: View = frame.view(op.base)
+    offset: Any = view.place(op, [frame.array(i) for i in op.indices])
+    offsets: Array = np.asarray(offset)[..., None] + np.arange(int(mask.shape[-1])) * view.strides[-1]
+    mask = np.broadcast_to(mask, np.broadcast_shapes(mask.shape, offsets.shape))
+    return np.where(mask, offsets, 0), mask
