@@ -1,0 +1,109 @@
+"""One convolution kernel of the loops stage against the processor's peak: python benchmarks/kernel_peak.py [TARGET].
+
+The kernel is 3x3, 56x56x64 to 64 channels, with bias, residual and ReLU. Peak is a loop of independent fused
+multiply-adds on registers. Both run on one thread, interleaved, since clock rates vary; medians.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from dlc.backends.cpu.emit import attributes, emit_kernel
+from dlc.backends.cpu.llvm import compile_text
+from dlc.backends.cpu.loader import load_object
+from dlc.dialects.registry import make_context
+from dlc.ir import func, parse_module
+from dlc.target import Target, resolve
+
+KERNEL = Path(__file__).parent.parent / "tests" / "backends" / "cpu" / "conv_add_relu.mlir"
+SHAPES = [(58, 58, 64), (2, 3, 192, 32), (2, 32), (58, 58, 2, 32), (58, 58, 2, 32)]
+FLOPS = 2 * 56 * 56 * 64 * 64 * 9
+ROUNDS = 31
+
+
+def aligned(shape: tuple[int, ...]) -> np.ndarray:
+    """Random f32 values on a 64-byte boundary."""
+    size = int(np.prod(shape))
+    raw = np.zeros(size + 16, np.float32)
+    start = -raw.ctypes.data % 64 // 4
+    array = raw[start : start + size].reshape(shape)
+    array[...] = np.random.default_rng(0).standard_normal(shape)
+    return array
+
+
+def peak_text(target: Target, accumulators: int = 12) -> str:
+    """A loop of independent fused multiply-adds: `void @peak(ptr, i64 count)`."""
+    vector = f"<{target.lanes(4)} x float>"
+    names = range(accumulators)
+    multiply_add = (
+        "  %n{i} = call {v} @llvm.fma({v} %a{i}, {v} %x, {v} %x)"
+        if target.has_fma
+        else "  %m{i} = fmul {v} %a{i}, %x\n  %n{i} = fadd {v} %m{i}, %x"
+    )
+    suffix = f"v{target.lanes(4)}f32"
+    return "\n".join(
+        [
+            f"define void @peak(ptr %p, i64 %count) {attributes(target)} {{",
+            f"entry:\n  %x = load {vector}, ptr %p, align 4\n  br label %loop\nloop:",
+            "  %i = phi i64 [ 0, %entry ], [ %j, %loop ]",
+            *(f"  %a{i} = phi {vector} [ splat (float {i}.0), %entry ], [ %n{i}, %loop ]" for i in names),
+            *(multiply_add.format(i=i, v=vector).replace("@llvm.fma", f"@llvm.fma.{suffix}") for i in names),
+            "  %j = add i64 %i, 1\n  %more = icmp ult i64 %j, %count\n  br i1 %more, label %loop, label %done\ndone:",
+            *(f"  %p{i} = getelementptr {vector}, ptr %p, i64 {i}\n  store {vector} %n{i}, ptr %p{i}, align 4" for i in names),
+            "  ret void\n}\n",
+        ]
+    )
+
+
+def seconds(run: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    target = resolve(sys.argv[1] if len(sys.argv) > 1 else "cpu")
+    module = parse_module(make_context(), KERNEL.read_text(), str(KERNEL))
+    kernel = next(op for op in module.ops if isinstance(op, func.FuncOp))
+    start = time.perf_counter()
+    emitted = emit_kernel(kernel, target)
+    emit = time.perf_counter() - start
+    compile_text(peak_text(target), target)  # LLVM's start-up
+    compile_ = seconds(lambda: void(compile_text(emitted.text, target)))
+    code = load_object(compile_text(emitted.text, target))
+    peak_code = load_object(compile_text(peak_text(target), target))
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    task, peak = function(code.address("conv_add_relu.0")), function(peak_code.address("peak"))
+    buffers = [aligned(shape) for shape in SHAPES]
+    arguments = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
+    scratch = aligned((1024,))
+    count = 400_000
+
+    def run_kernel() -> None:
+        for i in range(emitted.grids[0]):
+            task(arguments, i)
+
+    ratios: list[float] = []
+    rates: list[float] = []
+    for _ in range(ROUNDS):
+        peak_rate = count * 12 * target.lanes(4) * 2 / seconds(lambda: peak(scratch.ctypes.data, count))
+        rate = FLOPS / min(seconds(run_kernel) for _ in range(3))
+        rates.append(rate)
+        ratios.append(rate / peak_rate)
+    print(f"{target.name}: {median(rates) / 1e9:.0f} GFLOP/s, {100 * median(ratios):.0f} % of peak")
+    print(f"emission {emit * 1e3:.1f} ms, LLVM {compile_ * 1e3:.1f} ms")
+
+
+def void(_: object) -> None:
+    """Drops a result."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""ELF relocatable objects to executable memory, without LLVM or a linker.
+
+The objects are freestanding (every symbol that they use they define), position-independent and small, so the only
+relocations are 32-bit distances.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+from typing import NamedTuple
+
+from dlc.errors import CompileError
+
+_PROGBITS_ALLOC, _EXECUTABLE = 0x2, 0x4  # SHF_ALLOC, SHF_EXECINSTR
+_SYMTAB, _RELA, _NOBITS = 2, 4, 8  # section types
+_UNDEFINED, _ABSOLUTE = 0, 0xFFF1  # section numbers of symbols
+_RELATIVE = {2: "R_X86_64_PC32", 4: "R_X86_64_PLT32"}
+_PROT_READ, _PROT_EXEC = 1, 4
+_PAGE = mmap.PAGESIZE
+
+
+class _Section(NamedTuple):
+    name: str
+    type: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+
+
+class _Symbol(NamedTuple):
+    name: str
+    section: int
+    value: int
+
+
+def _sections(data: bytes) -> list[_Section]:
+    if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", data, 16) != (1, 62):
+        raise CompileError("the object is not a relocatable ELF file for x86-64")
+    (start,) = struct.unpack_from("<Q", data, 40)
+    size, count, names = struct.unpack_from("<HHH", data, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
+    strings = headers[names][4]
+    return [
+        _Section(_string(data, strings + h[0]), h[1], h[2], h[4], h[5], h[6], h[7], h[8]) for h in headers
+    ]  # fmt: skip
+
+
+def _string(data: bytes, at: int) -> str:
+    return data[at : data.index(b"\0", at)].decode()
+
+
+def _symbols(data: bytes, sections: list[_Section]) -> list[_Symbol]:
+    table = next((s for s in sections if s.type == _SYMTAB), None)
+    if table is None:
+        return []
+    strings = sections[table.link].offset
+    entries = struct.iter_unpack("<IBBHQQ", data[table.offset : table.offset + table.size])
+    return [_Symbol(_string(data, strings + name), section, value) for name, _, _, section, value, _ in entries]
+
+
+def undefined_symbols(data: bytes) -> list[str]:
+    """The names that an object uses and does not define."""
+    return [s.name for s in _symbols(data, _sections(data)) if s.section == _UNDEFINED and s.name]
+
+
+class LoadedObject:
+    """An object in memory; its code lives as long as this value."""
+
+    def __init__(self, memory: mmap.mmap, addresses: dict[str, int]) -> None:
+        self._memory = memory
+        self._addresses = addresses
+
+    def address(self, symbol: str) -> int:
+        """The address of a function; raises KeyError for a name that the object does not define."""
+        return self._addresses[symbol]
+
+
+def load_object(data: bytes) -> LoadedObject:
+    """Places an object's code and constants in executable memory.
+
+    Raises CompileError for an undefined symbol or a relocation other than a 32-bit distance.
+    """
+    sections = _sections(data)
+    symbols = _symbols(data, sections)
+    if missing := undefined_symbols(data):
+        raise CompileError(f"the object needs symbols that it does not define: {', '.join(missing)}")
+    places: dict[int, int] = {}
+    end = 0
+    for i, s in enumerate(sections):
+        if s.flags & _PROGBITS_ALLOC and s.size:
+            end = -(-end // s.align) * s.align if s.align else end
+            places[i] = end
+            end += s.size
+    memory = mmap.mmap(-1, max(-(-end // _PAGE) * _PAGE, _PAGE))
+    for i, place in places.items():
+        s = sections[i]
+        if s.type != _NOBITS:
+            memory[place : place + s.size] = data[s.offset : s.offset + s.size]
+    for s in sections:
+        if s.type == _RELA and s.info in places:
+            _relocate(memory, data, s, places, symbols)
+    anchor = ctypes.c_char.from_buffer(memory)
+    base = ctypes.addressof(anchor)
+    del anchor  # else the mapping could not be closed
+    if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(memory)), _PROT_READ | _PROT_EXEC):
+        raise CompileError(f"the system refuses executable memory: errno {ctypes.get_errno()}")
+    return LoadedObject(memory, {s.name: base + places[s.section] + s.value for s in symbols if s.name and s.section in places})
+
+
+def _relocate(memory: mmap.mmap, data: bytes, table: _Section, places: dict[int, int], symbols: list[_Symbol]) -> None:
+    for offset, info, addend in struct.iter_unpack("<QQq", data[table.offset : table.offset + table.size]):
+        kind, symbol = info & 0xFFFFFFFF, symbols[info >> 32]
+        if kind not in _RELATIVE or symbol.section not in places:
+            raise CompileError(f"the object has relocation {kind} to {symbol.name!r}; only 32-bit distances can be loaded")
+        place = places[table.info] + offset
+        struct.pack_into("<i", memory, place, places[symbol.section] + symbol.value + addend - place)
