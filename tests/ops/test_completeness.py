@@ -1,0 +1,65 @@
+"""Every op of the `dl` dialect is documented, sampled, and known to passes by an interface."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from dlc.dialects import dl
+from dlc.dialects.dl import interfaces
+from dlc.dialects.dl.base import DlOp
+from tests.ops.samples import SAMPLES
+
+OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp)]
+# Ops of programs, not of tensors: no samples of their own.
+PROGRAM = {dl.KernelOp, dl.DispatchOp, dl.YieldOp}
+INTERFACES = [
+    interfaces.Elementwise,
+    interfaces.Reduction,
+    interfaces.Contraction,
+    interfaces.Window,
+    interfaces.Movement,
+    interfaces.Gathering,
+    interfaces.Composite,
+]
+KNOWN_WITHOUT_INTERFACE: dict[type[DlOp], str] = {
+    dl.ConstantOp: "a literal: kernels hold it as arith.constant",
+    dl.WeightOp: "a name of the weights store",
+    dl.ReshapeOp: "another view of the same buffer",
+}
+KNOWN_WITHOUT_SAMPLE: dict[type[DlOp], str] = {dl.WeightOp: "its value is in the store"}
+
+every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+
+
+def test_the_dialect_holds_programs_and_tensor_ops() -> None:
+    assert {op for op in dl.Dl.operations if not issubclass(op, DlOp)} == PROGRAM
+    assert len({op.name for op in OPS}) == len(OPS)
+    for op in OPS:
+        assert getattr(dl, op.__name__) is op
+
+
+@every_op
+def test_documented(op: type[DlOp]) -> None:
+    doc = vars(op).get("__doc__")
+    assert doc
+    summary = inspect.cleandoc(doc).split("\n\n")[0]
+    assert summary.endswith((".", ":"))
+
+
+@every_op
+def test_named_after_its_class(op: type[DlOp]) -> None:
+    words = op.name.removeprefix("dl.").split("_")
+    assert op.__name__ == "".join(w.capitalize() for w in words) + "Op"
+
+
+@every_op
+def test_sampled(op: type[DlOp]) -> None:
+    assert (op in KNOWN_WITHOUT_SAMPLE) != any(s.op is op for s in SAMPLES)
+
+
+@every_op
+def test_implements_one_interface(op: type[DlOp]) -> None:
+    implemented = [i for i in INTERFACES if issubclass(op, i)]
+    assert len(implemented) == (0 if op in KNOWN_WITHOUT_INTERFACE else 1)
