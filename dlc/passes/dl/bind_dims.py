@@ -1,0 +1,76 @@
+"""Gives symbolic sizes their values: below `dl` every size is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from dlc import dims
+from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_of, tensor_type
+from dlc.dims import Size
+from dlc.errors import ShapeError
+from dlc.ir import Attribute, Context, FunctionType, ModuleOp, ModulePass, SSAValue, TensorType, func
+
+
+@dataclass(frozen=True)
+class BindDimsPass(ModulePass):
+    """`bind-dims{sizes="batch=2"}`: replaces symbols by sizes, in types and properties, and infers all types again.
+
+        func.func @main(%x: tensor<?x3xf32, #dl.dims<"batch", 3>>) { dl.relu %x : … -> tensor<?x3xf32, …> }
+    →   func.func @main(%x: tensor<2x3xf32>) { dl.relu %x : … -> tensor<2x3xf32> }
+
+    Symbols without a size stay. Raises ShapeError where an op does not accept the sizes.
+    """
+
+    name = "bind-dims"
+    sizes: tuple[str, ...] = ()
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        pairs = (entry.rpartition("=") for entry in self.sizes)
+        bind_dims(op, {symbol: int(size) for symbol, _, size in pairs})
+
+
+def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
+    """Replaces the named symbols of the module by their sizes."""
+    for op in module.walk():
+        if isinstance(op, func.FuncOp):
+            _bind_function(op, sizes)
+        elif isinstance(op, DlOp):
+            _bind_op(op, sizes)
+
+
+def _bind_function(function: func.FuncOp, sizes: Mapping[str, Size]) -> None:
+    inputs, outputs = (
+        [_bound_type(t, sizes) for t in types.data] for types in (function.function_type.inputs, function.function_type.outputs)
+    )
+    function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+    if function.body.blocks:
+        for argument, type_ in zip(function.body.block.args, inputs, strict=True):
+            _retype(argument, type_)
+
+
+def _bind_op(op: DlOp, sizes: Mapping[str, Size]) -> None:
+    for name, value in op.properties.items():
+        if isinstance(value, DimsAttr):
+            op.properties[name] = attribute(tuple(dims.substitute(s, sizes) for s in value.sizes))
+    if not any(isinstance(tensor_of(r).encoding, DimsAttr) for r in op.results):
+        return
+    try:
+        for result, type_ in zip(op.results, op.infer(), strict=True):
+            _retype(result, type_)
+    except ShapeError as error:
+        bound = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+        raise ShapeError(f"{error}; with {bound}, at {op.location}") from error
+
+
+def _bound_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:
+    if not isinstance(type_, TensorType):
+        return type_
+    tensor = cast(Tensor, type_)
+    return tensor_type((dims.substitute(s, sizes) for s in shape_of(tensor)), tensor.element_type)
+
+
+def _retype(value: SSAValue, type_: Attribute) -> None:
+    # Bindings change every type of the function at once: new values would rebuild the whole of it.
+    cast(Any, value)._type = type_

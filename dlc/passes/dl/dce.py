@@ -1,0 +1,22 @@
+"""Removes ops whose results nobody reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlc.ir import Context, ModuleOp, ModulePass
+from dlc.passes.dl.rewriting import erase_unused, function_blocks
+
+
+@dataclass(frozen=True)
+class DcePass(ModulePass):
+    """`dce`: erases `dl` ops without users, last to first, so that one walk is enough.
+
+    %a = dl.exp %x;  %b = dl.neg %a;  func.return %x   →   func.return %x
+    """
+
+    name = "dce"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for block in function_blocks(op):
+            erase_unused(list(block.ops))

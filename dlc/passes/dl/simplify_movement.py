@@ -1,0 +1,210 @@
+"""Movement rules of `simplify`: its equation above each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
+
+from dlc.dialects.dl.base import DlOp, broadcast_shapes, element_type_of, ints, rank_of, shape_of, sizes
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.indexing import GatherOp
+from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, PadOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.reduction import (
+    AxisReduction,
+    ReduceAllOp,
+    ReduceAnyOp,
+    ReduceMaxOp,
+    ReduceMinOp,
+    ReduceProdOp,
+    ReduceSumOp,
+)
+from dlc.dims import is_static, product
+from dlc.ir import SSAValue
+from dlc.passes.dl.rewriting import defining, is_identity, splat
+
+Values: TypeAlias = "Sequence[SSAValue] | None"
+
+
+# f(broadcast(x), y) = f(x, y), and f(constant tensor, y) = f(scalar, y), where y alone gives the result its shape
+def without_broadcast(op: Elementwise) -> Values:
+    """The elementwise op on operands that are not repeated beforehand, or None if all are needed as they are."""
+    operands = list(op.operands)
+    shape = shape_of(op.results[0])
+    for k, value in enumerate(operands):
+        narrow = _unrepeated(op, value)
+        if narrow is None:
+            continue
+        others = [shape_of(v) for i, v in enumerate(operands) if i != k]
+        if broadcast_shapes(op.name, *others, shape_of(narrow)) == shape:
+            operands[k] = narrow
+    if all(new is old for new, old in zip(operands, op.operands, strict=True)):
+        return None
+    return [Build(op)(type(op), *operands, **op.properties)]
+
+
+def _unrepeated(op: Elementwise, value: SSAValue) -> SSAValue | None:
+    broadcast = defining(value, BroadcastToOp)
+    if broadcast is not None:
+        return broadcast.x
+    number = splat(value) if rank_of(value) else None
+    return Build(op).scalar(number, like=value) if number is not None else None
+
+
+# transpose(x, identity) = x;  transpose(transpose(x, p), q) = transpose(x, p∘q)
+def _transpose(op: TransposeOp) -> Values:
+    if is_identity(op.axes):
+        return [op.x]
+    inner = defining(op.x, TransposeOp)
+    if inner is None:
+        return None
+    return [Build(op)(TransposeOp, inner.x, permutation=tuple(inner.axes[a] for a in op.axes))]
+
+
+# reshape(x, its own shape) = x;  reshape(reshape(x)) = reshape(x)
+def _reshape(op: ReshapeOp) -> Values:
+    if op.x.type == op.result.type:
+        return [op.x]
+    inner = defining(op.x, ReshapeOp)
+    return [Build(op)(ReshapeOp, inner.x, shape=sizes(op.shape))] if inner is not None else None
+
+
+# broadcast(x, its own shape) = x;  broadcast(broadcast(x)) = broadcast(x)
+def _broadcast(op: BroadcastToOp) -> Values:
+    if op.x.type == op.result.type:
+        return [op.x]
+    inner = defining(op.x, BroadcastToOp)
+    return [Build(op)(BroadcastToOp, inner.x, shape=sizes(op.shape))] if inner is not None else None
+
+
+# x[:] = x;  x[a:b:s][c:d:t] = x[a + c·s : a + (d-1)·s + 1 : s·t]
+def _slice(op: SliceOp) -> Values:
+    starts, limits, strides = sizes(op.starts), sizes(op.limits), ints(op.strides)
+    if op.x.type == op.result.type and all(s == 0 for s in starts) and all(s == 1 for s in strides):
+        return [op.x]
+    inner = defining(op.x, SliceOp)
+    if inner is None or not is_static((*shape_of(inner.x), *shape_of(op.result))) or 0 in shape_of(op.result):
+        return None
+    first, step = sizes(inner.starts), ints(inner.strides)
+    return [
+        Build(op)(
+            SliceOp,
+            inner.x,
+            starts=tuple(a + c * s for a, c, s in zip(first, starts, step, strict=True)),
+            limits=tuple(a + (d - 1) * s + 1 for a, d, s in zip(first, limits, step, strict=True)),
+            strides=tuple(s * t for s, t in zip(step, strides, strict=True)),
+        )
+    ]
+
+
+# concat(x, y)[the part of y] = y[…]
+def _slice_of_concat(op: SliceOp) -> Values:
+    concat = defining(op.x, ConcatOp)
+    if concat is None or not is_static((*shape_of(op.x), *shape_of(op.result))):
+        return None
+    axis, begin = concat.joined_axis, 0
+    starts, limits = (cast("tuple[int, ...]", sizes(p)) for p in (op.starts, op.limits))
+    for part in concat.values:
+        end = begin + cast(int, shape_of(part)[axis])
+        if begin <= starts[axis] and limits[axis] <= end:
+            return [
+                Build(op)(
+                    SliceOp,
+                    part,
+                    starts=tuple(s - begin * (a == axis) for a, s in enumerate(starts)),
+                    limits=tuple(s - begin * (a == axis) for a, s in enumerate(limits)),
+                    strides=ints(op.strides),
+                )
+            ]
+        begin = end
+    return None
+
+
+# pad(x, 0, 0) = x;  pad(pad(x, a, b), c, d) = pad(x, a + c, b + d) for one value and nothing taken away
+def _pad(op: PadOp) -> Values:
+    low, high = ints(op.low), ints(op.high)
+    if not any(low) and not any(high):
+        return [op.x]
+    inner = defining(op.x, PadOp)
+    if inner is None or op.mode != "constant" or inner.mode != "constant":
+        return None
+    if min(*low, *high, *ints(inner.low), *ints(inner.high)) < 0:
+        return None
+    # Compared by bits: -0.0 pads otherwise than 0.0.
+    if inner.value is not op.value and (splat(op.value) is None or str(splat(op.value)) != str(splat(inner.value))):
+        return None
+    return [
+        Build(op)(
+            PadOp,
+            inner.x,
+            op.value,
+            low=tuple(a + b for a, b in zip(ints(inner.low), low, strict=True)),
+            high=tuple(a + b for a, b in zip(ints(inner.high), high, strict=True)),
+        )
+    ]
+
+
+# gather(x, one known place) = x[place]
+def _gather_one(op: GatherOp) -> Values:
+    place, axis, shape = splat(op.indices), op.taken_axis, shape_of(op.x)
+    size = shape[axis]
+    if place is None or product(shape_of(op.indices)) != 1 or not is_static(shape) or not isinstance(size, int):
+        return None
+    start = min(max(int(place) + size * (place < 0), 0), size - 1)
+    b = Build(op)
+    starts = tuple(start if a == axis else 0 for a in range(len(shape)))
+    limits = tuple(start + 1 if a == axis else s for a, s in enumerate(shape))
+    one = b(SliceOp, op.x, starts=starts, limits=limits, strides=(1,) * len(shape))
+    return [b(ReshapeOp, one, shape=shape_of(op.result))]
+
+
+# pad with nothing but negative numbers takes a slice
+def _crop(op: PadOp) -> Values:
+    low, high, shape = ints(op.low), ints(op.high), shape_of(op.x)
+    if max(*low, *high, 0) > 0:
+        return None
+    limits = tuple(s + h for s, h in zip(shape, high, strict=True))
+    return [Build(op)(SliceOp, op.x, starts=tuple(-n for n in low), limits=limits, strides=(1,) * len(low))]
+
+
+# reversing axes of size 1 changes nothing
+def _reverse(op: ReverseOp) -> Values:
+    return [op.x] if all(shape_of(op.x)[a] == 1 for a in op.reversed_axes) else None
+
+
+# concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z)
+def _concat(op: ConcatOp) -> Values:
+    axis = op.joined_axis
+    parts: list[SSAValue] = []
+    for value in op.values:
+        inner = defining(value, ConcatOp)
+        parts += inner.values if inner is not None and inner.joined_axis == axis and value.has_one_use() else [value]
+    parts = [v for v in parts if shape_of(v)[axis] != 0] or parts[:1]
+    if len(parts) == 1 and parts[0].type == op.result.type:
+        return parts
+    return [Build(op)(ConcatOp, *parts, axis=axis)] if parts != list(op.values) else None
+
+
+# A reduction keeps its axes; one over no axes, or over axes of size 1, moves nothing:  reduce(x) = reshape(reduce(x, kept))
+def _reduce(op: AxisReduction) -> Values:
+    b, shape = Build(op), shape_of(op.result)
+    if all(shape_of(op.x)[a] == 1 for a in op.reduction_axes) and element_type_of(op.x) == element_type_of(op.result):
+        return [b(ReshapeOp, op.x, shape=shape) if shape_of(op.x) != shape else op.x]
+    if op.keeps_axes:
+        return None
+    return [b(ReshapeOp, b(type(op), op.x, axes=op.reduction_axes, keepdims=True), shape=shape)]
+
+
+_REDUCTIONS = (ReduceSumOp, ReduceProdOp, ReduceMaxOp, ReduceMinOp, ReduceAnyOp, ReduceAllOp)
+
+MOVEMENT: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
+    TransposeOp: (_transpose,),
+    ReshapeOp: (_reshape,),
+    BroadcastToOp: (_broadcast,),
+    SliceOp: (_slice, _slice_of_concat),
+    PadOp: (_pad, _crop),
+    ReverseOp: (_reverse,),
+    ConcatOp: (_concat,),
+    GatherOp: (_gather_one,),
+    **{reduction: (_reduce,) for reduction in _REDUCTIONS},
+}

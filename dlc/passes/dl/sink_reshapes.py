@@ -1,0 +1,77 @@
+"""Moves reshapes out of chains of elementwise ops, so that each chain is one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.movement import ReshapeOp
+from dlc.dims import Size
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
+from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, reshaped, rewrite_forward
+
+
+@dataclass(frozen=True)
+class SinkReshapesPass(ModulePass):
+    """`sink-reshapes`: an elementwise op on a reshaped value becomes one on the value itself.
+
+        %m = dl.matmul %x, %w;  %r = dl.reshape %m;  %y = dl.add %r, %bias
+    →   %m = dl.matmul %x, %w;  %a = dl.add %m, %bias;  %y = dl.reshape %a
+
+    Reshapes cost nothing, but they end a kernel. An op moves where its other operands have the result's shape, or repeat
+    along axes that the reshape leaves alone.
+    """
+
+    name = "sink-reshapes"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for block in function_blocks(op):
+            constant = WeightExpressions(block)
+            rewrite_forward(block, lambda inner, constant=constant: _above_reshape(inner, constant))
+
+
+def _above_reshape(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
+    if not isinstance(op, Elementwise):
+        return None
+    for value in op.operands:
+        reshape = defining(value, ReshapeOp)
+        if reshape is None or shape_of(value) != shape_of(op.results[0]) or not _ends_a_chain(reshape, constant):
+            continue
+        operands = [_seen_before(Build(op), v, reshape) for v in op.operands]
+        moved = [v for v in operands if v is not None]
+        if len(moved) == len(operands):
+            b = Build(op)
+            return [b(ReshapeOp, b(type(op), *moved, **op.properties), shape=shape_of(op.results[0]))]
+    return None
+
+
+def _ends_a_chain(reshape: ReshapeOp, constant: WeightExpressions) -> bool:
+    """Whether the reshape keeps its only user from the kernel that makes its operand."""
+    source = reshape.x
+    return (
+        isinstance(source.owner, DlOp)
+        and source not in constant
+        and source.has_one_use()
+        and len({use.operation for use in reshape.result.uses}) == 1
+    )
+
+
+def _seen_before(b: Build, value: SSAValue, reshape: ReshapeOp) -> SSAValue | None:
+    """An operand as it broadcasts to the shape before the reshape; None if it does not."""
+    before, after, shape = shape_of(reshape.x), shape_of(reshape.result), shape_of(value)
+    if shape == after:
+        return reshaped(b, value, before)
+    repeated = next((a for a, s in enumerate(shape) if s != 1), len(shape))
+    kept = shape[repeated:]
+    return reshaped(b, value, kept) if len(kept) <= _common_tail(before, after) else None
+
+
+def _common_tail(x: Sequence[Size], y: Sequence[Size]) -> int:
+    """How many last axes two shapes have in common."""
+    tail = 0
+    while tail < min(len(x), len(y)) and x[-1 - tail] == y[-1 - tail]:
+        tail += 1
+    return tail

@@ -1,0 +1,106 @@
+"""Kernels: ops that share one pass over memory move out of the host program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, ints, shape_of
+from dlc.dialects.dl.movement import PadOp, SliceOp
+from dlc.dialects.dl.program import DispatchOp
+from dlc.dims import Size
+from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation
+from dlc.passes.dl.rewriting import erase_unused, function_blocks
+from dlc.passes.fusion.groups import Grouper, results_of
+from dlc.passes.fusion.outline import Outline
+
+# A name says what a kernel does, as long as it is short.
+_NAMED_OPS = 4
+
+
+@dataclass(frozen=True)
+class FormKernelsPass(ModulePass):
+    """`form-kernels`: ops that share a kernel become a `dl.kernel`, run by a `dl.dispatch`.
+
+        %c = dl.conv %x, %w;  %d = dl.add %c, %b;  %y = dl.relu %d;  %p = dl.pad %y, %zero
+    →   %p = dl.dispatch @conv_add_relu_pad(%x, %w, %b)
+        dl.kernel @conv_add_relu_pad(%x, %w, %b) { …; dl.yield %p }
+
+    A contraction, window, reduction or gather takes the elementwise ops that follow it, then a transpose, then a pad with a
+    constant; other readers of the padded value read a slice of it. Elementwise ops and reductions of rows that share a shape
+    form kernels too, with up to three results. Slices, broadcasts and transposes are read through where that costs nothing.
+    Reshapes and expressions of weights stay in the host program; known numbers go into the kernels that read them.
+
+    Requires static sizes and composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, `dl.weight` and
+    expressions of weights in functions. Each kernel has one dispatch; `dedupe-kernels` shares equal ones.
+    """
+
+    name = "form-kernels"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for block in list(function_blocks(op)):
+            _KernelFormer(op, block).run()
+
+
+class _KernelFormer:
+    def __init__(self, module: ModuleOp, block: Block) -> None:
+        self.module = module
+        self.block = block
+        self.grouper = Grouper(block)
+        self.names: dict[str, int] = {}
+
+    def run(self) -> None:
+        # What waited the first time and was taken by nobody starts a group the second time.
+        for may_wait in (True, False):
+            for op in list(self.block.ops):
+                if op.parent is None or not isinstance(op, DlOp) or not self.grouper.is_candidate(op):
+                    continue
+                if not any(r.first_use for r in op.results):
+                    erase_unused([op])
+                elif not (may_wait and self.grouper.waits(op)):
+                    self.form(self.grouper.grow(op))
+
+    def form(self, members: Sequence[DlOp]) -> None:
+        """Moves a group into a kernel and puts its dispatch where the last op stood."""
+        last = members[-1]
+        pad = last if isinstance(last, PadOp) and len(members) > 1 else None
+        results = list(last.results) if pad is not None else results_of(members)
+        outline = Outline(members, self.grouper)
+        name = self.unique(members)
+        self.module.body.block.add_op(outline.kernel(name, results))
+        dispatch = DispatchOp(name, outline.inputs, [r.type for r in results])
+        dispatch.location = outline.location
+        self.block.insert_op_after(dispatch, last)
+        self.grouper.position[dispatch] = self.grouper.position[last]
+        for old, new in zip(results, dispatch.outputs, strict=True):
+            new.name_hint = old.name_hint
+            old.replace_all_uses_with(new)
+        if pad is not None:
+            self.crop(pad, set(members), dispatch)
+        sources = [v.owner for op in members for v in op.operands if isinstance(v.owner, Operation)]
+        for op in reversed(members):
+            op.detach()
+            op.erase()
+        erase_unused(sources)
+
+    def crop(self, pad: PadOp, members: set[Operation], dispatch: DispatchOp) -> None:
+        """Other readers of the padded value read a slice of the kernel's result."""
+        if all(use.operation in members for use in pad.x.uses):
+            return
+        low, shape = ints(pad.low), shape_of(pad.x)
+        limits: list[Size] = [a + s for a, s in zip(low, shape, strict=True)]
+        slice_ = SliceOp.make(dispatch.outputs[0], starts=low, limits=limits, strides=(1,) * len(low))
+        slice_.location = pad.location
+        self.block.insert_op_after(slice_, dispatch)
+        self.grouper.position[slice_] = self.grouper.position[dispatch]
+        pad.x.replace_uses_with_if(slice_.result, lambda use: use.operation not in members)
+
+    def unique(self, members: Sequence[DlOp]) -> str:
+        """A name for a kernel, made from its ops."""
+        words = [op.name.removeprefix("dl.") for op in members]
+        words = [w for k, w in enumerate(words) if k == 0 or w != words[k - 1]]
+        if len(words) > _NAMED_OPS:
+            words = [*words[: _NAMED_OPS - 1], f"{len(words) - _NAMED_OPS}_more", words[-1]]
+        stem = "_".join(words)
+        count = self.names[stem] = self.names.get(stem, -1) + 1
+        return f"{stem}_{count}" if count else stem

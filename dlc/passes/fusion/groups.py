@@ -1,0 +1,242 @@
+"""Deciding which ops share a kernel.
+
+A group grows from a root, in program order, by the users of its values, and stops at the first user that cannot join. So a
+group can run where its last op stood: everything it reads is there, and everybody who reads it comes later. No cycle can
+arise.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of
+from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Window
+from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, TransposeOp
+from dlc.dims import Size
+from dlc.ir import Block, Operation, SSAValue
+from dlc.passes.dl.decompose_composites import is_row_kernel, is_trailing
+from dlc.passes.dl.rewriting import WeightExpressions, splat, users
+
+# A kernel of elementwise ops or rows may have a few results, all of one shape; others have one.
+MAX_RESULTS = 3
+# Longer chains gain nothing more from staying in registers, and spill.
+MAX_OPS = 64
+
+
+@dataclass
+class Space:
+    """What the ops of a group iterate over: the shape of its values, and the axes of the rows it reduces, if any."""
+
+    shape: tuple[Size, ...]
+    rows: tuple[int, ...] = ()
+    # Whether reductions of whole rows may join, whether anything may, and how many results there may be.
+    takes_rows: bool = False
+    closed: bool = False
+    max_results: int = 1
+
+    @property
+    def shapes(self) -> tuple[tuple[Size, ...], ...]:
+        """The shapes that values of the group have: all of the space, or one element per row."""
+        return (self.shape, tuple(1 if a in self.rows else s for a, s in enumerate(self.shape)))
+
+
+def row_axes(op: Operation) -> tuple[int, ...]:
+    """The last axes whose rows an op reduces or normalises one by one; empty for other ops."""
+    if isinstance(op, RowComposite) and is_row_kernel(op):
+        return tuple(op.row_axes)
+    if isinstance(op, Reduction) and op.keeps_axes and is_trailing(op.reduction_axes, rank_of(op.operands[0])):
+        return tuple(op.reduction_axes)
+    return ()
+
+
+def space_of(root: DlOp) -> Space:
+    """What a group that starts with `root` iterates over."""
+    if isinstance(root, Elementwise):
+        return Space(shape_of(root.results[0]), takes_rows=True, max_results=MAX_RESULTS)
+    if rows := row_axes(root):
+        return Space(shape_of(root.operands[0]), rows, takes_rows=True, max_results=MAX_RESULTS)
+    followed = isinstance(root, Contraction | Window | Reduction | Gathering | Movement)
+    return Space(shape_of(root.results[0]), closed=not followed or isinstance(root, ConcatOp | PadOp))
+
+
+def is_heavy(op: Operation) -> bool:
+    """Whether elementwise ops had better follow this op in its kernel than start one of their own."""
+    return (
+        isinstance(op, Contraction | Window | Reduction | Gathering)
+        and not row_axes(op)
+        and not isinstance(op, ConcatOp | PadOp)
+    )
+
+
+def absorbs(user: Operation, index: int, movement: Movement) -> bool:
+    """Whether the kernel of `user` reads operand `index` through `movement`, at no cost, instead of a copy."""
+    if isinstance(user, Elementwise | Movement | ConcatOp) or (isinstance(user, PadOp) and user.mode == "constant"):
+        return True
+    # These read whole vectors along the innermost axis.
+    if isinstance(user, Contraction | Window) or (isinstance(user, Reduction | RowComposite) and index == 0):
+        return keeps_innermost(movement)
+    return False
+
+
+def keeps_innermost(movement: Movement) -> bool:
+    """Whether elements that are neighbours along the last axis were neighbours before, through all movements in a row."""
+    sizes = shape_of(movement.results[0])
+    if sizes and sizes[-1] != 1:
+        map_, zeros = movement.source_map(), [0] * len(sizes)
+        step = [b - a for a, b in zip(map_.eval(zeros, []), map_.eval([*zeros[:-1], 1], []), strict=True)]
+        if step != [*(0 for _ in step[1:]), 1]:
+            return False
+    before = movement.operands[0].owner
+    return not isinstance(before, Movement) or keeps_innermost(before)
+
+
+class Grouper:
+    """Chooses groups of a block's ops, which shrinks as they are formed."""
+
+    def __init__(self, block: Block) -> None:
+        self.constant = WeightExpressions(block)
+        self.position: dict[Operation, int] = {op: k for k, op in enumerate(block.ops)}
+
+    def is_candidate(self, op: Operation) -> bool:
+        """Whether an op of the host program belongs in a kernel: reshapes are views, weight expressions run ahead of time."""
+        return isinstance(op, DlOp) and not isinstance(op, ReshapeOp) and not any(r in self.constant for r in op.results)
+
+    def reads_through(self, op: Operation, index: int) -> bool:
+        """Whether operand `index` of a kernel's op is a movement that the kernel makes itself."""
+        value = op.operands[index]
+        return isinstance(value.owner, Movement) and value not in self.constant and absorbs(op, index, value.owner)
+
+    def waits(self, root: DlOp) -> bool:
+        """Whether `root` should not start a group yet, since its users will read through it or a heavier root may take it."""
+        if isinstance(root, Movement):
+            return all(absorbs(use.operation, use.index, root) for r in root.results for use in r.uses)
+        if not isinstance(root, Elementwise):
+            return False
+        readers = users(root.result)
+        return len(readers) == 1 and all(
+            isinstance(r, Elementwise) and any(self._belongs_to_heavy(v, root) for v in r.operands) for r in readers
+        )
+
+    def _belongs_to_heavy(self, value: SSAValue, besides: Operation) -> bool:
+        """Whether an elementwise chain leads to `value` from a contraction or the like that has no kernel yet."""
+        while value.owner is not besides and self.is_candidate(value.owner) and len(users(value)) == 1:
+            if is_heavy(value.owner):
+                return True
+            chain = [v for v in value.owner.operands if isinstance(value.owner, Elementwise) and shape_of(v) == shape_of(value)]
+            if not chain:
+                return False
+            value = chain[0]
+        return False
+
+    def grow(self, root: DlOp) -> list[DlOp]:
+        """The ops of the group that starts with `root`, in program order."""
+        space = space_of(root)
+        members: dict[Operation, None] = {root: None}
+        best = 1
+        queue: list[tuple[int, DlOp]] = []
+        queued: set[Operation] = set()
+        self._enqueue(root, queue, queued)
+        while queue and not space.closed and len(members) < MAX_OPS:
+            user = heapq.heappop(queue)[1]
+            if user in members:
+                continue
+            joining = self._joining(user, members, space)
+            if joining is None:
+                break
+            for op in joining:
+                members[op] = None
+                self._enqueue(op, queue, queued)
+            results = results_of(members)
+            if len(results) <= space.max_results and len({shape_of(r) for r in results}) == 1:
+                best = len(members)
+        group = [op for op in list(members)[:best] if isinstance(op, DlOp)]
+        if not space.closed and not space.rows:
+            group += self._finishing(group)
+        return sorted(group, key=lambda op: self.position[op])
+
+    def _enqueue(self, op: Operation, queue: list[tuple[int, DlOp]], queued: set[Operation]) -> None:
+        for result in op.results:
+            for user in users(result) - queued:
+                queued.add(user)
+                heapq.heappush(queue, (self.position[user], user))
+
+    def _joining(self, user: Operation, members: Iterable[Operation], space: Space) -> list[DlOp] | None:
+        """`user`, after producers that join with it; None if it must stay outside."""
+        if not isinstance(user, DlOp) or not self.is_candidate(user):
+            return None
+        rows = row_axes(user)
+        if rows and space.takes_rows and rows == (space.rows or rows) and shape_of(user.operands[0]) == space.shape:
+            if user.operands[0].owner not in members:
+                return None
+            space.rows = rows
+            return [user]
+        if not isinstance(user, Elementwise) or shape_of(user.result) not in space.shapes:
+            return None
+        joining: dict[DlOp, None] = {}
+        for value in user.operands:
+            self._pull(value, user, members, space, joining)
+        return [*joining, user]
+
+    def _pull(
+        self, value: SSAValue, user: Operation, members: Iterable[Operation], space: Space, joining: dict[DlOp, None]
+    ) -> bool:
+        """Adds the elementwise ops that make `value` for `user` alone; whether `value` needs no other kernel first."""
+        op = value.owner
+        if (
+            op in members
+            or op in joining
+            or not isinstance(op, Operation)
+            or not self.is_candidate(op)
+            or value in self.constant
+        ):
+            return True
+        if isinstance(op, Movement):
+            return True
+        if not isinstance(op, Elementwise) or users(value) != {user} or shape_of(value) not in space.shapes:
+            return False
+        inner = dict(joining)
+        if not all(self._pull(v, op, members, space, inner) for v in op.operands):
+            return False
+        joining |= inner
+        joining[op] = None
+        return True
+
+    def _finishing(self, group: Sequence[DlOp]) -> list[DlOp]:
+        """A transpose and a pad that the group's only result goes through before it is stored."""
+        results = results_of(group)
+        if len(results) != 1:
+            return []
+        value, finishing = results[0], list[DlOp]()
+        if not isinstance(group[-1], Movement):
+            (reader, *others) = users(value) or {None}
+            if isinstance(reader, TransposeOp) and not others:
+                finishing.append(reader)
+                value = reader.result
+        pad = next((u for u in sorted(users(value), key=lambda u: self.position[u]) if is_border(u, value)), None)
+        if pad is not None and all(_reads_crop(use.operation, use.index) for use in value.uses if use.operation is not pad):
+            finishing.append(pad)
+        return finishing
+
+
+def results_of(members: Iterable[Operation]) -> list[SSAValue]:
+    """The values of a group that others read, in the group's order."""
+    inside = set(members)
+    return [r for op in members for r in op.results if any(use.operation not in inside for use in r.uses)]
+
+
+def is_border(op: Operation, value: SSAValue) -> bool:
+    """Whether `op` pads `value` with a known number."""
+    return (
+        isinstance(op, PadOp)
+        and op.x is value
+        and op.mode == "constant"
+        and splat(op.value) is not None
+        and min(*ints(op.low), *ints(op.high)) >= 0
+    )
+
+
+def _reads_crop(user: Operation, index: int) -> bool:
+    """Whether the kernel of `user` can read operand `index` as a part of a padded tensor."""
+    return isinstance(user, Elementwise | Movement | Contraction | Window | PadOp) or (index == 0 and bool(row_axes(user)))

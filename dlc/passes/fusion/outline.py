@@ -1,0 +1,83 @@
+"""Writing a group of ops as a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.program import KernelOp, YieldOp, empty_kernel
+from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
+from dlc.passes.dl.rewriting import splat
+from dlc.passes.fusion.groups import Grouper
+
+
+class Outline:
+    """The content of a kernel: a group's ops, with copies of the movements and known numbers that they read.
+
+    `inputs` are the values that the kernel's arguments stand for, `location` lists the origins of its ops in order.
+    """
+
+    def __init__(self, members: Sequence[DlOp], grouper: Grouper) -> None:
+        self.inputs: list[SSAValue] = []
+        self._members = set(members)
+        self._grouper = grouper
+        # Ops in the kernel's order: each after those that it reads.
+        self._ops: dict[DlOp, None] = {}
+        for op in members:
+            self._add(op)
+        self._origins: dict[LocationAttr, int] = {}
+        for op in self._ops:
+            for part in origins(op.location):
+                self._origins.setdefault(part, len(self._origins))
+
+    def _add(self, op: DlOp) -> None:
+        if op in self._ops:
+            return
+        for index, value in enumerate(op.operands):
+            source = value.owner
+            if source in self._members:
+                continue
+            known = isinstance(source, ConstantOp) and splat(value) is not None
+            if isinstance(source, DlOp) and (known or self._grouper.reads_through(op, index)):
+                self._add(source)
+            elif value not in self.inputs:
+                self.inputs.append(value)
+        self._ops[op] = None
+
+    @property
+    def location(self) -> LocationAttr:
+        return FusedLoc(ArrayAttr(list(self._origins)), NoneAttr()) if self._origins else UnknownLoc()
+
+    def kernel(self, name: str, results: Sequence[SSAValue]) -> KernelOp:
+        """The kernel, whose ops are located by their place in the list of origins."""
+        kernel = empty_kernel(name, [v.type for v in self.inputs], [r.type for r in results])
+        values: dict[SSAValue, SSAValue] = dict(zip(self.inputs, kernel.body.block.args, strict=True))
+        for outer, inner in values.items():
+            inner.name_hint = outer.name_hint
+        for op in self._ops:
+            copy = type(op).create(
+                operands=[values[v] for v in op.operands],
+                result_types=[r.type for r in op.results],
+                properties=dict(op.properties),
+            )
+            parts = origins(op.location)
+            copy.location = NameLoc(StringAttr(f"#{self._origins[parts[0]]}"), NoneAttr()) if parts else UnknownLoc()
+            kernel.body.block.add_op(copy)
+            for old, new in zip(op.results, copy.results, strict=True):
+                values[old] = new
+                new.name_hint = old.name_hint
+        kernel.body.block.add_op(YieldOp([values[r] for r in results]))
+        return kernel
+
+
+def origins(location: Attribute) -> list[LocationAttr]:
+    """The parts of a location, none of an unknown one."""
+    match location:
+        case FusedLoc(locations=parts):
+            return list(cast("ArrayAttr[LocationAttr]", parts))
+        case UnknownLoc():
+            return []
+        case _:
+            return [cast(LocationAttr, location)]
