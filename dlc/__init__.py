@@ -43,10 +43,12 @@ if TYPE_CHECKING:
     from dlc.errors import ModelError as ModelError
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
+    from dlc.jit import jit as jit
 
 # The public names and where they live; imported when asked for, so that `import dlc` costs nothing.
 _PUBLIC = {
     "compile_model": "dlc.api",
+    "jit": "dlc.jit",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
     "DeviceError": "dlc.errors",

@@ -27,7 +27,7 @@ class Model:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.name = name
-        self._run = run
+        self.run = run
         self._names = {info.name for info in self.inputs}
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array]:
@@ -36,7 +36,7 @@ class Model:
         Raises ShapeError or DTypeError for inputs that do not fit, naming all of them, and DlcError for missing and
         unknown ones.
         """
-        results = self._run(self.checked(*arguments, **named))
+        results = self.run(self.checked(*arguments, **named))
         return {info.name: result.view(Array) for info, result in zip(self.outputs, results, strict=True)}
 
     def checked(self, /, *arguments: Any, **named: Any) -> list[NDArray[Any]]:

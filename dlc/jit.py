@@ -1,0 +1,184 @@
+"""`@dlc.jit`: a Python function, compiled for the shapes and dtypes it is called with."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, overload
+
+import numpy as np
+
+import dlc.numpy
+from dlc.arrays import Array
+from dlc.compiler import Program, compile, emit
+from dlc.errors import DTypeError
+from dlc.frontend.pytree import Tree, flatten, require_array_like, unflatten
+from dlc.frontend.trace import trace
+from dlc.model import Model
+from dlc.options import Options
+
+# Imported for what it does: it gives traced arrays their operators.
+_operators = dlc.numpy
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function traced for some arguments, to be looked at: `predict.lower(x).as_text("linalg")`."""
+
+    program: Program
+    results: Tree
+    target: str
+    options: Options
+
+    def as_text(self, stage: str = "dl") -> str:
+        """The IR at the end of a stage: dl, fusion, linalg, tiling or loops; or the kernels as llvm or asm."""
+        return emit(self.program, stage, self.target, self.options)
+
+    def compile(self) -> Model:
+        """The program as a model, its inputs and outputs named by their places in the arguments and the result."""
+        return compile(self.program, self.target, self.options)
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    model: Model
+    results: Tree
+
+
+class JitFunction:
+    """A function that is traced and compiled once per structure, shapes and dtypes of its arguments and static values.
+
+    Arguments are arrays, numbers, and nested tuples, lists, dicts and dataclasses of them; numbers take the dtype of the
+    arrays they meet. Results are arrays in the containers that the function returns.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], target: str, options: Options, static_argnames: Sequence[str] = ()
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._target = target
+        self._options = options
+        self._signature = inspect.signature(function)
+        self._static = frozenset(static_argnames)
+        unknown = self._static - set(self._signature.parameters)
+        if unknown:
+            raise DTypeError(f"jit: static_argnames {sorted(unknown)} are no arguments of {self._name}{self._signature}")
+        self._compiled: dict[Hashable, _Compiled] = {}
+        self._lock = Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result; compiles first if these shapes, dtypes and static values are new."""
+        args, kwargs, static = self._split(args, kwargs)
+        leaves, tree = flatten((args, kwargs))
+        arrays = [leaf if type(leaf) is np.ndarray else self._array(leaf) for leaf in leaves]
+        kinds = tuple([(a.shape, a.dtype, type(v) in (bool, int, float)) for a, v in zip(arrays, leaves, strict=True)])
+        key = (tree, kinds, static)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            with self._lock:
+                compiled = self._compiled.get(key) or self._compile(leaves, tree, static)
+                self._compiled[key] = compiled
+        return unflatten(compiled.results, (r.view(Array) for r in compiled.model.run(arrays)))
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The function traced for arguments like these; only shapes, dtypes and static values matter."""
+        args, kwargs, static = self._split(args, kwargs)
+        leaves, tree = flatten((args, kwargs))
+        return self._lower(leaves, tree, static)
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._function, "__name__", "function")
+
+    def _split(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[tuple[str, Hashable], ...]]:
+        """Arguments without the static ones, and those."""
+        if not self._static:
+            return args, kwargs, ()
+        bound = self._signature.bind(*args, **kwargs)
+        static = tuple((n, v) for n, v in bound.arguments.items() if n in self._static)
+        dynamic = {n: v for n, v in bound.arguments.items() if n not in self._static}
+        for name, value in static:
+            if not isinstance(value, Hashable):
+                raise DTypeError(f"{self._name}: static argument {name} is a {type(value).__name__}, which cannot be hashed")
+        return (), dynamic, static
+
+    def _array(self, leaf: Any) -> np.ndarray[Any, np.dtype[Any]]:
+        require_array_like(leaf, f"of {self._name}")
+        return np.asarray(leaf)
+
+    def _lower(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Lowered:
+        names = self._names(tree)
+        for leaf, name in zip(leaves, names, strict=True):
+            require_array_like(leaf, f"{name} of {self._name}")
+        traced = trace(self._function, leaves, tree, names, **dict(static))
+        program = Program(traced.module, traced.weights, self._name)
+        return Lowered(program, traced.results, self._target, self._options)
+
+    def _names(self, tree: Tree) -> list[str]:
+        """What the user calls each leaf of the arguments."""
+        positional, keyword = tree.children
+        parameters = list(self._signature.parameters.values())
+        names: list[str] = []
+        for i, child in enumerate(positional.children):
+            variadic = i >= len(parameters) or parameters[i].kind is inspect.Parameter.VAR_POSITIONAL
+            names += child.paths(f"arg{i}" if variadic else parameters[i].name)
+        for key, child in zip(keyword.keys, keyword.children, strict=True):
+            names += child.paths(str(key))
+        return names
+
+    def _compile(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> _Compiled:
+        lowered = self._lower(leaves, tree, static)
+        options = self._options
+        if options.dump_ir is not None and self._compiled:
+            # A dump is of the first compilation; later ones differ in shapes only.
+            lowered = replace(lowered, options=replace(options, dump_ir=None))
+        return _Compiled(lowered.compile(), lowered.results)
+
+
+@overload
+def jit(function: Callable[..., Any], /) -> JitFunction: ...
+@overload
+def jit(
+    *,
+    target: str = "cpu",
+    static_argnames: Sequence[str] = (),
+    dump_ir: str | Path | None = None,
+    num_threads: int | None = None,
+    pipeline: str | None = None,
+) -> Callable[[Callable[..., Any]], JitFunction]: ...
+def jit(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    target: str = "cpu",
+    static_argnames: Sequence[str] = (),
+    dump_ir: str | Path | None = None,
+    num_threads: int | None = None,
+    pipeline: str | None = None,
+) -> Any:
+    """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
+
+    `static_argnames`: arguments that are settings, not arrays; each value is compiled for by itself. `dump_ir`: a folder for
+    the IR after every pass of the first compilation. `num_threads`: all CPUs of this process if None. `pipeline`: passes to
+    run instead of the target's.
+
+    Raises what tracing raises: ShapeError and DTypeError start with the user's line.
+    """
+    options = Options(pipeline=pipeline, dump_ir=Path(dump_ir) if dump_ir is not None else None)
+    if num_threads is not None:
+        options = replace(options, num_threads=num_threads)
+
+    def wrap(f: Callable[..., Any]) -> JitFunction:
+        return JitFunction(f, target, options, static_argnames)
+
+    return wrap if function is None else wrap(function)
