@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,8 @@ class Options:
     verify: bool = field(default_factory=lambda: Environment.read().verify)
     num_threads: int | None = field(default_factory=lambda: Environment.read().num_threads)
     workers: int | None = field(default_factory=lambda: Environment.read().workers)
+
+    @staticmethod
+    def of(**given: Any) -> Options:
+        """The options with these values; None leaves an option at its default."""
+        return Options(**{name: value for name, value in given.items() if value is not None})

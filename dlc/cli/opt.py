@@ -27,9 +27,7 @@ from dlc.pipelines import PASSES, chosen, parse
 @click.option("--locations/--no-locations", default=True, show_default=True, help="Print where ops come from.")
 @click.option("--verify/--no-verify", "check", default=True, show_default=True, help="Verify before and after each pass.")
 @reports_errors
-def opt_command(
-    file: TextIO, spec: str, output: Path | None, generic: bool, locations: bool, check: bool
-) -> None:
+def opt_command(file: TextIO, spec: str, output: Path | None, generic: bool, locations: bool, check: bool) -> None:
     """Runs passes on the IR in FILE (standard input by default) and prints the result."""
     context = make_context()
     stages = chosen(parse(spec))

@@ -1,4 +1,4 @@
-"""What the commands share: errors as one message, progress, and the options for shapes."""
+"""What the commands share: errors as one message, progress, options, inputs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ import tempfile
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import NoReturn, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 
-from dlc.errors import DlcError
+from dlc.arrays import TensorInfo
+from dlc.dims import is_static
+from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.instrument.manager import Progress
+from dlc.target import CPU_LEVELS
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
+MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
+TARGET = click.Choice(["cpu", *CPU_LEVELS, "reference"])
 
 
 def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
@@ -46,12 +55,8 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
 
 def fail(message: str) -> NoReturn:
     """Prints the message and ends with status 1."""
-    err.print(f"[bold red]error:[/] {_escaped(message)}")
+    err.print(f"[bold red]error:[/] {escape(message)}")
     raise click.exceptions.Exit(1)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")
 
 
 @contextmanager
@@ -60,12 +65,11 @@ def shown_progress() -> Generator[Progress | None]:
     if not err.is_terminal:
         yield None
         return
-    with err.status("starting") as status:
+    with err.status("reading") as status:
         yield lambda phase, step: status.update(f"{phase}: {step}" if step else phase)
 
 
-def parse_shapes(values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """`("x=1,3,224,224",)` as shapes by input name; `x=` is a scalar."""
+def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for value in values:
         name, separator, sizes = value.rpartition("=")
@@ -74,6 +78,54 @@ def parse_shapes(values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         except ValueError:
             shape = (-1,)
         if not separator or not name or any(s < 0 for s in shape):
-            raise click.BadParameter(f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224", param_hint="--shape")
+            raise click.BadParameter(f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224")
         shapes[name] = shape
     return shapes
+
+
+model_argument = click.argument("model", type=MODEL)
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, callback=_shapes, metavar="NAME=SIZE,…", help="The shape of an input; repeatable."
+)
+target_option = click.option("--target", type=TARGET, default="cpu", show_default=True, help="What runs the model.")
+threads_option = click.option("--num-threads", type=click.IntRange(1), help="Threads; by default every usable processor.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int) -> dict[str, NDArray[Any]]:
+    """An array per input: from a `.npy` file, or random (the default) for an input whose sizes are known.
+
+    `given` holds `NAME=FILE.npy` and `NAME=random`.
+    """
+    values = dict(_parse_input(text) for text in given)
+    unknown = [name for name in values if name not in {info.name for info in infos}]
+    if unknown:
+        raise click.BadParameter(
+            f"no input is called {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"
+        )
+    generator = np.random.default_rng(seed)
+    return {info.name: _make_input(info, values.get(info.name, "random"), generator) for info in infos}
+
+
+def _parse_input(text: str) -> tuple[str, str]:
+    name, separator, value = text.rpartition("=")
+    if not separator or not name:
+        raise click.BadParameter(f"{text!r}: write NAME=FILE.npy or NAME=random", param_hint="--input")
+    return name, value
+
+
+def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) -> NDArray[Any]:
+    if value != "random":
+        try:
+            return np.load(value, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ModelError(f"{value}: not an .npy file: {error}") from error
+    if not is_static(info.shape):
+        raise ShapeError(f"input {info}: its sizes are open; give them with --shape '{info.name}=…', or an array")
+    shape = tuple(int(s) for s in info.shape)
+    if info.dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(info.dtype)
+    if info.dtype.kind in "iu":
+        # Small numbers: integers are mostly indices or bytes.
+        return generator.integers(0, 2, shape, info.dtype)
+    return generator.standard_normal(shape).astype(info.dtype)

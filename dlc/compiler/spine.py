@@ -111,6 +111,7 @@ def _native(program: Program, device: Target, options: Options, report: Report, 
         native = NativeProgram(host, images, lowering.weights, options.num_threads)
     runs = Counter(launch.kernel for launch in host.launches)
     for code in codes:
+        report.passes.extend(code.passes)
         for record in code.passes:
             report.add(record.stage, record.seconds)
         report.add("emission", code.emission)

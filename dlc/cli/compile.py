@@ -1,0 +1,98 @@
+"""`dlc compile`, which is `compile-model` too: a model to native code, or to the text of any stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import perf_counter
+
+import click
+
+from dlc.cli.shared import (
+    json_option,
+    model_argument,
+    out,
+    reports_errors,
+    shape_option,
+    shown_progress,
+    target_option,
+    threads_option,
+)
+from dlc.cli.tables import print_model, print_passes, print_phases, summary
+from dlc.compiler import compile, emit, load_program
+from dlc.compiler.lowering import plan
+from dlc.instrument.report import Report
+from dlc.options import Options
+from dlc.target import resolve
+
+FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm")
+
+
+@click.command("compile")
+@model_argument
+@target_option
+@shape_option
+@click.option("--emit", "form", type=click.Choice(FORMS), help="Print the program at the end of this stage instead.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="With --emit: write here.")
+@click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
+@click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
+@click.option("--print-pipeline", is_flag=True, help="Print the passes that would run, by stage, and stop.")
+@click.option("--time-passes", is_flag=True, help="Print how long each pass took.")
+@threads_option
+@json_option
+@click.option("-v", "--verbose", is_flag=True, help="List the kernels.")
+@reports_errors
+def compile_command(
+    model: Path,
+    target: str,
+    shapes: dict[str, tuple[int, ...]],
+    form: str | None,
+    output: Path | None,
+    dump_ir: Path | None,
+    pipeline: str | None,
+    print_pipeline: bool,
+    time_passes: bool,
+    num_threads: int | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Compiles MODEL, an ONNX file or a module of a dump (.mlir), and says what it took.
+
+    A model whose input sizes are open is compiled when it is run; give them with --shape to compile it now.
+    """
+    if output is not None and form is None:
+        raise click.UsageError("-o needs --emit, which says what to write")
+    options = Options.of(pipeline=pipeline, dump_ir=dump_ir, num_threads=num_threads)
+    report = Report()
+    with shown_progress() as progress:
+        began = perf_counter()
+        program = load_program(model, shapes)
+        report.add("import", perf_counter() - began)
+        report.seconds += perf_counter() - began
+        if print_pipeline:
+            for stage in plan(program, resolve(target), options):
+                click.echo(f"{stage.name}: {','.join(map(str, stage.passes))}")
+            return
+        if form is not None:
+            text = emit(program, form, target, options)
+            if output is None:
+                click.echo(text, nl=False)
+            else:
+                output.write_text(text)
+            return
+        compiled = compile(program, target, options, report=report, progress=progress)
+    if as_json:
+        click.echo(json.dumps(summary(report, compiled), indent=2))
+        return
+    print_model(compiled)
+    if not program.is_static:
+        out.print("Its sizes are open: it is compiled when it is run, or now with --shape.")
+        return
+    print_phases(report)
+    if time_passes:
+        print_passes(report)
+    if verbose:
+        for kernel in report.kernels:
+            out.print(f"kernel {kernel.name}: {kernel.runs} runs, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
+    if dump_ir is not None:
+        out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")

@@ -1,0 +1,56 @@
+"""`dlc check` and `dlc targets`: what dlc can do with a model, and on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
+from dlc.frontend.onnx import check_model
+from dlc.target import CPU_LEVELS, REFERENCE, host_supports, resolve
+
+
+@click.command("check")
+@model_argument
+@json_option
+@reports_errors
+def check_command(model: Path, as_json: bool) -> None:
+    """Lists everything in MODEL that dlc does not support: nodes, attributes, dtypes and opsets, all at once."""
+    problems = check_model(model)
+    if as_json:
+        click.echo(json.dumps([vars(problem) for problem in problems], indent=2))
+        raise click.exceptions.Exit(1 if problems else 0)
+    if problems:
+        lines = "\n  ".join(map(str, problems))
+        fail(f"{model}: {len(problems)} thing{'s' * (len(problems) > 1)} that dlc does not support:\n  {lines}")
+    out.print(f"{model}: everything in it is supported")
+
+
+@click.command("targets")
+@json_option
+@reports_errors
+def targets_command(as_json: bool) -> None:
+    """Lists the targets, and which of them this machine can run."""
+    best = resolve("cpu").name
+    rows = [
+        {
+            "target": t.name,
+            "cpu": t.cpu,
+            "vector_bytes": t.vector_bytes,
+            "runs_here": host_supports(t),
+            "default": t.name == best,
+        }
+        for t in CPU_LEVELS.values()
+    ]
+    rows.append({"target": REFERENCE.name, "cpu": "NumPy", "vector_bytes": None, "runs_here": True, "default": False})
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("target", "code for", "vector bytes", "runs here")
+    for row in rows:
+        here = "yes, what `cpu` means" if row["default"] else "yes" if row["runs_here"] else "no"
+        table.add_row(str(row["target"]), str(row["cpu"]), str(row["vector_bytes"] or ""), here)
+    out.print(table)

@@ -1,0 +1,129 @@
+"""`dlc run` and `dlc bench`: a model on inputs, its outputs or its latency."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import click
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from dlc.cli.shared import (
+    json_option,
+    make_inputs,
+    model_argument,
+    out,
+    reports_errors,
+    shape_option,
+    shown_progress,
+    target_option,
+    threads_option,
+)
+from dlc.compiler import compile, load_program
+from dlc.options import Options
+
+input_option = click.option(
+    "--input", "inputs", multiple=True, metavar="NAME=FILE.npy|random", help="An input; random if not given. Repeatable."
+)
+seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
+
+
+@click.command("run")
+@model_argument
+@input_option
+@target_option
+@shape_option
+@seed_option
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Save the outputs as an .npz file.")
+@click.option("--stage", help="With --target reference: evaluate the module at the end of this stage.")
+@click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
+@click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
+@threads_option
+@json_option
+@reports_errors
+def run_command(
+    model: Path,
+    inputs: tuple[str, ...],
+    target: str,
+    shapes: dict[str, tuple[int, ...]],
+    seed: int,
+    output: Path | None,
+    stage: str | None,
+    dump_ir: Path | None,
+    pipeline: str | None,
+    num_threads: int | None,
+    as_json: bool,
+) -> None:
+    """Runs MODEL, an ONNX file or a module of a dump (.mlir), once, and prints or saves its outputs."""
+    if stage is not None and target != "reference":
+        raise click.UsageError("--stage needs --target reference: native code is made from the last stage")
+    options = Options.of(dump_ir=dump_ir, pipeline=pipeline, num_threads=num_threads, until=stage)
+    with shown_progress() as progress:
+        program = load_program(model, shapes)
+        compiled = compile(program, target, options, progress=progress)
+        arrays = make_inputs(compiled.inputs, inputs, seed)
+        results = compiled(arrays)
+    if output is not None:
+        np.savez(output, **{name: np.asarray(value) for name, value in results.items()})
+    elif as_json:
+        click.echo(json.dumps({name: value.tolist() for name, value in results.items()}))
+    else:
+        for name, value in results.items():
+            out.print(f"{escape(name)}: {value.dtype}{escape(str(list(value.shape)))}")
+            out.print(escape(np.array2string(np.asarray(value), precision=6, threshold=64)))
+
+
+@click.command("bench")
+@model_argument
+@input_option
+@target_option
+@shape_option
+@seed_option
+@threads_option
+@click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
+@json_option
+@reports_errors
+def bench_command(
+    model: Path,
+    inputs: tuple[str, ...],
+    target: str,
+    shapes: dict[str, tuple[int, ...]],
+    seed: int,
+    num_threads: int | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Measures the latency of MODEL, call by call, after one call that is not counted."""
+    with shown_progress() as progress:
+        compiled = compile(load_program(model, shapes), target, Options.of(num_threads=num_threads), progress=progress)
+        arrays = make_inputs(compiled.inputs, inputs, seed)
+        compiled(arrays)
+        if progress is not None:
+            progress("measuring", "")
+        times: list[float] = []
+        end = perf_counter() + seconds
+        while not times or perf_counter() < end:
+            began = perf_counter()
+            compiled(arrays)
+            times.append(perf_counter() - began)
+    times.sort()
+    row = {
+        "model": compiled.name,
+        "target": target,
+        "calls": len(times),
+        "min_ms": times[0] * 1e3,
+        "median_ms": median(times) * 1e3,
+        "p90_ms": times[len(times) * 9 // 10] * 1e3,
+    }
+    if as_json:
+        click.echo(json.dumps(row))
+        return
+    table = Table("model", "target", "calls", "min ms", "median ms", "90 % ms")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    table.add_row(compiled.name, target, str(len(times)), *(f"{row[k]:.3f}" for k in ("min_ms", "median_ms", "p90_ms")))
+    out.print(table)

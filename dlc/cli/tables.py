@@ -1,0 +1,55 @@
+"""What commands print about compilations and models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dlc.cli.shared import out
+from dlc.instrument.report import Report
+from dlc.model import Model
+
+
+def print_model(model: Model) -> None:
+    """The inputs and outputs of a model."""
+    for kind, infos in (("input", model.inputs), ("output", model.outputs)):
+        for info in infos:
+            out.print(f"{kind:7} {escape(str(info))}")
+
+
+def print_phases(report: Report) -> None:
+    """Seconds per phase."""
+    table = Table("phase", "seconds", title="Time by phase")
+    table.columns[1].justify = "right"
+    for phase, seconds in report.phases.items():
+        table.add_row(phase, f"{seconds:.3f}")
+    table.add_row("total, as the clock ran", f"{report.seconds:.3f}", style="bold")
+    out.print(table)
+
+
+def print_passes(report: Report) -> None:
+    """Seconds per pass, summed over the modules it ran on."""
+    table = Table("stage", "pass", "runs", "seconds", title="Time by pass")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    rows: dict[tuple[str, str], tuple[int, float]] = {}
+    for record in report.passes:
+        runs, seconds = rows.get((record.stage, record.spec), (0, 0.0))
+        rows[record.stage, record.spec] = runs + 1, seconds + record.seconds
+    for (stage, spec), (runs, seconds) in rows.items():
+        table.add_row(stage, escape(spec), str(runs), f"{seconds:.3f}")
+    out.print(table)
+
+
+def summary(report: Report, model: Model) -> dict[str, Any]:
+    """A compilation as data."""
+    return {
+        "model": model.name,
+        "inputs": [str(info) for info in model.inputs],
+        "outputs": [str(info) for info in model.outputs],
+        "seconds": report.seconds,
+        "phases": report.phases,
+        "kernels": [vars(kernel) for kernel in report.kernels],
+    }
