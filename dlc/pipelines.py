@@ -9,9 +9,22 @@ from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
 from dlc.passes.base import Stage
 from dlc.passes.dl.bind_dims import BindDimsPass
+from dlc.passes.dl.channels_last import ChannelsLastPass
+from dlc.passes.dl.cse import CsePass
+from dlc.passes.dl.dce import DcePass
+from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.fold_scales import FoldScalesPass
+from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
+from dlc.passes.dl.sink_reshapes import SinkReshapesPass
+from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
+from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
+from dlc.passes.fusion.form_kernels import FormKernelsPass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.passes.linalg.fuse_generics import FuseGenericsPass
+from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
+from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
@@ -27,16 +40,39 @@ _SCALARS = frozenset({"arith", "math", "func"})
 def cpu_stages(target: Target) -> tuple[Stage, ...]:
     """From a `dl` module of static sizes to vectorised loops, for a CPU."""
     return (
-        Stage("dl", (SimplifyPass(),), _HOST, frozenset()),
-        Stage("fusion", (), _HOST, frozenset()),
-        Stage("linalg", (), _HOST, _SCALARS | {"linalg", "tensor"}),
+        Stage(
+            "dl",
+            (
+                SimplifyPass(),
+                DecomposeCompositesPass(),
+                SimplifyPass(),
+                ChannelsLastPass(),
+                # Transposes are gone by now, so that scales stand next to the contractions they belong to.
+                FoldScalesPass(),
+                FoldTransposesIntoContractionsPass(),
+                SinkReshapesPass(),
+                SimplifyPass(),
+                CsePass(),
+                DcePass(),
+            ),
+            _HOST,
+            frozenset(),
+        ),
+        # Layouts before deduplication: two kernels that are equal so far may be given different panels.
+        Stage("fusion", (FormKernelsPass(), AssignLayoutsPass(target.name), DedupeKernelsPass()), _HOST, frozenset({"dl"})),
+        Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | {"linalg", "tensor"}),
         Stage(
             "tiling",
             (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target.name)),
             _HOST,
             _SCALARS | {"linalg", "memref", "scf"},
         ),
-        Stage("loops", (VectorizePass(), ForwardStoresPass()), _HOST, _SCALARS | {"memref", "scf", "vector"}),
+        Stage(
+            "loops",
+            (VectorizePass(), ForwardStoresPass(), CseKernelsPass()),
+            _HOST,
+            _SCALARS | {"memref", "scf", "vector"},
+        ),
     )
 
 

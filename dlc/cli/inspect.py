@@ -10,6 +10,7 @@ from rich.table import Table
 
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
 from dlc.frontend.onnx import check_model
+from dlc.frontend.onnx.problems import unsupported
 from dlc.target import CPU_LEVELS, REFERENCE, host_supports, resolve
 
 
@@ -24,8 +25,7 @@ def check_command(model: Path, as_json: bool) -> None:
         click.echo(json.dumps([vars(problem) for problem in problems], indent=2))
         raise click.exceptions.Exit(1 if problems else 0)
     if problems:
-        lines = "\n  ".join(map(str, problems))
-        fail(f"{model}: {len(problems)} thing{'s' * (len(problems) > 1)} that dlc does not support:\n  {lines}")
+        fail(str(unsupported(str(model), problems)))
     out.print(f"{model}: everything in it is supported")
 
 
@@ -35,22 +35,15 @@ def check_command(model: Path, as_json: bool) -> None:
 def targets_command(as_json: bool) -> None:
     """Lists the targets, and which of them this machine can run."""
     best = resolve("cpu").name
-    rows = [
-        {
-            "target": t.name,
-            "cpu": t.cpu,
-            "vector_bytes": t.vector_bytes,
-            "runs_here": host_supports(t),
-            "default": t.name == best,
-        }
-        for t in CPU_LEVELS.values()
+    rows: list[dict[str, str | bool]] = [
+        {"target": t.name, "code": t.cpu, "runs_here": host_supports(t), "default": t.name == best} for t in CPU_LEVELS.values()
     ]
-    rows.append({"target": REFERENCE.name, "cpu": "NumPy", "vector_bytes": None, "runs_here": True, "default": False})
+    rows.append({"target": REFERENCE.name, "code": "none: NumPy", "runs_here": True, "default": False})
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table("target", "code for", "vector bytes", "runs here")
+    table = Table("target", "code for", "runs here")
     for row in rows:
         here = "yes, what `cpu` means" if row["default"] else "yes" if row["runs_here"] else "no"
-        table.add_row(str(row["target"]), str(row["cpu"]), str(row["vector_bytes"] or ""), here)
+        table.add_row(str(row["target"]), str(row["code"]), here)
     out.print(table)

@@ -68,7 +68,9 @@ def run_command(
         arrays = make_inputs(compiled.inputs, inputs, seed)
         results = compiled(arrays)
     if output is not None:
-        np.savez(output, **{name: np.asarray(value) for name, value in results.items()})
+        # A file object, because NumPy would add a suffix to a name.
+        with output.open("wb") as file:
+            np.savez(file, allow_pickle=False, **results)
     elif as_json:
         click.echo(json.dumps({name: value.tolist() for name, value in results.items()}))
     else:
