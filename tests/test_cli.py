@@ -1,0 +1,185 @@
+"""The commands, as a user types them: output, exit status, and errors without a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper
+
+from dlc.cli import compile_model_command, main
+
+MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
+
+
+def dlc(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def relu(tmp_path: Path) -> Path:
+    """y = relu(x) for x of any batch size."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="act")], "g", [x], [y])
+    path = tmp_path / "relu.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_help_lists_the_commands() -> None:
+    result = dlc("--help")
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in ("compile", "run", "check", "bench", "opt", "passes", "targets"))
+
+
+def test_run_saves_outputs(relu: Path, tmp_path: Path) -> None:
+    x = np.array([[-1, 2, -3, 4]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    result = dlc("run", relu, "--target", "reference", "--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "out.npz")
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["y"], np.maximum(x, 0))
+
+
+def test_run_prints_json(relu: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[-1, 2, -3, 4]], np.float32))
+    result = dlc("run", relu, "--target", "reference", "--input", f"x={tmp_path / 'x.npy'}", "--json")
+    assert json.loads(result.stdout) == {"y": [[0, 2, 0, 4]]}
+
+
+def test_random_inputs_need_sizes(relu: Path) -> None:
+    result = dlc("run", relu, "--target", "reference")
+    assert result.exit_code == 1
+    assert "--shape" in result.stderr
+    assert dlc("run", relu, "--target", "reference", "--shape", "x=2,4").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["run", "nowhere.onnx"], "does not exist"),
+        (["run", MNIST, "--target", "gpu"], "is not one of"),
+        (["run", MNIST, "--shape", "x"], "NAME=SIZE"),
+        (["run", MNIST, "--target", "reference", "--input", "z=random"], "no input is called z"),
+        (["compile", MNIST, "-o", "x.dlc"], "--emit"),
+        (["fly"], "No such command"),
+    ],
+)
+def test_usage_errors_end_with_2(arguments: list[object], text: str) -> None:
+    result = dlc(*arguments)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+def test_a_wrong_input_is_named(relu: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 5), np.float64))
+    result = dlc("run", relu, "--target", "reference", "--input", f"x={tmp_path / 'x.npy'}")
+    assert result.exit_code == 1
+    assert "x: float32[n, 4]" in result.stderr
+
+
+def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    text = tmp_path / "notes.onnx"
+    text.write_text("dear diary")
+    truncated = tmp_path / "half.onnx"
+    truncated.write_bytes(MNIST.read_bytes()[:5000])
+    for path in (text, truncated):
+        for command in ("compile", "run", "check", "bench"):
+            result = dlc(command, path)
+            assert result.exit_code == 1
+            assert str(path) in result.stderr
+            assert "Traceback" not in result.stderr
+
+
+def test_check_lists_every_problem(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    nodes = [helper.make_node("Frobnicate", ["x"], ["a"], name="one"), helper.make_node("Bend", ["a"], ["y"], name="two")]
+    path = tmp_path / "odd.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)]), path)
+    result = dlc("check", path)
+    assert result.exit_code == 1
+    assert "one" in result.stderr and "two" in result.stderr
+    problems = json.loads(dlc("check", path, "--json").stdout)
+    assert len(problems) == 2
+    assert dlc("check", MNIST).exit_code == 0
+
+
+def test_opt_runs_passes_on_text(tmp_path: Path) -> None:
+    file = tmp_path / "f.mlir"
+    file.write_text(
+        "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+        "  %a = dl.exp %x : (tensor<4xf32>) -> tensor<4xf32>\n"
+        "  %b = dl.exp %x : (tensor<4xf32>) -> tensor<4xf32>\n"
+        "  %c = dl.add %a, %b : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>\n"
+        "  func.return %c : tensor<4xf32>\n}\n"
+    )
+    result = dlc("opt", file, "-p", "cse")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("dl.exp") == 1
+    assert '"dl.exp"' in dlc("opt", file, "--generic").stdout
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"), [("simplyfy", "did you mean simplify?"), ("cse{", "argument name"), ("cse{depth=2}", "depth")]
+)
+def test_opt_explains_a_wrong_pipeline(tmp_path: Path, spec: str, text: str) -> None:
+    file = tmp_path / "f.mlir"
+    file.write_text("builtin.module {}")
+    result = dlc("opt", file, "-p", spec)
+    assert result.exit_code == 1
+    assert text in result.stderr
+
+
+def test_opt_refuses_text_that_is_no_ir(tmp_path: Path) -> None:
+    file = tmp_path / "f.mlir"
+    file.write_text("func.func @f( {")
+    result = dlc("opt", file)
+    assert result.exit_code == 1
+    assert "not valid IR" in result.stderr
+
+
+def test_passes_and_targets_as_json() -> None:
+    passes = json.loads(dlc("passes", "--json").stdout)
+    assert {"form-kernels", "tile-kernels"} <= {p["name"] for p in passes}
+    assert all(p["summary"] for p in passes)
+    targets = json.loads(dlc("targets", "--json").stdout)
+    assert [t["default"] for t in targets].count(True) == 1
+
+
+def test_print_pipeline() -> None:
+    result = dlc("compile", MNIST, "--print-pipeline")
+    assert result.exit_code == 0
+    assert [line.partition(":")[0] for line in result.stdout.splitlines()] == [
+        "dl",
+        "fusion",
+        "linalg",
+        "tiling",
+        "loops",
+        "host",
+    ]
+    assert dlc("compile", MNIST, "--print-pipeline", "--pipeline", "cse,dce").stdout.startswith("dl: cse,dce\n")
+
+
+def test_a_python_bug_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("oops")
+
+    monkeypatch.setattr("dlc.cli.run.compile", broken)
+    result = dlc("run", MNIST)
+    assert result.exit_code == 1
+    assert "bug of dlc" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_console_scripts_exist() -> None:
+    assert CliRunner().invoke(compile_model_command, ["--help"]).exit_code == 0
+    script = Path(sys.executable).parent / "dlc"
+    run = subprocess.run([script, "opt", "-"], input="builtin.module {}", capture_output=True, text=True, env=os.environ)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "builtin.module {\n}\n", "")
