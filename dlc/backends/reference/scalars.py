@@ -65,6 +65,11 @@ def floor_quotient(a: Array, b: Array) -> Array:
     return np.where(b == 0, 0, a // np.where(b == 0, 1, b)).astype(a.dtype)
 
 
+def ceil_quotient(a: Array, b: Array) -> Array:
+    """Division that rounds up; 0 for a zero divisor."""
+    return (floor_quotient(a, b) + (np.fmod(a, b) != 0)).astype(a.dtype)
+
+
 def shift(function: Callable[[Array, Array], Array], fill: Callable[[Array], Any]) -> Callable[..., Array]:
     """A shift; bits that are shifted out are gone, also for amounts of the width and above."""
 
@@ -83,8 +88,7 @@ elementwise({
     arith.MuliOp: modular(np.multiply, np.logical_and),
     arith.DivSIOp: of_signed(quotient), arith.DivUIOp: of_unsigned(floor_quotient),
     arith.RemSIOp: of_signed(np.fmod), arith.RemUIOp: of_unsigned(np.fmod),
-    arith.FloorDivSIOp: of_signed(floor_quotient), arith.CeilDivSIOp: of_signed(lambda a, b: -floor_quotient(-a, b)),
-    arith.CeilDivUIOp: of_unsigned(lambda a, b: floor_quotient(a, b) + np.where(b == 0, 0, np.fmod(a, b) != 0)),
+    arith.FloorDivSIOp: of_signed(floor_quotient), arith.CeilDivSIOp: of_signed(ceil_quotient), arith.CeilDivUIOp: of_unsigned(ceil_quotient),
     arith.MaxSIOp: of_signed(np.maximum), arith.MinSIOp: of_signed(np.minimum),
     arith.MaxUIOp: of_unsigned(np.maximum), arith.MinUIOp: of_unsigned(np.minimum),
     arith.AndIOp: np.bitwise_and, arith.OrIOp: np.bitwise_or, arith.XOrIOp: np.bitwise_xor,

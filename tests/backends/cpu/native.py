@@ -1,0 +1,71 @@
+"""Runs kernels of the loops stage as machine code, for the tests beside this file."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dlc.backends.cpu.emit import emit_kernel
+from dlc.backends.cpu.llvm import compile_text
+from dlc.backends.cpu.loader import load_object
+from dlc.dialects.registry import make_context
+from dlc.ir import func, parse_module
+from dlc.target import CPU_LEVELS, Target, host_supports
+
+LEVELS = [
+    pytest.param(t, id=t.name, marks=pytest.mark.skipif(not host_supports(t), reason="not in this processor"))
+    for t in CPU_LEVELS.values()
+]
+
+
+def parse_kernel(text: str) -> func.FuncOp:
+    """The one function of a module, verified."""
+    module = parse_module(make_context(), text)
+    module.verify()
+    (kernel,) = module.ops
+    assert isinstance(kernel, func.FuncOp)
+    return kernel
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """A copy on a 64-byte boundary, with a guard behind it that `run` checks."""
+    raw = np.full(array.nbytes + 192, 0xA5, np.uint8)
+    start = -raw.ctypes.data % 64
+    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], target: Target) -> list[np.ndarray]:
+    """The arguments after all grids of a kernel have run on copies of them."""
+    emitted = emit_kernel(kernel, target)
+    code = load_object(compile_text(emitted.text, target))
+    buffers = [aligned_copy(a) for a in arrays]
+    pointers = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
+    for grid, tasks in enumerate(emitted.grids):
+        task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address(f"{kernel.sym_name.data}.{grid}"))
+        for i in range(tasks):
+            task(ctypes.addressof(pointers), i)
+    for buffer in buffers:
+        guard = (ctypes.c_uint8 * 64).from_address(buffer.ctypes.data + buffer.nbytes)
+        assert bytes(guard) == b"\xa5" * 64, "the kernel wrote behind a buffer"
+    return buffers
+
+
+def grid(body: str, arguments: str, points: int = 1) -> str:
+    """The text of a kernel with one grid over %p."""
+    return f"""
+    func.func @k({arguments}) attributes {{kernel}} {{
+      %zero = arith.constant 0 : index
+      %one = arith.constant 1 : index
+      %points = arith.constant {points} : index
+      "scf.parallel"(%zero, %points, %one) <{{operandSegmentSizes = array<i32: 1, 1, 1, 0>}}> ({{
+      ^bb0(%p: index):
+        {body}
+        "scf.reduce"() : () -> ()
+      }}) {{level = "grid"}} : (index, index, index) -> ()
+      func.return
+    }}"""
