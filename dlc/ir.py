@@ -10,6 +10,7 @@ from io import StringIO
 from xdsl.context import Context
 from xdsl.dialects import arith, func, math, memref, scf, tensor, vector
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     AffineMapAttr,
     ArrayAttr,
     BFloat16Type,
@@ -102,17 +103,18 @@ from dlc.xdsl_repairs import repair, shaped_like
 __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
     "AffineMapAttr", "ArgSpec", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
-    "BlockArgument", "BoolAttr", "Builtin", "Context", "DenseArrayBase", "DenseIntOrFPElementsAttr", "Dialect", "DictionaryAttr",
-    "DominanceInfo", "FileLineColLoc", "Float16Type", "Float32Type", "Float64Type", "FloatAttr", "FunctionType", "FusedLoc",
-    "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType", "IsTerminator", "IsolatedFromAbove",
-    "IteratorTypeAttr", "Linalg", "LocationAttr", "MemRefType", "ModuleOp", "ModulePass", "NameLoc", "NoMemoryEffect",
-    "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute", "ParseError", "Parser", "Printer", "Pure", "Region",
-    "SSAValue", "Signedness", "StridedLayoutAttr", "StringAttr", "SymbolNameConstraint", "SymbolOpInterface",
-    "SymbolRefAttr", "SymbolTable", "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc", "VarConstraint",
-    "VectorType", "VerifyException", "arith", "attr_def", "base", "bf16", "f16", "f32", "f64", "func", "i1", "i16", "i32", "i64", "i8", "index",
-    "irdl_attr_definition", "irdl_op_definition", "linalg", "math", "memref", "operand_def", "opt_attr_def",
-    "opt_operand_def", "opt_prop_def", "param_def", "parse_module", "parse_pass_specs", "print_module", "prop_def",
-    "region_def", "result_def", "scf", "shaped_like", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector",
+    "BlockArgument", "BoolAttr", "Builtin", "Context", "DYNAMIC_INDEX", "DenseArrayBase", "DenseIntOrFPElementsAttr",
+    "Dialect", "DictionaryAttr", "DominanceInfo", "FileLineColLoc", "Float16Type", "Float32Type", "Float64Type",
+    "FloatAttr", "FunctionType", "FusedLoc", "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType",
+    "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr", "Linalg", "LocationAttr", "MemRefType", "ModuleOp",
+    "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute", "ParseError",
+    "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness", "StridedLayoutAttr", "StringAttr",
+    "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable", "TensorType", "TypeAttribute", "UnitAttr",
+    "UnknownLoc", "VarConstraint", "VectorType", "VerifyException", "arith", "attr_def", "base", "bf16", "f16", "f32",
+    "f64", "func", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg", "math",
+    "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module",
+    "parse_pass_specs", "print_module", "prop_def", "region_def", "result_def", "scf", "shaped_like", "tensor",
+    "traits_def", "var_operand_def", "var_result_def", "vector",
 ]  # fmt: skip
 
 repair()

@@ -18,6 +18,7 @@ from dlc import dims
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
+    DYNAMIC_INDEX,
     ArrayAttr,
     Attribute,
     AttrParser,
@@ -86,7 +87,7 @@ def tensor_type(shape: Iterable[Size], element_type: Attribute) -> Tensor:
     sizes = tuple(shape)
     if dims.is_static(sizes):
         return TensorType(element_type, cast(tuple[int, ...], sizes))
-    return TensorType(element_type, [s if isinstance(s, int) else -1 for s in sizes], DimsAttr.of(sizes))
+    return TensorType(element_type, [s if isinstance(s, int) else DYNAMIC_INDEX for s in sizes], DimsAttr.of(sizes))
 
 
 def tensor_of(value: SSAValue | Attribute) -> Tensor:
