@@ -71,7 +71,8 @@ def access(
                 raise EvaluationError(f"{describe(op)}: {indexing_map} reads {low}..{high} of axis {axis}, of size {size}")
     known = [form for form in forms if form is not None]
     if len(known) == len(forms) and 0 not in array.shape and 0 not in extents:
-        start = (slice(None),) * lead + tuple(slice(form.constant, None) for form in known)
+        # The ellipsis keeps a view where there is no axis: array[()] is a copy.
+        start = (slice(None),) * lead + tuple(slice(form.constant, None) for form in known) + (...,)
         columns = [[form.coefficients[d] for form in known] for d in range(len(extents))]
         strides = [sum(c * s for c, s in zip(column, array.strides[lead:], strict=True)) for column in columns]
         shape = [n if any(column) else 1 for n, column in zip(extents, columns, strict=True)]

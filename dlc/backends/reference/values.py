@@ -221,6 +221,9 @@ def scatter(
         raise EvaluationError(f"{describe(owner)}: writes to a read-only buffer")
     _check(owner, base, offset, shape, strides)
     if np.ndim(offset) == 0:
+        if values.ndim > len(shape) and len(values) == 1:
+            # A grid of one point: what was stored per point before is one value.
+            values = values[0]
         if values.ndim > len(shape):
             raise EvaluationError(f"{describe(owner)}: points of a grid write different values to one place")
         strided(base, int(offset), shape, strides)[...] = values

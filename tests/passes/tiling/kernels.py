@@ -1,0 +1,136 @@
+"""Kernels at the `linalg` stage, small enough to read, that tiling is tested on."""
+
+from __future__ import annotations
+
+from dlc.dialects.registry import make_context
+from dlc.ir import ModuleOp, parse_module
+
+MATMUL = """
+builtin.module {
+  func.func @matmul(%a: tensor<13x24xf32>, %b: tensor<3x24x16xf32>, %c: tensor<13x40xf32>) -> tensor<13x40xf32> attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %z = linalg.fill ins(%zero : f32) outs(%c : tensor<13x40xf32>) -> tensor<13x40xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
+        affine_map<(m, n, k) -> (n floordiv 16, k, n mod 16)>, affine_map<(m, n, k) -> (m, n)>],
+        iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%a, %b : tensor<13x24xf32>, tensor<3x24x16xf32>) outs(%z : tensor<13x40xf32>) {
+    ^bb0(%x: f32, %w: f32, %acc: f32):
+      %p = arith.mulf %x, %w : f32
+      %s = arith.addf %p, %acc : f32
+      linalg.yield %s : f32
+    } -> tensor<13x40xf32>
+    func.return %r : tensor<13x40xf32>
+  }
+}
+"""
+
+# 3×3, stride 2, into the interior of a padded result, with bias, residual and ReLU.
+CONVOLUTION = """
+builtin.module {
+  func.func @conv(%x: tensor<15x13x5xf32>, %w: tensor<3x3x5x20xf32>, %b: tensor<20xf32>, %s: tensor<9x8x20xf32>,
+      %y: tensor<9x8x20xf32>) -> tensor<9x8x20xf32> attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %e = tensor.empty() : tensor<7x6x20xf32>
+    %z = linalg.fill ins(%zero : f32) outs(%e : tensor<7x6x20xf32>) -> tensor<7x6x20xf32>
+    %c = linalg.generic {indexing_maps = [affine_map<(h, w, o, i, j, k) -> (2 * h + i, 2 * w + j, k)>,
+        affine_map<(h, w, o, i, j, k) -> (i, j, k, o)>, affine_map<(h, w, o, i, j, k) -> (h, w, o)>],
+        iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+        ins(%x, %w : tensor<15x13x5xf32>, tensor<3x3x5x20xf32>) outs(%z : tensor<7x6x20xf32>) {
+    ^bb0(%xe: f32, %we: f32, %acc: f32):
+      %p = arith.mulf %xe, %we : f32
+      %n = arith.addf %p, %acc : f32
+      linalg.yield %n : f32
+    } -> tensor<7x6x20xf32>
+    %si = tensor.extract_slice %s[1, 1, 0] [7, 6, 20] [1, 1, 1] : tensor<9x8x20xf32> to tensor<7x6x20xf32>
+    %yi = tensor.extract_slice %y[1, 1, 0] [7, 6, 20] [1, 1, 1] : tensor<9x8x20xf32> to tensor<7x6x20xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(h, w, o) -> (h, w, o)>, affine_map<(h, w, o) -> (o)>,
+        affine_map<(h, w, o) -> (h, w, o)>, affine_map<(h, w, o) -> (h, w, o)>],
+        iterator_types = ["parallel", "parallel", "parallel"]}
+        ins(%c, %b, %si : tensor<7x6x20xf32>, tensor<20xf32>, tensor<7x6x20xf32>) outs(%yi : tensor<7x6x20xf32>) {
+    ^bb0(%ce: f32, %be: f32, %se: f32, %old: f32):
+      %p = arith.addf %ce, %be : f32
+      %q = arith.addf %p, %se : f32
+      %t = arith.maximumf %q, %zero : f32
+      linalg.yield %t : f32
+    } -> tensor<7x6x20xf32>
+    %top = tensor.extract_slice %y[0, 0, 0] [1, 8, 20] [1, 1, 1] : tensor<9x8x20xf32> to tensor<1x8x20xf32>
+    %ft = linalg.fill ins(%zero : f32) outs(%top : tensor<1x8x20xf32>) -> tensor<1x8x20xf32>
+    %y1 = tensor.insert_slice %ft into %y[0, 0, 0] [1, 8, 20] [1, 1, 1] : tensor<1x8x20xf32> into tensor<9x8x20xf32>
+    %out = tensor.insert_slice %r into %y1[1, 1, 0] [7, 6, 20] [1, 1, 1] : tensor<7x6x20xf32> into tensor<9x8x20xf32>
+    func.return %out : tensor<9x8x20xf32>
+  }
+}
+"""
+
+# Each row minus its largest element, squared, as a share of the row's sum: five ops that share the rows.
+ROWS = """
+builtin.module {
+  func.func @rows(%x: tensor<4x6x50xf32>, %y: tensor<4x6x50xf32>) -> tensor<4x6x50xf32> attributes {kernel} {
+    %least = arith.constant 0xFF800000 : f32
+    %zero = arith.constant 0.0 : f32
+    %e0 = tensor.empty() : tensor<4x6x1xf32>
+    %m0 = linalg.fill ins(%least : f32) outs(%e0 : tensor<4x6x1xf32>) -> tensor<4x6x1xf32>
+    %m = linalg.generic {indexing_maps = [affine_map<(a, r, c) -> (a, r, c)>, affine_map<(a, r, c) -> (a, r, 0)>],
+        iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%x : tensor<4x6x50xf32>) outs(%m0 : tensor<4x6x1xf32>) {
+    ^bb0(%v: f32, %acc: f32):
+      %n = arith.maximumf %acc, %v : f32
+      linalg.yield %n : f32
+    } -> tensor<4x6x1xf32>
+    %e1 = tensor.empty() : tensor<4x6x50xf32>
+    %d = linalg.generic {indexing_maps = [affine_map<(a, r, c) -> (a, r, c)>, affine_map<(a, r, c) -> (a, r, 0)>,
+        affine_map<(a, r, c) -> (a, r, c)>], iterator_types = ["parallel", "parallel", "parallel"]}
+        ins(%x, %m : tensor<4x6x50xf32>, tensor<4x6x1xf32>) outs(%e1 : tensor<4x6x50xf32>) {
+    ^bb0(%v: f32, %largest: f32, %old: f32):
+      %n = arith.subf %v, %largest : f32
+      %q = arith.mulf %n, %n : f32
+      linalg.yield %q : f32
+    } -> tensor<4x6x50xf32>
+    %e2 = tensor.empty() : tensor<4x6x1xf32>
+    %s0 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<4x6x1xf32>) -> tensor<4x6x1xf32>
+    %s = linalg.generic {indexing_maps = [affine_map<(a, r, c) -> (a, r, c)>, affine_map<(a, r, c) -> (a, r, 0)>],
+        iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%d : tensor<4x6x50xf32>) outs(%s0 : tensor<4x6x1xf32>) {
+    ^bb0(%v: f32, %acc: f32):
+      %n = arith.addf %acc, %v : f32
+      linalg.yield %n : f32
+    } -> tensor<4x6x1xf32>
+    %out = linalg.generic {indexing_maps = [affine_map<(a, r, c) -> (a, r, c)>, affine_map<(a, r, c) -> (a, r, 0)>,
+        affine_map<(a, r, c) -> (a, r, c)>], iterator_types = ["parallel", "parallel", "parallel"]}
+        ins(%d, %s : tensor<4x6x50xf32>, tensor<4x6x1xf32>) outs(%y : tensor<4x6x50xf32>) {
+    ^bb0(%v: f32, %sum: f32, %old: f32):
+      %n = arith.divf %v, %sum : f32
+      linalg.yield %n : f32
+    } -> tensor<4x6x50xf32>
+    func.return %out : tensor<4x6x50xf32>
+  }
+}
+"""
+
+# The sum over the first two axes, and an index in the body.
+COLUMNS = """
+builtin.module {
+  func.func @columns(%x: tensor<7x5x22xf32>, %y: tensor<22xf32>) -> tensor<22xf32> attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %z = linalg.fill ins(%zero : f32) outs(%y : tensor<22xf32>) -> tensor<22xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(c, h, w) -> (h, w, c)>, affine_map<(c, h, w) -> (c)>],
+        iterator_types = ["parallel", "reduction", "reduction"]} ins(%x : tensor<7x5x22xf32>) outs(%z : tensor<22xf32>) {
+    ^bb0(%v: f32, %acc: f32):
+      %i = linalg.index 0 : index
+      %k = arith.index_cast %i : index to i32
+      %f = arith.sitofp %k : i32 to f32
+      %p = arith.mulf %v, %f : f32
+      %s = arith.addf %p, %acc : f32
+      linalg.yield %s : f32
+    } -> tensor<22xf32>
+    func.return %r : tensor<22xf32>
+  }
+}
+"""
+
+KERNELS = {"matmul": MATMUL, "convolution": CONVOLUTION, "rows": ROWS, "columns": COLUMNS}
+
+
+def kernel_module(name: str) -> ModuleOp:
+    """A fresh module with one of the kernels."""
+    return parse_module(make_context(), KERNELS[name], name)

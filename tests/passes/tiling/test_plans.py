@@ -1,0 +1,124 @@
+"""Any legal plan computes the same: at the tiling stage, and at the loops stage after it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.backends.reference import evaluate_function
+from dlc.dialects.registry import make_context
+from dlc.ir import ModuleOp, func
+from dlc.passes.base import kernels_of
+from dlc.passes.loops.cse_kernels import CseKernelsPass
+from dlc.passes.loops.forward_stores import ForwardStoresPass
+from dlc.passes.loops.vectorize import VectorizePass
+from dlc.passes.structured import Constants, memref_of
+from dlc.passes.tiling.apply_tiles import apply_tiles
+from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
+from dlc.passes.tiling.choose_tiles import choose_tiles
+from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
+from dlc.passes.tiling.nests import Nest, nests_of
+from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.target import CPU_LEVELS
+
+from .kernels import KERNELS, kernel_module
+
+CONTEXT = make_context()
+
+
+def buffered(name: str) -> ModuleOp:
+    module = kernel_module(name)
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+        module.verify()
+    return module
+
+
+def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
+    """Any plan that TilePlan.check accepts."""
+    shared, extents, periods = nest.shared, nest.extents, packed_periods(nest)
+
+    def size(limit: int) -> int:
+        return int(rng.integers(1, limit + 1))
+
+    register = {d: min(periods[d], extents[d]) if d in periods else size(min(extents[d], 20)) for d in shared}
+    grid = {d: min(extents[d], register[d] * size(-(-extents[d] // register[d]))) for d in shared if rng.random() < 0.7}
+    chunks = {
+        d: size(extents[d])
+        for d in extents
+        if d not in shared and rng.random() < 0.7 and not any(s.uses_indices for s in nest.stages)
+    }
+    return TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks)
+
+
+def run(kernel: func.FuncOp, rng: np.random.Generator) -> np.ndarray:
+    arrays = [
+        rng.standard_normal(memref_of(a).get_shape()).astype(np.float32) for a in kernel.body.block.args
+    ]
+    evaluate_function(kernel, arrays)
+    return arrays[-1]
+
+
+def lowered(module: ModuleOp) -> ModuleOp:
+    for p in (VectorizePass(), ForwardStoresPass(), CseKernelsPass()):
+        p.apply(CONTEXT, module)
+        module.verify()
+    return module
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("seed", range(25))
+def test_random_plans_compute_the_same(name: str, seed: int) -> None:
+    module = buffered(name)
+    (kernel,) = kernels_of(module)
+    expected = run(kernel, np.random.default_rng(1))
+    rng = np.random.default_rng(seed)
+    for nest in nests_of(kernel):
+        apply_tiles(nest, random_plan(nest, rng), Constants(kernel))
+    module.verify()
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+    lowered(module)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("target", CPU_LEVELS)
+def test_chosen_plans_compute_the_same(name: str, target: str) -> None:
+    module = buffered(name)
+    (kernel,) = kernels_of(module)
+    expected = run(kernel, np.random.default_rng(1))
+    for nest in nests_of(kernel):
+        apply_tiles(nest, choose_tiles(nest, CPU_LEVELS[target]), Constants(kernel))
+    lowered(module)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_bufferised_kernels_compute_the_same() -> None:
+    for name in KERNELS:
+        (kernel,) = kernels_of(kernel_module(name))
+        rng = np.random.default_rng(1)
+        shapes = [a.type.get_shape() for a in kernel.body.block.args]
+        (expected,) = evaluate_function(kernel, [rng.standard_normal(s).astype(np.float32) for s in shapes])
+        (kernel,) = kernels_of(buffered(name))
+        np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_illegal_plan_is_refused_by_entry() -> None:
+    (kernel,) = kernels_of(buffered("matmul"))
+    (nest,) = nests_of(kernel)
+    m, n = nest.shared
+    with pytest.raises(ValueError, match=r"register\[d1\] = 8: an operand is packed in panels of 16"):
+        TilePlan({}, {n: 8}, (m, n)).check(nest)
+    with pytest.raises(ValueError, match="order"):
+        TilePlan({}, {n: 16}, (m,)).check(nest)
+    with pytest.raises(ValueError, match="no multiple of the register tile"):
+        TilePlan({m: 5}, {n: 16, m: 2}, (m, n)).check(nest)
+
+
+def test_the_nest_of_a_convolution_shares_what_its_epilogue_has() -> None:
+    (kernel,) = kernels_of(buffered("convolution"))
+    nests = nests_of(kernel)
+    main = next(n for n in nests if len(n.stages) == 3)
+    assert [main.extents[d] for d in main.shared] == [7, 6, 20]
+    # kw and c walk memory as one iterator.
+    assert sorted(main.extents[d] for d in main.extents if d not in main.shared) == [3, 15]
