@@ -149,7 +149,8 @@ class _Grid:
         if value.owner is self.block:
             argument = self.block.args.index(value)
             self.used.append(argument)
-            e.views[value] = emit_memory.view_of(f"%a{argument}", value, Linear(0))
+            align = element_bytes(emit_memory.memref_type(value).element_type)
+            e.views[value] = emit_memory.view_of(f"%a{argument}", align, value, Linear(0))
         elif isinstance(value, OpResult) and value.op.parent is self.block and not value.op.regions:
             inner = e.scopes[1:]
             del e.scopes[1:]
@@ -170,9 +171,11 @@ class _Grid:
 
     def parameter(self, argument: int) -> str:
         name, type = f"%a{argument}", emit_memory.memref_type(self.block.args[argument])
-        size = prod(type.get_shape()) * element_bytes(type.element_type)
+        align = element_bytes(type.element_type)
+        size = prod(type.get_shape()) * align
         access = "" if name in self.emitter.stored else "readonly "
-        return f"ptr noalias nonnull align 64 dereferenceable({size}) {access}{name}"
+        # A caller's array is read and written where it is, and NumPy's are rarely more aligned than their elements.
+        return f"ptr noalias nonnull align {align} dereferenceable({size}) {access}{name}"
 
     def task_function(self) -> str:
         lines: list[str] = []

@@ -89,9 +89,10 @@ class Linear(NamedTuple):
 
 
 class View(NamedTuple):
-    """A memref: elements of `element` at `base[offset + Σ index · stride]`."""
+    """A memref: elements of `element` at `base[offset + Σ index · stride]`; `base` is a multiple of `align` bytes."""
 
     base: str
+    align: int
     element: Attribute
     shape: tuple[int, ...]
     strides: tuple[int, ...]

@@ -65,13 +65,13 @@ def memref_type(value: SSAValue) -> MemRefType[Attribute]:
     return cast("MemRefType[Attribute]", value.type)
 
 
-def view_of(base: str, value: SSAValue, offset: Linear) -> View:
+def view_of(base: str, align: int, value: SSAValue, offset: Linear) -> View:
     """A value of memref type as elements `offset` elements from `base` on."""
     type = memref_type(value)
     strides = type.get_strides()
     if strides is None or None in strides:
         raise UnsupportedError(f"the CPU backend needs constant strides, not {type}")
-    return View(base, type.element_type, type.get_shape(), tuple(s for s in strides if s is not None), offset)
+    return View(base, align, type.element_type, type.get_shape(), tuple(s for s in strides if s is not None), offset)
 
 
 def _mixed(e: Emitter, op: Operation, name: str, operands: Sequence[SSAValue]) -> list[Linear]:
@@ -87,14 +87,15 @@ def subview(e: Emitter, op: Operation) -> None:
     source, offset = e.view(op.source), e.view(op.source).offset
     for form, stride in zip(_mixed(e, op, "offsets", op.offsets), source.strides, strict=True):
         offset = offset.plus(form, stride)
-    e.views[op.result] = view_of(source.base, op.result, offset)
+    e.views[op.result] = view_of(source.base, source.align, op.result, offset)
 
 
 def reinterpret_cast(e: Emitter, op: Operation) -> None:
     assert isinstance(op, memref.ReinterpretCastOp)
     # As in MLIR the offset counts from the buffer's start, not from the start of a source that is a view.
     (offset,) = _mixed(e, op, "offsets", op.offsets)
-    e.views[op.result] = view_of(e.view(op.source).base, op.result, offset)
+    source = e.view(op.source)
+    e.views[op.result] = view_of(source.base, source.align, op.result, offset)
 
 
 def alloca(e: Emitter, op: Operation) -> None:
@@ -105,7 +106,7 @@ def alloca(e: Emitter, op: Operation) -> None:
         raise CompileError(f"kernel @{e.kernel} needs {e.alloca_bytes} bytes of local buffers; its tile plan is too large")
     name = f"%{e.fresh('local')}"
     e.allocas.append(f"  {name} = alloca [{count} x {llvm_memory_element(type.element_type)}], align 64")
-    e.views[op.results[0]] = view_of(name, op.results[0], Linear(0))
+    e.views[op.results[0]] = view_of(name, 64, op.results[0], Linear(0))
 
 
 def access(
@@ -121,7 +122,7 @@ def access(
     for form, stride in zip(forms, view.strides, strict=True):
         total = total.plus(form, stride)
     text, size = llvm_memory_element(view.element), element_bytes(view.element)
-    align = gcd(64, *(c * size for _, _, c in total.terms))
+    align = gcd(view.align, *(c * size for _, _, c in total.terms))
     strides = tuple(0 if d is None else view.strides[d] for d in dims)
     bounds = tuple(
         None if inside or d is None else (forms[d], view.shape[d]) for d, inside in zip(dims, in_bounds, strict=True)

@@ -109,7 +109,7 @@ class NativeProgram:
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number, shapes and dtypes.
 
-        Kernels rely on buffers that are C-contiguous and start at a multiple of 64 bytes; an input that is not is copied.
+        Kernels rely on buffers that are C-contiguous and as aligned as their elements; an input that is not is copied.
         """
         return self._call(inputs, self._run_all)
 
@@ -130,7 +130,7 @@ class NativeProgram:
         self._execute(self._table_address, self._count, location, pool)
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
-        arrays = [aligned(a) for a in inputs]
+        arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
         outputs = [aligned_empty(shape, dtype) for shape, dtype in self._results]
         pool = thread_pool(self.num_threads)
         try:

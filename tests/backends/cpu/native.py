@@ -30,10 +30,10 @@ def parse_kernel(text: str) -> func.FuncOp:
     return kernel
 
 
-def aligned_copy(array: np.ndarray) -> np.ndarray:
-    """A copy on a 64-byte boundary, with a guard behind it that `run` checks."""
+def guarded_copy(array: np.ndarray) -> np.ndarray:
+    """A copy no more aligned than its elements, with a guard behind it that `run` checks."""
     raw = np.full(array.nbytes + 192, 0xA5, np.uint8)
-    start = -raw.ctypes.data % 64
+    start = -raw.ctypes.data % 64 + array.itemsize
     copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
@@ -43,7 +43,7 @@ def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], target: Target) -> li
     """The arguments after all grids of a kernel have run on copies of them."""
     emitted = emit_kernel(kernel, target)
     code = load_object(compile_text(emitted.text, target))
-    buffers = [aligned_copy(a) for a in arrays]
+    buffers = [guarded_copy(a) for a in arrays]
     pointers = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
     for grid, tasks in enumerate(emitted.grids):
         task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address(f"{kernel.sym_name.data}.{grid}"))

@@ -107,6 +107,7 @@ def test_a_program_runs(image, threads):
     x = np.random.default_rng(2).random(N, np.float32)
     check(program, x)
     check(program, x[::-1])
+    check(program, np.concatenate([x[:1], x])[1:])
     check(program, np.frombuffer(b"\0" + x.tobytes(), np.float32, offset=1))
     first = program.run([x])
     program.run([x + 1])
