@@ -47,12 +47,14 @@ def test_transfers(name: str, target: Target) -> None:
     body = f"""
         %pad = arith.constant 0.0 : f32
         %two = arith.constant 2 : index
-        %v = vector.transfer_read %x[%p, %two, %one], %pad {{in_bounds = [{inside}], permutation_map = affine_map<{permutation}>}}
+        %v = vector.transfer_read %x[%p, %two, %one], %pad {{in_bounds = [{inside}],
+            permutation_map = affine_map<{permutation}>}}
           : memref<6x8x24xf32>, vector<{shape}xf32>
         %out = memref.subview %y[%p{", 0" * (shape.count("x") + 1)}] [1, {shape.replace("x", ", ")}]
           [1{", 1" * (shape.count("x") + 1)}] : memref<2x{shape}xf32> to
           memref<{shape}xf32, strided<[{strides(shape)}], offset: ?>>
-        vector.transfer_write %v, %out[{zeros}] {{in_bounds = [{inside}], permutation_map = affine_map<({identity}) -> ({identity})>}}
+        vector.transfer_write %v, %out[{zeros}] {{in_bounds = [{inside}],
+            permutation_map = affine_map<({identity}) -> ({identity})>}}
           : vector<{shape}xf32>, memref<{shape}xf32, strided<[{strides(shape)}], offset: ?>>"""
     sizes = tuple(map(int, shape.split("x")))
     text = grid(body, f"%x: memref<6x8x24xf32>, %y: memref<2x{shape}xf32>", points=2)
@@ -70,7 +72,8 @@ def test_writes_in_other_orders(target: Target) -> None:
     body = """
         %pad = arith.constant 0.0 : f32
         %v = vector.transfer_read %x[%zero, %zero], %pad {in_bounds = [true, true]} : memref<5x19xf32>, vector<5x19xf32>
-        vector.transfer_write %v, %y[%zero, %zero] {in_bounds = [true, true], permutation_map = affine_map<(d0, d1) -> (d1, d0)>}
+        vector.transfer_write %v, %y[%zero, %zero] {in_bounds = [true, true],
+            permutation_map = affine_map<(d0, d1) -> (d1, d0)>}
           : vector<5x19xf32>, memref<19x5xf32>
         %even = memref.subview %z[0, 0] [5, 19] [1, 2] : memref<5x38xf32> to memref<5x19xf32, strided<[38, 2]>>
         vector.transfer_write %v, %even[%zero, %zero] {in_bounds = [true, true]}
@@ -94,7 +97,8 @@ def test_padding(start: tuple[int, int], dtype: str, target: Target) -> None:
         %v = vector.transfer_read %x[%i, %j], %pad {{in_bounds = [false, false]}} : memref<4x20x{dtype}>, vector<3x19x{dtype}>
         vector.transfer_write %v, %y[%zero, %zero] {{in_bounds = [true, true]}} : vector<3x19x{dtype}>, memref<3x19x{dtype}>
         vector.transfer_write %v, %z[%i, %j] {{in_bounds = [false, false]}} : vector<3x19x{dtype}>, memref<4x20x{dtype}>
-        %t = vector.transfer_read %x[%i, %j], %pad {{in_bounds = [false, false], permutation_map = affine_map<(d0, d1) -> (d1, d0)>}}
+        %t = vector.transfer_read %x[%i, %j], %pad {{in_bounds = [false, false],
+            permutation_map = affine_map<(d0, d1) -> (d1, d0)>}}
           : memref<4x20x{dtype}>, vector<19x3x{dtype}>
         vector.transfer_write %t, %w[%zero, %zero] {{in_bounds = [true, true]}} : vector<19x3x{dtype}>, memref<19x3x{dtype}>"""
     shapes = ["4x20", "3x19", "4x20", "19x3"]
@@ -118,7 +122,8 @@ def test_views(target: Target) -> None:
         %line = memref.subview %part[2, 0] [1, 5] [1, 1]
           : memref<4x5xf32, strided<[10, 2], offset: ?>> to memref<5xf32, strided<[2], offset: ?>>
         %local = memref.alloca() : memref<2x5xf32>
-        %a = vector.transfer_read %line[%zero], %pad {in_bounds = [true]} : memref<5xf32, strided<[2], offset: ?>>, vector<5xf32>
+        %a = vector.transfer_read %line[%zero], %pad {in_bounds = [true]}
+          : memref<5xf32, strided<[2], offset: ?>>, vector<5xf32>
         vector.store %a, %local[%one, %zero] : memref<2x5xf32>, vector<5xf32>
         %b = memref.load %local[%one, %p] : memref<2x5xf32>
         memref.store %b, %y[%p] : memref<4xf32>"""
