@@ -205,7 +205,7 @@ class DotGeneralOp(Contraction):
             n = int(np.prod([b.shape[i] for i in b_free], dtype=np.int64))
             rows = a.transpose(a_batch + a_free + a_sum).reshape(*lead, m, k)
             columns = b.transpose(b_batch + b_sum + b_free).reshape(*lead, k, n)
-            return (rows @ columns).reshape(*lead, *(a.shape[i] for i in a_free), *(b.shape[i] for i in b_free))
+            return (rows @ columns).reshape((*lead, *(a.shape[i] for i in a_free), *(b.shape[i] for i in b_free)))
 
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 

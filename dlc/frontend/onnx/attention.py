@@ -86,10 +86,7 @@ def _masked(node: Node, scores: Value, past_length: Size) -> Value:
             fill = emit.scalar(False if is_bool(mask.element_type) else -np.inf, mask)
             high = [0] * (mask.rank - 1) + [_static(missing)]
             mask = emit(dl.PadOp, mask, fill, low=(0,) * mask.rank, high=high, pad_mode="constant")
-        if is_bool(mask.element_type):
-            scores = emit(dl.SelectOp, mask, scores, lowest)
-        else:
-            scores = emit(dl.AddOp, scores, mask)
+        scores = emit(dl.SelectOp, mask, scores, lowest) if is_bool(mask.element_type) else emit(dl.AddOp, scores, mask)
     if node.flag("is_causal"):
         last = emit.reshape(emit.iota(queries), (queries, 1))
         if past_length != 0:

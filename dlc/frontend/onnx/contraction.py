@@ -92,4 +92,3 @@ def _summed(node: Node, value: Value, labels: str, needed: set[str]) -> tuple[Va
     if not axes:
         return value, labels
     return node.emit(dl.ReduceSumOp, value, axes=axes, keepdims=False), "".join(c for c in labels if c in needed)
-

@@ -39,7 +39,9 @@ def convolved(node: Node, x: Value, w: Value) -> Value:
 
 def _check_ranks(node: Node, x: Value, w: Value) -> None:
     if x.rank < 3 or x.rank != w.rank:
-        raise ModelError(f"{node.place}: expected x [N, C, ...] and w of the same rank, got {list(x.shape)} and {list(w.shape)}")
+        raise ModelError(
+            f"{node.place}: expected x [N, C, ...] and w of the same rank, got {list(x.shape)} and {list(w.shape)}"
+        )
 
 
 def _kernel(node: Node, w: Value) -> tuple[int, ...]:

@@ -50,6 +50,7 @@ def identity(node: Node) -> Value:
 @table("Dropout")
 def dropout(node: Node) -> list[Value]:
     node.ignore("ratio", "seed")
+    node.ignore_input(1)  # the ratio
     training = node.get(2)
     if training is not None and (training.known is None or bool(training.known)):
         raise NodeProblem("input", "training_mode is not supported, only inference")
@@ -129,4 +130,3 @@ def is_inf(node: Node) -> Value:
         if not node.flag(attribute, True):
             found = emit(dl.AndOp, found, emit(dl.NotOp, emit(excluded, x, emit.scalar(0.0, x))))
     return found
-

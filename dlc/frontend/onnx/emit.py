@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import (
+    Array,
     DlOp,
     PropertyValue,
     Tensor,
@@ -30,8 +30,6 @@ from dlc.dims import Dim, Size, is_static, product
 from dlc.frontend.onnx import symbolic
 from dlc.ir import Attribute, Block, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, SymbolRefAttr, i64
 from dlc.weights import WeightStore
-
-Array = NDArray[Any]
 
 # Shape arithmetic and scalars lie far below; tables of weights far above stay expressions for the compiler.
 FOLD_LIMIT = 1024
@@ -93,7 +91,7 @@ class Emitter:
         made = self.build.insert(op.make(*map(self.ssa, operands), **properties))
         return tuple(Value(r.type, ssa=r) for r in made.results)  # pyright: ignore[reportArgumentType]
 
-    def constant(self, array: Array | Sequence[Any], dtype: Any = None, name: str = "") -> Value:
+    def constant(self, array: Array | Sequence[Any] | float, dtype: Any = None, name: str = "") -> Value:
         """A known value."""
         known = np.asarray(array, dtype)
         return Value(tensor_type(known.shape, element_type_for(known.dtype)), known=known, name=name)
@@ -147,11 +145,10 @@ class Emitter:
     def _materialised(self, value: Value, known: Array) -> SSAValue:
         if known.dtype == object:
             return self._of_sizes(value, known)
-        # The first two elements tell most weights from a splat without reading them.
-        splat = known.size == 1 or (known.size > 1 and bool((known.flat[0:2] == known.flat[0]).all() and (known == known.flat[0]).all()))
-        if splat or (not is_float(value.element_type) and known.size <= LITERAL_LIMIT):
+        if _is_splat(known) or (not is_float(value.element_type) and known.size <= LITERAL_LIMIT):
             return self.build.constant(known, value.element_type)
-        symbol = self.weights.add(known, value.name or "constant")
+        # The end of a name is its own; the store makes file names of it.
+        symbol = self.weights.add(known, value.name[-60:] or "constant")
         place = location(value.name) if value.name else self.build.location
         with self.build.at(place) if place is not None else self.build.at(location(symbol)):
             return self.build(dl.WeightOp, symbol=SymbolRefAttr(symbol), type=value.type)
@@ -167,6 +164,14 @@ class Emitter:
         entries = [one(size) for size in known.reshape(-1)]
         flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
         return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
+
+
+def _is_splat(array: Array) -> bool:
+    if array.size < 2:
+        return array.size == 1
+    # The first two elements tell most weights from a splat without reading them.
+    first = array.flat[0]
+    return bool(array.flat[1] == first) and bool((array == first).all())
 
 
 def _fold(op: DlOp, operands: Sequence[Array]) -> tuple[Value, ...] | None:

@@ -54,7 +54,9 @@ def _parse(data: bytes, name: str) -> ModelProto:
 
 def _checked(model: ModelFile) -> ModelFile:
     if not model.proto.HasField("graph") or not model.proto.graph.output:
-        raise ModelError(f"{model.name}: not an ONNX model: it has no graph with outputs; expected the file that an exporter writes")
+        raise ModelError(
+            f"{model.name}: not an ONNX model: it has no graph with outputs; is it the file that an exporter wrote?"
+        )
     if not model.proto.opset_import:
         raise ModelError(f"{model.name}: the model does not say which opset it uses (opset_import)")
     return model

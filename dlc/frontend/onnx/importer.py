@@ -10,20 +10,16 @@ still looked at and one error lists it all.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from keyword import iskeyword
-from typing import Any
 
-import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
-from dlc import dims
+from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Tensor, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dims import Dim, Size, UndecidableError
+from dlc.dims import UndecidableError
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.onnx.emit import FOLD_LIMIT, Emitter, Value, location
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
@@ -31,20 +27,12 @@ from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
 from dlc.frontend.onnx.problems import NodeProblem, Problem, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
+from dlc.frontend.onnx.signature import short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
 from dlc.weights import WeightStore
 
 _OWN_DOMAIN = ("", "ai.onnx")
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """An input or output of a model: its name, its sizes (symbolic ones as `Dim`) and its NumPy dtype."""
-
-    name: str
-    shape: tuple[Size, ...]
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -102,18 +90,17 @@ class _Importer:
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
         self._read_initialisers()
-        inputs = self._inputs()
+        declared = [i for i in self.graph.input if i.name not in self.values]
+        inputs = signature(declared, self.input_shapes, self._note)
         block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
         for info, argument in zip(inputs, block.args, strict=True):
-            argument.name_hint = _identifier(info.name)
+            argument.name_hint = short_name(info.name)
             self.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
         self.emit = Emitter(block, self.weights)
         self._check_opset()
         for node in nodes:
             self._convert(node)
         return self._finished(block, inputs)
-
-    # Inputs and initialisers
 
     def _read_initialisers(self) -> None:
         for tensor in self.graph.initializer:
@@ -130,57 +117,6 @@ class _Importer:
             self._note(f"initialiser '{sparse.values.name}'", NodeProblem("value", "sparse initialisers are not supported"))
             self.values[sparse.values.name] = None
 
-    def _inputs(self) -> tuple[TensorInfo, ...]:
-        declared = [i for i in self.graph.input if i.name not in self.values]
-        unknown = sorted(set(self.input_shapes) - {i.name for i in declared})
-        if unknown:
-            names = ", ".join(i.name for i in declared)
-            raise ShapeError(f"{self.model.name}: there is no input '{unknown[0]}' to give a shape; inputs: {names}")
-        infos = [self._declared(i) for i in declared]
-        bindings: dict[str, Size] = {}
-        for info in infos:
-            for size, given in zip(info.shape, self._given_shape(info), strict=True):
-                self._bind(info, size, given, bindings)
-        return tuple(
-            TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos
-        )
-
-    def _declared(self, value: ValueInfoProto) -> TensorInfo:
-        where = f"input '{value.name}'"
-        if not value.type.HasField("tensor_type"):
-            kind = value.type.WhichOneof("value")
-            self._note(where, NodeProblem("dtype", f"inputs of type {kind} are not supported, only tensors"))
-            return TensorInfo(value.name, (), np.dtype(np.float32))
-        try:
-            dtype = dtype_of(value.type.tensor_type.elem_type)
-        except NodeProblem as problem:
-            self._note(where, problem)
-            dtype = np.dtype(np.float32)
-        if not value.type.tensor_type.HasField("shape"):
-            if value.name not in self.input_shapes:
-                self._note(where, NodeProblem("value", "its rank is not known; give its shape"))
-            rank = len(self.input_shapes.get(value.name, ()))
-            return TensorInfo(value.name, tuple(Dim.symbol(f"{_identifier(value.name)}_{k}") for k in range(rank)), dtype)
-        return TensorInfo(value.name, tuple(_sizes(value)), dtype)
-
-    def _given_shape(self, info: TensorInfo) -> tuple[Size, ...]:
-        if info.name not in self.input_shapes:
-            return info.shape
-        given = tuple(dims.parse(s) if isinstance(s, str) else int(s) for s in self.input_shapes[info.name])
-        if len(given) != len(info.shape) or any(isinstance(s, int) and s < 0 for s in given):
-            raise ShapeError(f"input '{info.name}': the shape {given} does not fit the model's {info.shape}")
-        return given
-
-    @staticmethod
-    def _bind(info: TensorInfo, size: Size, given: Size, bindings: dict[str, Size]) -> None:
-        """Notes what `given` says about the symbol `size`; sizes that are no symbols must agree."""
-        symbol = str(size)
-        if isinstance(size, Dim) and size.symbols() == {symbol}:
-            if given != size and bindings.setdefault(symbol, given) != given:
-                raise ShapeError(f"input '{info.name}': '{symbol}' is {given} here and {bindings[symbol]} in another place")
-        elif given != size and not (isinstance(size, Dim) and dims.substitute(size, bindings) == given):
-            raise ShapeError(f"input '{info.name}': size {given} given where the model has {size}")
-
     # Nodes
 
     def _check_opset(self) -> None:
@@ -189,7 +125,7 @@ class _Importer:
         if not self.opset and any(n.domain in _OWN_DOMAIN for n in self.graph.node):
             raise ModelError(f"{self.model.name}: opset_import has no version of ONNX's own domain")
         if 0 < self.opset < FIRST_OPSET:
-            message = f"opset {self.opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: onnx.version_converter can convert the model"
+            message = f"opset {self.opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
             self.problems.append(Problem("model", "opset", message))
 
     def _convert(self, node: NodeProto) -> None:
@@ -208,7 +144,7 @@ class _Importer:
             if name:
                 value = results[k] if results is not None else self._placeholder(name)
                 if value is not None and value.ssa is not None and value.ssa.name_hint is None:
-                    value.ssa.name_hint = _identifier(name)
+                    value.ssa.name_hint = short_name(name)
                 self.values[name] = value
 
     def _converter(self, node: NodeProto) -> Converter:
@@ -248,8 +184,8 @@ class _Importer:
                     raise ModelError(f"{node.place}: {error}") from error
                 raise NodeProblem("dtype" if isinstance(error, DTypeError) else "value", str(error)) from error
         results = [made] if isinstance(made, Value) else list(made)
-        for name in node.unread():
-            self._note(node.place, NodeProblem("attribute", f"'{name}' is not supported"))
+        for problem in node.unread():
+            self._note(node.place, problem)
         for k, name in enumerate(proto.output):
             if name and k >= len(results):
                 raise NodeProblem("output", f"output {k} ('{name}') is not supported")
@@ -272,7 +208,7 @@ class _Importer:
             element = element_type(dtype_of(info.type.tensor_type.elem_type))
         except NodeProblem:
             return None
-        t: Tensor = tensor_type(_sizes(info), element)
+        t: Tensor = tensor_type(sizes_of(info), element)
         return Value(t, ssa=self._detached.insert_arg(t, len(self._detached.args)), name=name)
 
     # The finished program
@@ -298,27 +234,6 @@ class _Importer:
 
 def _names(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
     return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(n)}) for n in names])
-
-
-def _identifier(name: str) -> str:
-    """A name that dims.parse and MLIR read as one symbol."""
-    text = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
-
-
-def _sizes(value: ValueInfoProto) -> Iterable[Size]:
-    for k, dim in enumerate(value.type.tensor_type.shape.dim):
-        size: Size = -1
-        if dim.HasField("dim_value"):
-            size = dim.dim_value
-            if size < -1:
-                raise ModelError(f"'{value.name}': negative size {size} in axis {k}")
-        elif dim.dim_param.strip(" ?"):
-            size = dims.parse(dim.dim_param)
-            if isinstance(size, Dim) and size.symbols() == {dim.dim_param}:
-                size = Dim.symbol(_identifier(dim.dim_param))
-        # Unnamed sizes, and those that exporters call "?", are each their own.
-        yield Dim.symbol(f"{_identifier(value.name)}_{k}") if isinstance(size, int) and size < 0 else size
 
 
 def _changed_after(op_type: str, opset: int) -> bool:

@@ -37,4 +37,3 @@ def gather_elements(node: Node) -> Value:
 @table("GatherND")
 def gather_nd(node: Node) -> Value:
     return node.emit(dl.GatherNdOp, node[0], node[1], batch_dims=node.integer("batch_dims", 0))
-

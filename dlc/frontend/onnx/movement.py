@@ -13,8 +13,8 @@ from dlc.frontend.onnx.registry import Table
 
 table = Table()
 
-# Exporters write "to the end" as the largest or smallest integer of some width.
-_FAR = 2**31 - 1
+# Exporters write "to the end" as a number beyond any size: the largest of some width, or a billion.
+_FAR = 10**9
 
 
 @table("Concat")
@@ -116,9 +116,7 @@ def pad(node: Node) -> Value:
     return padded(node, x, low, high, value, mode)
 
 
-def padded(
-    node: Node, x: Value, low: list[int], high: list[int], fill: Value | None = None, mode: str = "constant"
-) -> Value:
+def padded(node: Node, x: Value, low: list[int], high: list[int], fill: Value | None = None, mode: str = "constant") -> Value:
     """`x` with `fill` (zero) around it; a negative amount cuts instead."""
     emit = node.emit
     if min(*low, *high, 0) < 0:
@@ -146,4 +144,3 @@ def trilu(node: Node) -> Value:
     from_diagonal = emit(dl.SubOp, emit.iota(columns), emit.reshape(emit.iota(rows), (rows, 1)))
     mask = emit(kept, from_diagonal, diagonal)
     return emit(dl.SelectOp, mask, x, emit.scalar(False if is_bool(x.element_type) else 0, x))
-

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from onnx import AttributeProto, NodeProto
 
-from dlc.dialects.dl.base import normalized_axes
+from dlc.dialects.dl.base import Array, normalized_axes
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Array, Emitter, Value
+from dlc.frontend.onnx.emit import Emitter, Value
 from dlc.frontend.onnx.graph import place
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.tensors import TensorReader
@@ -26,7 +26,7 @@ _KINDS = {
 class Node:
     """One node of the graph: `node[0]` is its first input, `node.integer("axis", 1)` an attribute.
 
-    An attribute that the converter never asks for is reported as unsupported.
+    An attribute or an input that the converter never asks for is reported as unsupported.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Node:
         self._tensors = tensors
         self._attributes = {a.name: a for a in proto.attribute}
         self._read: set[str] = set()
+        self._read_inputs: set[int] = set()
 
     # Inputs
 
@@ -52,7 +53,12 @@ class Node:
 
     def get(self, k: int) -> Value | None:
         """An optional input."""
+        self._read_inputs.add(k)
         return self.inputs[k] if k < len(self.inputs) else None
+
+    def ignore_input(self, k: int) -> None:
+        """An input that changes nothing here."""
+        self._read_inputs.add(k)
 
     def wants(self, output: int) -> bool:
         """Whether the model uses this output."""
@@ -141,6 +147,11 @@ class Node:
             raise ModelError(f"{self.place}: the attribute '{name}' must be of type {expected}, got {got}")
         return getattr(attribute, _KINDS[kind])
 
-    def unread(self) -> list[str]:
-        """The attributes that nobody asked for."""
-        return sorted(set(self._attributes) - self._read)
+    def unread(self) -> list[NodeProblem]:
+        """The attributes and inputs that nobody asked for."""
+        attributes = sorted(set(self._attributes) - self._read)
+        inputs = [k for k, v in enumerate(self.inputs) if v is not None and k not in self._read_inputs]
+        return [
+            *(NodeProblem("attribute", f"'{name}' is not supported") for name in attributes),
+            *(NodeProblem("input", f"input {k} ('{self.proto.input[k]}') is not supported") for k in inputs),
+        ]

@@ -46,7 +46,8 @@ def _row(node: Node, parameter: Value, axis: int) -> Value:
     """A parameter that broadcasts to a row, as a row."""
     row = node[0].shape[axis:]
     if parameter.rank > len(row):
-        raise NodeProblem("input", f"a scale or bias of shape {list(parameter.shape)} for rows of shape {list(row)} is not supported")
+        message = f"a scale or bias of shape {list(parameter.shape)} for rows of shape {list(row)} is not supported"
+        raise NodeProblem("input", message)
     return node.emit.broadcast(parameter, row)
 
 
@@ -117,4 +118,5 @@ def lp_normalization(node: Node) -> Value:
         raise NodeProblem("attribute", f"p = {order}; supported: 1, 2")
     axis = node.axis(node.integer("axis", -1), x.rank)
     norm = emit(dl.ReduceL1Op if order == 1 else dl.ReduceL2Op, x, axes=(axis,), keepdims=True)
-    return emit(dl.DivOp, x, norm)
+    # What has no length stays as it is.
+    return emit(dl.DivOp, x, emit(dl.SelectOp, emit(dl.EqualOp, norm, emit.scalar(0.0, x)), emit.scalar(1.0, x), norm))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dims import Size, UndecidableError
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Array, Value
+from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.windows import Windows, channels_first, channels_last, padded_windows, windows
@@ -54,7 +54,9 @@ def _counted(node: Node, w: Windows) -> tuple[Sequence[int], Sequence[int]]:
     rank = len(w.kernel)
     if not node.flag("count_include_pad"):
         return (0,) * rank, (0,) * rank
-    pads = node.integers("pads", (*w.low, *w.high)) if node.text("auto_pad", "NOTSET") == "NOTSET" else (*w.low, *w.high)
+    if node.text("auto_pad", "NOTSET") != "NOTSET":
+        return w.low, w.high
+    pads = node.integers("pads", (0,) * (2 * rank))
     return pads[:rank], pads[rank:]
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import normalized_axes
+from dlc.dialects.dl.base import Array, normalized_axes
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Array, Value
+from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.ir import f32
@@ -77,6 +77,8 @@ def _axes(node: Node) -> list[Axis]:
         resized = [int(np.floor(s * np.float32(scale))) for s, scale in zip(sizes, scales, strict=False)]
     if len(scales) != len(numbers) or min(scales, default=1) <= 0:
         raise ModelError(f"{node.place}: {scales} must be a positive scale for each of the axes {list(numbers)}")
+    node.ignore_input(1)
+    node.ignore_input(2)
     regions = [(0.0, 1.0)] * len(numbers)
     if node.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         roi = [float(v) for v in node.known(1, "roi").reshape(-1)]
@@ -109,12 +111,12 @@ def _interpolated(node: Node, x: Value, axis: Axis, indices: Array, weights: Arr
 # Where a place of the result lies on the axis of the operand, in f32 as ONNX Runtime computes it: ties hang on it.
 
 
-def _half_pixel(axis: Axis) -> Array:
-    return (_range(axis) + np.float32(0.5)) / np.float32(axis.scale) - np.float32(0.5)
-
-
 def _range(axis: Axis) -> Array:
     return np.arange(axis.resized, dtype=np.float32)
+
+
+def _half_pixel(axis: Axis) -> Array:
+    return (_range(axis) + np.float32(0.5)) / np.float32(axis.scale) - np.float32(0.5)
 
 
 def _half_pixel_symmetric(axis: Axis) -> Array:
@@ -156,7 +158,10 @@ def _taps_for(node: Node, mode: str) -> Callable[[Array, Axis], tuple[Array, Arr
     """The function from places to the indices and weights of their taps, [taps, places] both."""
     rounding = _ROUNDINGS[node.choice("nearest_mode", "round_prefer_floor", tuple(_ROUNDINGS))]
     a, antialias, exclude = node.real("cubic_coeff_a", -0.75), node.flag("antialias"), node.flag("exclude_outside")
-    kernel, reach = (lambda d: _cubic(d, a), 2) if mode == "cubic" else (lambda d: np.maximum(1 - np.abs(d), 0.0), 1)
+    reach = 2 if mode == "cubic" else 1
+
+    def kernel(distance: Array) -> Array:
+        return _cubic(distance, a) if mode == "cubic" else np.maximum(1 - np.abs(distance), 0.0)
 
     def taps(places: Array, axis: Axis) -> tuple[Array, Array]:
         if mode == "nearest":
@@ -166,10 +171,12 @@ def _taps_for(node: Node, mode: str) -> Callable[[Array, Axis], tuple[Array, Arr
         span = int(np.ceil(reach / stretch))
         indices = np.floor(places).astype(np.int64) + np.arange(1 - span, span + 1)[:, np.newaxis]
         weights = kernel((indices - places.astype(np.float64)) * stretch)
-        if antialias or exclude:
+        if exclude:
             weights = np.where((indices >= 0) & (indices < axis.size), weights, 0.0)
-            weights = weights / weights.sum(0)
-        used = np.abs(weights).max(1) > 0
+        if antialias or exclude:
+            weights = weights / np.where(weights.sum(0) == 0, 1.0, weights.sum(0))
+        used = np.abs(weights).max(1, initial=0) > 0
+        used[0] |= not used.any()
         return np.clip(indices[used], 0, axis.size - 1), weights[used]
 
     return taps

@@ -11,14 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, ints
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dims import Dim, Size, UndecidableError
-
-Array = NDArray[Any]
 
 
 def object_array(entries: Sequence[Size] | Size) -> Array:
@@ -46,6 +43,18 @@ def _divide(a: Size, b: Size) -> Size:
     raise UndecidableError(f"the sign of {a} / {b}")
 
 
+def _maximum(a: Size, b: Size) -> Size:
+    return a if a >= b else b
+
+
+def _minimum(a: Size, b: Size) -> Size:
+    return a if a <= b else b
+
+
+def _select(condition: bool, a: Size, b: Size) -> Size:
+    return a if condition else b
+
+
 def _equal(a: Size, b: Size) -> bool:
     difference = a - b
     if isinstance(difference, int):
@@ -55,6 +64,10 @@ def _equal(a: Size, b: Size) -> bool:
     raise UndecidableError(f"is {a} == {b}?")
 
 
+def _differ(a: Size, b: Size) -> bool:
+    return not _equal(a, b)
+
+
 _ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
     dl.AddOp: operator.add,
     dl.SubOp: operator.sub,
@@ -62,15 +75,15 @@ _ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
     dl.NegOp: operator.neg,
     dl.DivOp: _divide,
     dl.FloordivOp: operator.floordiv,
-    dl.MaximumOp: lambda a, b: a if a >= b else b,
-    dl.MinimumOp: lambda a, b: a if a <= b else b,
+    dl.MaximumOp: _maximum,
+    dl.MinimumOp: _minimum,
     dl.EqualOp: _equal,
-    dl.NotEqualOp: lambda a, b: not _equal(a, b),
+    dl.NotEqualOp: _differ,
     dl.LessOp: operator.lt,
     dl.LessEqualOp: operator.le,
     dl.GreaterOp: operator.gt,
     dl.GreaterEqualOp: operator.ge,
-    dl.SelectOp: lambda c, a, b: a if c else b,
+    dl.SelectOp: _select,
 }
 _REDUCTIONS: dict[type[DlOp], Callable[..., Any]] = {dl.ReduceSumOp: np.add.reduce, dl.ReduceProdOp: np.multiply.reduce}
 # Their references only move elements, so that any dtype will do.
@@ -98,6 +111,5 @@ def evaluate(op: DlOp, operands: Sequence[Array]) -> Array | None:
             return None
     except UndecidableError:
         return None
-    if not isinstance(result, np.ndarray):
-        result = object_array(result) if isinstance(result, int | Dim) else np.asarray(result)
-    return settled(result, numpy_dtype(element))
+    array = object_array(result) if isinstance(result, int | Dim) else np.asarray(result)
+    return settled(array, numpy_dtype(element))

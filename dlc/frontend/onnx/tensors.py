@@ -8,13 +8,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 from onnx import TensorProto
 
 from dlc.errors import ModelError
 from dlc.frontend.onnx.problems import NodeProblem
-
-Array = NDArray[Any]
+from dlc.weights import Array
 
 _DTYPES: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype("<f4"), TensorProto.DOUBLE: np.dtype("<f8"), TensorProto.FLOAT16: np.dtype("<f2"),
@@ -76,7 +74,8 @@ class TensorReader:
             raise ModelError(f"{place}: offset and length of external data must be integers, got {entries}") from None
         _expect(place, tensor, count * dtype.itemsize, length, "bytes")
         if offset < 0 or length < 0 or offset + length > size:
-            raise ModelError(f"{place}: external data wants bytes {offset} to {offset + length} of '{location}', which has {size}")
+            end = offset + length
+            raise ModelError(f"{place}: external data wants bytes {offset} to {end} of '{location}', which has {size}")
         if length == 0:
             return np.empty(0, dtype)
         if path not in self._files:

@@ -1,0 +1,104 @@
+"""The models in this folder: exported graphs without their weights, filled here, and recorded inputs and outputs.
+
+A *skeleton* is a graph as an exporter wrote it in which every large initialiser has lost its data and says in its
+doc_string how to make it up: "dlc-fill MEAN STD". `filled` draws those weights, seeded by the initialiser's name, so that
+every machine gets the same model; `inputs` makes the inputs that `expected/skeletons.npz` was recorded with. The recorded
+tensors are thinned by `sampled`.
+
+    python -m tests.models.skeletons resnet50 resnet50.onnx      writes a filled model
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, helper, numpy_helper
+
+FOLDER = Path(__file__).parent
+PRETRAINED = FOLDER.parents[1] / "examples" / "models"
+# The batch that each model with a free one was recorded with.
+BATCHES = {"resnet18_dynbatch": 3}
+
+
+def path_of(name: str) -> Path:
+    """The file of a model that is no skeleton."""
+    small = FOLDER / "small" / f"{name}.onnx"
+    return small if small.exists() else PRETRAINED / f"{name}.onnx"
+
+
+def filled(name: str) -> ModelProto:
+    """A skeleton with weights of realistic scale."""
+    model = onnx.load(FOLDER / "skeletons" / f"{name}.onnx")
+    for tensor in model.graph.initializer:
+        if not tensor.doc_string.startswith("dlc-fill "):
+            continue
+        mean, std = (np.float32(word) for word in tensor.doc_string.split()[1:])
+        draw = np.random.default_rng(zlib.crc32(tensor.name.encode()))
+        weights = draw.standard_normal(tuple(tensor.dims), dtype=np.float32) * std + mean
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        tensor.CopyFrom(numpy_helper.from_array(weights.astype(dtype), tensor.name))
+    return model
+
+
+def inputs(name: str, model: ModelProto) -> dict[str, NDArray[np.generic]]:
+    """The inputs that a skeleton was recorded with."""
+    return {value.name: _input(value, BATCHES.get(name, 1)) for value in model.graph.input}
+
+
+def _input(value: onnx.ValueInfoProto, batch: int) -> NDArray[np.generic]:
+    shape = [d.dim_value or batch for d in value.type.tensor_type.shape.dim]
+    dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    draw = np.random.default_rng(0)
+    if "mask" in value.name:
+        mask = np.ones(shape, dtype)
+        mask[..., -28:] = 0  # padding
+        return mask
+    if "token_type" in value.name:
+        return np.zeros(shape, dtype)
+    if np.issubdtype(dtype, np.integer):
+        return draw.integers(0, 60, shape).astype(dtype)
+    return draw.standard_normal(shape, dtype=np.float32).astype(dtype)
+
+
+def sampled(tensor: NDArray[np.generic]) -> NDArray[np.generic]:
+    """About a thousand elements of a tensor; an odd step, so that no power-of-two layout hides an error."""
+    step = max(1, tensor.size // 1024)
+    return tensor.reshape(-1)[:: step + (step % 2 == 0)]
+
+
+def recorded(name: str) -> tuple[dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]:
+    """A skeleton's recorded outputs and inner tensors, sampled, by name."""
+    found: dict[str, dict[str, NDArray[np.generic]]] = {"out": {}, "mid": {}}
+    with np.load(FOLDER / "expected" / "skeletons.npz") as arrays:
+        for key in arrays.files:
+            model, kind, tensor = key.split("/", 2)
+            if model == name:
+                found[kind][tensor] = arrays[key]
+    return found["out"], found["mid"]
+
+
+def recordings(name: str) -> Iterator[tuple[dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]]:
+    """The recorded inputs and outputs of a model that is no skeleton, one pair per input set."""
+    with np.load(FOLDER / "expected" / f"{name}.npz") as arrays:
+        for k in sorted({key.split("/", 1)[0] for key in arrays.files}):
+            yield tuple(  # pyright: ignore[reportReturnType]
+                {key.split("/", 2)[2]: arrays[key] for key in arrays.files if key.startswith(f"{k}/{kind}/")}
+                for kind in ("in", "out")
+            )
+
+
+def deviation(got: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
+    """The largest difference, as a fraction of the largest expected magnitude."""
+    largest = float(np.abs(expected.astype(np.float64)).max(initial=0))
+    difference = float(np.abs(got.astype(np.float64) - expected.astype(np.float64)).max(initial=0))
+    return difference / largest if largest else difference
+
+
+if __name__ == "__main__":
+    onnx.save(filled(sys.argv[1]), sys.argv[2])
