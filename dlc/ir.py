@@ -73,9 +73,7 @@ from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineConstan
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
-    VarConstraint,
     attr_def,
-    base,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
@@ -110,7 +108,7 @@ __all__ = [
     "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute", "ParseError",
     "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness", "StridedLayoutAttr", "StringAttr",
     "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable", "TensorType", "TypeAttribute", "UnitAttr",
-    "UnknownLoc", "VarConstraint", "VectorType", "VerifyException", "arith", "attr_def", "base", "bf16", "f16", "f32",
+    "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16", "f16", "f32",
     "f64", "func", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg", "math",
     "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module",
     "parse_pass_specs", "print_module", "prop_def", "region_def", "result_def", "scf", "shaped_like", "tensor",

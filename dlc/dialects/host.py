@@ -3,18 +3,16 @@
     %w = host.weight @w7 : memref<64x64xf32>
     %b = host.arena 4096 : memref<1x56x56x64xf32>
     host.launch @conv_relu(%x, %w, %b) : memref<…>, memref<…>, memref<…>
-    host.copy %b, %y : memref<1x56x56x64xf32>
 
 Entry arguments are the program's inputs, then its outputs, as memrefs; the latter carry the attribute `host.output`. Views
-of a buffer are `memref.reinterpret_cast`. Element types are those of the `dl` dialect, `ui8` among them: a kernel that
-takes `i8` there sees the same bits.
+of a buffer are `memref.reinterpret_cast`; `memref.copy` fills an output that no kernel writes. Element types are those of
+the `dl` dialect, `ui8` among them: a kernel that takes `i8` there sees the same bits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import UnsupportedError
@@ -29,12 +27,9 @@ from dlc.ir import (
     Pure,
     SSAValue,
     SymbolRefAttr,
-    VarConstraint,
-    base,
     func,
     i64,
     irdl_op_definition,
-    operand_def,
     prop_def,
     result_def,
     traits_def,
@@ -87,24 +82,7 @@ class LaunchOp(IRDLOperation):
         return self.callee.string_value()
 
 
-@irdl_op_definition
-class CopyOp(IRDLOperation):
-    """Copies a buffer's elements: an output that no kernel writes, since it is an input, a weight or another output.
-
-    (C1) both buffers have one type; (C2) they do not overlap.
-    """
-
-    name = "host.copy"
-    T: ClassVar = VarConstraint("T", base(MemRefType))
-    source = operand_def(T)
-    target = operand_def(T)
-    assembly_format = "$source `,` $target attr-dict `:` type($source)"
-
-    def __init__(self, source: SSAValue, target: SSAValue) -> None:
-        super().__init__(operands=[source, target])
-
-
-Host = Dialect("host", [WeightOp, ArenaOp, LaunchOp, CopyOp], [])
+Host = Dialect("host", [WeightOp, ArenaOp, LaunchOp], [])
 
 OUTPUT = "host.output"
 

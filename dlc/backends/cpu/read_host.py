@@ -46,8 +46,8 @@ class _Reader:
                     self.places[op.result] = self.view(op)
                 case host.LaunchOp():
                     launches.append(self.launch(op.symbol, op.arguments))
-                case host.CopyOp():
-                    copy = self.launch(None, (op.target, op.source))
+                case memref.CopyOp():
+                    copy = self.launch(None, (op.destination, op.source))
                     launches.append(Launch(None, (*copy.arguments, (NOTHING, copy.bytes // 2)), copy.bytes))
                 case func.ReturnOp():
                     pass

@@ -119,7 +119,7 @@ class _Bufferizer:
                     self.dispatch(op)
                 case _:
                     for value, output in self.copies:
-                        self.add(host.CopyOp(self.view(self.buffers[value], output, op), output), op)
+                        self.add(memref.CopyOp(self.view(self.buffers[value], output, op), output), op)
                     self.add(func.ReturnOp(), op)
         _replace_body(self.main, self.block)
 

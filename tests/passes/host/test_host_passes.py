@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dlc.backends.reference import evaluate
 from dlc.dialects import host
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
@@ -70,8 +71,8 @@ def test_outputs_that_no_kernel_writes_are_copied():
     }
     """)
     main = host.entry_of(module)
-    copies = [op for op in main.body.block.ops if isinstance(op, host.CopyOp)]
-    assert [op.target for op in copies] == list(host.outputs_of(main)[1:])
+    copies = [op for op in main.body.block.ops if isinstance(op, memref.CopyOp)]
+    assert [op.destination for op in copies] == list(host.outputs_of(main)[1:])
     assert not any(isinstance(op, host.ArenaOp | memref.AllocOp) for op in main.body.block.ops)
 
 
@@ -128,6 +129,29 @@ def test_weight_expressions_become_weights():
     assert all(a.flags.c_contiguous and a.ctypes.data % 64 == 0 for a in (by_name["s"], by_name["c"]))
     assert [op.name for op in host.entry_of(module).body.block.ops] == ["dl.weight"] * 3 + ["dl.dispatch", "func.return"]
     assert "w" not in result, "a weight that only expressions read is gone"
+
+
+def test_the_evaluator_runs_the_planned_program():
+    module = planned("""
+    func.func @main(%x: tensor<4xui8>) -> (tensor<2x2xui8>, tensor<4xui8>, tensor<2x2xui8>, tensor<4xui8>) {
+      %w = dl.weight {symbol = @w, type = tensor<4xui8>} : () -> tensor<4xui8>
+      %a = dl.dispatch @k(%w) : (tensor<4xui8>) -> tensor<4xui8>
+      %b = dl.dispatch @k(%a) : (tensor<4xui8>) -> tensor<4xui8>
+      %v = dl.reshape %b {shape = array<i64: 2, 2>} : (tensor<4xui8>) -> tensor<2x2xui8>
+      func.return %v, %x, %v, %w : tensor<2x2xui8>, tensor<4xui8>, tensor<2x2xui8>, tensor<4xui8>
+    }
+    builtin.module @kernels {
+      func.func @k(%x: memref<4xi8>, %y: memref<4xi8>) attributes {kernel} {
+        "memref.copy"(%x, %y) : (memref<4xi8>, memref<4xi8>) -> ()
+        func.return
+      }
+    }
+    """)
+    x, w = np.uint8([1, 2, 3, 255]), np.uint8([5, 6, 7, 200])
+    results = evaluate(module, [x], {"w": w})
+    for got, want in zip(results, [w.reshape(2, 2), x, w.reshape(2, 2), w], strict=True):
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == np.uint8
 
 
 def test_places_overlap_only_when_lifetimes_do_not():
