@@ -18,6 +18,8 @@ from dlc.ir import (
     ArrayAttr,
     Block,
     Context,
+    DenseArrayBase,
+    IntegerType,
     IteratorTypeAttr,
     Operation,
     SSAValue,
@@ -28,7 +30,7 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Place, memref_of, row_major
 from dlc.passes.tiling.access import Access, Term, view_order
-from dlc.passes.tiling.nests import Nest, Stage, nests_of
+from dlc.passes.tiling.nests import Nest, Stage, is_read, nests_of
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,11 @@ def _rewrite(stage: Stage, nest: Nest, constants: Constants, locals_: dict[SSAVa
     dims = [d for d in stage.dims if d >= 0]
     operands: list[SSAValue] = []
     maps: list[AffineMap] = []
-    for operand, a in zip(op.operands, stage.accesses, strict=True):
+    # An operand that is there for its sizes alone has done its work: every iterator indexes a view by itself now.
+    unread = [k for k in range(len(op.operands) - 1) if isinstance(op, linalg.GenericOp) and not is_read(op, k)]
+    for k, (operand, a) in enumerate(zip(op.operands, stage.accesses, strict=True)):
+        if k in unread:
+            continue
         if a is None:
             operands.append(operand)
             maps.append(AffineMap(len(dims), 0, ()))
@@ -132,6 +138,8 @@ def _rewrite(stage: Stage, nest: Nest, constants: Constants, locals_: dict[SSAVa
         replacement = linalg.FillOp.create(operands=operands, properties=op.properties, regions=[body])
     else:
         _renumber_indices(op, stage.dims, constants)
+        for k in reversed(unread):
+            op.body.block.erase_arg(op.body.block.args[k])
         kinds = {True: IteratorTypeAttr.reduction(), False: IteratorTypeAttr.parallel()}
         replacement = linalg.GenericOp.create(
             operands=operands,
@@ -139,6 +147,7 @@ def _rewrite(stage: Stage, nest: Nest, constants: Constants, locals_: dict[SSAVa
             | {
                 "indexing_maps": ArrayAttr([AffineMapAttr(m) for m in maps]),
                 "iterator_types": ArrayAttr([kinds[d in stage.reductions] for d in dims]),
+                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [len(operands) - 1, 1]),
             },
             attributes=op.attributes,
             regions=[op.detach_region(op.body)],

@@ -40,7 +40,8 @@ class Stage:
 
     @cached_property
     def inputs(self) -> tuple[Access, ...]:
-        return tuple(a for a in self.accesses[:-1] if a is not None)
+        """The accesses of the operands that the body reads."""
+        return tuple(a for k, a in enumerate(self.accesses[:-1]) if a is not None and is_read(self.op, k))
 
     @property
     def is_contraction(self) -> bool:
@@ -73,6 +74,11 @@ class Nest:
     def locals(self) -> set[SSAValue]:
         """The buffers that live inside the nest."""
         return {s.output.root for s in self.stages if isinstance(s.output.root.owner, memref.AllocaOp)}
+
+
+def is_read(op: StructuredOp, k: int) -> bool:
+    """Whether the body uses operand `k`: a window's shape, say, is an operand for its sizes alone."""
+    return op.regions[0].block.args[k].first_use is not None
 
 
 def operand_maps(op: StructuredOp) -> list[AffineMap]:
