@@ -1,0 +1,189 @@
+"""`fuse-generics`: elementwise producers become part of the op that reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlc.ir import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    ArrayAttr,
+    Block,
+    Context,
+    DenseArrayBase,
+    IntegerAttr,
+    IntegerType,
+    IteratorTypeAttr,
+    Operation,
+    SSAValue,
+    func,
+    i64,
+    index,
+    linalg,
+    tensor,
+)
+from dlc.passes.base import KernelPass
+from dlc.passes.linalg.write import map_attribute, position, shape
+from dlc.passes.structured import Constants, Place
+
+_ON_TENSORS = (
+    linalg.GenericOp,
+    linalg.FillOp,
+    tensor.EmptyOp,
+    tensor.ExtractSliceOp,
+    tensor.InsertSliceOp,
+    tensor.ExpandShapeOp,
+    tensor.CollapseShapeOp,
+)
+
+
+@dataclass(frozen=True)
+class FuseGenericsPass(KernelPass):
+    """Inlines an elementwise structured op into the only structured op that reads its result.
+
+        %a = linalg.generic ins(%x, %y) { addf }
+        %r = linalg.generic ins(%a) { maximumf }
+      →
+        %r = linalg.generic ins(%x, %y) { addf; maximumf }
+
+    Only where each element is still computed once: every iterator of the reader must be one of the producer's. So a
+    producer stays whole when a contraction or a window reads it, or a reader that repeats its elements. Contractions and
+    reductions are never inlined: tiling links them to their readers. Removes ops on tensors that nothing reads.
+    """
+
+    name = "fuse-generics"
+
+    def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
+        constants = Constants(kernel)
+        for op in reversed(list(kernel.body.block.ops)):
+            if op.parent is None:
+                continue
+            if isinstance(op, _ON_TENSORS) and not op.results[0].first_use:
+                _erase(op)
+            elif isinstance(op, linalg.GenericOp):
+                reader = op
+                while (producer := _fusible_producer(reader)) is not None:
+                    reader = _inline(producer, reader, constants)
+
+
+def _fusible_producer(reader: linalg.GenericOp) -> linalg.GenericOp | None:
+    """An input's producer that can be inlined."""
+    maps = [m.data for m in reader.indexing_maps]
+    for value, map_ in zip(reader.inputs, maps, strict=False):
+        producer = value.owner
+        if (
+            isinstance(producer, linalg.GenericOp)
+            and _is_elementwise(producer)
+            and all(use.operation is reader and use.index < len(reader.inputs) for use in value.uses)
+            and all(m == map_ for v, m in zip(reader.inputs, maps, strict=False) if v is value)
+            and _visits_once(map_, _extents(reader))
+        ):
+            return producer
+    return None
+
+
+def _is_elementwise(op: linalg.GenericOp) -> bool:
+    """Whether each element of the result is computed from its index and inputs alone, in one iteration."""
+    output = op.indexing_maps.data[-1].data
+    parallel = all(t == IteratorTypeAttr.parallel() for t in op.iterator_types)
+    return parallel and output == AffineMap.identity(output.num_dims) and not op.body.block.args[-1].first_use
+
+
+def _extents(op: linalg.GenericOp) -> dict[int, int]:
+    """The extents of the iterators that stand alone in a map."""
+    extents: dict[int, int] = {}
+    for value, map_ in zip(op.operands, op.indexing_maps, strict=True):
+        for expression, size in zip(map_.data.results, shape(value), strict=True):
+            if isinstance(expression, AffineDimExpr):
+                extents[expression.position] = size
+    return extents
+
+
+def _visits_once(map_: AffineMap, extents: dict[int, int]) -> bool:
+    """Whether no two iterations read the same element: each iterator of more than one step is an index by itself."""
+    alone = {i for e in map_.results if (i := _only_iterator(e)) is not None}
+    return all(i in alone or extents.get(i) == 1 for i in range(map_.num_dims))
+
+
+def _only_iterator(expression: AffineExpr) -> int | None:
+    """The iterator i of `±i·c + d`; None for other expressions."""
+    match expression:
+        case AffineDimExpr(position):
+            return position
+        case AffineBinaryOpExpr(AffineBinaryOpKind.Add | AffineBinaryOpKind.Mul, inner, AffineConstantExpr()):
+            return _only_iterator(inner)
+        case _:
+            return None
+
+
+def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Constants) -> linalg.GenericOp:
+    """The reader with the producer's scalar code before its own."""
+    value, block = producer.results[0], reader.body.block
+    first = block.first_op
+    assert first is not None
+    maps = [m.data for m in reader.indexing_maps]
+    arguments = dict(zip(zip(reader.inputs, maps, strict=False), block.args, strict=False))
+    map_ = next(m for v, m in arguments if v is value)
+
+    # The producer's output map is the identity: its iterators are the indices that the reader uses.
+    for v, m, inner in zip(producer.inputs, producer.indexing_maps, producer.body.block.args, strict=False):
+        access = (v, m.data.compose(map_))
+        if access not in arguments:
+            arguments[access] = block.insert_arg(inner.type, len(block.args) - 1)
+        inner.replace_all_uses_with(arguments[access])
+    place = Place(constants, block, producer.location, anchor=first)
+    result: SSAValue = value
+    for op in list(producer.body.block.ops):
+        op.detach()
+        match op:
+            case linalg.YieldOp():
+                result = op.operands[0]
+            case linalg.IndexOp():
+                op.results[0].replace_all_uses_with(_position(place, map_.results[op.dim.value.data]))
+            case _:
+                block.insert_op_before(op, first)
+    for access in [a for a in arguments if a[0] is value]:
+        argument = arguments.pop(access)
+        argument.replace_all_uses_with(result)
+        block.erase_arg(argument)
+
+    fused = linalg.GenericOp.create(
+        operands=[*(v for v, _ in arguments), *reader.outputs],
+        result_types=reader.result_types,
+        properties={
+            **reader.properties,
+            "indexing_maps": ArrayAttr([map_attribute(m) for m in (*(m for _, m in arguments), maps[-1])]),
+            "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [len(arguments), 1]),
+        },
+        attributes=reader.attributes,
+        regions=[reader.detach_region(reader.body)],
+    )
+    fused.results[0].name_hint = reader.results[0].name_hint
+    Place(constants, _block_of(reader), reader.location, anchor=reader).insert(fused)
+    reader.results[0].replace_all_uses_with(fused.results[0])
+    _erase(reader)
+    _erase(producer)
+    return fused
+
+
+def _position(place: Place, expression: AffineExpr) -> SSAValue:
+    """The value of an index expression inside a body."""
+    iterators = {
+        d: place.op(linalg.IndexOp.create(properties={"dim": IntegerAttr(d, i64)}, result_types=[index]))
+        for d in sorted(expression.used_dims())
+    }
+    return position(place.op, place.constants, expression, iterators)
+
+
+def _block_of(op: Operation) -> Block:
+    assert op.parent is not None
+    return op.parent
+
+
+def _erase(op: Operation) -> None:
+    op.detach()
+    op.erase(safe_erase=False)

@@ -1,0 +1,211 @@
+"""One lowering per interface: a `dl` op as structured ops on tensors that write where they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import element_type_of, rank_of, tensor_type
+from dlc.dialects.dl.contraction import static
+from dlc.dialects.dl.interfaces import (
+    Body,
+    Contraction,
+    Elementwise,
+    Gathering,
+    Reduction,
+    Structure,
+    Window,
+    broadcast_map,
+    storage_type,
+)
+from dlc.ir import AffineDimExpr, AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, i64, index, linalg, tensor
+from dlc.passes.linalg.reads import Read
+from dlc.passes.linalg.write import Access, ScalarCode, Writer, element, shape
+
+# Stores what a function makes of the tensor that a result is written to, and returns that.
+Store = Callable[[Callable[[SSAValue], SSAValue]], SSAValue]
+
+
+class Operands(Protocol):
+    """How the operands of the ops of a kernel are read."""
+
+    def read(self, value: SSAValue) -> Read: ...
+
+    def view(self, value: SSAValue, to: Sequence[int]) -> Read: ...
+
+
+def map_elements(write: Writer, operands: Sequence[Read], target: SSAValue, code: ScalarCode, name: str) -> SSAValue:
+    """`code` of the operands' elements in each element of `target`; the operands are read at its index.
+
+    `code(body, *elements)`; a literal operand is an element as it stands.
+    """
+
+    def with_literals(body: Body, *elements: SSAValue) -> SSAValue:
+        rest = iter(elements)
+        return code(body, *(r.source if r.is_scalar else next(rest) for r in operands))
+
+    identity = AffineMap.identity(len(shape(target)))
+    inputs = [(r.source, r.map) for r in operands if not r.is_scalar]
+    return write.generic(inputs, (target, identity), (False,) * identity.num_dims, with_literals, name)
+
+
+def elementwise(write: Writer, op: Elementwise, operands: Operands, store: Store) -> SSAValue:
+    rank = rank_of(op.results[0])
+    reads = [operands.read(v).through(broadcast_map(v, rank)) for v in op.operands]
+
+    def code(body: Body, *elements: SSAValue) -> SSAValue:
+        return op.scalar(body, *elements)
+
+    return store(lambda target: map_elements(write, reads, target, code, short_name(op.name)))
+
+
+def copy(write: Writer, value: Read, target: SSAValue, name: str = "copy") -> SSAValue:
+    """`value` in `target`."""
+
+    def same(_: Body, x: SSAValue) -> SSAValue:
+        return x
+
+    return map_elements(write, [value], target, same, name)
+
+
+def _accumulate(
+    write: Writer,
+    inputs: Sequence[Access],
+    structure: Structure,
+    identity: int | float,
+    code: ScalarCode,
+    element_type: Attribute,
+    name: str,
+    store: Store,
+) -> SSAValue:
+    """Combines elements into an accumulator that starts with `identity`; 16-bit floats accumulate in f32."""
+    stored = storage_type(element_type)
+    wide = scalar.wide_float(stored)
+    start = write.number(identity, wide)
+
+    def into(target: SSAValue) -> SSAValue:
+        filled = write.fill(start, target)
+        return write.generic(inputs, (filled, structure.maps[-1]), structure.reductions, code, name)
+
+    if wide == stored:
+        return store(into)
+    total = Read.of(into(write.empty(structure.views[-1], wide)))
+
+    def narrow(body: Body, x: SSAValue) -> SSAValue:
+        return scalar.convert(body, x, wide, stored)
+
+    return store(lambda target: map_elements(write, [total], target, narrow, "rounded"))
+
+
+def _inputs(write: Writer, reads: Sequence[Read], structure: Structure) -> list[Access]:
+    """The read values as inputs of a structured op; a literal becomes a tensor.
+
+    Extents follow from maps in which an iterator stands alone. Where a read hides one (a reversed or broadcast axis that is
+    summed over), the value is copied first.
+    """
+    for in_place in (True, False):
+        inputs: list[Access] = []
+        for read, map_, sizes in zip(reads, structure.maps, structure.views, strict=False):
+            if read.is_scalar:
+                read = Read.of(write.fill(read.source, write.empty(sizes, element(read.source))))
+            elif not in_place and not read.is_tensor:
+                read = Read.of(copy(write, read, write.empty(sizes, element(read.source))))
+            inputs.append((read.source, read.map.compose(map_)))
+        maps = [structure.maps[-1], *(m for _, m in inputs)]
+        alone = {e.position for m in maps for e in m.results if isinstance(e, AffineDimExpr)}
+        if alone >= {i for i, _ in enumerate(structure.extents)} - _window_iterators(structure):
+            break
+    return inputs
+
+
+def _window_iterators(structure: Structure) -> set[int]:
+    """The reduced iterators that stand alone in no map of a structure: those of windows."""
+    alone = {e.position for m in structure.maps for e in m.results if isinstance(e, AffineDimExpr)}
+    return set(range(len(structure.extents))) - alone
+
+
+def reduction(write: Writer, op: Reduction, operands: Operands, store: Store) -> SSAValue:
+    (x,) = op.operands
+    (sizes,), kept = static(op, x), [a for a in range(rank_of(x)) if a not in op.reduction_axes]
+    # Iterators: the kept axes, then the reduced ones.
+    order = [*kept, *op.reduction_axes]
+    iterators = {axis: AffineExpr.dimension(i) for i, axis in enumerate(order)}
+    zero = AffineExpr.constant(0)
+    result = [iterators.get(a, zero) if a in kept else zero for a in range(len(sizes)) if a in kept or op.keeps_axes]
+    structure = Structure(
+        maps=(
+            AffineMap(len(sizes), 0, tuple(iterators[a] for a in range(len(sizes)))),
+            AffineMap(len(sizes), 0, tuple(result)),
+        ),
+        extents=tuple(sizes[a] for a in order),
+        reductions=tuple(a not in kept for a in order),
+        views=(sizes, *static(op, op.results[0])),
+    )
+    return _combined(write, op, structure, operands, store)
+
+
+def window(write: Writer, op: Window, operands: Operands, store: Store) -> SSAValue:
+    return _combined(write, op, op.structure(), operands, store)
+
+
+def _combined(write: Writer, op: Reduction | Window, structure: Structure, operands: Operands, store: Store) -> SSAValue:
+    (x,), element_type = op.operands, element_type_of(op.operands[0])
+    inputs = _inputs(write, [operands.read(x)], structure)
+    window = sorted(_window_iterators(structure))
+    if window:
+        # The window's extents follow from no operand (h + kh is one size): a tensor without contents tells them.
+        taps = write.empty([structure.extents[i] for i in window], storage_type(element_type))
+        map_ = AffineMap(len(structure.extents), 0, tuple(AffineExpr.dimension(i) for i in window))
+        inputs.append((taps, map_))
+
+    def code(body: Body, *elements: SSAValue) -> SSAValue:
+        return op.combine(body, elements[-1], scalar.convert(body, elements[0], element_type, elements[-1].type))
+
+    return _accumulate(write, inputs, structure, op.identity(), code, element_type, short_name(op.name), store)
+
+
+def contraction(write: Writer, op: Contraction, operands: Operands, store: Store) -> SSAValue:
+    structure = op.structure()
+    types = [element_type_of(v) for v in op.operands]
+    reads = [operands.view(v, view) for v, view in zip(op.operands, structure.views, strict=False)]
+    inputs = _inputs(write, reads, structure)
+
+    def code(body: Body, a: SSAValue, b: SSAValue, accumulator: SSAValue) -> SSAValue:
+        # The operands' own signs decide how they widen; a literal's is that of its type.
+        a, b = (scalar.convert(body, x, t, accumulator.type) for x, t in zip((a, b), types, strict=True))
+        return scalar.add(body, scalar.multiply(body, a, b), accumulator)
+
+    element_type = element_type_of(op.results[0])
+    return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store)
+
+
+def gathering(write: Writer, op: Gathering, operands: Operands, store: Store) -> SSAValue:
+    sources: dict[SSAValue, Read] = {}
+    stand_ins: list[SSAValue] = []
+    for value in op.operands:
+        read = operands.read(value)
+        if read.is_tensor:
+            stand_ins.append(read.source)
+            continue
+        # What is no tensor as it stands is read through its map: the body knows the stand-in and never emits it.
+        stand_in = tensor.EmptyOp.create(
+            result_types=[tensor_type(static(op, value)[0], storage_type(element_type_of(value)))]
+        ).results[0]
+        sources[stand_in] = read
+        stand_ins.append(stand_in)
+    rank = rank_of(op.results[0])
+
+    def code(body: Body, *_: SSAValue) -> SSAValue:
+        indices = [
+            body(linalg.IndexOp.create(properties={"dim": IntegerAttr(d, i64)}, result_types=[index])) for d in range(rank)
+        ]
+        return op.gather(body, stand_ins, indices)
+
+    identity, name = AffineMap.identity(rank), short_name(op.name)
+    return store(lambda target: write.generic([], (target, identity), (False,) * rank, code, name, sources))
+
+
+def short_name(op_name: str) -> str:
+    """`dl.reduce_sum` → `reduce_sum`: what an op's result is called."""
+    return op_name.rpartition(".")[2]

@@ -1,0 +1,88 @@
+"""How the values of a kernel are read: ops that only move elements cost nothing, their readers' maps absorb them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import cast
+
+from dlc.ir import AffineDimExpr, AffineExpr, AffineMap, Attribute, SSAValue, TensorType
+
+
+@dataclass(frozen=True)
+class Read:
+    """A `dl` value as `source[map(index)]`; a scalar source is the value of every element."""
+
+    source: SSAValue
+    map: AffineMap
+
+    @staticmethod
+    def of(source: SSAValue) -> Read:
+        """A tensor read in place."""
+        return Read(source, AffineMap.identity(len(cast("TensorType[Attribute]", source.type).get_shape())))
+
+    @property
+    def is_scalar(self) -> bool:
+        return not isinstance(self.source.type, TensorType)
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the value is its source as it stands."""
+        return not self.is_scalar and self.map == AffineMap.identity(len(self.map.results))
+
+    def through(self, map_: AffineMap) -> Read:
+        """The value whose element at `index` is this value's at `map_(index)`."""
+        return Read(self.source, AffineMap(map_.num_dims, 0, ()) if self.is_scalar else self.map.compose(map_))
+
+
+def sliced_axes(map_: AffineMap) -> tuple[int | None, ...] | None:
+    """Per axis of the source the value's axis that it is; None where it is a constant place.
+
+    None as a whole if some axis is neither, or two are the same.
+    """
+    axes = tuple(e.position if isinstance(e, AffineDimExpr) else None for e in map_.results)
+    used = [a for a in axes if a is not None]
+    constant = all(a is not None or not e.used_dims() for a, e in zip(axes, map_.results, strict=True))
+    return axes if constant and len(set(used)) == len(used) else None
+
+
+def reshape_groups(source: Sequence[int], to: Sequence[int]) -> list[tuple[range, range]]:
+    """The finest pairs of adjacent axes of two shapes that hold the same elements in row-major order.
+
+    No side of a pair is empty, unless a shape is.
+    """
+    groups: list[tuple[range, range]] = []
+    i = j = 0
+    while i < len(source) and j < len(to):
+        first, second = i, j
+        i, j = i + 1, j + 1
+        a, b = source[first], to[second]
+        while a != b:
+            if a < b:
+                a, i = a * source[i], i + 1
+            else:
+                b, j = b * to[j], j + 1
+        groups.append((range(first, i), range(second, j)))
+    if groups:
+        # Axes of size 1 that are left belong to the last pair.
+        before, after = groups.pop()
+        groups.append((range(before.start, len(source)), range(after.start, len(to))))
+    return groups
+
+
+def reshape_map(source: Sequence[int], to: Sequence[int], *, units_only: bool) -> AffineMap | None:
+    """Index in the shape `to` → index in the shape `source` of the same elements; None where that takes a division.
+
+    With `units_only`, None as well where an axis is split: where more than axes of size 1 come or go.
+    """
+    places: list[AffineExpr] = [AffineExpr.constant(0)] * len(source)
+    for before, after in reshape_groups(source, to):
+        axes = [a for a in before if source[a] != 1]
+        parts = [a for a in after if to[a] != 1]
+        if len(axes) > 1 or (units_only and len(parts) > 1):
+            return None
+        for axis in axes:
+            for part in parts:
+                places[axis] = places[axis] + AffineExpr.dimension(part) * prod(to[part + 1 : after.stop])
+    return AffineMap(len(to), 0, tuple(places))

@@ -1,0 +1,254 @@
+"""Writing kernels: structured ops on tensors, in destination-passing style, with constants shared at the top.
+
+kernel = Writer(function, place)
+zero = kernel.fill(kernel.number(0.0, f32), kernel.empty((8, 32), f32))
+sums = kernel.generic([(x, x_map), (w, w_map)], (zero, y_map), reductions, multiply_and_add, "sum")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import TypeAlias, cast
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import tensor_type
+from dlc.dialects.dl.interfaces import Body
+from dlc.ir import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    AffineMapAttr,
+    ArrayAttr,
+    Attribute,
+    Block,
+    DenseArrayBase,
+    IntegerAttr,
+    IntegerType,
+    IteratorTypeAttr,
+    LocationAttr,
+    Operation,
+    Region,
+    SSAValue,
+    TensorType,
+    arith,
+    i64,
+    linalg,
+    tensor,
+)
+from dlc.passes.linalg.reads import Read
+from dlc.passes.structured import Constants, Place
+
+# A tensor and the map by which a structured op reads or writes it.
+Access: TypeAlias = "tuple[SSAValue, AffineMap]"
+# Appends the scalar code of a structured op; gets one element per input, then the output's.
+ScalarCode: TypeAlias = "Callable[..., SSAValue]"
+
+
+def shape(value: SSAValue) -> tuple[int, ...]:
+    return cast("TensorType[Attribute]", value.type).get_shape()
+
+
+def element(value: SSAValue) -> Attribute:
+    """The element type of a tensor, the type of a scalar."""
+    return cast("TensorType[Attribute]", value.type).element_type if isinstance(value.type, TensorType) else value.type
+
+
+class KernelBody(Body):
+    """The body of a structured op: literals go to the top of the kernel; tensors that stand for reads are read there."""
+
+    def __init__(self, block: Block, place: Place, sources: Mapping[SSAValue, Read]) -> None:
+        super().__init__(block, place.location)
+        self.constants = place.constants
+        self.sources = sources
+
+    def __call__(self, op: Operation) -> SSAValue:
+        if isinstance(op, arith.ConstantOp):
+            return self.constants.get(op.value, op.result.type)
+        if isinstance(op, tensor.ExtractOp) and op.tensor in self.sources:
+            return self.element(self.sources[op.tensor], op.indices)
+        return super().__call__(op)
+
+    def element(self, read: Read, indices: Sequence[SSAValue]) -> SSAValue:
+        """The element of a read value at these indices."""
+        if read.is_scalar:
+            return read.source
+        places = [position(self, self.constants, e, indices) for e in read.map.results]
+        return scalar.extract(self, read.source, places)
+
+
+_POSITION_OPS: dict[AffineBinaryOpKind, Callable[[SSAValue, SSAValue], Operation]] = {
+    AffineBinaryOpKind.Add: arith.AddiOp,
+    AffineBinaryOpKind.Mul: arith.MuliOp,
+    AffineBinaryOpKind.FloorDiv: arith.DivUIOp,
+    AffineBinaryOpKind.Mod: arith.RemUIOp,
+}
+
+
+def position(
+    append: Callable[[Operation], SSAValue],
+    constants: Constants,
+    expression: AffineExpr,
+    iterators: Sequence[SSAValue] | Mapping[int, SSAValue],
+) -> SSAValue:
+    """The value of an index expression by appended scalar ops; what it divides is never negative."""
+    match expression:
+        case AffineConstantExpr(value):
+            return constants.index(value)
+        case AffineDimExpr(dim):
+            return iterators[dim]
+        case AffineBinaryOpExpr(kind, lhs, rhs):
+            a, b = (position(append, constants, e, iterators) for e in (lhs, rhs))
+            return append(_POSITION_OPS[kind](a, b))
+        case _:
+            raise ValueError(f"index expression {expression}")
+
+
+class Writer:
+    """Appends the ops of one kernel to its block."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def at(self, location: LocationAttr) -> None:
+        """Ops from here on come from `location`."""
+        self.place = self.place.located(location)
+
+    def number(self, value: int | float, type_: Attribute) -> SSAValue:
+        """A literal, at the top of the kernel."""
+        return scalar.constant(KernelBody(Block(), self.place, {}), value, type_)
+
+    def empty(self, shape: Sequence[int], element: Attribute) -> SSAValue:
+        return self.place.op(tensor.EmptyOp.create(result_types=[tensor_type(shape, element)]))
+
+    def fill(self, value: SSAValue, target: SSAValue) -> SSAValue:
+        """`target` with `value` in each element."""
+        body = Block(arg_types=[value.type, value.type])
+        body.add_op(linalg.YieldOp.create(operands=[body.args[0]]))
+        fill = linalg.FillOp.create(
+            operands=[value, target], result_types=[target.type], properties=_segments(1, 1), regions=[Region(body)]
+        )
+        return self.place.op(fill)
+
+    def generic(
+        self,
+        inputs: Sequence[Access],
+        output: Access,
+        reductions: Sequence[bool],
+        code: Callable[..., SSAValue],
+        name: str | None = None,
+        sources: Mapping[SSAValue, Read] | None = None,
+    ) -> SSAValue:
+        """A structured op over iterators, the reduced ones as `reductions` tells.
+
+        `code(body, *elements, accumulator)` gives the next element of the output.
+        """
+        operands = [v for v, _ in (*inputs, output)]
+        block = Block(arg_types=[element(v) for v in operands])
+        body = KernelBody(block, self.place, sources or {})
+        result = code(body, *block.args)
+        block.add_op(linalg.YieldOp.create(operands=[result]))
+        erase_dead(block)
+        op = linalg.GenericOp.create(
+            operands=operands,
+            result_types=[output[0].type],
+            properties={
+                "indexing_maps": ArrayAttr([map_attribute(m) for _, m in (*inputs, output)]),
+                "iterator_types": iterator_types(tuple(reductions)),
+                **_segments(len(inputs), 1),
+            },
+            regions=[Region(block)],
+        )
+        return self.place.op(op, name)
+
+    def extract_slice(
+        self, source: SSAValue, offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int] | None = None
+    ) -> SSAValue:
+        """The window of `source`; itself if it is all of it."""
+        steps = tuple(strides or (1,) * len(sizes))
+        if tuple(sizes) == shape(source) and not any(offsets):
+            return source
+        op = tensor.ExtractSliceOp.create(
+            operands=[source],
+            result_types=[tensor_type(sizes, element(source))],
+            properties=_slice_properties(tuple(offsets), tuple(sizes), steps) | _slice_segments(1),
+        )
+        return self.place.op(op)
+
+    def insert_slice(self, value: SSAValue, target: SSAValue, offsets: Sequence[int]) -> SSAValue:
+        """`target` with `value` in its window at `offsets`."""
+        sizes = shape(value)
+        op = tensor.InsertSliceOp.create(
+            operands=[value, target],
+            result_types=[target.type],
+            properties=_slice_properties(tuple(offsets), sizes, (1,) * len(sizes)) | _slice_segments(2),
+        )
+        return self.place.op(op)
+
+    def reshape(self, value: SSAValue, to: Sequence[int], groups: Sequence[tuple[range, range]]) -> SSAValue:
+        """A dense tensor as another shape; `groups` pairs the axes of both that hold the same elements."""
+        sizes = shape(value)
+        flat = tuple(prod(to[a] for a in after) for _, after in groups)
+        if flat != sizes:
+            collapse = tensor.CollapseShapeOp.create(
+                operands=[value],
+                result_types=[tensor_type(flat, element(value))],
+                properties={"reassociation": _reassociation([before for before, _ in groups])},
+            )
+            value = self.place.op(collapse)
+        if flat != tuple(to):
+            expand = tensor.ExpandShapeOp.create(
+                operands=[value],
+                result_types=[tensor_type(to, element(value))],
+                properties={
+                    "reassociation": _reassociation([after for _, after in groups]),
+                    "static_output_shape": DenseArrayBase.from_list(i64, list(to)),
+                },
+            )
+            value = self.place.op(expand)
+        return value
+
+
+def erase_dead(block: Block) -> None:
+    """Erases ops whose results nothing reads: bodies are pure."""
+    for op in reversed(list(block.ops)):
+        if op.results and not any(r.first_use for r in op.results):
+            op.detach()
+            op.erase()
+
+
+@lru_cache(maxsize=4096)
+def map_attribute(map_: AffineMap) -> AffineMapAttr:
+    return AffineMapAttr(map_)
+
+
+@lru_cache(maxsize=256)
+def iterator_types(reductions: tuple[bool, ...]) -> ArrayAttr[IteratorTypeAttr]:
+    """The iterator types that say which iterators are reduced."""
+    return ArrayAttr([IteratorTypeAttr.reduction() if r else IteratorTypeAttr.parallel() for r in reductions])
+
+
+@lru_cache(maxsize=256)
+def _segments(*counts: int) -> dict[str, Attribute]:
+    return {"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts)}
+
+
+def _slice_segments(tensors: int) -> dict[str, Attribute]:
+    return _segments(*(1,) * tensors, 0, 0, 0)
+
+
+@lru_cache(maxsize=1024)
+def _slice_properties(offsets: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, Attribute]:
+    return {
+        "static_offsets": DenseArrayBase.from_list(i64, offsets),
+        "static_sizes": DenseArrayBase.from_list(i64, sizes),
+        "static_strides": DenseArrayBase.from_list(i64, strides),
+    }
+
+
+def _reassociation(groups: Sequence[range]) -> Attribute:
+    return ArrayAttr([ArrayAttr([IntegerAttr(a, i64) for a in group]) for group in groups])

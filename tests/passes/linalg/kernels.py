@@ -1,0 +1,73 @@
+"""Programs of one kernel, lowered to `linalg` and run by the evaluator."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from dlc.backends.reference import evaluate
+from dlc.dialects.dl.base import tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.program import KernelOp, YieldOp
+from dlc.ir import Attribute, Block, Context, FunctionType, ModuleOp, Region, SSAValue, func, linalg, print_module
+from dlc.passes.base import kernels_of
+from dlc.passes.linalg.fuse_generics import FuseGenericsPass
+from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
+
+
+def kernel_of(types: Sequence[Attribute], body: Callable[..., SSAValue | Sequence[SSAValue]]) -> ModuleOp:
+    """A module with the kernel @k whose block `body(build, *arguments)` writes; it returns what the kernel yields."""
+    block = Block(arg_types=types)
+    results = body(Build(block), *block.args)
+    results = [results] if isinstance(results, SSAValue) else list(results)
+    block.add_op(YieldOp(results))
+    return ModuleOp([KernelOp("k", FunctionType.from_lists(types, [r.type for r in results]), Region(block))])
+
+
+def types_of(*arrays: np.ndarray) -> list[Attribute]:
+    return [tensor_type(a.shape, element_type(a.dtype)) for a in arrays]
+
+
+def lowered(module: ModuleOp, *, fuse: bool = True) -> ModuleOp:
+    """The module at the `linalg` stage, verified."""
+    context = Context()
+    LowerKernelsToLinalgPass().apply(context, module)
+    module.verify()
+    if fuse:
+        FuseGenericsPass().apply(context, module)
+        module.verify()
+    return module
+
+
+def kernel(module: ModuleOp) -> func.FuncOp:
+    (function,) = kernels_of(module)
+    return function
+
+
+def op_names(module: ModuleOp) -> list[str]:
+    """The ops of the kernel in order, constants and the return left out."""
+    names = [op.name for op in kernel(module).body.block.ops]
+    return [n for n in names if n not in ("arith.constant", "func.return")]
+
+
+def generics(module: ModuleOp) -> list[linalg.GenericOp]:
+    return [op for op in kernel(module).body.block.ops if isinstance(op, linalg.GenericOp)]
+
+
+def run(module: ModuleOp, *inputs: np.ndarray) -> list[np.ndarray]:
+    return evaluate(module, inputs, function="k")
+
+
+def accepted_by_mlir(modules: Sequence[ModuleOp]) -> None:
+    """Asserts that MLIR's own verifier takes the modules; skips where `iree-opt` is not installed."""
+    tool = shutil.which("iree-opt")
+    if tool is None:
+        pytest.skip("iree-opt is not installed (pip install iree-base-compiler)")
+    text = "\n// -----\n".join(print_module(m, generic=True) for m in modules)
+    done = subprocess.run([tool, "--split-input-file", "-"], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:4000]
