@@ -118,7 +118,7 @@ def _native(program: Program, device: Target, options: Options, report: Report, 
         report.add("llvm", code.llvm)
         report.kernels.append(KernelReport(code.name, runs[code.name], len(code.object), code.emission + code.llvm))
         if lowering.dump is not None:
-            lowering.dump.kernel(code.name, "llvm", code.ir.text, "ll")
+            lowering.dump.kernel(code.name, "ll", code.ir.text)
     return native.run
 
 

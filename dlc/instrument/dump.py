@@ -19,7 +19,7 @@ from pathlib import Path
 from dlc.dialects.dl.program import KernelOp
 from dlc.instrument.provenance import dispatches, header
 from dlc.ir import ModuleOp, StringAttr, print_module
-from dlc.passes.base import kernels_of
+from dlc.passes.base import Stage, kernels_of
 from dlc.weights import WeightStore
 
 NEXT = "dlc.next"
@@ -60,6 +60,11 @@ def module_text(module: ModuleOp, remaining: str) -> str:
         del module.attributes[NEXT]
 
 
+def _body(text: str) -> str:
+    """A module's text without its first line, which says what is still to come."""
+    return text.partition("\n")[2]
+
+
 class DumpFolder:
     """Writes modules to a folder as passes run; files of an earlier dump in it are replaced."""
 
@@ -83,21 +88,20 @@ class DumpFolder:
     def start(self, module: ModuleOp, remaining: str) -> None:
         """Writes the module that the first pass gets."""
         self.started = True
-        self._text, self._counts = print_module(module), op_counts(module)
-        name = "00-start.mlir"
-        (self.folder / name).write_text(module_text(module, remaining))
+        self._text, self._counts, name = module_text(module, remaining), op_counts(module), "00-start.mlir"
+        (self.folder / name).write_text(self._text)
         self._row(f"| [00]({name}) | | | {self._counts.total()} | | |")
 
     def after_pass(self, module: ModuleOp, name: str, remaining: str) -> tuple[str, str]:
         """Writes the module if the pass changed it; gives what changed and the file's name, both empty if nothing did."""
         self._count += 1
-        text = print_module(module)
-        if text == self._text:
+        before, self._text = self._text, module_text(module, remaining)
+        if _body(self._text) == _body(before):
             return "", ""
         counts = op_counts(module)
         change, file = describe_change(self._counts, counts), f"{self._count:02d}-{name}.mlir"
-        self._text, self._counts = text, counts
-        (self.folder / file).write_text(module_text(module, remaining))
+        self._counts = counts
+        (self.folder / file).write_text(self._text)
         return change, file
 
     def record(self, record: PassRecord) -> None:
@@ -107,22 +111,24 @@ class DumpFolder:
         change = record.change or "nothing"
         self._row(f"| {number} | {record.stage} | `{record.spec}` | {ops} | {change} | {record.seconds * 1e3:.1f} |")
 
-    def after_stage(self, module: ModuleOp, stage: str, remaining: str) -> None:
-        """Writes the stage's last module, and each of its kernels by itself."""
-        file = f"stage-{stage}.mlir"
-        (self.folder / file).write_text(module_text(module, remaining))
-        self._row(f"| [end]({file}) | {stage} | | | | |")
+    def after_stage(self, module: ModuleOp, stage: Stage) -> None:
+        """Writes the module that the stage's last pass left, and each kernel by itself if the stage is about kernels."""
+        file = f"stage-{stage.name}.mlir"
+        (self.folder / file).write_text(self._text)
+        self._row(f"| [end]({file}) | {stage.name} | | | | |")
+        if not stage.kernels:
+            return
         runs = dispatches(module)
         for op in module.ops:
             if isinstance(op, KernelOp):
-                self.kernel(op.symbol, stage, header(op.symbol, runs.get(op.symbol, [])) + print_module(op))
+                self.kernel(op.symbol, f"{stage.name}.mlir", header(op.symbol, runs.get(op.symbol, [])) + print_module(op))
         for kernel in kernels_of(module):
             name = kernel.sym_name.data
-            self.kernel(name, stage, header(name, runs.get(name, [])) + print_module(kernel))
+            self.kernel(name, f"{stage.name}.mlir", header(name, runs.get(name, [])) + print_module(kernel))
 
-    def kernel(self, name: str, stage: str, text: str, suffix: str = "mlir") -> None:
-        """Writes one kernel's text at a stage."""
-        (self.folder / "kernels" / f"{name}.{stage}.{suffix}").write_text(text)
+    def kernel(self, name: str, suffix: str, text: str) -> None:
+        """Writes one kernel's text in some form."""
+        (self.folder / "kernels" / f"{name}.{suffix}").write_text(text)
 
     def save_weights(self, weights: WeightStore) -> None:
         """Writes the arrays of the store that are not in the folder yet."""

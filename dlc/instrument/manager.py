@@ -83,7 +83,7 @@ class PassManager:
         if last:
             verify_legal(module, stage)
             if self.dump is not None:
-                self.dump.after_stage(module, stage.name, remaining)
+                self.dump.after_stage(module, stage)
 
     def _remaining(self, stage: Stage, current: ModulePass) -> str:
         """The passes of the plan after this one."""
