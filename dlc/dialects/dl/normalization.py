@@ -102,6 +102,7 @@ class LogSoftmaxOp(Softmaxes):
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array) -> Array:
+            x = x.astype(np.float64)  # an offset common to a row must not cost the result its digits
             return x - np.logaddexp.reduce(x, self.row_axes[0], keepdims=True)
 
         return in_wide_type(self, compute, operands)

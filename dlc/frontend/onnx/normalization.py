@@ -11,6 +11,7 @@ from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
+from dlc.ir import f32
 
 table = Table()
 
@@ -27,11 +28,16 @@ def batch_normalization(node: Node) -> Value:
 
 
 @table("LayerNormalization", since=17)
-def layer_normalization(node: Node) -> Value:
+def layer_normalization(node: Node) -> list[Value]:
     node.ignore("stash_type")  # 16-bit floats are always computed in f32
-    axis, bias = node.axis(node.integer("axis", -1), node[0].rank), node.get(2)
-    operands = [node[0], _row(node, node[1], axis)] + ([_row(node, bias, axis)] if bias is not None else [])
-    return node.emit(dl.LayerNormOp, *operands, axis=axis, epsilon=node.real("epsilon", 1e-5))
+    x, bias, epsilon = node[0], node.get(2), node.real("epsilon", 1e-5)
+    axis = node.axis(node.integer("axis", -1), x.rank)
+    operands = [x, _row(node, node[1], axis)] + ([_row(node, bias, axis)] if bias is not None else [])
+    results = [node.emit(dl.LayerNormOp, *operands, axis=axis, epsilon=epsilon)]
+    if node.wants(1) or node.wants(2):
+        mean, variance = _moments(node, node.emit.cast(x, f32), range(axis, x.rank))[1:]
+        results += [mean, node.emit(dl.RsqrtOp, node.emit(dl.AddOp, variance, node.emit.scalar(epsilon, variance)))]
+    return results
 
 
 @table("RMSNormalization", since=23)
@@ -64,11 +70,18 @@ def lrn(node: Node) -> Value:
     )
 
 
+def _moments(node: Node, x: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
+    """`x - mean`, the mean and the variance along `axes`, which stay with size 1."""
+    emit = node.emit
+    mean = emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True)
+    centred = emit(dl.SubOp, x, mean)
+    return centred, mean, emit(dl.ReduceMeanOp, emit(dl.MulOp, centred, centred), axes=axes, keepdims=True)
+
+
 def _standardised(node: Node, x: Value, axes: Sequence[int]) -> Value:
     """`(x - mean) / √(variance + epsilon)` along `axes`."""
     emit = node.emit
-    centred = emit(dl.SubOp, x, emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True))
-    variance = emit(dl.ReduceMeanOp, emit(dl.MulOp, centred, centred), axes=axes, keepdims=True)
+    centred, _, variance = _moments(node, x, axes)
     return emit(dl.MulOp, centred, emit(dl.RsqrtOp, emit(dl.AddOp, variance, emit.scalar(node.real("epsilon", 1e-5), x))))
 
 
@@ -106,8 +119,8 @@ def group_normalization(node: Node) -> Value:
 @table("MeanVarianceNormalization", since=13)
 def mean_variance_normalization(node: Node) -> Value:
     emit, x, axes = node.emit, node[0], node.integers("axes", (0, 2, 3))
-    centred = emit(dl.SubOp, x, emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True))
-    deviation = emit(dl.SqrtOp, emit(dl.ReduceMeanOp, emit(dl.MulOp, centred, centred), axes=axes, keepdims=True))
+    centred, _, variance = _moments(node, x, axes)
+    deviation = emit(dl.SqrtOp, variance)
     return emit(dl.DivOp, centred, emit(dl.AddOp, deviation, emit.scalar(1e-9, x)))
 
 

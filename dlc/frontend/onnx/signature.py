@@ -80,10 +80,10 @@ def identifier(name: str) -> str:
     return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
 
 
-def short_name(name: str) -> str:
-    """What dumps call a value: the last part of a path, and not too much of it."""
+def short_name(name: str) -> str | None:
+    """What dumps call a value: the last part of a path, not too much of it, and no number, which printing adds."""
     parts = [part for part in re.split("[/;]", name) if part]
-    return identifier(parts[-1] if parts else name)[:40]
+    return re.sub(r"(_\d*)+$", "", identifier(parts[-1] if parts else name)[:40]) or None
 
 
 def sizes_of(value: ValueInfoProto) -> Iterator[Size]:

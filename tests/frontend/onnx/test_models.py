@@ -1,0 +1,87 @@
+"""Real models, imported and run by the reference evaluator, against what ONNX Runtime computed."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.frontend.onnx import check_model, import_model
+from tests.frontend.onnx.build import run
+from tests.models import skeletons
+from tests.models.skeletons import deviation, filled, inputs, path_of, recorded, recordings, sampled
+
+TOLERANCE = 1e-4
+# Tensors that rounding alone moves further, with what an evaluation in f64 says about the recording itself.
+ILL_CONDITIONED = {
+    "basic_pitch": 4e-3,  # logarithms of sums that cancel: the recording is 2e-3 away from the exact result
+    "efficientnet_b0/val_559": 1e-2,  # sigmoid of numbers around 10,000: the recording is 4e-4 away
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls", "mnist_cnn", "mnist_cnn_int8_qdq",
+        "llama_tiny_prefill_16", "gpt2_tiny_decode_kv_dyn",
+    ],
+)  # fmt: skip
+def test_model(name: str) -> None:
+    path = path_of(name)
+    for feeds, expected in recordings(name):
+        imported = import_model(path, {n: a.shape for n, a in feeds.items()})
+        got = run(imported, feeds)
+        assert set(got) == set(expected)
+        for output, array in expected.items():
+            assert got[output].shape == array.shape
+            assert got[output].dtype == array.dtype
+            assert deviation(got[output], array) <= ILL_CONDITIONED.get(name, TOLERANCE), output
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "resnet18", "resnet18_dynbatch", "resnet50", "mobilenet_v2", "efficientnet_b0", "squeezenet1_1", "bert_base_128",
+        "vit_b16", "gpt2_decode_kv",
+    ],
+)  # fmt: skip
+def test_skeleton(name: str) -> None:
+    model = filled(name)
+    outputs, inner = recorded(name)
+    feeds = inputs(name, model)
+    imported = import_model(model, {n: a.shape for n, a in feeds.items()}, extra_outputs=list(inner))
+    got = run(imported, feeds)
+    for tensor, array in (outputs | inner).items():
+        worst = deviation(sampled(got[tensor]), array)
+        assert worst <= ILL_CONDITIONED.get(f"{name}/{tensor}", TOLERANCE), f"{tensor}: {worst}"
+
+
+@pytest.mark.parametrize("name", ["magika_v3_3", "basic_pitch", "ppocr_v2_cls", "gpt2_tiny_decode_kv_dyn"])
+def test_symbolic_sizes_stay_symbolic(name: str) -> None:
+    imported = import_model(path_of(name))
+    imported.module.verify()
+    symbols = {str(s) for i in imported.inputs for s in i.shape if not isinstance(s, int)}
+    assert symbols
+    for output in imported.outputs:
+        assert all(isinstance(s, int) or s.symbols() <= symbols for s in output.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("gru_stream", {"GRU"}),
+        ("lstm_tagger", {"LSTM"}),
+        ("scan_rnn", {"Scan"}),
+        ("loop_if_script", {"Loop", "If"}),
+        ("silero_vad_16k_op15", {"If", "LSTM"}),
+    ],
+)
+def test_recurrence_and_control_flow_are_reported(name: str, operators: set[str]) -> None:
+    problems = check_model(path_of(name))
+    assert {p.kind for p in problems} == {"operator"}
+    assert {p.place.split("(")[1].rstrip(")") for p in problems} == operators
+
+
+def test_sampling_steps_are_odd() -> None:
+    import numpy as np
+
+    assert skeletons.sampled(np.arange(4096)).tolist()[:3] == [0, 5, 10]
+    assert skeletons.sampled(np.arange(100)).size == 100
