@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dlc.ir import (
@@ -27,6 +28,7 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.base import KernelPass
+from dlc.passes.linalg.reads import alone
 from dlc.passes.linalg.write import map_attribute, position, shape
 from dlc.passes.structured import Constants, Place
 
@@ -81,9 +83,17 @@ def _fusible_producer(reader: linalg.GenericOp) -> linalg.GenericOp | None:
             and all(use.operation is reader and use.index < len(reader.inputs) for use in value.uses)
             and all(m == map_ for v, m in zip(reader.inputs, maps, strict=False) if v is value)
             and _visits_once(map_, _extents(reader))
+            and alone(_fused_maps(producer, reader, value, map_)) == set(range(map_.num_dims))
         ):
             return producer
     return None
+
+
+def _fused_maps(producer: linalg.GenericOp, reader: linalg.GenericOp, value: SSAValue, map_: AffineMap) -> Iterator[AffineMap]:
+    """The maps that are left when `value`, read through `map_`, is what the producer makes of its inputs."""
+    # The producer's output map is the identity: its iterators are the indices that the reader uses.
+    yield from (m.data.compose(map_) for _, m in zip(producer.inputs, producer.indexing_maps, strict=False))
+    yield from (m.data for v, m in zip(reader.operands, reader.indexing_maps, strict=True) if v is not value)
 
 
 def _is_elementwise(op: linalg.GenericOp) -> bool:
@@ -129,7 +139,6 @@ def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Con
     arguments = dict(zip(zip(reader.inputs, maps, strict=False), block.args, strict=False))
     map_ = next(m for v, m in arguments if v is value)
 
-    # The producer's output map is the identity: its iterators are the indices that the reader uses.
     for v, m, inner in zip(producer.inputs, producer.indexing_maps, producer.body.block.args, strict=False):
         access = (v, m.data.compose(map_))
         if access not in arguments:

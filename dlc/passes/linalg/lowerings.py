@@ -19,8 +19,8 @@ from dlc.dialects.dl.interfaces import (
     broadcast_map,
     storage_type,
 )
-from dlc.ir import AffineDimExpr, AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, i64, index, linalg, tensor
-from dlc.passes.linalg.reads import Read
+from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, i64, index, linalg, tensor
+from dlc.passes.linalg.reads import Read, alone
 from dlc.passes.linalg.write import Access, ScalarCode, Writer, element, shape
 
 # Stores what a function makes of the tensor that a result is written to, and returns that.
@@ -41,13 +41,15 @@ def map_elements(write: Writer, operands: Sequence[Read], target: SSAValue, code
     `code(body, *elements)`; a literal operand is an element as it stands.
     """
 
+    inputs = list(dict.fromkeys(r for r in operands if not r.is_scalar))
+
     def with_literals(body: Body, *elements: SSAValue) -> SSAValue:
-        rest = iter(elements)
-        return code(body, *(r.source if r.is_scalar else next(rest) for r in operands))
+        element_of = dict(zip(inputs, elements, strict=False))
+        return code(body, *(r.source if r.is_scalar else element_of[r] for r in operands))
 
     identity = AffineMap.identity(len(shape(target)))
-    inputs = [(r.source, r.map) for r in operands if not r.is_scalar]
-    return write.generic(inputs, (target, identity), (False,) * identity.num_dims, with_literals, name)
+    accesses = [(r.source, r.map) for r in inputs]
+    return write.generic(accesses, (target, identity), (False,) * identity.num_dims, with_literals, name)
 
 
 def elementwise(write: Writer, op: Elementwise, operands: Operands, store: Store) -> SSAValue:
@@ -112,17 +114,9 @@ def _inputs(write: Writer, reads: Sequence[Read], structure: Structure) -> list[
             elif not in_place and not read.is_tensor:
                 read = Read.of(copy(write, read, write.empty(sizes, element(read.source))))
             inputs.append((read.source, read.map.compose(map_)))
-        maps = [structure.maps[-1], *(m for _, m in inputs)]
-        alone = {e.position for m in maps for e in m.results if isinstance(e, AffineDimExpr)}
-        if alone >= {i for i, _ in enumerate(structure.extents)} - _window_iterators(structure):
+        if alone([structure.maps[-1], *(m for _, m in inputs)]) >= alone(structure.maps):
             break
     return inputs
-
-
-def _window_iterators(structure: Structure) -> set[int]:
-    """The reduced iterators that stand alone in no map of a structure: those of windows."""
-    alone = {e.position for m in structure.maps for e in m.results if isinstance(e, AffineDimExpr)}
-    return set(range(len(structure.extents))) - alone
 
 
 def reduction(write: Writer, op: Reduction, operands: Operands, store: Store) -> SSAValue:
@@ -152,7 +146,7 @@ def window(write: Writer, op: Window, operands: Operands, store: Store) -> SSAVa
 def _combined(write: Writer, op: Reduction | Window, structure: Structure, operands: Operands, store: Store) -> SSAValue:
     (x,), element_type = op.operands, element_type_of(op.operands[0])
     inputs = _inputs(write, [operands.read(x)], structure)
-    window = sorted(_window_iterators(structure))
+    window = sorted(set(range(len(structure.extents))) - alone(structure.maps))
     if window:
         # The window's extents follow from no operand (h + kh is one size): a tensor without contents tells them.
         taps = write.empty([structure.extents[i] for i in window], storage_type(element_type))

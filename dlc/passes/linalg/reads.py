@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import cast
@@ -34,6 +34,11 @@ class Read:
     def through(self, map_: AffineMap) -> Read:
         """The value whose element at `index` is this value's at `map_(index)`."""
         return Read(self.source, AffineMap(map_.num_dims, 0, ()) if self.is_scalar else self.map.compose(map_))
+
+
+def alone(maps: Iterable[AffineMap]) -> set[int]:
+    """The iterators that are a result of a map by themselves: operands with these maps tell their extents."""
+    return {e.position for m in maps for e in m.results if isinstance(e, AffineDimExpr)}
 
 
 def sliced_axes(map_: AffineMap) -> tuple[int | None, ...] | None:

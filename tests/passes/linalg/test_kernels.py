@@ -1,0 +1,208 @@
+"""Kernels of several ops: what they lower and fuse to, and that it computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.dialects.dl.build import Build
+from dlc.errors import UnsupportedError
+from dlc.ir import ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, linalg
+from tests.passes.linalg.kernels import accepted_by_mlir, generics, kernel, kernel_of, lowered, op_names, run, types_of
+
+Case = tuple[list[np.ndarray], Callable[..., SSAValue | list[SSAValue]]]
+
+
+def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
+    random = np.random.default_rng(len(shape) + sum(shape))
+    return random.standard_normal(shape).astype(dtype)
+
+
+def convolve(b: Build, x: SSAValue, w: SSAValue, groups: int = 1) -> SSAValue:
+    return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=groups)
+
+
+def halo(b: Build, x: SSAValue, value: float = 0.0) -> SSAValue:
+    return b(dl.PadOp, x, b.scalar(value, like=x), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
+
+
+def without_halo(b: Build, x: SSAValue) -> SSAValue:
+    n, h, w, c = x.type.get_shape()
+    return b(dl.SliceOp, x, starts=(0, 1, 1, 0), limits=(n, h - 1, w - 1, c), strides=(1, 1, 1, 1))
+
+
+def residual_block(b: Build, x: SSAValue, w: SSAValue, bias: SSAValue, skip: SSAValue) -> SSAValue:
+    c = convolve(b, x, b(dl.UnpackOp, w, axis=3, tile=4, size=8))
+    e = b(dl.AddOp, b(dl.AddOp, c, bias), without_halo(b, skip))
+    return halo(b, b(dl.ReluOp, e))
+
+
+def squares_and_sums(b: Build, x: SSAValue) -> list[SSAValue]:
+    square = b(dl.MulOp, x, x)
+    return [square, b(dl.ReduceSumOp, square, axes=(1,), keepdims=False)]
+
+
+CASES: dict[str, Case] = {
+    "residual_block": ([numbers(1, 8, 8, 3), numbers(2, 3, 3, 3, 4), numbers(8), numbers(1, 8, 8, 8)], residual_block),
+    "padded_inside": (
+        [numbers(1, 6, 6, 4), numbers(3, 3, 4, 2)],
+        lambda b, x, w: convolve(b, halo(b, b(dl.SigmoidOp, x)), w),
+    ),
+    "padded_argument": ([numbers(1, 4, 4, 2)], lambda b, x: halo(b, x, 3.0)),
+    "concatenated": (
+        [numbers(2, 3), numbers(2, 5)],
+        lambda b, x, y: b(dl.ConcatOp, b(dl.ReluOp, x), y, b(dl.AddOp, x, x), axis=1),
+    ),
+    "padded_concatenation": (
+        [numbers(1, 3, 3, 2), numbers(1, 3, 3, 1)],
+        lambda b, x, y: halo(b, b(dl.ConcatOp, b(dl.ReluOp, x), b(dl.NegOp, y), axis=3)),
+    ),
+    "concatenated_twice": ([numbers(2, 3)], lambda b, x: (lambda y: b(dl.ConcatOp, y, y, axis=0))(b(dl.ReluOp, x))),
+    "padded_and_read": ([numbers(1, 3, 3, 2)], lambda b, x: (lambda y: [halo(b, y), b(dl.NegOp, y)])(b(dl.ReluOp, x))),
+    "depthwise": ([numbers(1, 6, 6, 8), numbers(2, 3, 3, 1, 4)], lambda b, x, w: b(
+        dl.ReluOp, convolve(b, x, b(dl.UnpackOp, w, axis=3, tile=4, size=8), groups=8)
+    )),
+    "grouped": ([numbers(1, 6, 6, 8), numbers(3, 3, 4, 6)], lambda b, x, w: b(dl.ReluOp, convolve(b, x, w, groups=2))),
+    "grouped_last": ([numbers(1, 6, 6, 8), numbers(3, 3, 4, 6)], lambda b, x, w: halo(b, convolve(b, x, w, groups=2))),
+    "transposed_operands": (
+        [numbers(4, 3), numbers(5, 4)],
+        lambda b, x, y: b(
+            dl.MatmulOp, b(dl.TransposeOp, x, permutation=(1, 0)), b(dl.TransposeOp, b(dl.ReluOp, y), permutation=(1, 0))
+        ),
+    ),
+    "transposed_last": (
+        [numbers(2, 3, 4), numbers(4, 5)],
+        lambda b, x, y: b(dl.TransposeOp, b(dl.ReluOp, b(dl.MatmulOp, x, y)), permutation=(2, 0, 1)),
+    ),
+    "sum_of_broadcast": (
+        [numbers(3, 1)],
+        lambda b, x: b(dl.ReduceSumOp, b(dl.BroadcastToOp, x, shape=(3, 4)), axes=(1,), keepdims=False),
+    ),
+    "sum_of_reversed": ([numbers(3, 4)], lambda b, x: b(dl.ReduceSumOp, b(dl.ReverseOp, x, axes=(1,)), axes=(1,))),
+    "softmax": ([numbers(4, 9)], lambda b, x: b(dl.SoftmaxOp, b(dl.MulOp, x, b.scalar(0.5, like=x)), axis=1)),
+    "layer_norm": (
+        [numbers(4, 9), numbers(4, 9), numbers(9), numbers(9)],
+        lambda b, x, y, s, t: b(dl.LayerNormOp, b(dl.AddOp, x, y), s, t, axis=1, epsilon=1e-5),
+    ),
+    "half": (
+        [numbers(4, 9, dtype="float16"), numbers(9, 5, dtype="float16")],
+        lambda b, x, y: b(dl.ReluOp, b(dl.MatmulOp, x, y)),
+    ),
+    "several_results": ([numbers(4, 9)], squares_and_sums),
+    "same_result_twice": ([numbers(4, 9)], lambda b, x: [b(dl.ReluOp, x)] * 2),
+    "argument_returned": ([numbers(4, 9)], lambda b, x: x),
+    "literal_returned": ([numbers(2)], lambda b, x: b(dl.BroadcastToOp, b.scalar(3.0, like=x), shape=(4, 5))),
+    "literal_in_matmul": ([numbers(2, 3)], lambda b, x: b(
+        dl.MatmulOp, x, b(dl.BroadcastToOp, b.scalar(2.0, like=x), shape=(3, 4))
+    )),
+    "gather_of_transposed": (
+        [numbers(4, 5), np.array([[0, 3], [-1, 2]])],
+        lambda b, x, i: b(dl.GatherOp, b(dl.TransposeOp, b(dl.NegOp, x), permutation=(1, 0)), i, axis=1),
+    ),
+    "edges": ([numbers(3, 4)], lambda b, x: b(
+        dl.NegOp, b(dl.PadOp, x, b.scalar(0.0, like=x), low=(1, 2), high=(0, 1), pad_mode="edge")
+    )),
+    "reshaped": (
+        [numbers(4, 6)],
+        lambda b, x: b(dl.NegOp, b(dl.ReshapeOp, b(dl.TransposeOp, b(dl.AbsOp, x), permutation=(1, 0)), shape=(3, 8))),
+    ),
+    "pooled": ([numbers(1, 6, 6, 4)], lambda b, x: b(
+        dl.MaxPoolOp, halo(b, b(dl.NegOp, x), -np.inf), kernel=(3, 3), strides=(2, 2), dilations=(1, 1)
+    )),
+    "sliced_with_steps": ([numbers(6, 8)], lambda b, x: b(
+        dl.NegOp, b(dl.SliceOp, b(dl.TransposeOp, x, permutation=(1, 0)), starts=(1, 0), limits=(8, 5), strides=(2, 3))
+    )),
+}  # fmt: skip
+each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def module(case: Case) -> ModuleOp:
+    return kernel_of(types_of(*case[0]), case[1])
+
+
+@each_case
+@pytest.mark.parametrize("fuse", [False, True], ids=["lowered", "fused"])
+def test_the_same_results(case: Case, fuse: bool) -> None:
+    expected = run(module(case), *case[0])
+    for got, want in zip(run(lowered(module(case), fuse=fuse), *case[0]), expected, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == np.float16 else 1e-5, atol=1e-6)
+
+
+def test_mlir_accepts_fused_kernels() -> None:
+    accepted_by_mlir([lowered(module(c)) for c in CASES.values()])
+
+
+def test_an_epilogue_is_one_op_and_ends_in_its_window() -> None:
+    m = lowered(module(CASES["residual_block"]))
+    border = ["tensor.extract_slice", "linalg.fill", "tensor.insert_slice"]
+    assert op_names(m) == [
+        "tensor.empty", "linalg.fill", "linalg.generic",
+        "tensor.extract_slice", "tensor.extract_slice", "linalg.generic", "tensor.insert_slice",
+        *border * 4,
+    ]  # fmt: skip
+    contraction, epilogue = generics(m)
+    assert [op.name for op in contraction.body.block.ops] == ["arith.mulf", "arith.addf", "linalg.yield"]
+    assert [op.name for op in epilogue.body.block.ops] == ["arith.addf", "arith.addf", "arith.maximumf", "linalg.yield"]
+    weights = contraction.indexing_maps.data[1].data
+    assert str(weights) == "(d0, d1, d2, d3, d4, d5, d6) -> ((d3 floordiv 4), d4, d5, d6, (d3 mod 4))"
+    assert kernel(m).body.block.args[-1].name_hint == "out"
+
+
+def test_parts_of_a_concatenation_are_computed_in_place() -> None:
+    m = lowered(module(CASES["concatenated"]))
+    assert op_names(m) == ["tensor.extract_slice", "linalg.generic", "tensor.insert_slice"] * 3
+    assert [len(g.inputs) for g in generics(m)] == [1, 1, 1]
+
+
+def test_depthwise_convolution_iterates_over_channels_once() -> None:
+    contraction, _ = generics(lowered(module(CASES["depthwise"])))
+    x, w, y = (str(m.data) for m in contraction.indexing_maps)
+    iterators = "(d0, d1, d2, d3, d4, d5)"
+    assert x == f"{iterators} -> (d0, (d1 + d4), (d2 + d5), d3)"
+    assert w == f"{iterators} -> ((d3 floordiv 4), d4, d5, 0, (d3 mod 4))"
+    assert y == f"{iterators} -> (d0, d1, d2, d3)"
+
+
+def test_softmax_stores_what_has_two_readers() -> None:
+    """The scaled row and its exponentials have two readers each, so they are stored; the factor is one per row."""
+    m = lowered(module(CASES["softmax"]))
+    assert [g.results[0].name_hint for g in generics(m)] == ["mul", "reduce_max", "exp", "reduce_sum", "div", "mul"]
+
+
+def test_elementwise_producers_are_not_repeated() -> None:
+    """A contraction reads each element many times: its producer stays whole."""
+    m = lowered(module(CASES["transposed_operands"]))
+    assert [g.results[0].name_hint for g in generics(m)] == ["relu", "matmul"]
+
+
+def test_a_producer_with_all_uses_in_one_reader_is_inlined() -> None:
+    def silu_of_sum(b: Build, x: SSAValue, y: SSAValue) -> SSAValue:
+        s = b(dl.AddOp, x, y)
+        return b(dl.MulOp, s, b(dl.SigmoidOp, s))
+
+    m = lowered(kernel_of(types_of(numbers(4, 5), numbers(4, 5)), silu_of_sum))
+    (only,) = generics(m)
+    assert len(only.inputs) == 2
+    assert op_names(m) == ["linalg.generic"]
+
+
+def test_places_come_along() -> None:
+    def named(b: Build, x: SSAValue, w: SSAValue) -> SSAValue:
+        with b.at(NameLoc(StringAttr("#0"), NoneAttr())):
+            c = b(dl.MatmulOp, x, w)
+        with b.at(NameLoc(StringAttr("#1"), NoneAttr())):
+            return b(dl.ReluOp, c)
+
+    m = lowered(kernel_of(types_of(numbers(4, 5), numbers(5, 6)), named))
+    places = [(op.name, str(op.location)) for op in kernel(m).body.block.ops if isinstance(op, linalg.GenericOp)]
+    assert [p for _, p in places] == ['loc("#0")', 'loc("#1")']
+
+
+def test_a_literal_array_is_named() -> None:
+    m = kernel_of(types_of(numbers(2)), lambda b, x: b(dl.AddOp, x, b.constant(np.array([1.0, 2.0]), x.type.element_type)))
+    with pytest.raises(UnsupportedError, match="make it an argument"):
+        lowered(m)
