@@ -27,6 +27,7 @@ ALLOWED = {
     "numpy": {"frontend.trace", "dialects", "ir"},
     "compiler": {"frontend", "pipelines", "instrument", "backends", "model", "passes", "dialects", "ir"},
     "api": {"compiler", "frontend", "pipelines", "instrument", "backends", "model", "dialects", "ir", "numpy"},
+    "jit": {"compiler", "frontend", "model", "numpy"},
     "cli": {"api", "compiler", "frontend", "pipelines", "instrument", "backends", "model", "dialects", "ir", "debug"},
     "debug": {"compiler", "frontend", "pipelines", "instrument", "backends", "model", "dialects", "ir"},
 }

@@ -57,7 +57,8 @@ def _flatten(value: Any, leaves: list[Any]) -> Tree:
         case _:
             leaves.append(value)
             return _LEAF
-    return Tree(cast("type[Any]", type(value)), tuple(keys), tuple(_flatten(v, leaves) for v in values))
+    kind: type[Any] = type(cast(object, value))
+    return Tree(kind, tuple(keys), tuple(_flatten(v, leaves) for v in values))
 
 
 def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:

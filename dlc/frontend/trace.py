@@ -15,7 +15,6 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
-import dlc
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
@@ -39,7 +38,7 @@ from dlc.ir import (
 )
 from dlc.weights import WeightStore
 
-_PACKAGE = str(Path(dlc.__file__).parent)
+_PACKAGE = str(Path(__file__).parents[1])
 Error = TypeVar("Error", bound=DlcError)
 
 
