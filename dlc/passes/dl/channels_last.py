@@ -43,7 +43,7 @@ class ChannelsLastPass(ModulePass):
     f is elementwise, a pad, slice, concatenation, reduction, row composite, broadcast, or a reshape that keeps apart what
     the transpose moves. Other operands must take the inverse transpose for free: they are transposed likewise, weights, or
     move axes of size 1 only. So no tensor is transposed that was not before. Transposes that are left and move axes of size 1
-    only become reshapes.
+    only become reshapes; those of a pad go before it.
 
     Requires static sizes and decomposed composites, reductions that keep their axes (`simplify`).
     """
@@ -53,13 +53,22 @@ class ChannelsLastPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in function_blocks(op):
             rewrite_forward(block, _Sinker(WeightExpressions(block)).sink)
-            rewrite_forward(block, _as_reshape)
+            rewrite_forward(block, _tidied)
 
 
-def _as_reshape(op: DlOp) -> Values:
-    if isinstance(op, TransposeOp) and moves_unit_axes_only(shape_of(op.x), op.axes):
+def _tidied(op: DlOp) -> Values:
+    """A transpose that is left: one that moves axes of size 1 is a reshape; one of a pad comes first, to share its kernel."""
+    if not isinstance(op, TransposeOp):
+        return None
+    if moves_unit_axes_only(shape_of(op.x), op.axes):
         return [reshaped(Build(op), op.x, shape_of(op.result))]
-    return None
+    pad = defining(op.x, PadOp)
+    if pad is None or not op.x.has_one_use():
+        return None
+    b = Build(pad)
+    low, high = _permuted(ints(pad.low), op.axes), _permuted(ints(pad.high), op.axes)
+    first = transposed(b, pad.x, op.axes)
+    return [Build(op)(PadOp, first, pad.value, **{**pad.properties, "low": low, "high": high})]
 
 
 class _Sinker:

@@ -11,7 +11,7 @@ from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, reshaped, rewrite_forward
+from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, reshaped, rewrite_forward, users
 
 
 @dataclass(frozen=True)
@@ -29,33 +29,42 @@ class SinkReshapesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in function_blocks(op):
-            constant = WeightExpressions(block)
-            rewrite_forward(block, lambda inner, constant=constant: _above_reshape(inner, constant))
+            rewrite_forward(block, _Sinker(WeightExpressions(block)).sink)
 
 
-def _above_reshape(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
-    if not isinstance(op, Elementwise):
-        return None
-    for value in op.operands:
-        reshape = defining(value, ReshapeOp)
-        if reshape is None or shape_of(value) != shape_of(op.results[0]) or not _ends_a_chain(reshape, constant):
-            continue
-        operands = [_seen_before(Build(op), v, reshape) for v in op.operands]
-        moved = [v for v in operands if v is not None]
-        if len(moved) == len(operands):
+class _Sinker:
+    def __init__(self, constant: WeightExpressions) -> None:
+        self.constant = constant
+        # An op on two reshaped values moves to one of them, and stays there.
+        self.moved: set[DlOp] = set()
+
+    def sink(self, op: DlOp) -> Sequence[SSAValue] | None:
+        """The result of an elementwise op as a reshape of what it computes from the values before a reshape."""
+        if not isinstance(op, Elementwise) or op in self.moved:
+            return None
+        for value in op.operands:
+            reshape = defining(value, ReshapeOp)
+            if reshape is None or shape_of(value) != shape_of(op.results[0]) or not self.cuts_a_chain(reshape):
+                continue
             b = Build(op)
-            return [b(ReshapeOp, b(type(op), *moved, **op.properties), shape=shape_of(op.results[0]))]
-    return None
+            operands = [_seen_before(b, v, reshape) for v in op.operands]
+            moved = [v for v in operands if v is not None]
+            if len(moved) == len(operands):
+                inner = type(op).make(*moved, **op.properties)
+                self.moved.add(inner)
+                return [b(ReshapeOp, b.insert(inner).results[0], shape=shape_of(op.results[0]))]
+        return None
+
+    def cuts_a_chain(self, reshape: ReshapeOp) -> bool:
+        """Whether the reshape keeps nothing but elementwise ops from the kernel that makes its operand."""
+        source = reshape.x
+        return isinstance(source.owner, DlOp) and source not in self.constant and _feeds_elementwise_only(source)
 
 
-def _ends_a_chain(reshape: ReshapeOp, constant: WeightExpressions) -> bool:
-    """Whether the reshape keeps its only user from the kernel that makes its operand."""
-    source = reshape.x
-    return (
-        isinstance(source.owner, DlOp)
-        and source not in constant
-        and source.has_one_use()
-        and len({use.operation for use in reshape.result.uses}) == 1
+def _feeds_elementwise_only(value: SSAValue) -> bool:
+    return all(
+        isinstance(user, Elementwise) or (isinstance(user, ReshapeOp) and _feeds_elementwise_only(user.result))
+        for user in users(value)
     )
 
 

@@ -62,9 +62,11 @@ class _KernelFormer:
 
     def form(self, members: Sequence[DlOp]) -> None:
         """Moves a group into a kernel and puts its dispatch where the last op stood."""
-        last = members[-1]
-        pad = last if isinstance(last, PadOp) and len(members) > 1 else None
-        results = list(last.results) if pad is not None else results_of(members)
+        last, pad = members[-1], None
+        results = results_of(members)
+        if isinstance(last, PadOp) and len(members) > 1:
+            # Others may read the value before the pad does.
+            last, pad, results = members[-2], last, [last.result]
         outline = Outline(members, self.grouper)
         name = self.unique(members)
         self.module.body.block.add_op(outline.kernel(name, results))

@@ -8,7 +8,7 @@ arise.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of
@@ -114,32 +114,38 @@ class Grouper:
             return all(absorbs(use.operation, use.index, root) for r in root.results for use in r.uses)
         if not isinstance(root, Elementwise):
             return False
-        readers = users(root.result)
-        return len(readers) == 1 and all(
-            isinstance(r, Elementwise) and any(self._belongs_to_heavy(v, root) for v in r.operands) for r in readers
-        )
+        reader = only_user(root.results[0])
+        if isinstance(reader, Elementwise) and any(self._belongs_to_heavy(v, root) for v in reader.operands):
+            return True
+        while isinstance(reader, Elementwise) and shape_of(reader.results[0]) == shape_of(root.results[0]):
+            reader = only_user(reader.results[0])
+        return isinstance(reader, ConcatOp)
 
     def _belongs_to_heavy(self, value: SSAValue, besides: Operation) -> bool:
         """Whether an elementwise chain leads to `value` from a contraction or the like that has no kernel yet."""
-        while value.owner is not besides and self.is_candidate(value.owner) and len(users(value)) == 1:
-            if is_heavy(value.owner):
+        op = value.owner
+        while isinstance(op, DlOp) and op is not besides and self.is_candidate(op) and only_user(value) is not None:
+            if is_heavy(op):
                 return True
-            chain = [v for v in value.owner.operands if isinstance(value.owner, Elementwise) and shape_of(v) == shape_of(value)]
+            chain = [v for v in op.operands if isinstance(op, Elementwise) and shape_of(v) == shape_of(value)]
             if not chain:
                 return False
             value = chain[0]
+            op = value.owner
         return False
 
     def grow(self, root: DlOp) -> list[DlOp]:
         """The ops of the group that starts with `root`, in program order."""
         space = space_of(root)
-        members: dict[Operation, None] = {root: None}
-        best = 1
-        queue: list[tuple[int, DlOp]] = []
+        members: dict[DlOp, None] = {root: None}
+        if isinstance(root, ConcatOp):
+            members = {op: None for value in root.values for op in (*self._makers(value, root), root)}
+        best = len(members)
+        queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
         self._enqueue(root, queue, queued)
         while queue and not space.closed and len(members) < MAX_OPS:
-            user = heapq.heappop(queue)[1]
+            user = heapq.heappop(queue)[-1]
             if user in members:
                 continue
             joining = self._joining(user, members, space)
@@ -151,18 +157,18 @@ class Grouper:
             results = results_of(members)
             if len(results) <= space.max_results and len({shape_of(r) for r in results}) == 1:
                 best = len(members)
-        group = [op for op in list(members)[:best] if isinstance(op, DlOp)]
-        if not space.closed and not space.rows:
-            group += self._finishing(group)
+        group = list(members)[:best]
+        if not space.rows:
+            group += self._finishing(root, group)
         return sorted(group, key=lambda op: self.position[op])
 
-    def _enqueue(self, op: Operation, queue: list[tuple[int, DlOp]], queued: set[Operation]) -> None:
+    def _enqueue(self, op: Operation, queue: list[tuple[int, int, Operation]], queued: set[Operation]) -> None:
         for result in op.results:
             for user in users(result) - queued:
                 queued.add(user)
-                heapq.heappush(queue, (self.position[user], user))
+                heapq.heappush(queue, (self.position[user], len(queued), user))
 
-    def _joining(self, user: Operation, members: Iterable[Operation], space: Space) -> list[DlOp] | None:
+    def _joining(self, user: Operation, members: Container[Operation | Block], space: Space) -> list[DlOp] | None:
         """`user`, after producers that join with it; None if it must stay outside."""
         if not isinstance(user, DlOp) or not self.is_candidate(user):
             return None
@@ -172,29 +178,28 @@ class Grouper:
                 return None
             space.rows = rows
             return [user]
-        if not isinstance(user, Elementwise) or shape_of(user.result) not in space.shapes:
+        if not isinstance(user, Elementwise) or shape_of(user.results[0]) not in space.shapes:
             return None
-        joining: dict[DlOp, None] = {}
+        joining: dict[Operation | Block, None] = {}
         for value in user.operands:
-            self._pull(value, user, members, space, joining)
-        return [*joining, user]
+            _ = self._pull(value, user, members, space, joining)
+        return [*(op for op in joining if isinstance(op, DlOp)), user]
 
     def _pull(
-        self, value: SSAValue, user: Operation, members: Iterable[Operation], space: Space, joining: dict[DlOp, None]
+        self,
+        value: SSAValue,
+        user: DlOp,
+        members: Container[Operation | Block],
+        space: Space,
+        joining: dict[Operation | Block, None],
     ) -> bool:
-        """Adds the elementwise ops that make `value` for `user` alone; whether `value` needs no other kernel first."""
+        """Adds the elementwise ops that make `value` for `user` alone; False if another kernel had better do so."""
         op = value.owner
-        if (
-            op in members
-            or op in joining
-            or not isinstance(op, Operation)
-            or not self.is_candidate(op)
-            or value in self.constant
-        ):
+        if op in members or op in joining or not isinstance(op, DlOp) or not self.is_candidate(op):
             return True
-        if isinstance(op, Movement):
+        if isinstance(op, Movement) or space_of(op).closed:
             return True
-        if not isinstance(op, Elementwise) or users(value) != {user} or shape_of(value) not in space.shapes:
+        if not isinstance(op, Elementwise) or only_user(value) is not user or shape_of(value) not in space.shapes:
             return False
         inner = dict(joining)
         if not all(self._pull(v, op, members, space, inner) for v in op.operands):
@@ -203,40 +208,49 @@ class Grouper:
         joining[op] = None
         return True
 
-    def _finishing(self, group: Sequence[DlOp]) -> list[DlOp]:
+    def _makers(self, value: SSAValue, user: DlOp) -> list[DlOp]:
+        """The elementwise ops that make `value` for `user` alone, which may be of another shape."""
+        joining: dict[Operation | Block, None] = {}
+        _ = self._pull(value, user, (), Space(shape_of(value)), joining)
+        return [op for op in joining if isinstance(op, DlOp)]
+
+    def _finishing(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
         """A transpose and a pad that the group's only result goes through before it is stored."""
         results = results_of(group)
         if len(results) != 1:
             return []
         value, finishing = results[0], list[DlOp]()
-        if not isinstance(group[-1], Movement):
-            (reader, *others) = users(value) or {None}
-            if isinstance(reader, TransposeOp) and not others:
-                finishing.append(reader)
-                value = reader.result
-        pad = next((u for u in sorted(users(value), key=lambda u: self.position[u]) if is_border(u, value)), None)
-        if pad is not None and all(_reads_crop(use.operation, use.index) for use in value.uses if use.operation is not pad):
+        reader = only_user(value)
+        if isinstance(reader, TransposeOp) and not isinstance(root, Movement | ConcatOp | PadOp):
+            finishing.append(reader)
+            value = reader.result
+        pads = [u for u in users(value) if isinstance(u, PadOp) and is_border(u, value)]
+        pad = min(pads, key=lambda u: self.position[u], default=None)
+        if pad is not None and all(_reads_crop(u.operation, u.index) for u in value.uses if u.operation is not pad):
             finishing.append(pad)
         return finishing
 
 
-def results_of(members: Iterable[Operation]) -> list[SSAValue]:
+def only_user(value: SSAValue) -> Operation | None:
+    """The op that reads `value`, if it is one."""
+    readers = users(value)
+    return next(iter(readers)) if len(readers) == 1 else None
+
+
+def results_of(members: Iterable[DlOp]) -> list[SSAValue]:
     """The values of a group that others read, in the group's order."""
-    inside = set(members)
+    inside = set[Operation](members)
     return [r for op in members for r in op.results if any(use.operation not in inside for use in r.uses)]
 
 
-def is_border(op: Operation, value: SSAValue) -> bool:
-    """Whether `op` pads `value` with a known number."""
-    return (
-        isinstance(op, PadOp)
-        and op.x is value
-        and op.mode == "constant"
-        and splat(op.value) is not None
-        and min(*ints(op.low), *ints(op.high)) >= 0
-    )
+def is_border(pad: PadOp, value: SSAValue) -> bool:
+    """Whether a pad surrounds `value` with a known number."""
+    known = pad.mode == "constant" and splat(pad.value) is not None
+    return pad.x is value and known and min(*ints(pad.low), *ints(pad.high)) >= 0
 
 
 def _reads_crop(user: Operation, index: int) -> bool:
     """Whether the kernel of `user` can read operand `index` as a part of a padded tensor."""
-    return isinstance(user, Elementwise | Movement | Contraction | Window | PadOp) or (index == 0 and bool(row_axes(user)))
+    if isinstance(user, Elementwise | Movement | Contraction | Window | PadOp | ConcatOp):
+        return True
+    return index == 0 and bool(row_axes(user))
