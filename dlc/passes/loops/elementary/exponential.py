@@ -1,0 +1,130 @@
+"""exp, exp2, expm1, sinh, cosh, tanh.
+
+All split the argument as x = n·ln 2 + r with an integer n and |r| ≤ ln 2 / 2, so that eˣ = 2ⁿ·eʳ, and e^r comes from a
+polynomial. Errors of fits are maxima over the interval that a fit is for, in the measure that the name says.
+"""
+
+from __future__ import annotations
+
+from dlc.passes.loops.formula import Bits, Float, fma, polynomial, select
+
+LOG2E = 1.4426950408889634
+# ln 2 = high + low, where high has so few bits that n·high is exact, also on processors without FMA.
+LN2_F32 = (0.693359375, -2.1219444e-04)
+LN2_F64 = (0.6931471803691238, 1.9082149292705877e-10)
+
+# (eʳ − 1 − r)/r² on |r| ≤ ln 2 / 2, minimax in eʳ: relative errors 3.1e-9 and 3.6e-18.
+EXP_F32 = (0.49999994, 0.16666521, 0.04166839, 0.008368717, 0.0013814598)
+EXP_F64 = (
+    0.5000000000000011, 0.16666666666666413, 0.04166666666653017, 0.00833333333349459, 0.001388888894362765,
+    0.0001984126950630516, 2.480149310095062e-05, 2.7557586614309363e-06, 2.7630247779514635e-07, 2.4999986954561064e-08,
+)  # fmt: skip
+# The same, minimax in eʳ − 1: relative errors 2.4e-10 and 2.6e-19.
+EXPM1_F32 = (0.5, 0.16666666, 0.041666362, 0.00833339, 0.0013940627, 0.00019845854)
+EXPM1_F64 = (
+    0.5, 0.16666666666666677, 0.04166666666666651, 0.008333333333321691, 0.0013888888888962403, 0.00019841269885966317,
+    2.4801587172472853e-05, 2.7557244373792367e-06, 2.7557402701250376e-07, 2.510897902019228e-08, 2.087531136699518e-09,
+)  # fmt: skip
+# (2ʳ − 1)/r on |r| ≤ 1/2, minimax in 2ʳ: relative errors 2.0e-9 and 3.4e-18.
+EXP2_F32 = (0.6931472, 0.24022648, 0.055503324, 0.009618438, 0.0013398901, 0.00015353298)
+EXP2_F64 = (
+    0.6931471805599453, 0.2402265069591013, 0.05550410866482008, 0.009618129107594063, 0.0013333558146775282,
+    0.00015403530457189913, 1.5252733492681737e-05, 1.321543524044381e-06, 1.0178199685039804e-07, 7.073790907787736e-09,
+    4.434764424306773e-10,
+)  # fmt: skip
+# tanh(x)/x = P(x²)/Q(x²) for |x| ≤ 9.02, minimax: relative error 2.1e-8.
+TANH_P = (1.0, 0.13379711, 0.003494026, 2.0583346e-05, 1.3318903e-08)
+TANH_Q = (1.0, 0.46713024, 0.025871038, 0.00032830788, 7.7619467e-07)
+
+
+def reduce(x: Float) -> tuple[Float, Bits, Float]:
+    """n, as a float and in the low bits of an integer from which `rounder_bits` is not yet taken away, and r."""
+    high, low = x.by_format(LN2_F32, LN2_F64)
+    shifted = fma(x, LOG2E, x.format.rounder)
+    n = shifted - x.format.rounder
+    return n, shifted.bits(), fma(n, -low, fma(n, -high, x))
+
+
+def power_of_two(shifted: Bits, offset: int = 0) -> Float:
+    """2^(n + offset) for an exponent of the normal range."""
+    f = shifted.format
+    return ((shifted + (f.bias + offset - f.rounder_bits)) << f.mantissa).as_float()
+
+
+def scale(p: Float, shifted: Bits) -> Float:
+    """p·2ⁿ for n that exceed the exponents of the format, by two factors: overflow and denormals are rounded once."""
+    f = p.format
+    both = shifted + (2 * f.bias - f.rounder_bits)
+    first = both >> 1
+    second = both - first
+    return (p * (first << f.mantissa).as_float()) * (second << f.mantissa).as_float()
+
+
+def exp(x: Float) -> Float:
+    """eˣ. At most 1 ulp in f32 and in f64."""
+    # Beyond these bounds the result is 0 or infinite; they keep n in the range of `scale`.
+    x = x.at_least(x.by_format(-104.0, -746.0)).at_most(x.by_format(89.0, 710.0))
+    _, shifted, r = reduce(x)
+    # eʳ = 1 + (r + r²·q(r)), its largest term added last.
+    p = fma(r * r, polynomial(r, x.by_format(EXP_F32, EXP_F64)), r) + 1.0
+    return scale(p, shifted)
+
+
+def exp2(x: Float) -> Float:
+    """2ˣ = 2ⁿ·2ʳ with r = x − n, exact. At most 1 ulp in f32 and in f64."""
+    x = x.at_least(x.by_format(-151.0, -1076.0)).at_most(x.by_format(128.0, 1024.0))
+    shifted = x + x.format.rounder
+    r = x - (shifted - x.format.rounder)
+    p = fma(r, polynomial(r, x.by_format(EXP2_F32, EXP2_F64)), 1.0)
+    return scale(p, shifted.bits())
+
+
+def reduced_expm1(x: Float) -> tuple[Bits, Float]:
+    """n and eʳ − 1, so that eˣ − 1 = 2ⁿ·(eʳ − 1) + (2ⁿ − 1)."""
+    _, shifted, r = reduce(x)
+    return shifted, fma(r * r, polynomial(r, x.by_format(EXPM1_F32, EXPM1_F64)), r)
+
+
+def expm1(x: Float) -> Float:
+    """eˣ − 1. At most 2 ulp in f32 and in f64."""
+    # Below the first bound the result rounds to −1.
+    bounded = x.at_least(x.by_format(-20.0, -40.0)).at_most(x.by_format(89.0, 710.0))
+    shifted, e = reduced_expm1(bounded)
+    # Half of the result, since 2ⁿ itself may overflow where eˣ does not.
+    half_power = power_of_two(shifted, -1)
+    half = fma(e, half_power, half_power - 0.5)
+    # The sum loses the sign of zero; the result's sign is that of x.
+    return (half + half).with_sign_of(x)
+
+
+def quarter_expm1(x: Float) -> Float:
+    """(eˣ − 1)/4 for x ≥ 0, which does not overflow where sinh x is finite."""
+    shifted, e = reduced_expm1(x.at_most(x.by_format(89.5, 710.5)))
+    power = power_of_two(shifted, -2)
+    return fma(e, power, power - 0.25)
+
+
+def sinh(x: Float) -> Float:
+    """With m = e^|x| − 1: sinh |x| = (m + m/(m + 1))/2. At most 3 ulp in f32 and in f64."""
+    m = quarter_expm1(abs(x))
+    half = m + m / fma(m, 4.0, 1.0)
+    return (half + half).with_sign_of(x)
+
+
+def cosh(x: Float) -> Float:
+    """With E = e^|x|: cosh x = E/2 + 1/(2E). At most 2 ulp in f32 and in f64."""
+    quarter = quarter_expm1(abs(x)) + 0.25
+    return fma(quarter, 2.0, 0.125 / quarter)
+
+
+def tanh(x: Float) -> Float:
+    """Rational in f32, at most 6 ulp; in f64 m/(m + 2) with m = e^(2|x|) − 1, at most 3 ulp."""
+    if x.format.width == 32:
+        a, t = abs(x), x * x
+        # Rounding must not lead beyond 1; from 9.01 on tanh rounds to 1.
+        y = (a * polynomial(t, TANH_P) / polynomial(t, TANH_Q)).at_most(1.0)
+        return select(a > 9.01, x.constant(1.0), y).with_sign_of(x)
+    shifted, e = reduced_expm1((abs(x) * 2.0).at_most(40.0))
+    power = power_of_two(shifted)
+    m = fma(e, power, power - 1.0)
+    return (m / (m + 2.0)).with_sign_of(x)

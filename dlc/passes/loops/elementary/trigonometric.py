@@ -1,0 +1,153 @@
+"""sin, cos, tan, asin, acos, atan, atan2.
+
+x = n·π/2 + r with |r| ≤ π/4: sine and cosine of r by polynomials, which of them and its sign by n. π/2 has three parts, so
+that r is good to its last bits for |x| ≤ 10⁵ in f32 and |x| ≤ 10⁹ in f64; beyond, the error grows, and results are some
+numbers between −1 and 1 from 4·10⁶ and 2·10¹⁵ on.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dlc.passes.loops.formula import Bits, Bool, Float, fma, polynomial, select
+
+PI_2_F32 = (1.5707964, -4.371139e-08, -1.7151245e-15)
+PI_2_F64 = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
+
+# (sin r − r)/r³ and (cos r − 1 + r²/2)/r⁴ in r², minimax in sin and cos: relative errors 3.8e-9, 3.7e-18; 1.2e-10, 5.7e-20.
+SIN_F32 = (-0.16666655, 0.008332156, -0.00019514632)
+SIN_F64 = (
+    -0.1666666666666663, 0.008333333333322007, -0.0001984126982949556, 2.7557313587426672e-06, -2.5050742258292385e-08,
+    1.5895901212083792e-10,
+)  # fmt: skip
+COS_F32 = (0.041666646, -0.001388731, 2.4432418e-05)
+COS_F64 = (
+    0.041666666666666595, -0.0013888888888872895, 2.480158728874818e-05, -2.755731414862275e-07, 2.0875696572660016e-09,
+    -1.1358310501433752e-11,
+)  # fmt: skip
+# (asin s − s)/s³ in s² for s ≤ ½, minimax in asin: relative errors 4.9e-9 and 1.5e-17.
+ASIN_F32 = (0.16666752, 0.074952886, 0.0454716, 0.024172941, 0.04217828)
+ASIN_F64 = (
+    0.16666666666665403, 0.07500000000338744, 0.04464285682683891, 0.03038195920060643, 0.022371756476737868,
+    0.017359729150672434, 0.01388498861497261, 0.012170868961857368, 0.00652065832254749, 0.01954867789805446,
+    -0.01625686898399063, 0.03193501213498473,
+)  # fmt: skip
+# (atan s − s)/s³ in s² for s ≤ 1, minimax in atan: relative errors 1.7e-8 and 2.8e-17.
+ATAN_F32 = (-0.33333153, 0.1999377, -0.14211029, 0.10665883, -0.07551925, 0.043208092, -0.0163654, 0.0029200094)
+ATAN_F64 = (
+    -0.33333333333331855, 0.19999999999754722, -0.14285714271318753, 0.11111110678308221, -0.09090901228137493,
+    0.07692212851970895, -0.06665859770204138, 0.05877304529217111, -0.05239219814680648, 0.04673909004327025,
+    -0.04092542589267266, 0.03406608093677838, -0.025824398197888024, 0.016975510153377765, -0.009182576054555297,
+    0.003854850756327213, -0.0011636372999202335, 0.00022291998218896416, -2.0247445238669803e-05,
+)  # fmt: skip
+
+
+def reduce(x: Float) -> tuple[Bits, Float]:
+    """n in the low bits of an integer, and r."""
+    high, middle, low = x.by_format(PI_2_F32, PI_2_F64)
+    shifted = fma(x, 2 / math.pi, x.format.rounder)
+    n = shifted - x.format.rounder
+    r = fma(n, -low, fma(n, -middle, fma(n, -high, x)))
+    # Where n is no longer exact, r may be anything: keep it in the polynomials' interval.
+    return shifted.bits(), r.at_least(-0.79).at_most(0.79)
+
+
+def sine_and_cosine(r: Float) -> tuple[Float, Float]:
+    """sin r and cos r for |r| ≤ π/4."""
+    t = r * r
+    sine = fma(r * t, polynomial(t, r.by_format(SIN_F32, SIN_F64)), r)
+    half = t * 0.5
+    top = 1.0 - half
+    # What 1 − t/2 lost in rounding, (1 − top) − t/2, is given back with the rest.
+    return sine, top + fma(t * t, polynomial(t, r.by_format(COS_F32, COS_F64)), (1.0 - top) - half)
+
+
+def with_sign_of_turn(y: Float, n: Bits, bit: int) -> Float:
+    """−y where a bit of n is set."""
+    sign = (n & (1 << bit)) << (y.format.width - 1 - bit)
+    return (y.bits() ^ sign).as_float()
+
+
+def sin(x: Float) -> Float:
+    """Sine, cosine, −sine, −cosine of r in turn. At most 2 ulp in the range above."""
+    n, r = reduce(x)
+    sine, cosine = sine_and_cosine(r)
+    y = with_sign_of_turn(select((n & 1).equals(0), sine, cosine), n, 1)
+    # The sums lose the sign of zero.
+    return select(x.equals(0.0), x, y)
+
+
+def cos(x: Float) -> Float:
+    """sin(r + (n + 1)·π/2). At most 2 ulp in the range above."""
+    n, r = reduce(x)
+    sine, cosine = sine_and_cosine(r)
+    return with_sign_of_turn(select((n & 1).equals(0), cosine, sine), n + 1, 1)
+
+
+def tan(x: Float) -> Float:
+    """sin r / cos r for even n, −cos r / sin r for odd n. At most 4 ulp in the range above."""
+    n, r = reduce(x)
+    sine, cosine = sine_and_cosine(r)
+    even = (n & 1).equals(0)
+    y = with_sign_of_turn(select(even, sine, cosine) / select(even, cosine, sine), n, 0)
+    return select(x.equals(0.0), x, y)
+
+
+def small_asin(s: Float, t: Float) -> Float:
+    """asin s for 0 ≤ s ≤ ½, where t = s²."""
+    return fma(s * t, polynomial(t, s.by_format(ASIN_F32, ASIN_F64)), s)
+
+
+def _asin_parts(x: Float) -> tuple[Bool, Float]:
+    """Whether |x| > ½; then asin √((1 − |x|)/2), which is NaN for |x| > 1, else asin |x|."""
+    a = abs(x)
+    big = a > 0.5
+    t = select(big, (1.0 - a) * 0.5, a * a)
+    return big, small_asin(select(big, t.sqrt(), a), t)
+
+
+def asin(x: Float) -> Float:
+    """For |x| > ½: π/2 − 2·asin √((1 − |x|)/2). At most 3 ulp in f32 and in f64."""
+    high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
+    big, y = _asin_parts(x)
+    return select(big, fma(y, -2.0, high) + low, y).with_sign_of(x)
+
+
+def acos(x: Float) -> Float:
+    """π/2 − asin x; 2·asin √((1 − x)/2) for x > ½, and π − that of −x for x < −½. At most 3 ulp in f32 and in f64."""
+    high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
+    big, y = _asin_parts(x)
+    ends = select(x < 0.0, fma(y, -2.0, 2 * high) + 2 * low, y + y)
+    return select(big, ends, high - (y.with_sign_of(x) - low))
+
+
+def small_atan(s: Float) -> Float:
+    """atan s for 0 ≤ s ≤ 1."""
+    t = s * s
+    return fma(s * t, polynomial(t, s.by_format(ATAN_F32, ATAN_F64)), s)
+
+
+def atan(x: Float) -> Float:
+    """For |x| > 1: π/2 − atan(1/|x|). At most 3 ulp in f32 and in f64."""
+    high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
+    a = abs(x)
+    big = a > 1.0
+    y = small_atan(select(big, 1.0 / a, a))
+    return select(big, high - (y - low), y).with_sign_of(x)
+
+
+def atan2(y: Float, x: Float) -> Float:
+    """The angle of (x, y): atan of the lesser by the greater magnitude, moved to its octant. At most 4 ulp in f32 and f64."""
+    high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
+    ax, ay = abs(x), abs(y)
+    steep = ay > ax
+    greater = select(steep, ay, ax)
+    ratio = select(steep, ax, ay) / greater
+    # 0/0 is the angle of the positive axis, ∞/∞ that of the diagonal.
+    ratio = select((ax + ay).equals(0.0), x.constant(0.0), ratio)
+    ratio = select(ax.equals(math.inf) & ay.equals(math.inf), x.constant(1.0), ratio)
+    angle = small_atan(ratio)
+    angle = select(steep, high - (angle - low), angle)
+    # By its sign bit, not by comparison: −0 lies to the left.
+    left = x.constant(1.0).with_sign_of(x) < 0.0
+    return select(left, 2 * high - (angle - 2 * low), angle).with_sign_of(y)

@@ -1,0 +1,77 @@
+"""`expand-math`: the functions of `math` as arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dlc.ir import (
+    Context,
+    Operation,
+    SSAValue,
+    arith,
+    bf16,
+    f16,
+    f32,
+    func,
+    math,
+    shaped_like,
+)
+from dlc.passes.base import KernelPass
+from dlc.passes.loops.elementary import error_function, exponential, logarithm, power, trigonometric
+from dlc.passes.loops.formula import Constants, Float, Place, element_of, format_of
+
+Formula: TypeAlias = Callable[..., Float]
+
+FORMULAS: dict[type[Operation], Formula] = {
+    math.ExpOp: exponential.exp, math.Exp2Op: exponential.exp2, math.ExpM1Op: exponential.expm1,
+    math.SinhOp: exponential.sinh, math.CoshOp: exponential.cosh, math.TanhOp: exponential.tanh,
+    math.LogOp: logarithm.log, math.Log2Op: logarithm.log2, math.Log10Op: logarithm.log10, math.Log1pOp: logarithm.log1p,
+    math.AsinhOp: logarithm.asinh, math.AcoshOp: logarithm.acosh, math.AtanhOp: logarithm.atanh,
+    math.SinOp: trigonometric.sin, math.CosOp: trigonometric.cos, math.TanOp: trigonometric.tan,
+    math.AsinOp: trigonometric.asin, math.AcosOp: trigonometric.acos,
+    math.AtanOp: trigonometric.atan, math.Atan2Op: trigonometric.atan2,
+    math.PowFOp: power.powf, math.RsqrtOp: power.rsqrt, math.CbrtOp: power.cbrt,
+    math.ErfOp: error_function.erf,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExpandMathPass(KernelPass):
+    """Replaces each function of `math` that no processor has by its formula, for scalars and vectors of any shape.
+
+        %y = math.exp %x : vector<8x16xf32>
+        →  %n = math.fma %x, %log2e, %rounder : vector<8x16xf32>; …; %y = arith.mulf %p, %scale : vector<8x16xf32>
+
+    Leaves of `math` only fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and rounded once.
+    Constants go to the start of the kernel, each once. Nothing branches, so that vectors stay whole.
+    """
+
+    name = "expand-math"
+
+    def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
+        functions = [op for op in kernel.walk() if type(op) in FORMULAS]
+        if not functions:
+            return
+        constants = Constants(kernel.body.block)
+        for op in functions:
+            result = expanded(op, Place(op, constants))
+            result.name_hint = op.results[0].name_hint
+            op.results[0].replace_all_uses_with(result)
+            op.detach()
+            op.erase()
+
+
+def expanded(op: Operation, place: Place) -> SSAValue:
+    """The value of a function of `math`, by its formula."""
+    t = op.results[0].type
+    narrow = element_of(t) in (f16, bf16)
+    wide = shaped_like(t, f32) if narrow else t
+    operands: list[Float] = []
+    for value in op.operands:
+        if narrow:
+            value = place.insert(arith.ExtFOp, [value], wide)
+        operands.append(Float(place, format_of(wide), value))
+    result = FORMULAS[type(op)](*operands).value
+    return place.insert(arith.TruncFOp, [result], t) if narrow else result

@@ -1,0 +1,340 @@
+"""Formulas over SSA values: Python operators that insert `arith` and `math` ops, on scalars and vectors alike.
+
+    r = fma(n, -LN2_HIGH, x)        →  %r = math.fma %n, %c, %x : vector<7x32xf32>
+    y = select(x < 0.0, nan, r)     →  %b = arith.cmpf olt, …;  %y = arith.select %b, …
+
+Numbers in a formula become constants at the start of the kernel, each once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar, cast
+
+from dlc.ir import (
+    Attribute,
+    Block,
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IntegerAttr,
+    Operation,
+    SSAValue,
+    VectorType,
+    arith,
+    f32,
+    f64,
+    i1,
+    i32,
+    i64,
+    math,
+    shaped_like,
+)
+
+Number: TypeAlias = "int | float"
+NO_FASTMATH = arith.FastMathFlagsAttr("none")
+NO_OVERFLOW = arith.IntegerOverflowAttr("none")
+_FLOAT = {"fastmath": NO_FASTMATH}
+_INTEGER = {"overflowFlags": NO_OVERFLOW}
+# Comparison predicates, as the attributes that arith.cmpf and arith.cmpi carry.
+_ORDERED = {name: IntegerAttr(k, i64) for k, name in enumerate(("eq", "gt", "ge", "lt", "le"), start=1)}
+_SIGNED = {name: IntegerAttr(k, i64) for k, name in enumerate(("eq", "ne", "lt", "le", "gt", "ge"))}
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format, and the types of its values, bits and conditions in one shape."""
+
+    float_type: Attribute
+    bits_type: Attribute
+    bool_type: Attribute
+    width: int
+    mantissa: int
+    bias: int
+    # The least normal number.
+    least_normal: float
+
+    @property
+    def rounder(self) -> float:
+        """Adding it rounds to an integer, which is then in the low bits of the sum."""
+        return 1.5 * 2.0**self.mantissa
+
+    @property
+    def rounder_bits(self) -> int:
+        return self.bits_of(self.rounder)
+
+    def bits_of(self, number: float) -> int:
+        """The bits of a number, as a signed integer."""
+        single = self.width == 32
+        return struct.unpack("<i" if single else "<q", struct.pack("<f" if single else "<d", number))[0]
+
+
+def element_of(t: Attribute) -> Attribute:
+    """The type of the elements of a vector; of a scalar, its own."""
+    return cast(Any, t).element_type if isinstance(t, VectorType) else t
+
+
+@lru_cache(1024)
+def format_of(t: Attribute) -> Format:
+    """The format of a scalar or vector type of f32 or f64 elements."""
+    element = element_of(t)
+    if element == f32:
+        return Format(t, shaped_like(t, i32), shaped_like(t, i1), 32, 23, 127, 2.0**-126)
+    if element == f64:
+        return Format(t, shaped_like(t, i64), shaped_like(t, i1), 64, 52, 1023, 2.0**-1022)
+    raise TypeError(f"formulas are over f32 and f64, not {t}")
+
+
+class Constants:
+    """The constants of one kernel, at the start of its block."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.first = block.first_op
+        self.known: dict[tuple[Attribute, int | bytes], SSAValue] = {}
+
+    def get(self, number: Number, t: Attribute) -> SSAValue:
+        """The constant `number`, in every element of `t`."""
+        key = (t, number if isinstance(number, int) else struct.pack("<d", number))
+        if key not in self.known:
+            op = arith.ConstantOp.create(properties={"value": self._attribute(number, t)}, result_types=[t])
+            if self.first is None:
+                self.block.add_op(op)
+            else:
+                self.block.insert_op_before(op, self.first)
+            self.known[key] = op.result
+        return self.known[key]
+
+    @staticmethod
+    def _attribute(number: Number, t: Attribute) -> Attribute:
+        if isinstance(t, VectorType):
+            if t.element_type == f32:
+                number = struct.unpack("<f", struct.pack("<f", number))[0]
+            return DenseIntOrFPElementsAttr.from_list(cast(Any, t), [number])
+        return FloatAttr(number, cast(Any, t)) if isinstance(number, float) else IntegerAttr(number, cast(Any, t))
+
+
+class Place:
+    """Where a formula's ops go: before one op, whose source location they take."""
+
+    def __init__(self, anchor: Operation, constants: Constants) -> None:
+        block = anchor.parent
+        assert block is not None
+        self.anchor = anchor
+        self.block = block
+        self.constants = constants
+
+    def insert(
+        self, op: type[Operation], operands: Sequence[SSAValue], t: Attribute, properties: dict[str, Any] | None = None
+    ) -> SSAValue:
+        """The result of a new op."""
+        new = op.create(operands=operands, result_types=[t], properties=properties or {})
+        new.location = self.anchor.location
+        self.block.insert_op_before(new, self.anchor)
+        return new.results[0]
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bool:
+    """A condition per element."""
+
+    place: Place
+    format: Format
+    value: SSAValue
+
+    def __and__(self, other: Bool) -> Bool:
+        return self._with(arith.AndIOp, other)
+
+    def __or__(self, other: Bool) -> Bool:
+        return self._with(arith.OrIOp, other)
+
+    def __xor__(self, other: Bool) -> Bool:
+        return self._with(arith.XOrIOp, other)
+
+    def _with(self, op: type[Operation], other: Bool) -> Bool:
+        t = self.format.bool_type
+        return Bool(self.place, self.format, self.place.insert(op, [self.value, other.value], t))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bits:
+    """Integers as wide as the floats."""
+
+    place: Place
+    format: Format
+    value: SSAValue
+
+    def constant(self, number: int) -> Bits:
+        return Bits(self.place, self.format, self.place.constants.get(number, self.format.bits_type))
+
+    def _with(self, op: type[Operation], other: Bits | int, properties: dict[str, Any] | None = None) -> Bits:
+        right = self.constant(other) if isinstance(other, int) else other
+        t = self.format.bits_type
+        return Bits(self.place, self.format, self.place.insert(op, [self.value, right.value], t, properties))
+
+    def __add__(self, other: Bits | int) -> Bits:
+        return self._with(arith.AddiOp, other, _INTEGER)
+
+    def __sub__(self, other: Bits | int) -> Bits:
+        return self._with(arith.SubiOp, other, _INTEGER)
+
+    def __and__(self, other: Bits | int) -> Bits:
+        return self._with(arith.AndIOp, other)
+
+    def __rsub__(self, other: int) -> Bits:
+        return self.constant(other) - self
+
+    def __xor__(self, other: Bits | int) -> Bits:
+        return self._with(arith.XOrIOp, other)
+
+    def __lshift__(self, other: int) -> Bits:
+        return self._with(arith.ShLIOp, other, _INTEGER)
+
+    def __rshift__(self, other: int) -> Bits:
+        """Shifts in copies of the sign."""
+        return self._with(arith.ShRSIOp, other)
+
+    def equals(self, other: int) -> Bool:
+        operands = [self.value, self.constant(other).value]
+        result = self.place.insert(arith.CmpiOp, operands, self.format.bool_type, {"predicate": _SIGNED["eq"]})
+        return Bool(self.place, self.format, result)
+
+    def as_float(self) -> Float:
+        """The float with these bits."""
+        return Float(self.place, self.format, self.place.insert(arith.BitcastOp, [self.value], self.format.float_type))
+
+    def to_float(self) -> Float:
+        """The float nearest to the integer."""
+        return Float(self.place, self.format, self.place.insert(arith.SIToFPOp, [self.value], self.format.float_type))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Float:
+    """Floats in a formula."""
+
+    place: Place
+    format: Format
+    value: SSAValue
+
+    def constant(self, number: Number) -> Float:
+        return Float(self.place, self.format, self.place.constants.get(float(number), self.format.float_type))
+
+    def lift(self, other: Float | Number) -> Float:
+        return other if isinstance(other, Float) else self.constant(other)
+
+    def by_format(self, f32: T, f64: T) -> T:
+        """The one of two alternatives that belongs to the format: coefficients, bounds."""
+        return f32 if self.format.width == 32 else f64
+
+    def _of(self, op: type[Operation], *operands: Float) -> Float:
+        result = self.place.insert(op, [o.value for o in operands], self.format.float_type, _FLOAT)
+        return Float(self.place, self.format, result)
+
+    def __add__(self, other: Float | Number) -> Float:
+        return self._of(arith.AddfOp, self, self.lift(other))
+
+    def __sub__(self, other: Float | Number) -> Float:
+        return self._of(arith.SubfOp, self, self.lift(other))
+
+    def __rsub__(self, other: Float | Number) -> Float:
+        return self._of(arith.SubfOp, self.lift(other), self)
+
+    def __mul__(self, other: Float | Number) -> Float:
+        return self._of(arith.MulfOp, self, self.lift(other))
+
+    def __truediv__(self, other: Float | Number) -> Float:
+        return self._of(arith.DivfOp, self, self.lift(other))
+
+    def __rtruediv__(self, other: Float | Number) -> Float:
+        return self._of(arith.DivfOp, self.lift(other), self)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Float:
+        return self._of(arith.NegfOp, self)
+
+    def __abs__(self) -> Float:
+        return self._of(math.AbsFOp, self)
+
+    def _compare(self, predicate: str, other: Float | Number) -> Bool:
+        operands = [self.value, self.lift(other).value]
+        properties = {"predicate": _ORDERED[predicate], "fastmath": NO_FASTMATH}
+        return Bool(self.place, self.format, self.place.insert(arith.CmpfOp, operands, self.format.bool_type, properties))
+
+    # Comparisons are ordered: false where an operand is NaN.
+    def __lt__(self, other: Float | Number) -> Bool:
+        return self._compare("lt", other)
+
+    def __le__(self, other: Float | Number) -> Bool:
+        return self._compare("le", other)
+
+    def __gt__(self, other: Float | Number) -> Bool:
+        return self._compare("gt", other)
+
+    def __ge__(self, other: Float | Number) -> Bool:
+        return self._compare("ge", other)
+
+    def equals(self, other: Float | Number) -> Bool:
+        return self._compare("eq", other)
+
+    def bits(self) -> Bits:
+        """The bits as an integer."""
+        return Bits(self.place, self.format, self.place.insert(arith.BitcastOp, [self.value], self.format.bits_type))
+
+    def to_bits(self) -> Bits:
+        """The integer nearest to the float, toward zero."""
+        return Bits(self.place, self.format, self.place.insert(arith.FPToSIOp, [self.value], self.format.bits_type))
+
+    def sqrt(self) -> Float:
+        return self._of(math.SqrtOp, self)
+
+    def floor(self) -> Float:
+        return self._of(math.FloorOp, self)
+
+    def round(self) -> Float:
+        """The nearest integer, ties to even."""
+        return self._of(math.RoundEvenOp, self)
+
+    def with_sign_of(self, other: Float) -> Float:
+        """This magnitude with another's sign."""
+        return self._of(math.CopySignOp, self, other)
+
+    def at_least(self, bound: Number) -> Float:
+        """max(x, bound); NaN stays NaN, since the comparison is false then."""
+        return select(self < bound, self.constant(bound), self)
+
+    def at_most(self, bound: Number) -> Float:
+        """min(x, bound); NaN stays NaN."""
+        return select(self > bound, self.constant(bound), self)
+
+    def convert(self, t: Attribute) -> Float:
+        """The nearest value of another float type, of the same shape."""
+        target = format_of(t)
+        op = arith.ExtFOp if target.width > self.format.width else arith.TruncFOp
+        return Float(self.place, target, self.place.insert(op, [self.value], t))
+
+
+def fma(a: Float, b: Float | Number, c: Float | Number) -> Float:
+    """a·b + c, rounded once."""
+    operands = [a.value, a.lift(b).value, a.lift(c).value]
+    return Float(a.place, a.format, a.place.insert(math.FmaOp, operands, a.format.float_type, _FLOAT))
+
+
+def select(condition: Bool, a: Float, b: Float | Number) -> Float:
+    """a where the condition holds, else b."""
+    operands = [condition.value, a.value, a.lift(b).value]
+    return Float(a.place, a.format, a.place.insert(arith.SelectOp, operands, a.format.float_type))
+
+
+def polynomial(x: Float, coefficients: Sequence[float]) -> Float:
+    """Σ coefficients[k]·xᵏ by Horner's rule."""
+    *rest, total = (x.constant(c) for c in coefficients)
+    for c in reversed(rest):
+        total = fma(total, x, c)
+    return total
