@@ -82,23 +82,26 @@ def float_op(opcode: str) -> Callable[[Emitter, Operation], None]:
     return lambda e, op: apply(e, op, in_float(instruction(opcode + flags_of(op))))
 
 
-def extremum(predicate: str, propagate_nan: bool) -> Primitive:
-    """The larger (`ogt`) or smaller (`olt`) of two floats; the order of +0 and -0 is not specified.
+def extremum(name: str) -> Primitive:
+    """llvm.maximum or llvm.minimum: a NaN wins.
 
-    `a > b ? a : b` is one instruction on x86 and gives b when either is NaN. So a constant goes first where NaN wins, and
-    one more test serves the other cases.
+    Without an order of +0 and -0 (nsz), which no one may ask for, they are one instruction and a test for NaN; one
+    instruction if an operand is a constant.
+    """
+    return intrinsic(name, flags=" nsz")
+
+
+def extremum_of_numbers(predicate: str) -> Primitive:
+    """The larger (`ogt`) or smaller (`olt`) of two floats: a number wins over NaN.
+
+    (llvm.maxnum means the same, but LLVM narrows it to f16 between conversions, and then calls a library.)
     """
 
     def compute(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
         a, b = xs
-        constants = [not x.startswith("%") for x in xs]
-        if constants[1] == propagate_nan:
-            a, b = b, a
-        chosen = select(e, t, e.define(f"fcmp {predicate} {t.text} {a}, {b}"), a, b)
-        if any(constants):
-            return chosen
-        checked, kept = (a, a) if propagate_nan else (b, a)
-        return select(e, t, e.define(f"fcmp uno {t.text} {checked}, {splat_literal(t, '0.0')}"), kept, chosen)
+        better = e.define(f"fcmp {predicate} {t.text} {a}, {b}")
+        alone = e.define(f"fcmp uno {t.text} {b}, {b}")
+        return select(e, t, e.define(f"or {t.of(i1).text} {better}, {alone}"), a, b)
 
     return compute
 
@@ -242,10 +245,10 @@ def _unary(primitive: Primitive) -> Callable[[Emitter, Operation], None]:
 HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
     **{f"arith.{name}": float_op(f"f{name[:3]}") for name in ("addf", "subf", "mulf", "divf")},
     "arith.negf": _unary(negate),
-    "arith.maximumf": _unary(extremum("ogt", propagate_nan=True)),
-    "arith.minimumf": _unary(extremum("olt", propagate_nan=True)),
-    "arith.maxnumf": _unary(extremum("ogt", propagate_nan=False)),
-    "arith.minnumf": _unary(extremum("olt", propagate_nan=False)),
+    "arith.maximumf": _unary(extremum("maximum")),
+    "arith.minimumf": _unary(extremum("minimum")),
+    "arith.maxnumf": _unary(extremum_of_numbers("ogt")),
+    "arith.minnumf": _unary(extremum_of_numbers("olt")),
     "arith.addi": linear_or("add", Linear.plus),
     "arith.subi": linear_or("sub", lambda a, b: a.plus(b, -1)),
     "arith.muli": linear_or("mul", _product),

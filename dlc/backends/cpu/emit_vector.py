@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import inf, prod
 
-from dlc.backends.cpu.emit_arith import Primitive, extremum, in_float, instruction, intrinsic, select
+from dlc.backends.cpu.emit_arith import Primitive, extremum, extremum_of_numbers, in_float, instruction, intrinsic, select
 from dlc.backends.cpu.emit_constants import mask_literal, splat
 from dlc.backends.cpu.emit_convert import float_to_float
 from dlc.backends.cpu.emit_core import Emitter, Registers, RegisterType, is_half, register_type, splat_register, vector_shape
@@ -166,10 +166,10 @@ def _combiner(kind: str, t: RegisterType) -> tuple[Primitive, float]:
         primitive, neutral = {
             "add": (instruction("fadd"), -0.0),
             "mul": (instruction("fmul"), 1.0),
-            "maximumf": (extremum("ogt", propagate_nan=True), -inf),
-            "minimumf": (extremum("olt", propagate_nan=True), inf),
-            "maxnumf": (extremum("ogt", propagate_nan=False), -inf),
-            "minnumf": (extremum("olt", propagate_nan=False), inf),
+            "maximumf": (extremum("maximum"), -inf),
+            "minimumf": (extremum("minimum"), inf),
+            "maxnumf": (extremum_of_numbers("ogt"), -inf),
+            "minnumf": (extremum_of_numbers("olt"), inf),
         }[kind]
         return in_float(primitive), neutral
     bits = int(t.scalar[1:])

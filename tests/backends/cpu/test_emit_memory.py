@@ -86,8 +86,8 @@ def test_writes_in_other_orders(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", LEVELS)
-@pytest.mark.parametrize("dtype", ["f32", "i8", "i1", "f64"])
-@pytest.mark.parametrize("start", [(0, 0), (2, 5), (-1, -3), (7, 30)])
+@pytest.mark.parametrize("dtype", ["f32", "i8", "i1"])
+@pytest.mark.parametrize("start", [(2, 5), (-1, -3), (7, 30)])
 def test_padding(start: tuple[int, int], dtype: str, target: Target) -> None:
     padding = "7.0" if dtype.startswith("f") else "1"
     body = f"""
@@ -132,7 +132,7 @@ def test_views(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", LEVELS)
-@pytest.mark.parametrize("size", [1, 3, 16, 23, 64])
+@pytest.mark.parametrize("size", [1, 3, 55])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i8"])
 def test_reductions(dtype: str, size: int, target: Target) -> None:
     integer = dtype.startswith("i")
