@@ -1,0 +1,106 @@
+"""Pretrained and small models on every target, against what ONNX Runtime computed; symbolic sizes bound by calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+import dlc
+from dlc.dims import Dim
+from dlc.target import CPU_LEVELS, host_supports
+from tests.models.skeletons import PRETRAINED, deviation, path_of, recordings
+
+TARGETS = ("cpu", "reference")
+LABELS = json.loads((PRETRAINED / "magika_v3_3.config.json").read_text())["target_labels_space"]
+
+TOLERANCE = 1e-4
+# Models whose results rounding alone moves further, with what an evaluation in f64 says about the recording itself.
+ILL_CONDITIONED = {"basic_pitch": 4e-3}  # logarithms of sums that cancel: the recording is 2e-3 away from the exact result
+
+Arrays = dict[str, NDArray]
+
+STATIC = ("basic_pitch", "blazeface_front", "mnist_cnn", "mnist_cnn_int8_qdq", "llama_tiny_prefill_16")
+SMALL = ("mnist_cnn", "mnist_cnn_int8_qdq", "llama_tiny_prefill_16")
+
+
+def two_at_once(feeds: Arrays) -> Arrays:
+    return {name: np.concatenate([array, array[..., ::-1]]) for name, array in feeds.items()}
+
+
+def wider(feeds: Arrays) -> Arrays:
+    return {name: np.concatenate([array, array[..., ::3]], axis=-1) for name, array in feeds.items()}
+
+
+def shorter_past(feeds: Arrays) -> Arrays:
+    return {name: array[:, :, :5] if name.startswith("past") else array for name, array in feeds.items()}
+
+
+# Models that leave sizes open, and other inputs than the recorded ones.
+SYMBOLIC: dict[str, Callable[[Arrays], Arrays]] = {
+    "magika_v3_3": two_at_once,
+    "ppocr_v2_cls": wider,
+    "gpt2_tiny_decode_kv_dyn": shorter_past,
+}
+
+
+def agree(name: str, got: Arrays, expected: Arrays) -> None:
+    """Raises AssertionError unless every output has the recorded type, and numbers within the model's tolerance."""
+    assert set(got) == set(expected)
+    steps = output_steps(onnx.load(path_of(name)))
+    for output, array in expected.items():
+        assert (got[output].dtype, got[output].shape) == (array.dtype, array.shape), output
+        if output in steps:
+            assert np.abs(got[output].astype(np.float64) - array).max() <= 1.01 * steps[output], output
+        else:
+            assert deviation(np.asarray(got[output]), array) <= ILL_CONDITIONED.get(name, TOLERANCE), output
+
+
+def output_steps(model: onnx.ModelProto) -> dict[str, float]:
+    """How far apart neighbouring values of an output are, for each output of a quantised model."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    made = {o.name: makers[o.name] for o in model.graph.output}
+    return {o: float(arrays[node.input[1]]) for o, node in made.items() if node.op_type == "DequantizeLinear"}
+
+
+def test_the_quantised_model_has_an_output_step() -> None:
+    assert 0 < output_steps(onnx.load(path_of("mnist_cnn_int8_qdq")))["probs"] < 0.01
+    assert not output_steps(onnx.load(path_of("mnist_cnn")))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", STATIC)
+def test_model(name: str, target: str) -> None:
+    first, _ = next(recordings(name))
+    model = dlc.compile_model(path_of(name), target=target, input_shapes={n: a.shape for n, a in first.items()})
+    for feeds, expected in recordings(name):
+        agree(name, model(feeds), expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_sizes_left_open_are_bound_by_calls(name: str, target: str) -> None:
+    model = dlc.compile_model(path_of(name), target=target)
+    assert any(isinstance(size, Dim) for info in model.inputs for size in info.shape)
+    for feeds, expected in recordings(name):
+        agree(name, model(feeds), expected)
+        if name == "magika_v3_3":
+            assert [LABELS[k] for k in model(feeds)["target_label"].argmax(1)] == [
+                LABELS[k] for k in expected["target_label"].argmax(1)
+            ]
+    if target != "reference":
+        feeds = SYMBOLIC[name](feeds)
+        agree(name, model(feeds), dlc.compile_model(path_of(name), target="reference")(feeds))
+
+
+@pytest.mark.parametrize("target", [t for t in CPU_LEVELS if host_supports(CPU_LEVELS[t])])
+@pytest.mark.parametrize("name", SMALL)
+def test_forced_instruction_sets(name: str, target: str) -> None:
+    model = dlc.compile_model(path_of(name), target=target)
+    for feeds, expected in recordings(name):
+        agree(name, model(feeds), expected)
