@@ -40,6 +40,8 @@ class _Sinker:
 
     def sink(self, op: DlOp) -> Sequence[SSAValue] | None:
         """The result of an elementwise op as a reshape of what it computes from the values before a reshape."""
+        if isinstance(op, ReshapeOp) and defining(op.x, ReshapeOp) is not None:
+            return [reshaped(Build(op), op.x, shape_of(op.result))]
         if not isinstance(op, Elementwise) or op in self.moved:
             return None
         for value in op.operands:

@@ -70,6 +70,11 @@ def is_heavy(op: Operation) -> bool:
     )
 
 
+def takes_makers(op: Operation | None) -> bool:
+    """Whether the elementwise ops that make an op's operands, of another shape than its result, belong in its kernel."""
+    return isinstance(op, ConcatOp) or (isinstance(op, Reduction) and not row_axes(op))
+
+
 def absorbs(user: Operation, index: int, movement: Movement) -> bool:
     """Whether the kernel of `user` reads operand `index` through `movement`, at no cost, instead of a copy."""
     if isinstance(user, Elementwise | Movement | ConcatOp) or (isinstance(user, PadOp) and user.mode == "constant"):
@@ -119,7 +124,7 @@ class Grouper:
             return True
         while isinstance(reader, Elementwise) and shape_of(reader.results[0]) == shape_of(root.results[0]):
             reader = only_user(reader.results[0])
-        return isinstance(reader, ConcatOp)
+        return takes_makers(reader)
 
     def _belongs_to_heavy(self, value: SSAValue, besides: Operation) -> bool:
         """Whether an elementwise chain leads to `value` from a contraction or the like that has no kernel yet."""
@@ -138,8 +143,8 @@ class Grouper:
         """The ops of the group that starts with `root`, in program order."""
         space = space_of(root)
         members: dict[DlOp, None] = {root: None}
-        if isinstance(root, ConcatOp):
-            members = {op: None for value in root.values for op in (*self._makers(value, root), root)}
+        if takes_makers(root):
+            members = dict.fromkeys([*(op for value in root.operands for op in self._makers(value, root)), root])
         best = len(members)
         queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
@@ -193,13 +198,15 @@ class Grouper:
         space: Space,
         joining: dict[Operation | Block, None],
     ) -> bool:
-        """Adds the elementwise ops that make `value` for `user` alone; False if another kernel had better do so."""
+        """Adds the ops that make `value` for `user` alone; False if another kernel had better do so."""
         op = value.owner
         if op in members or op in joining or not isinstance(op, DlOp) or not self.is_candidate(op):
             return True
         if isinstance(op, Movement) or space_of(op).closed:
             return True
-        if not isinstance(op, Elementwise) or only_user(value) is not user or shape_of(value) not in space.shapes:
+        joins = isinstance(op, Elementwise) and shape_of(value) in space.shapes
+        reduces = bool(space.rows) and row_axes(op) == space.rows and shape_of(op.operands[0]) == space.shape
+        if not (joins or reduces) or only_user(value) is not user:
             return False
         inner = dict(joining)
         if not all(self._pull(v, op, members, space, inner) for v in op.operands):
