@@ -25,6 +25,7 @@ from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
 from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
 from dlc.passes.loops.cse_kernels import CseKernelsPass
+from dlc.passes.loops.expand_math import ExpandMathPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
@@ -69,7 +70,7 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
         ),
         Stage(
             "loops",
-            (VectorizePass(), ForwardStoresPass(), CseKernelsPass()),
+            (VectorizePass(), ForwardStoresPass(), ExpandMathPass(), CseKernelsPass()),
             _HOST,
             _SCALARS | {"memref", "scf", "vector"},
         ),

@@ -34,10 +34,11 @@ from dlc.passes.tiling.plan import TilePlan
 
 @dataclass(frozen=True)
 class Range:
-    """`size` iterations from `offset` on."""
+    """`size` iterations from `offset` on; `within` counts from the start of the register tile that they are part of."""
 
     offset: Index
     size: int
+    within: Index = 0
 
 
 Tile: TypeAlias = Mapping[int, Range]
@@ -106,56 +107,56 @@ class _Tiler:
 
     def steps(self, place: Place, tile: Tile, d: int, step: int, then: Continuation) -> None:
         """Runs `then` on each part of `step` iterations of dimension `d`, and on what remains."""
-        start, size = tile[d].offset, tile[d].size
-        main = size - size % step
+        whole = tile[d]
+        main = whole.size - whole.size % step
+
+        def part(at: Place, start: Index, size: int) -> Tile:
+            return {**tile, d: Range(at.add(whole.offset, start), size, at.add(whole.within, start))}
+
         if main == step:
-            then(place, {**tile, d: Range(start, step)})
+            then(place, part(place, 0, step))
         elif main:
             loop = place.loop(0, main, step, name=f"j{d}")
             inside = place.inside(loop.body.block)
-            then(inside, {**tile, d: Range(inside.add(start, loop.body.block.args[0]), step)})
+            then(inside, part(inside, loop.body.block.args[0], step))
             inside.yield_()
-        if size > main:
-            then(place, {**tile, d: Range(place.add(start, main), size - main)})
+        if whole.size > main:
+            then(place, part(place, main, whole.size - main))
 
     def leaf(self, place: Place, tile: Tile) -> None:
         """All stages on one tile, with local buffers of the tile's size."""
         whole = {d: Range(0, e) for d, e in self.nest.extents.items()}
-        leaf = _Leaf(self, {**whole, **tile}, frozenset(tile))
+        register_tile = {d: Range(r.offset, r.size) for d, r in tile.items()}
+        leaf = _Leaf(self, {**whole, **register_tile})
         leaf.make_locals(place)
-        for stage in self.nest.stages:
-            leaf.stage(place.located(stage.op.location), stage)
+        for k, stage in enumerate(self.nest.stages):
+            leaf.stage(place.located(stage.op.location), stage, self.plan.steps.get(k, {}))
 
 
 class _Leaf:
-    def __init__(self, tiler: _Tiler, tile: Tile, shared: frozenset[int]) -> None:
+    def __init__(self, tiler: _Tiler, tile: Tile) -> None:
         self.tiler = tiler
         self.nest = tiler.nest
         self.tile = tile
-        self.shared = shared
         self.locals: dict[SSAValue, SSAValue] = {}
         self.views: dict[tuple[Any, ...], SSAValue] = {}
 
-    def stage(self, place: Place, stage: Stage) -> None:
-        chunks = self.tiler.plan.chunks
-        own = [d for d in stage.dims if d in chunks and chunks[d] < self.nest.extents[d]]
-        split = [d for d in own if d in stage.reductions]
-        parallel = [d for d in own if d not in stage.reductions]
+    def stage(self, place: Place, stage: Stage, steps: Mapping[int, int]) -> None:
         tile = {d: self.tile[d] for d in stage.dims if d >= 0}
+        steps = {d: n for d, n in {**self.tiler.plan.chunks, **steps}.items() if d in tile and n < tile[d].size}
+        split = [d for d in steps if d in stage.reductions]
         if split:
             self.split_reduction(place, stage, tile, split[0])
         else:
-            self.chunked(place, stage, tile, parallel, self.emit)
+            self.stepwise(place, stage, tile, list(steps.items()))
 
-    def chunked(
-        self, place: Place, stage: Stage, tile: Tile, dims: Sequence[int], then: Callable[[Place, Stage, Tile], None]
-    ) -> None:
-        if not dims:
-            then(place, stage, tile)
+    def stepwise(self, place: Place, stage: Stage, tile: Tile, steps: Sequence[tuple[int, int]]) -> None:
+        """Loops over parts of the tile that are computed at once."""
+        if not steps:
+            self.emit(place, stage, tile)
             return
-        d, *rest = dims
-        step = self.tiler.plan.chunks[d]
-        self.tiler.steps(place, tile, d, step, lambda p, t: self.chunked(p, stage, t, rest, then))
+        (d, step), *rest = steps
+        self.tiler.steps(place, tile, d, step, lambda p, t: self.stepwise(p, stage, t, rest))
 
     def split_reduction(self, place: Place, stage: Stage, tile: Tile, d: int) -> None:
         """A reduction along contiguous memory keeps `chunk` partial results and combines them at the end.
@@ -221,9 +222,9 @@ class _Leaf:
         assert a is not None
         parts = [_part(place, expr, stage.dims, tile) for expr in operand_maps(stage.op)[k].results]
         if a.root in self.locals:
-            # A local buffer has the tile's own size along shared dimensions, and no axis where that is 1.
+            # A local buffer has the register tile's own size, and no axis where that is 1.
             operand = self.locals[a.root]
-            parts = [(d, Range(0, r.size) if d in self.shared else r) for d, r in parts if self.tile[d].size > 1]
+            parts = [(d, Range(r.within, r.size)) for d, r in parts if self.tile[d].size > 1]
         offsets = [r.offset for _, r in parts]
         sizes = [r.size for _, r in parts]
         key = (operand, *offsets, *sizes, place.block)

@@ -49,7 +49,8 @@ class _Chooser:
         else:
             register = {}
         order = self.order(shared, lane)
-        return TilePlan(self.grid(register, order), register, order, self.chunks(lane if lane in shared else None))
+        chunks = self.chunks(lane if lane in shared else None)
+        return TilePlan(self.grid(register, order), register, order, chunks, self.steps(register, lane))
 
     def own_dims(self) -> list[int]:
         """Dimensions of single stages."""
@@ -117,6 +118,15 @@ class _Chooser:
                 break
             register[d] = _even_tile(self.nest.extents[d], _VECTORS // vectors)
             vectors *= register[d]
+
+    def steps(self, register: dict[int, int], lane: int | None) -> dict[int, dict[int, int]]:
+        """Long formulas on a large register tile go row by row: all rows at once would spill, and fill the kernel."""
+        steps: dict[int, dict[int, int]] = {}
+        for k, stage in enumerate(self.nest.stages):
+            rows = [d for d in register if d != lane and d in stage.dims and register[d] > 1]
+            if rows and not stage.reductions and stage.has_long_formulas:
+                steps[k] = {d: 1 for d in rows}
+        return steps
 
     def chunks(self, lane: int | None) -> dict[int, int]:
         """Steps along the dimensions of single stages: vectors along contiguous memory, one element elsewhere."""

@@ -13,11 +13,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dlc.errors import UnsupportedError
-from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, SSAValue, func, linalg, memref
+from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, SSAValue, func, linalg, math, memref
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access, Term, access
 
 StructuredOp = linalg.GenericOp | linalg.FillOp
+
+
+# Functions of the `math` dialect that are a dozen instructions or more.
+_LONG = (
+    math.ExpOp, math.Exp2Op, math.ExpM1Op, math.LogOp, math.Log2Op, math.Log10Op, math.Log1pOp, math.TanhOp, math.ErfOp,
+    math.SinOp, math.CosOp, math.TanOp, math.AsinOp, math.AcosOp, math.AtanOp, math.Atan2Op, math.SinhOp, math.CoshOp,
+    math.AsinhOp, math.AcoshOp, math.AtanhOp, math.PowFOp, math.CbrtOp,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,11 @@ class Stage:
     def reads_at_computed_places(self) -> bool:
         """Whether its body loads from memory: such a body runs element by element."""
         return any(isinstance(o, memref.LoadOp) for o in self.op.regions[0].block.ops)
+
+    @property
+    def has_long_formulas(self) -> bool:
+        """Whether its body calls functions that become polynomials."""
+        return any(isinstance(o, _LONG) for o in self.op.regions[0].block.ops)
 
     @property
     def uses_indices(self) -> bool:

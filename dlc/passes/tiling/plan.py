@@ -15,7 +15,8 @@ class TilePlan:
     `grid`: for shared dimensions, the part that one task covers; several tasks run at once. Those left out are whole in
     every task. `register`: for shared dimensions, the tile that all stages compute at once. `order`: the loops over
     register tiles inside a task, outermost first. `chunks`: for the dimensions that belong to single stages, how many
-    elements are computed at once; for a dimension reduced along contiguous memory, the number of partial results.
+    elements are computed at once; for a dimension reduced along contiguous memory, the number of partial results. `steps`:
+    for single stages, by position, smaller parts of the register tile: a stage of long formulas would fill the registers.
     A dimension without an entry in `register` or `chunks` goes in steps of 1 when shared, else whole.
     """
 
@@ -23,6 +24,7 @@ class TilePlan:
     register: Mapping[int, int] = field(default_factory=dict[int, int])
     order: tuple[int, ...] = ()
     chunks: Mapping[int, int] = field(default_factory=dict[int, int])
+    steps: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
 
     def check(self, nest: Nest) -> None:
         """Raises ValueError, naming the entry, if the plan is not legal for the nest."""
@@ -39,6 +41,10 @@ class TilePlan:
         for d, size in self.chunks.items():
             if d in shared or d not in nest.extents or not 1 <= size <= nest.extents[d]:
                 raise ValueError(f"chunks[d{d}] = {size}: must be a dimension of single stages with 1 ≤ size ≤ its extent")
+        for k, steps in self.steps.items():
+            for d, size in steps.items():
+                if not 0 <= k < len(nest.stages) or d not in shared or nest.stages[k].reductions or size < 1:
+                    raise ValueError(f"steps[{k}][d{d}] = {size}: must be a shared dimension of a stage that reduces nothing")
         for d, period in packed_periods(nest).items():
             if d in shared and self.tile(d) != min(period, nest.extents[d]):
                 raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand is packed in panels of {period}")
@@ -53,7 +59,8 @@ class TilePlan:
 
         order = " ".join(f"d{d}" for d in self.order)
         cut = f"grid {{{sizes(self.grid)}}} register {{{sizes(self.register)}}} chunks {{{sizes(self.chunks)}}}"
-        return f"{cut} order ({order})"
+        steps = "".join(f" steps[{k}] {{{sizes(s)}}}" for k, s in self.steps.items())
+        return f"{cut}{steps} order ({order})"
 
 
 def packed_periods(nest: Nest) -> dict[int, int]:

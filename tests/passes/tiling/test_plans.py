@@ -48,7 +48,12 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
         for d in extents
         if d not in shared and rng.random() < 0.7 and not any(s.uses_indices for s in nest.stages)
     }
-    return TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks)
+    steps = {
+        k: {d: size(register[d]) for d in shared if d in s.dims and rng.random() < 0.5}
+        for k, s in enumerate(nest.stages)
+        if not s.reductions
+    }
+    return TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
 
 
 def run(kernel: func.FuncOp, rng: np.random.Generator) -> np.ndarray:
