@@ -175,7 +175,8 @@ class _Grid:
         size = prod(type.get_shape()) * align
         access = "" if name in self.emitter.stored else "readonly "
         # A caller's array is read and written where it is, and NumPy's are rarely more aligned than their elements.
-        return f"ptr noalias nonnull align {align} dereferenceable({size}) {access}{name}"
+        sized = f"dereferenceable({size}) " if size else ""
+        return f"ptr noalias nonnull align {align} {sized}{access}{name}"
 
     def task_function(self) -> str:
         lines: list[str] = []

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from dlc.errors import CompileError
 
-_PROGBITS_ALLOC, _EXECUTABLE = 0x2, 0x4  # SHF_ALLOC, SHF_EXECINSTR
+_ALLOCATED = 0x2  # SHF_ALLOC: part of the memory image
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8  # section types
-_UNDEFINED, _ABSOLUTE = 0, 0xFFF1  # section numbers of symbols
+_UNDEFINED = 0  # section number of a symbol that another object defines
 _RELATIVE = {2: "R_X86_64_PC32", 4: "R_X86_64_PLT32"}
 _PROT_READ, _PROT_EXEC = 1, 4
 _PAGE = mmap.PAGESIZE
@@ -45,9 +45,7 @@ def _sections(data: bytes) -> list[_Section]:
     size, count, names = struct.unpack_from("<HHH", data, 58)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
     strings = headers[names][4]
-    return [
-        _Section(_string(data, strings + h[0]), h[1], h[2], h[4], h[5], h[6], h[7], h[8]) for h in headers
-    ]  # fmt: skip
+    return [_Section(_string(data, strings + h[0]), h[1], h[2], *h[4:9]) for h in headers]
 
 
 def _string(data: bytes, at: int) -> str:
@@ -92,7 +90,7 @@ def load_object(data: bytes) -> LoadedObject:
     places: dict[int, int] = {}
     end = 0
     for i, s in enumerate(sections):
-        if s.flags & _PROGBITS_ALLOC and s.size:
+        if s.flags & _ALLOCATED and s.size:
             end = -(-end // s.align) * s.align if s.align else end
             places[i] = end
             end += s.size

@@ -157,3 +157,23 @@ def test_constants_and_calls_are_relocated() -> None:
 def test_only_objects_are_loaded(data: bytes) -> None:
     with pytest.raises(CompileError, match="not a relocatable ELF"):
         load_object(data)
+
+
+def test_scalars_and_empty_grids() -> None:
+    kernel = parse_kernel("""
+    func.func @k(%x: memref<f32>, %y: memref<f32>, %z: memref<0x4xf32>) attributes {kernel} {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %a = memref.load %x[] : memref<f32>
+      %b = arith.addf %a, %a : f32
+      memref.store %b, %y[] : memref<f32>
+      "scf.parallel"(%c0, %c0, %c1) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>}> ({
+      ^bb0(%i: index):
+        memref.store %b, %z[%i, %i] : memref<0x4xf32>
+        "scf.reduce"() : () -> ()
+      }) {level = "grid"} : (index, index, index) -> ()
+      func.return
+    }""")
+    assert emit_kernel(kernel, GENERIC).grids == (1, 0)
+    arrays = [np.array(3, np.float32), np.array(0, np.float32), np.zeros((0, 4), np.float32)]
+    assert run(kernel, arrays, GENERIC)[1] == 6
