@@ -253,11 +253,14 @@ class _KernelLowering:
     def contraction(self, op: Contraction) -> Read:
         """A contraction; where it sees its result as another shape, it is computed so and read through a reshape."""
         (result,) = op.results
-        *_, seen = op.structure().views
+        structure = op.structure()
+        *_, seen = structure.views
         shape, element = _shape_and_element(result)
         if seen == shape:
-            return Read.of(lowerings.contraction(self.write, op, self, self.store(result)))
-        computed = lowerings.contraction(self.write, op, self, lambda compute: compute(self.write.empty(seen, element)))
+            return Read.of(lowerings.contraction(self.write, op, structure, self, self.store(result)))
+        computed = lowerings.contraction(
+            self.write, op, structure, self, lambda compute: compute(self.write.empty(seen, element))
+        )
         flat = Read.of(self.write.reshape(computed, shape, reshape_groups(seen, shape)))
         if result not in self.destinations:
             return flat

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import element_type_of, rank_of, tensor_type
+from dlc.dialects.dl.base import element_type_of, rank_of
 from dlc.dialects.dl.contraction import static
 from dlc.dialects.dl.interfaces import (
     Body,
@@ -21,7 +21,7 @@ from dlc.dialects.dl.interfaces import (
 )
 from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, i64, index, linalg, tensor
 from dlc.passes.linalg.reads import Read, alone
-from dlc.passes.linalg.write import Access, ScalarCode, Writer, element, shape
+from dlc.passes.linalg.write import Access, ScalarCode, Writer, dense, element, shape
 
 # Stores what a function makes of the tensor that a result is written to, and returns that.
 Store = Callable[[Callable[[SSAValue], SSAValue]], SSAValue]
@@ -159,8 +159,7 @@ def _combined(write: Writer, op: Reduction | Window, structure: Structure, opera
     return _accumulate(write, inputs, structure, op.identity(), code, element_type, short_name(op.name), store)
 
 
-def contraction(write: Writer, op: Contraction, operands: Operands, store: Store) -> SSAValue:
-    structure = op.structure()
+def contraction(write: Writer, op: Contraction, structure: Structure, operands: Operands, store: Store) -> SSAValue:
     types = [element_type_of(v) for v in op.operands]
     reads = [operands.view(v, view) for v, view in zip(op.operands, structure.views, strict=False)]
     inputs = _inputs(write, reads, structure)
@@ -184,7 +183,7 @@ def gathering(write: Writer, op: Gathering, operands: Operands, store: Store) ->
             continue
         # What is no tensor as it stands is read through its map: the body knows the stand-in and never emits it.
         stand_in = tensor.EmptyOp.create(
-            result_types=[tensor_type(static(op, value)[0], storage_type(element_type_of(value)))]
+            result_types=[dense(static(op, value)[0], storage_type(element_type_of(value)))]
         ).results[0]
         sources[stand_in] = read
         stand_ins.append(stand_in)

@@ -13,7 +13,6 @@ from math import prod
 from typing import TypeAlias, cast
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import tensor_type
 from dlc.dialects.dl.interfaces import Body
 from dlc.ir import (
     AffineBinaryOpExpr,
@@ -56,6 +55,12 @@ def shape(value: SSAValue) -> tuple[int, ...]:
 def element(value: SSAValue) -> Attribute:
     """The element type of a tensor, the type of a scalar."""
     return cast("TensorType[Attribute]", value.type).element_type if isinstance(value.type, TensorType) else value.type
+
+
+@lru_cache(maxsize=4096)
+def dense(shape: tuple[int, ...], element: Attribute) -> TensorType[Attribute]:
+    """A tensor type of static sizes."""
+    return TensorType(element, shape)
 
 
 class KernelBody(Body):
@@ -123,7 +128,7 @@ class Writer:
         return scalar.constant(KernelBody(Block(), self.place, {}), value, type_)
 
     def empty(self, shape: Sequence[int], element: Attribute) -> SSAValue:
-        return self.place.op(tensor.EmptyOp.create(result_types=[tensor_type(shape, element)]))
+        return self.place.op(tensor.EmptyOp.create(result_types=[dense(tuple(shape), element)]))
 
     def fill(self, value: SSAValue, target: SSAValue) -> SSAValue:
         """`target` with `value` in each element."""
@@ -174,7 +179,7 @@ class Writer:
             return source
         op = tensor.ExtractSliceOp.create(
             operands=[source],
-            result_types=[tensor_type(sizes, element(source))],
+            result_types=[dense(tuple(sizes), element(source))],
             properties=_slice_properties(tuple(offsets), tuple(sizes), steps) | _slice_segments(1),
         )
         return self.place.op(op)
@@ -196,14 +201,14 @@ class Writer:
         if flat != sizes:
             collapse = tensor.CollapseShapeOp.create(
                 operands=[value],
-                result_types=[tensor_type(flat, element(value))],
+                result_types=[dense(flat, element(value))],
                 properties={"reassociation": _reassociation([before for before, _ in groups])},
             )
             value = self.place.op(collapse)
         if flat != tuple(to):
             expand = tensor.ExpandShapeOp.create(
                 operands=[value],
-                result_types=[tensor_type(to, element(value))],
+                result_types=[dense(tuple(to), element(value))],
                 properties={
                     "reassociation": _reassociation([after for _, after in groups]),
                     "static_output_shape": DenseArrayBase.from_list(i64, list(to)),
