@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.backends.reference.machine import Frame, rule
-from dlc.backends.reference.tensors import mixed
+from dlc.backends.reference.tensors import Slice, numbers, slice_of
 from dlc.backends.reference.values import (
     Array,
     EvaluationError,
@@ -22,6 +22,9 @@ from dlc.backends.reference.values import (
     shape_of,
 )
 from dlc.ir import ArrayAttr, IntegerAttr, memref
+
+# A size in a memref type that is not static.
+DYNAMIC_SIZE = -(2**63)
 
 
 @rule(memref.AllocaOp, memref.AllocOp)
@@ -38,37 +41,37 @@ def deallocate(op: memref.DeallocOp, frame: Frame) -> Sequence[Value]:
 
 @rule(memref.SubviewOp)
 def subview(op: memref.SubviewOp, frame: Frame) -> Sequence[Value]:
-    source = frame.view(op.source)
-    offsets = mixed(frame, op.static_offsets, op.offsets)
-    sizes = [int(n) for n in mixed(frame, op.static_sizes, op.sizes)]
-    steps = [int(s) for s in mixed(frame, op.static_strides, op.strides)]
-    offset = source.place(op, offsets, [(n - 1) * s + 1 for n, s in zip(sizes, steps, strict=True)])
-    strides = [a * b for a, b in zip(source.strides, steps, strict=True)]
-    return (source.part(offset, *_reduce_rank(op, sizes, strides)),)
+    part, kept = frame.machine.fact(op, subview_of)
+    source = frame.view(op.operands[0])
+    sizes = [int(n) for n in numbers(frame, part.sizes)]
+    steps = [int(s) for s in numbers(frame, part.strides)]
+    extents = [(n - 1) * s + 1 for n, s in zip(sizes, steps, strict=True)]
+    offset = source.place(op, numbers(frame, part.offsets), extents)
+    return (source.part(offset, tuple(sizes[a] for a in kept), tuple(source.strides[a] * steps[a] for a in kept)),)
 
 
-def _reduce_rank(op: memref.SubviewOp, sizes: list[int], strides: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Drops axes of size 1 until the shape is the result's; which of several in a row does not matter."""
-    shape = shape_of(op.result.type)
+def subview_of(op: memref.SubviewOp) -> tuple[Slice, tuple[int, ...]]:
+    """The slice, and the axes that stay: those of size 1 go until the shape is the result's; which of several in a row
+    does not matter."""
+    part, shape = slice_of(op), shape_of(op.result.type)
     kept: list[int] = []
-    for axis, size in enumerate(sizes):
-        if len(kept) < len(shape) and size == shape[len(kept)]:
+    for axis, size in enumerate(part.sizes):
+        if len(kept) < len(shape) and shape[len(kept)] in (size, DYNAMIC_SIZE):
             kept.append(axis)
         elif size != 1:
             break
-    if tuple(sizes[a] for a in kept) != shape:
-        raise EvaluationError(f"{describe(op)}: sizes {sizes} do not reduce to {shape}")
-    return shape, tuple(strides[a] for a in kept)
+    if len(kept) != len(shape) or any(n != 1 for a, n in enumerate(part.sizes) if a not in kept):
+        raise EvaluationError(f"{describe(op)}: sizes {part.sizes} do not reduce to {shape}")
+    return part, tuple(kept)
 
 
 @rule(memref.ReinterpretCastOp)
 def reinterpret_cast(op: memref.ReinterpretCastOp, frame: Frame) -> Sequence[Value]:
-    source = frame.view(op.source)
-    offset = mixed(frame, op.static_offsets, op.offsets)[0]
-    sizes = tuple(int(n) for n in mixed(frame, op.static_sizes, op.sizes))
-    strides = tuple(int(s) for s in mixed(frame, op.static_strides, op.strides))
+    source, part = frame.view(op.operands[0]), frame.machine.fact(op, slice_of)
     # Counted from the start of the allocation, wherever in it the source begins.
-    return (source.part(source.origin + offset, sizes, strides),)
+    offset = source.origin + numbers(frame, part.offsets)[0]
+    sizes = tuple(int(n) for n in numbers(frame, part.sizes))
+    return (source.part(offset, sizes, tuple(int(s) for s in numbers(frame, part.strides))),)
 
 
 def _groups(reassociation: ArrayAttr[ArrayAttr[IntegerAttr]]) -> list[list[int]]:

@@ -88,7 +88,8 @@ elementwise({
     arith.MuliOp: modular(np.multiply, np.logical_and),
     arith.DivSIOp: of_signed(quotient), arith.DivUIOp: of_unsigned(floor_quotient),
     arith.RemSIOp: of_signed(np.fmod), arith.RemUIOp: of_unsigned(np.fmod),
-    arith.FloorDivSIOp: of_signed(floor_quotient), arith.CeilDivSIOp: of_signed(ceil_quotient), arith.CeilDivUIOp: of_unsigned(ceil_quotient),
+    arith.FloorDivSIOp: of_signed(floor_quotient),
+    arith.CeilDivSIOp: of_signed(ceil_quotient), arith.CeilDivUIOp: of_unsigned(ceil_quotient),
     arith.MaxSIOp: of_signed(np.maximum), arith.MinSIOp: of_signed(np.minimum),
     arith.MaxUIOp: of_unsigned(np.maximum), arith.MinUIOp: of_unsigned(np.minimum),
     arith.AndIOp: np.bitwise_and, arith.OrIOp: np.bitwise_or, arith.XOrIOp: np.bitwise_xor,
@@ -227,7 +228,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     """a·b + c rounded once (up to a double rounding in the last place)."""
     if a.dtype != np.float64:
         # The product of two f32 is exact in f64.
-        return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(a.dtype)
+        return np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64).astype(a.dtype)
     p, e = _two_product(a, b)
     s = p + c
     t = s - p

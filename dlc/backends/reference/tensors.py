@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dlc.backends.reference.machine import Frame, rule
-from dlc.backends.reference.values import Array, EvaluationError, Value, describe, dtype_of, garbage, shape_of
+from dlc.backends.reference.values import Array, EvaluationError, Value, describe, dtype_of, garbage, limits, shape_of
 from dlc.ir import DenseArrayBase, SSAValue, tensor
 
 # In a list of static numbers: the place of an operand.
 DYNAMIC = -(2**63)
 
 
-def mixed(frame: Frame, static: DenseArrayBase[Any], dynamic: Sequence[SSAValue]) -> list[Any]:
+def mixed(static: DenseArrayBase[Any], dynamic: Sequence[SSAValue]) -> tuple[int | SSAValue, ...]:
     """A list that is partly static, partly operands."""
     operands = iter(dynamic)
-    return [frame.array(next(operands)) if v == DYNAMIC else int(v) for v in static.get_values()]
+    return tuple(next(operands) if v == DYNAMIC else int(v) for v in static.get_values())
+
+
+def numbers(frame: Frame, entries: Sequence[int | SSAValue]) -> list[Any]:
+    """The values of such a list."""
+    return [e if isinstance(e, int) else frame.array(e) for e in entries]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a slice op names: offsets, sizes and strides of each axis."""
+
+    offsets: tuple[int | SSAValue, ...]
+    sizes: tuple[int | SSAValue, ...]
+    strides: tuple[int | SSAValue, ...]
+
+
+def slice_of(op: Any) -> Slice:
+    """The slice of `tensor.extract_slice`, `tensor.insert_slice`, `memref.subview` and `memref.reinterpret_cast`."""
+    return Slice(mixed(op.static_offsets, op.offsets), mixed(op.static_sizes, op.sizes), mixed(op.static_strides, op.strides))
 
 
 def slices(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, frame: Frame, shape: Sequence[int]) -> tuple[slice, ...]:
     """The places that a slice op names, checked against the sizes of the sliced tensor."""
-    offsets = mixed(frame, op.static_offsets, op.offsets)
-    sizes = mixed(frame, op.static_sizes, op.sizes)
-    strides = mixed(frame, op.static_strides, op.strides)
+    part = slice_of(op)
+    offsets, sizes, strides = (numbers(frame, entries) for entries in (part.offsets, part.sizes, part.strides))
     for axis, (o, n, s, size) in enumerate(zip(offsets, sizes, strides, shape, strict=True)):
         if n and (o < 0 or o + (n - 1) * s >= size):
             raise EvaluationError(f"{describe(op)}: {n} elements from {o} by {s} of axis {axis}, of size {size}")
@@ -67,8 +86,9 @@ def extract(op: tensor.ExtractOp, frame: Frame) -> Sequence[Value]:
     source = frame.array(op.tensor)
     indices = tuple(frame.array(i) for i in op.indices)
     for axis, (i, size) in enumerate(zip(indices, source.shape, strict=True)):
-        if np.size(i) and (np.min(i) < 0 or np.max(i) >= size):
-            raise EvaluationError(f"{describe(op)}: index {int(np.min(i))}..{int(np.max(i))} of axis {axis}, of size {size}")
+        low, high = limits(i)
+        if np.size(i) and (low < 0 or high >= size):
+            raise EvaluationError(f"{describe(op)}: index {low}..{high} of axis {axis}, of size {size}")
     return (source[indices],)
 
 

@@ -78,10 +78,9 @@ class View:
         offset: Any = self.offset
         for axis, (i, size, stride) in enumerate(zip(indices, self.shape, self.strides, strict=True)):
             last = size - (extent[axis] if extent is not None else 1)
-            if np.min(i) < 0 or np.max(i) > last:
-                raise EvaluationError(
-                    f"{describe(owner)}: index {axis} is {int(np.min(i))}..{int(np.max(i))}, outside 0..{last} of {self.shape}"
-                )
+            low, high = limits(i)
+            if low < 0 or high > last:
+                raise EvaluationError(f"{describe(owner)}: index {axis} is {low}..{high}, outside 0..{last} of {self.shape}")
             offset = offset + i * stride
         return offset
 
@@ -93,6 +92,13 @@ def describe(op: Operation) -> str:
     """The op's name and source place, for messages."""
     place = str(op.location)
     return op.name if "unknown" in place else f"{op.name} {place}"
+
+
+def limits(numbers: int | Array) -> tuple[int, int]:
+    """The least and the greatest of some numbers."""
+    if isinstance(numbers, np.ndarray) and numbers.ndim:
+        return (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
+    return int(numbers), int(numbers)
 
 
 def garbage(dtype: np.dtype[Any]) -> Any:
@@ -173,10 +179,9 @@ def _check(owner: Operation, base: Array, offset: int | Array, shape: Sequence[i
             low += (size - 1) * stride
         else:
             high += (size - 1) * stride
-    if int(np.min(offset)) + low < 0 or int(np.max(offset)) + high >= base.size:
-        raise EvaluationError(
-            f"{describe(owner)}: elements {int(np.min(offset)) + low}..{int(np.max(offset)) + high} of a buffer of {base.size}"
-        )
+    first, last = limits(offset)
+    if first + low < 0 or last + high >= base.size:
+        raise EvaluationError(f"{describe(owner)}: elements {first + low}..{last + high} of a buffer of {base.size}")
 
 
 def strided(array: Array, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Array:
@@ -208,7 +213,7 @@ def gather(owner: Operation, base: Array, offset: int | Array, shape: tuple[int,
         runs, steps = rows
         return runs[expand(starts, steps.ndim) + steps]
     steps = _steps(shape, strides)
-    return base[expand(starts, steps.ndim) + steps]
+    return base.take(expand(starts, steps.ndim) + steps)
 
 
 def scatter(

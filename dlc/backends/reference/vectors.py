@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.backends.reference.machine import Frame, elementwise, rule
 from dlc.backends.reference.scalars import fma, signed, unsigned
-from dlc.backends.reference.tensors import mixed
+from dlc.backends.reference.tensors import mixed, numbers
 from dlc.backends.reference.values import Array, Value, View, describe, dtype_of, expand, gather, rank, scatter, shape_of
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, Operation, SSAValue, vector
@@ -22,9 +22,15 @@ elementwise({vector.FMAOp: fma})
 class Transfer:
     """How a vector's axes lie in a buffer's: the buffer axis of each, None for an axis that repeats one element."""
 
+    buffer: SSAValue
+    indices: tuple[SSAValue, ...]
     axes: tuple[int | None, ...]
     shape: tuple[int, ...]
     in_bounds: tuple[bool, ...]
+
+    def place(self, frame: Frame) -> tuple[View, list[Array]]:
+        """The buffer, and where in it the transfer starts."""
+        return frame.view(self.buffer), [frame.array(i) for i in self.indices]
 
     def extents(self, buffer_rank: int) -> list[int]:
         """How many elements of each buffer axis are touched."""
@@ -49,7 +55,7 @@ def transfer_of(op: vector.TransferReadOp | vector.TransferWriteOp) -> Transfer:
             raise UnsupportedError(f"{describe(op)}: permutation map {permutation}; a projected permutation is needed")
         axes.append(e.position if isinstance(e, AffineDimExpr) else None)
     in_bounds = tuple(bool(b.value.data) or a is None for a, b in zip(axes, cast(Any, op.in_bounds), strict=True))
-    return Transfer(tuple(axes), shape_of(cast(SSAValue, value)), in_bounds)
+    return Transfer(op.source, tuple(op.indices), tuple(axes), shape_of(cast(SSAValue, value)), in_bounds)
 
 
 def row_of(op: vector.LoadOp | vector.StoreOp) -> Transfer:
@@ -57,7 +63,8 @@ def row_of(op: vector.LoadOp | vector.StoreOp) -> Transfer:
     value = op.result if isinstance(op, vector.LoadOp) else op.vector
     shape = shape_of(value)
     count = len(op.indices)
-    return Transfer(tuple(range(count - len(shape), count)), shape, (True,) * len(shape))
+    axes = tuple(range(count - len(shape), count))
+    return Transfer(op.base, tuple(op.indices), axes, shape, (True,) * len(shape))
 
 
 def read(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer, padding: Array | None) -> Array:
@@ -65,7 +72,8 @@ def read(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer
     if all(transfer.in_bounds) or padding is None:
         offset = view.place(op, indices, transfer.extents(len(view.shape)))
         # A copy: later stores must not change a value.
-        return np.array(gather(op, view.base, offset, transfer.shape, transfer.strides(view)))
+        values = gather(op, view.base, offset, transfer.shape, transfer.strides(view))
+        return values if np.ndim(offset) else np.array(values)
     inside, offsets = _clipped(op, view, indices, transfer)
     return np.where(inside, view.base[offsets], expand(padding, len(transfer.shape)))
 
@@ -106,32 +114,33 @@ def write(op: Operation, view: View, indices: Sequence[Array], transfer: Transfe
 
 @rule(vector.TransferReadOp)
 def transfer_read(op: vector.TransferReadOp, frame: Frame) -> Sequence[Value]:
-    indices = [frame.array(i) for i in op.indices]
     transfer = frame.machine.fact(op, transfer_of)
-    values = read(op, frame.view(op.source), indices, transfer, frame.array(op.padding))
-    if op.mask is not None:
-        values = np.where(frame.array(op.mask), values, expand(frame.array(op.padding), len(transfer.shape)))
+    padding = frame.array(op.operands[1 + len(transfer.indices)])
+    values = read(op, *transfer.place(frame), transfer, padding)
+    if len(op.operands) > 2 + len(transfer.indices):
+        values = np.where(frame.array(op.operands[-1]), values, expand(padding, len(transfer.shape)))
     return (values,)
 
 
 @rule(vector.TransferWriteOp)
 def transfer_write(op: vector.TransferWriteOp, frame: Frame) -> Sequence[Value]:
-    if op.mask is not None:
+    transfer = frame.machine.fact(op, transfer_of)
+    if len(op.operands) > 2 + len(transfer.indices):
         raise UnsupportedError(f"{describe(op)}: masks of writes are not evaluated; clip the vector instead")
-    indices = [frame.array(i) for i in op.indices]
-    write(op, frame.view(op.source), indices, frame.machine.fact(op, transfer_of), frame.array(op.vector))
+    write(op, *transfer.place(frame), transfer, frame.array(op.operands[0]))
     return ()
 
 
 @rule(vector.LoadOp)
 def load(op: vector.LoadOp, frame: Frame) -> Sequence[Value]:
-    return (read(op, frame.view(op.base), [frame.array(i) for i in op.indices], frame.machine.fact(op, row_of), None),)
+    transfer = frame.machine.fact(op, row_of)
+    return (read(op, *transfer.place(frame), transfer, None),)
 
 
 @rule(vector.StoreOp)
 def store(op: vector.StoreOp, frame: Frame) -> Sequence[Value]:
-    indices = [frame.array(i) for i in op.indices]
-    write(op, frame.view(op.base), indices, frame.machine.fact(op, row_of), frame.array(op.vector))
+    transfer = frame.machine.fact(op, row_of)
+    write(op, *transfer.place(frame), transfer, frame.array(op.operands[0]))
     return ()
 
 
@@ -164,7 +173,7 @@ def reduction(op: vector.ReductionOp, frame: Frame) -> Sequence[Value]:
 
 def _positions(frame: Frame, op: vector.ExtractOp | vector.InsertOp, source: Array, lead: int) -> tuple[Any, ...]:
     """The index of an element or sub-vector, for all points."""
-    places = mixed(frame, op.static_position, op.dynamic_position)
+    places = numbers(frame, mixed(op.static_position, op.dynamic_position))
     if any(np.ndim(p) for p in places):
         return (cast(Any, np.arange(source.shape[0])), *places)
     return (slice(None),) * lead + tuple(int(p) for p in places)
@@ -173,7 +182,7 @@ def _positions(frame: Frame, op: vector.ExtractOp | vector.InsertOp, source: Arr
 @rule(vector.ExtractOp)
 def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
     source = frame.array(op.vector)
-    places = mixed(frame, op.static_position, op.dynamic_position)
+    places = numbers(frame, mixed(op.static_position, op.dynamic_position))
     if any(np.ndim(p) for p in places):
         source = _every_point(source, op.vector, frame)
     return (source[_positions(frame, op, source, source.ndim - rank(op.vector.type))],)
@@ -182,7 +191,7 @@ def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
 @rule(vector.InsertOp)
 def insert(op: vector.InsertOp, frame: Frame) -> Sequence[Value]:
     part, dest = frame.array(op.source), frame.array(op.dest)
-    places = mixed(frame, op.static_position, op.dynamic_position)
+    places = numbers(frame, mixed(op.static_position, op.dynamic_position))
     if part.ndim > rank(op.source.type) or any(np.ndim(p) for p in places):
         dest = _every_point(dest, op.dest, frame)
     result = np.array(dest)
