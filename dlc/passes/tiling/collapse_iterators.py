@@ -30,7 +30,7 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Place, memref_of, row_major
 from dlc.passes.tiling.access import Access, Term, view_order
-from dlc.passes.tiling.nests import Nest, Stage, is_read, nests_of
+from dlc.passes.tiling.nests import Nest, Stage, is_read, iterator_extents, nests_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class CollapseIteratorsPass(KernelPass):
     name = "collapse-iterators"
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
+        _drop_empty(kernel)
         for nest in nests_of(kernel):
             merged = _merge(nest)
             constants = Constants(kernel)
@@ -57,6 +58,14 @@ class CollapseIteratorsPass(KernelPass):
             for stage in merged.stages:
                 _rewrite(stage, merged, constants, views)
         _drop_unused_views(kernel)
+
+
+def _drop_empty(kernel: func.FuncOp) -> None:
+    """Ops that iterate over nothing do nothing."""
+    for op in list(kernel.body.block.ops):
+        if isinstance(op, linalg.GenericOp | linalg.FillOp) and 0 in iterator_extents(op):
+            op.detach()
+            op.erase()
 
 
 def _merge(nest: Nest) -> Nest:

@@ -129,6 +129,53 @@ def iterator_extents(op: StructuredOp) -> list[int]:
     return extents
 
 
+@dataclass
+class _Walk:
+    """How one op walks its operands: its iterators (more than the op's own once some are split), and accesses by them."""
+
+    op: StructuredOp
+    extents: list[int]
+    reduced: list[bool]
+    accesses: list[Access | None]
+
+    @staticmethod
+    def of(op: StructuredOp) -> _Walk:
+        extents = iterator_extents(op)
+        accesses = [
+            access(operand, map_) if isinstance(operand.type, MemRefType) else None
+            for operand, map_ in zip(op.operands, operand_maps(op), strict=True)
+        ]
+        walk = _Walk(op, extents, reduction_iterators(op), accesses)
+        walk.accesses = [None if a is None else replace(a, terms=tuple(_simplified(a.terms, extents))) for a in accesses]
+        return walk
+
+    @property
+    def output(self) -> Access:
+        out = self.accesses[-1]
+        assert out is not None
+        return out
+
+    def split(self, iterator: int, inner: int) -> None:
+        """Makes two iterators of one: its steps of `inner`, in its place, and a new one of `inner` steps."""
+        if any(isinstance(o, linalg.IndexOp) for o in self.op.regions[0].block.ops):
+            raise UnsupportedError(f"{self.op.name}: an iterator that the body asks for must be split; form two kernels of it")
+        new = len(self.extents)
+        self.extents[iterator] //= inner
+        self.extents.append(inner)
+        self.reduced.append(self.reduced[iterator])
+
+        def digits(t: Term) -> tuple[Term, ...]:
+            if t.iterator != iterator:
+                return (t,)
+            if not t.is_plain:
+                raise UnsupportedError(f"{self.op.name}: an iterator of a packed operand must be split; form two kernels of it")
+            return replace(t, stride=t.stride * inner), Term(new, t.stride)
+
+        self.accesses = [
+            None if a is None else replace(a, terms=tuple(d for t in a.terms for d in digits(t))) for a in self.accesses
+        ]
+
+
 class _Union:
     """Union-find over (stage, iterator)."""
 
@@ -147,54 +194,65 @@ class _Union:
 
 def nests_of(kernel: func.FuncOp) -> list[Nest]:
     """The nests of a kernel, in program order. Iterators of extent 1 are in no dimension."""
-    ops = [op for op in kernel.body.block.ops if isinstance(op, linalg.GenericOp | linalg.FillOp)]
-    extents = [iterator_extents(op) for op in ops]
-    accesses = [_accesses(op, e) for op, e in zip(ops, extents, strict=True)]
+    walks = [_Walk.of(op) for op in kernel.body.block.ops if isinstance(op, linalg.GenericOp | linalg.FillOp)]
+    links = [(w, r, k) for r, walk in enumerate(walks) for k in range(len(walk.accesses)) for w in _writers(walks, r, k)]
+    while any([_align(walks[w], walks[r], k) for w, r, k in links]):
+        pass
     union = _Union()
-    group = list(range(len(ops)))
-    for s, op in enumerate(ops):
-        for operand, here in zip(op.operands, accesses[s], strict=True):
-            writers = [w for w in range(s) if _same_root(accesses[w][-1], here)]
-            if not writers or here is None or not _is_link(op, operand, here):
-                continue
-            for w in writers:
-                there = accesses[w][-1]
-                assert there is not None
-                _link(union, (w, there, extents[w]), (s, here, extents[s]))
-                old, new = group[s], group[w]
-                group = [new if g == old else g for g in group]
-    return [
-        _nest(
-            [(i, ops[i]) for i in range(len(ops)) if group[i] == g], union, extents, accesses
-        )
-        for g in sorted(set(group))
-    ]
+    group = list(range(len(walks)))
+    for w, r, k in links:
+        for twin, term in _twins(walks[w], walks[r], k):
+            union.join((w, twin.iterator), (r, term.iterator))
+        group = [group[w] if g == group[r] else g for g in group]
+    return [_nest([(i, walks[i]) for i in range(len(walks)) if group[i] == g], union) for g in sorted(set(group))]
 
 
-def _same_root(a: Access | None, b: Access | None) -> bool:
-    return a is not None and b is not None and a.root is b.root
-
-
-def _is_link(op: StructuredOp, operand: SSAValue, here: Access) -> bool:
-    """Whether an earlier write of the operand's buffer matters: it is read, or it is a local buffer.
+def _writers(walks: Sequence[_Walk], r: int, k: int) -> list[int]:
+    """The earlier ops whose output matters to operand `k` of op `r`: it reads it, or the buffer is a local one.
 
     Two plain writes to disjoint windows of an argument (the border and the interior of a padded result) do not.
     """
-    if operand is not op.operands[-1] or isinstance(here.root.owner, memref.AllocaOp):
-        return True
-    body = op.regions[0].block
-    return isinstance(op, linalg.GenericOp) and bool(body.args[len(op.operands) - 1].first_use)
+    op, here = walks[r].op, walks[r].accesses[k]
+    if here is None:
+        return []
+    is_output = k == len(op.operands) - 1
+    reads = isinstance(op, linalg.GenericOp) and is_read(op, k)
+    if is_output and not reads and not isinstance(here.root.owner, memref.AllocaOp):
+        return []
+    return [w for w in range(r) if walks[w].output.root is here.root]
 
 
-def _accesses(op: StructuredOp, extents: Sequence[int]) -> list[Access | None]:
-    result: list[Access | None] = []
-    for operand, map_ in zip(op.operands, operand_maps(op), strict=True):
-        if not isinstance(operand.type, MemRefType):
-            result.append(None)
-            continue
-        a = access(operand, map_)
-        result.append(replace(a, terms=tuple(_simplified(a.terms, extents))))
-    return result
+def _align(writer: _Walk, reader: _Walk, k: int) -> bool:
+    """Splits an iterator of the coarser walk where the other walks the same elements with two; whether it did."""
+    here = reader.accesses[k]
+    assert here is not None
+    for term in here.terms:
+        for t in writer.output.terms:
+            ours, theirs = reader.extents[term.iterator], writer.extents[t.iterator]
+            if t.stride != term.stride or ours == theirs:
+                continue
+            if ours % theirs == 0:
+                reader.split(term.iterator, theirs)
+                return True
+            if theirs % ours == 0:
+                writer.split(t.iterator, ours)
+                return True
+    return False
+
+
+def _twins(writer: _Walk, reader: _Walk, k: int) -> Iterator[tuple[Term, Term]]:
+    """The writer's and the reader's terms that walk the buffer alike."""
+    here, there = reader.accesses[k], writer.output
+    assert here is not None
+    for term in here.terms:
+        extent = reader.extents[term.iterator]
+        twin = next((t for t in there.terms if t.stride == term.stride and writer.extents[t.iterator] == extent), None)
+        if twin is None or here.offset != there.offset:
+            raise UnsupportedError(
+                f"a kernel reads its local buffer {here.root.name_hint or ''} in another order than it was written; "
+                "form two kernels of it"
+            )
+        yield twin, term
 
 
 def _simplified(terms: Sequence[Term], extents: Sequence[int]) -> Iterator[Term]:
@@ -206,31 +264,12 @@ def _simplified(terms: Sequence[Term], extents: Sequence[int]) -> Iterator[Term]
         yield replace(t, modulus=0) if t.modulus >= extent else t
 
 
-def _link(union: _Union, writer: tuple[int, Access, list[int]], reader: tuple[int, Access, list[int]]) -> None:
-    (w, there, w_extents), (r, here, r_extents) = writer, reader
-    for term in here.terms:
-        twin = next(
-            (t for t in there.terms if t.stride == term.stride and w_extents[t.iterator] == r_extents[term.iterator]), None
-        )
-        if twin is None or here.offset != there.offset:
-            raise UnsupportedError(
-                f"a kernel reads its local buffer {here.root.name_hint or ''} in another order than it was written; "
-                "form two kernels of it"
-            )
-        union.join((w, twin.iterator), (r, term.iterator))
-
-
-def _nest(
-    members: list[tuple[int, StructuredOp]],
-    union: _Union,
-    extents: list[list[int]],
-    accesses: list[list[Access | None]],
-) -> Nest:
+def _nest(members: list[tuple[int, _Walk]], union: _Union) -> Nest:
     numbers: dict[tuple[int, int], int] = {}
     nest = Nest([])
-    for s, op in members:
+    for s, walk in members:
         dims: list[int] = []
-        for i, extent in enumerate(extents[s]):
+        for i, extent in enumerate(walk.extents):
             # An iterator of extent 1 stands for no dimension: -1 keeps the positions of the others.
             d = -1 if extent == 1 else numbers.setdefault(union.find((s, i)), len(numbers))
             dims.append(d)
@@ -238,9 +277,8 @@ def _nest(
                 nest.extents[d] = extent
         renamed = tuple(
             None if a is None else replace(a, terms=tuple(replace(t, iterator=dims[t.iterator]) for t in a.terms))
-            for a in accesses[s]
+            for a in walk.accesses
         )
-        reductions = frozenset(d for d, r in zip(dims, reduction_iterators(op), strict=True) if r and d >= 0)
-        nest.stages.append(Stage(op, tuple(dims), reductions, renamed))
+        reductions = frozenset(d for d, r in zip(dims, walk.reduced, strict=True) if r and d >= 0)
+        nest.stages.append(Stage(walk.op, tuple(dims), reductions, renamed))
     return nest
-
