@@ -3,25 +3,24 @@
     node { name: "relu1" op_type: "Relu" input: "x" output: "y" }   ⟶   %y = dl.relu %x : … loc("relu1")
 
 Each node goes to the converter that `operators.py` has for it at the model's opset. What is not supported is noted and the
-import goes on: the node's results become placeholders of the types that ONNX infers, so that everything downstream is
-still looked at and one error lists it all.
+import goes on: the node's results become placeholders of the types that the file declares, so that what follows is still
+looked at and one error lists it all.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Tensor, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dims import UndecidableError
 from dlc.errors import DTypeError, ModelError, ShapeError
-from dlc.frontend.onnx.emit import FOLD_LIMIT, Emitter, Value, location
+from dlc.frontend.onnx.emit import Emitter, Value, location
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
@@ -85,7 +84,7 @@ class _Importer:
         self.values: dict[str, Value | None] = {"": None}
         # Placeholders are arguments of a block that is part of no program.
         self._detached = Block()
-        self._inferred_types: dict[str, TypeProto] | None = None
+        self._declared = {v.name: v for v in (*self.graph.value_info, *self.graph.output)}
 
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
@@ -181,7 +180,8 @@ class _Importer:
                 raise NodeProblem("value", f"{error}; give the model's input shapes") from error
             except (ShapeError, DTypeError) as error:
                 if isinstance(error, ShapeError) and not self.problems:
-                    raise ModelError(f"{node.place}: {error}") from error
+                    # With the model's own shapes it is the model that contradicts itself.
+                    raise (ShapeError if self.input_shapes else ModelError)(f"{node.place}: {error}") from error
                 raise NodeProblem("dtype" if isinstance(error, DTypeError) else "value", str(error)) from error
         results = [made] if isinstance(made, Value) else list(made)
         for problem in node.unread():
@@ -195,14 +195,10 @@ class _Importer:
         self.problems.append(Problem(where, problem.kind, problem.message))
 
     def _placeholder(self, name: str) -> Value | None:
-        """A value of the type that ONNX infers for the name; none where it infers none."""
-        if self._inferred_types is None:
-            self._inferred_types = _inferred_types(self.model.proto)
-        info = ValueInfoProto(name=name)
-        if name not in self._inferred_types:
-            return None
-        info.type.CopyFrom(self._inferred_types[name])
-        if not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
+        """A value of the type that the file declares for the name; none where it declares none."""
+        # ONNX's own shape inference would know more, but it takes the sizes in a hostile file at their word.
+        info = self._declared.get(name)
+        if info is None or not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
             return None
         try:
             element = element_type(dtype_of(info.type.tensor_type.elem_type))
@@ -241,21 +237,3 @@ def _changed_after(op_type: str, opset: int) -> bool:
         return onnx.defs.get_schema(op_type, opset).since_version > LAST_OPSET
     except onnx.defs.SchemaError:
         return True
-
-
-def _inferred_types(model: ModelProto) -> dict[str, TypeProto]:
-    # Shapes need no weights, and serialising them would double the memory (protobuf refuses above 2 GB).
-    whole = model.graph
-    graph = GraphProto(name=whole.name, node=whole.node, input=whole.input, output=whole.output, value_info=whole.value_info)
-    listed = {i.name for i in whole.input}
-    for tensor in whole.initializer:
-        if math.prod(tensor.dims) <= FOLD_LIMIT:
-            graph.initializer.append(tensor)
-        elif tensor.name not in listed:
-            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    bare = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=graph)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
-    except Exception:  # whatever it dislikes, placeholders are a courtesy
-        return {}
-    return {v.name: v.type for v in (*inferred.value_info, *inferred.output)}

@@ -115,8 +115,12 @@ def test_no_opset() -> None:
 
 def test_shapes_that_contradict() -> None:
     node = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
-    raises(model([node], {"x": [2, 3]}, ["y"], weights={"w": np.zeros((4, 5), np.float32)}), "node 'product' (MatMul)", "3", "4")
-    raises(model([helper.make_node("Conv", ["x", "w"], ["y"], name="c")], {"x": [1, 3, 8, 8], "w": [4, 3]}, ["y"]), "'c'", "rank")
+    raises(
+        model([node], {"x": [2, 3]}, ["y"], weights={"w": np.zeros((4, 5), np.float32)}), "node 'product' (MatMul)", "3", "4"
+    )
+    raises(
+        model([helper.make_node("Conv", ["x", "w"], ["y"], name="c")], {"x": [1, 3, 8, 8], "w": [4, 3]}, ["y"]), "'c'", "rank"
+    )
     many = helper.make_node("Gather", ["x", "k"], ["y"], name="pick")
     raises(model([many], {"x": [3]}, ["y"], weights={"k": np.int64(7)}), "'pick'", "7", "size 3")
 

@@ -25,6 +25,8 @@ DIFFERENT = {
     "test_resize_downsample_scales_linear_align_corners": "the data divides by the size before it is rounded",
     "test_resize_downsample_scales_cubic_align_corners": "the data divides by the size before it is rounded",
 }
+
+
 @cache
 def cases() -> dict[str, list[Any]]:
     """The suite's cases by operator."""

@@ -1,0 +1,113 @@
+"""What is not supported is listed all at once, by node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from dlc.errors import UnsupportedError
+from dlc.frontend.onnx import Problem, check_model, import_model
+from tests.frontend.onnx.build import INT64, model
+
+
+def kinds(source: ModelProto) -> list[tuple[str, str]]:
+    """The problems as (node, kind), the same from checking and from importing."""
+    problems = check_model(source)
+    with pytest.raises(UnsupportedError) as caught:
+        import_model(source)
+    assert caught.value.problems == [str(p) for p in problems]
+    assert all(str(p) in str(caught.value) for p in problems)
+    return [(p.place.split("'")[1] if "'" in p.place else p.place, p.kind) for p in problems]
+
+
+def test_a_supported_model_has_no_problems() -> None:
+    assert check_model(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"])) == []
+
+
+def test_all_problems_in_one_message() -> None:
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["a"], name="unknown"),
+        helper.make_node("Fused", ["x"], ["b"], name="foreign", domain="com.example"),
+        helper.make_node("Relu", ["x"], ["c"], name="odd", slope=0.5),
+        helper.make_node("Cast", ["x"], ["d"], name="to_text", to=TensorProto.STRING),
+        helper.make_node("Gelu", ["x"], ["e"], name="early"),
+        helper.make_node("MaxPool", ["x"], ["f", "indices"], name="places", kernel_shape=[2, 2]),
+        helper.make_node("Reshape", ["x", "s"], ["g"], name="shaped_by_data"),
+        helper.make_node("GRU", ["x", "x", "x"], ["h"], name="recurrent", hidden_size=1),
+        helper.make_node("Resize", ["x", "", "two"], ["i"], name="zoom", mode="nearest", nearest_mode="random"),
+        helper.make_node("Add", ["x", "k"], ["j"], name="mixed"),
+    ]
+    found = kinds(
+        model(
+            nodes,
+            {"x": [1, 1, 4, 4], "s": [2]},
+            ["a", "b", "c"],
+            dtypes={"s": INT64},
+            weights={"two": np.float32([1, 1, 2, 2]), "k": np.int64([1])},
+            opset=19,
+        )
+    )
+    assert found == [
+        ("unknown", "operator"), ("foreign", "operator"), ("odd", "attribute"), ("to_text", "dtype"), ("early", "opset"),
+        ("places", "output"), ("shaped_by_data", "value"), ("recurrent", "operator"), ("zoom", "attribute"), ("mixed", "dtype"),
+    ]  # fmt: skip
+
+
+def test_nodes_behind_a_problem_are_looked_at() -> None:
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["a"], name="unknown"),
+        helper.make_node("Softmax", ["a"], ["b"], name="typed", temperature=2.0),
+        helper.make_node("Defrobnicate", ["b"], ["c"], name="untyped"),
+        helper.make_node("Neg", ["c"], ["d"], name="fine"),
+        helper.make_node("Refrobnicate", ["d"], ["y"], name="last"),
+    ]
+    source = model(nodes, {"x": [2, 2]}, ["y"])
+    # The file declares the type of 'a'.
+    source.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [2, 2]))
+    assert kinds(source) == [
+        ("unknown", "operator"), ("typed", "attribute"), ("untyped", "operator"), ("last", "operator"),
+    ]  # fmt: skip
+
+
+def test_branches_are_looked_at() -> None:
+    branch = helper.make_graph(
+        [helper.make_node("Frobnicate", ["x"], ["z"], name="inside")],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1])],
+    )
+    node = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branch, else_branch=branch)
+    found = kinds(model([node], {"x": [1], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL}))
+    assert set(found) == {("choice", "operator"), ("inside", "operator")}
+
+
+def test_dtypes_of_inputs_and_initialisers() -> None:
+    node = helper.make_node("Identity", ["x"], ["y"], name="same")
+    source = model([node], {"x": [1]}, ["y"], dtypes={"x": TensorProto.STRING})
+    source.graph.initializer.append(TensorProto(name="w", data_type=TensorProto.COMPLEX64, dims=[1], raw_data=bytes(8)))
+    assert kinds(source) == [("w", "dtype"), ("x", "dtype")]
+
+
+@pytest.mark.parametrize("opset", [7, 10])
+def test_old_opsets(opset: int) -> None:
+    found = kinds(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=opset))
+    assert found == [("model", "opset")]
+
+
+def test_a_newer_opset_is_fine_where_nothing_changed() -> None:
+    assert check_model(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=24)) == []
+    reshape = model([helper.make_node("Reshape", ["x", "s"], ["y"], name="r")], {"x": [1]}, ["y"], weights={"s": [1]}, opset=24)
+    assert kinds(reshape) == [("r", "opset")]
+
+
+def test_unknown_rank() -> None:
+    source = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"])
+    source.graph.input[0].type.tensor_type.ClearField("shape")
+    assert kinds(source) == [("x", "value")]
+    assert check_model(source, {"x": (2, 3)}) == []
+
+
+def test_a_problem_reads_well() -> None:
+    problem = Problem("node 'a' (Relu)", "attribute", "'slope' is not supported")
+    assert str(problem) == "node 'a' (Relu): attribute: 'slope' is not supported"

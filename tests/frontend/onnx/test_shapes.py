@@ -1,0 +1,187 @@
+"""Shape arithmetic folds at import; symbolic sizes stay polynomials and are bound by the caller's shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import NodeProto, helper
+
+from dlc.errors import ShapeError
+from dlc.frontend.onnx import check_model, import_model
+from tests.frontend.onnx.build import INT64, model, op_names, run
+
+
+def node(op: str, inputs: list[str], output: str, **attributes: object) -> NodeProto:
+    return helper.make_node(op, inputs, [output], **attributes)
+
+
+FLATTEN = [
+    # Reshape(x, Concat(Shape(x)[0:1] * Shape(x)[1:2], [-1])), as exporters write it.
+    node("Shape", ["x"], "shape"),
+    node("Gather", ["shape", "zero"], "n", axis=0),
+    node("Gather", ["shape", "one"], "c", axis=0),
+    node("Mul", ["n", "c"], "rows"),
+    node("Unsqueeze", ["rows", "zeros"], "rows1"),
+    node("Concat", ["rows1", "minus"], "wanted", axis=0),
+    node("Reshape", ["x", "wanted"], "y"),
+]
+INDICES = {"zero": np.int64(0), "one": np.int64(1), "zeros": np.int64([0]), "minus": np.int64([-1])}
+
+
+def test_a_shape_chain_leaves_no_trace() -> None:
+    source = model(FLATTEN, {"x": ["n", 3, 4]}, ["y"], weights=INDICES)
+    imported = import_model(source)
+    assert op_names(imported) == ["dl.reshape", "func.return"]
+    assert [str(s) for s in imported.outputs[0].shape] == ["3 * n", "4"]
+    static = import_model(source, {"x": (2, 3, 4)})
+    assert static.outputs[0].shape == (6, 4)
+    assert len(static.weights) == 0
+
+
+def test_comparisons_of_sizes_fold_where_they_are_decided() -> None:
+    nodes = [
+        node("Shape", ["x"], "shape"),
+        node("Equal", ["shape", "minus"], "open"),
+        node("ConstantOfShape", ["two"], "ones", value=helper.make_tensor("v", INT64, [1], [1])),
+        node("Where", ["open", "ones", "shape"], "wanted"),
+        node("Expand", ["scalar", "wanted"], "y"),
+    ]
+    weights = {**INDICES, "two": np.int64([2]), "scalar": np.float32(7)}
+    imported = import_model(model(nodes, {"x": ["n", 4]}, ["y"], weights=weights))
+    assert [str(s) for s in imported.outputs[0].shape] == ["n", "4"]
+    assert op_names(imported)[-2:] == ["dl.broadcast_to", "func.return"]
+
+
+def test_undecided_sizes_are_a_problem_that_names_the_remedy() -> None:
+    nodes = [
+        node("Shape", ["x"], "shape"),
+        node("Equal", ["shape", "four"], "is_four"),
+        node("Cast", ["is_four"], "as_int", to=INT64),
+    ]
+    nodes.append(node("Reshape", ["x", "as_int"], "y"))
+    source = model(nodes, {"x": ["n"]}, ["y"], weights={"four": np.int64([4])})
+    (problem,) = check_model(source)
+    assert problem.kind == "value"
+    assert "input shapes" in problem.message
+    assert check_model(source, {"x": (1,)}) == []
+    with pytest.raises(ShapeError, match=r"node 'y' \(Reshape\)"):
+        import_model(source, {"x": (4,)})
+
+
+def test_a_size_as_data() -> None:
+    nodes = [
+        node("Shape", ["x"], "shape"),
+        node("Cast", ["shape"], "real", to=1),
+        node("Mul", ["real", "half"], "y"),
+    ]
+    imported = import_model(model(nodes, {"x": ["n", 4]}, ["y"], weights={"half": np.float32([0.5])}))
+    assert "dl.reduce_sum" in op_names(imported)
+    static = import_model(model(nodes, {"x": [6, 4]}, ["y"], weights={"half": np.float32([0.5])}))
+    np.testing.assert_array_equal(run(static, {"x": np.zeros((6, 4), np.float32)})["y"], [3, 2])
+
+
+def test_floats_of_sizes_fold() -> None:
+    # Upsampling as old PyTorch exports it: the sizes pass through floats.
+    nodes = [
+        node("Shape", ["x"], "shape"),
+        node("Slice", ["shape", "two", "four"], "spatial"),
+        node("Cast", ["spatial"], "real", to=1),
+        node("Mul", ["real", "factor"], "scaled"),
+        node("Floor", ["scaled"], "floor"),
+        node("Cast", ["floor"], "sizes", to=INT64),
+        node("Slice", ["shape", "none", "two"], "outer"),
+        node("Concat", ["outer", "sizes"], "wanted", axis=0),
+        node(
+            "Resize",
+            ["x", "", "", "wanted"],
+            "y",
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
+    ]
+    weights = {"none": np.int64([0]), "two": np.int64([2]), "four": np.int64([4]), "factor": np.float32([2, 2])}
+    imported = import_model(model(nodes, {"x": [1, 2, 3, 3]}, ["y"], weights=weights))
+    x = np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3)
+    np.testing.assert_array_equal(run(imported, {"x": x})["y"], x.repeat(2, 2).repeat(2, 3))
+    assert set(op_names(imported)) == {"dl.constant", "dl.gather", "func.return"}
+
+
+def test_weights_in_constant_nodes_and_unused_ones() -> None:
+    value = helper.make_tensor("v", 1, [100], np.arange(100, dtype=np.float32))
+    nodes = [helper.make_node("Constant", [], ["w"], value=value), node("Add", ["x", "w"], "y")]
+    imported = import_model(model(nodes, {"x": [100]}, ["y"], weights={"unused": np.ones(5, np.float32)}))
+    assert list(imported.weights) == ["w"]
+
+
+def test_initialisers_listed_as_inputs() -> None:
+    source = model([node("Add", ["x", "w"], "y")], {"x": [2], "w": [2]}, ["y"], weights={"w": np.float32([1, 2])})
+    source.ir_version = 3
+    assert [i.name for i in import_model(source).inputs] == ["x"]
+
+
+def test_an_output_may_be_an_input_or_a_weight() -> None:
+    source = model(
+        [node("Identity", ["x"], "y"), node("Identity", ["w"], "z")], {"x": [2]}, ["y", "z"], weights={"w": np.arange(3.0)}
+    )
+    got = run(import_model(source), {"x": np.float32([1, 2])})
+    np.testing.assert_array_equal(got["y"], [1, 2])
+    np.testing.assert_array_equal(got["z"], [0, 1, 2])
+
+
+def test_provenance() -> None:
+    source = model([helper.make_node("Relu", ["x"], ["a"], name="layer1/relu"), node("Neg", ["a"], "y")], {"x": [2]}, ["y"])
+    (main,) = import_model(source).module.ops
+    first, second, _ = main.regions[0].block.ops
+    assert str(first.location) == 'loc("layer1/relu")'
+    assert str(second.location) == 'loc("y")'
+
+
+def test_extra_outputs() -> None:
+    source = model([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], {"x": [2]}, ["y"])
+    got = run(import_model(source, extra_outputs=["a"]), {"x": np.float32([-1, 2])})
+    np.testing.assert_array_equal(got["a"], [0, 2])
+
+
+# Input shapes
+
+
+def two_inputs() -> object:
+    return model([node("Add", ["a", "b"], "y")], {"a": ["n", 4], "b": ["n", 1]}, ["y"])
+
+
+def test_a_symbol_is_bound_everywhere() -> None:
+    imported = import_model(two_inputs(), {"a": (3, 4)})  # pyright: ignore[reportArgumentType]
+    assert [i.shape for i in imported.inputs] == [(3, 4), (3, 1)]
+    renamed = import_model(two_inputs(), {"a": ("batch", 4)})  # pyright: ignore[reportArgumentType]
+    assert [str(i.shape[0]) for i in renamed.inputs] == ["batch", "batch"]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ({"a": (3, 4), "b": (5, 1)}, ["'b'", "'n'", "5", "3"]),
+        ({"a": (3, 5)}, ["'a'", "5", "4"]),
+        ({"a": (3,)}, ["'a'"]),
+        ({"a": (-3, 4)}, ["'a'"]),
+        ({"c": (1,)}, ["'c'", "a, b"]),
+    ],
+)
+def test_shapes_that_contradict_the_model(shapes: dict[str, tuple[int, ...]], words: list[str]) -> None:
+    with pytest.raises(ShapeError) as caught:
+        import_model(two_inputs(), shapes)  # pyright: ignore[reportArgumentType]
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_sizes_computed_from_symbols() -> None:
+    source = model([node("Concat", ["old", "new"], "y", axis=0)], {"old": ["past"], "new": ["past + 1"]}, ["y"])
+    assert [str(s) for s in import_model(source).outputs[0].shape] == ["2 * past + 1"]
+    assert import_model(source, {"old": (3,)}).outputs[0].shape == (7,)
+    with pytest.raises(ShapeError, match="past"):
+        import_model(source, {"old": (3,), "new": (5,)})
+
+
+def test_unnamed_sizes_are_each_their_own() -> None:
+    source = model([node("Relu", ["x"], "y")], {"x": [None, "?", -1]}, ["y"])
+    assert len({str(s) for s in import_model(source).inputs[0].shape}) == 3
+    assert import_model(source, {"x": (1, 2, 3)}).inputs[0].shape == (1, 2, 3)
