@@ -143,18 +143,18 @@ class MatmulOp(Contraction):
             lead, (*free, k) = iterators[: len(batch)], iterators[len(batch) :]
             m, n = free[:row], free[row:]
             return (
-                [*_aligned(lead, a[:-2]), *m, k],
-                [*_aligned(lead, b[:-2]), k, *n],
+                [*_aligned(lead, a[:-2], batch), *m, k],
+                [*_aligned(lead, b[:-2], batch), k, *n],
                 [*lead, *m, *n],
             )
 
         return iteration_space(c, a[-1:], (a, b, c), indices)
 
 
-def _aligned(iterators: Sequence[AffineExpr], sizes: Sequence[int]) -> list[AffineExpr]:
-    """The iterators that broadcast axes of these sizes read with, trailing ones aligned."""
-    last = iterators[len(iterators) - len(sizes) :]
-    return [AffineExpr.constant(0) if s == 1 else i for i, s in zip(last, sizes, strict=True)]
+def _aligned(iterators: Sequence[AffineExpr], sizes: Sequence[int], batch: Sequence[int]) -> list[AffineExpr]:
+    """The iterators that axes of these sizes read a broadcast `batch` with: trailing ones aligned, repeated ones at 0."""
+    lead = len(batch) - len(sizes)
+    return [AffineExpr.constant(0) if s == 1 != batch[lead + a] else iterators[lead + a] for a, s in enumerate(sizes)]
 
 
 @irdl_op_definition

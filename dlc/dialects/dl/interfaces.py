@@ -161,10 +161,12 @@ class RowComposite(Composite, ABC):
         """The axes that a row spans, counted from the front."""
 
 
-def broadcast_map(operand: SSAValue | Attribute, rank: int) -> AffineMap:
-    """How an elementwise op with a result of `rank` reads an operand: trailing axes aligned, size-1 axes at 0."""
-    sizes = shape_of(operand)
-    lead = rank - len(sizes)
-    return AffineMap(
-        rank, 0, tuple(AffineExpr.constant(0) if s == 1 else AffineExpr.dimension(lead + a) for a, s in enumerate(sizes))
+def broadcast_map(operand: SSAValue | Attribute, result: SSAValue | Attribute) -> AffineMap:
+    """How an elementwise op reads an operand for its result: trailing axes aligned, repeated axes at 0."""
+    sizes, shape = shape_of(operand), shape_of(result)
+    lead = len(shape) - len(sizes)
+    places = (
+        AffineExpr.constant(0) if size == 1 != shape[lead + axis] else AffineExpr.dimension(lead + axis)
+        for axis, size in enumerate(sizes)
     )
+    return AffineMap(len(shape), 0, tuple(places))

@@ -124,7 +124,7 @@ class BroadcastToOp(Movement):
         return np.broadcast_to(operands[0], static_sizes(self, sizes(self.shape)))
 
     def source_map(self) -> AffineMap:
-        return broadcast_map(self.x, rank_of(self.result))
+        return broadcast_map(self.x, self.result)
 
 
 @irdl_op_definition

@@ -53,8 +53,7 @@ def map_elements(write: Writer, operands: Sequence[Read], target: SSAValue, code
 
 
 def elementwise(write: Writer, op: Elementwise, operands: Operands, store: Store) -> SSAValue:
-    rank = rank_of(op.results[0])
-    reads = [operands.read(v).through(broadcast_map(v, rank)) for v in op.operands]
+    reads = [operands.read(v).through(broadcast_map(v, op.results[0])) for v in op.operands]
 
     def code(body: Body, *elements: SSAValue) -> SSAValue:
         return op.scalar(body, *elements)
