@@ -27,6 +27,7 @@ from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
 from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.expand_math import ExpandMathPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
+from dlc.passes.loops.name_values import NameValuesPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
@@ -70,7 +71,7 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
         ),
         Stage(
             "loops",
-            (VectorizePass(), ForwardStoresPass(), ExpandMathPass(), CseKernelsPass()),
+            (VectorizePass(), ForwardStoresPass(), ExpandMathPass(), CseKernelsPass(), NameValuesPass()),
             _HOST,
             _SCALARS | {"memref", "scf", "vector"},
         ),

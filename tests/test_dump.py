@@ -1,0 +1,114 @@
+"""Dumps of real models: small, complete, runnable from every stage, and read by MLIR itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dlc.compiler import Program, compile, load_program
+from dlc.dialects.registry import make_context
+from dlc.frontend.onnx import import_model
+from dlc.instrument.dump import NEXT
+from dlc.ir import parse_module, print_module
+from dlc.options import Options
+from tests.models.skeletons import filled, inputs, path_of, recordings
+
+STAGES = ("dl", "fusion", "linalg", "tiling", "loops", "host")
+MEGABYTE = 1 << 20
+
+Dump = tuple[Path, list[NDArray], dict[str, NDArray]]
+
+
+def program_of(name: str) -> tuple[Program, list[NDArray]]:
+    """A model with known sizes, and inputs for it."""
+    if name.startswith("resnet"):
+        model = filled(name)
+        feeds = inputs(name, model)
+        imported = import_model(model, {n: a.shape for n, a in feeds.items()})
+        return Program(imported.module, imported.weights, name), list(feeds.values())
+    feeds, _ = next(recordings(name))
+    return load_program(path_of(name), {n: a.shape for n, a in feeds.items()}), list(feeds.values())
+
+
+@pytest.fixture(scope="module", params=["mnist_cnn", "magika_v3_3", "resnet18"])
+def dump(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dump:
+    program, arrays = program_of(request.param)
+    folder = tmp_path_factory.mktemp(request.param) / "ir"
+    model = compile(program, options=Options(dump_ir=folder))
+    return folder, arrays, dict(model(*arrays))
+
+
+def test_it_is_small_without_its_weights(dump: Dump) -> None:
+    folder, _, _ = dump
+    assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file() and p.suffix != ".npy") < 10 * MEGABYTE
+
+
+def test_the_index_lists_every_pass(dump: Dump) -> None:
+    folder, _, _ = dump
+    index = (folder / "index.md").read_text()
+    files = {p.name for p in folder.glob("*.mlir")}
+    assert set(re.findall(r"\]\((.+?)\)", index)) == files
+    assert {f"stage-{s}.mlir" for s in STAGES} <= files
+    first = parse_module(make_context(), (folder / "00-start.mlir").read_text())
+    assert all(f"`{name}" in index for name in re.findall(r"[\w-]+(?=[,{]|$)", first.attributes[NEXT].data) if "-" in name)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_goes_on_by_itself(dump: Dump, stage: str) -> None:
+    folder, arrays, expected = dump
+    again = compile(load_program(folder / f"stage-{stage}.mlir"))(*arrays)
+    assert again.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+def test_kernels_say_what_they_are(dump: Dump) -> None:
+    folder, _, _ = dump
+    kernels = sorted((folder / "kernels").glob("*.loops.mlir"))
+    assert kernels
+    for kernel in kernels:
+        lines = kernel.read_text().splitlines()
+        assert re.match(r"// kernel @\S+: \d+ runs?", lines[0])
+        assert re.match(r"//   #0 \S+", lines[1])
+        assert (folder / "kernels" / kernel.name.replace(".loops.mlir", ".ll")).exists()
+
+
+def test_a_convolution_is_read_in_one_sitting(dump: Dump) -> None:
+    folder, _, _ = dump
+    for kernel in (folder / "kernels").glob("conv*.loops.mlir"):
+        text = kernel.read_text()
+        assert len(text.splitlines()) < 120
+        named = len(re.findall(r"%[a-z]\w* = ", text))
+        assert named > len(re.findall(r"%\d+ = ", text))
+
+
+def accepted_by_mlir(texts: Sequence[str], *flags: str) -> None:
+    """Raises AssertionError with MLIR's message unless it reads and verifies every module."""
+    tool = shutil.which("iree-opt")
+    assert tool is not None
+    run = subprocess.run(
+        [tool, *flags, "--split-input-file", "-o", "/dev/null", "-"],
+        input="\n// -----\n".join(texts),
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[:2000]
+
+
+@pytest.mark.skipif(shutil.which("iree-opt") is None, reason="needs iree-opt, from the package iree-base-compiler")
+def test_mlir_reads_every_file(dump: Dump) -> None:
+    folder, _, _ = dump
+
+    def generic(files: Sequence[Path]) -> list[str]:
+        return [print_module(parse_module(make_context(), f.read_text()), generic=True) for f in files]
+
+    accepted_by_mlir(generic(sorted(folder.glob("*.mlir"))), "--allow-unregistered-dialect")
+    kernels = [f for s in ("linalg", "tiling", "loops") for f in sorted((folder / "kernels").glob(f"*.{s}.mlir"))]
+    accepted_by_mlir(generic(kernels))
