@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from dlc import dims
-from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_type
 from dlc.dims import Size
 from dlc.errors import ShapeError
 from dlc.ir import Attribute, Context, FunctionType, ModuleOp, ModulePass, SSAValue, TensorType, func
@@ -33,35 +33,39 @@ class BindDimsPass(ModulePass):
 
 def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
     """Replaces the named symbols of the module by their sizes."""
+    bound: set[SSAValue] = set()
     for op in module.walk():
         if isinstance(op, func.FuncOp):
-            _bind_function(op, sizes)
+            _bind_function(op, sizes, bound)
         elif isinstance(op, DlOp):
-            _bind_op(op, sizes)
+            _bind_op(op, sizes, bound)
 
 
-def _bind_function(function: func.FuncOp, sizes: Mapping[str, Size]) -> None:
+def _bind_function(function: func.FuncOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
     inputs, outputs = (
         [_bound_type(t, sizes) for t in types.data] for types in (function.function_type.inputs, function.function_type.outputs)
     )
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
     if function.body.blocks:
         for argument, type_ in zip(function.body.block.args, inputs, strict=True):
-            _retype(argument, type_)
+            _retype(argument, type_, bound)
 
 
-def _bind_op(op: DlOp, sizes: Mapping[str, Size]) -> None:
+def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+    """Binds what an op says itself, and infers its types again if that or its operands changed."""
+    changed = any(v in bound for v in op.operands)
     for name, value in op.properties.items():
         if isinstance(value, DimsAttr):
             op.properties[name] = attribute(tuple(dims.substitute(s, sizes) for s in value.sizes))
-    if not any(isinstance(tensor_of(r).encoding, DimsAttr) for r in op.results):
+            changed = True
+    if not changed:
         return
     try:
         for result, type_ in zip(op.results, op.infer(), strict=True):
-            _retype(result, type_)
+            _retype(result, type_, bound)
     except ShapeError as error:
-        bound = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
-        raise ShapeError(f"{error}; with {bound}, at {op.location}") from error
+        text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+        raise ShapeError(f"{error}; with {text}, at {op.location}") from error
 
 
 def _bound_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:
@@ -71,6 +75,8 @@ def _bound_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:
     return tensor_type((dims.substitute(s, sizes) for s in shape_of(tensor)), tensor.element_type)
 
 
-def _retype(value: SSAValue, type_: Attribute) -> None:
-    # Bindings change every type of the function at once: new values would rebuild the whole of it.
-    cast(Any, value)._type = type_
+def _retype(value: SSAValue, type_: Attribute, bound: set[SSAValue]) -> None:
+    if value.type != type_:
+        # Bindings change every type of the function at once: new values would rebuild the whole of it.
+        cast(Any, value)._type = type_
+        bound.add(value)

@@ -21,7 +21,6 @@ from dlc.dialects.dl.elementwise import (
     AndOp,
     CastOp,
     DivOp,
-    EqualOp,
     MaximumOp,
     MinimumOp,
     MulOp,
@@ -125,7 +124,7 @@ def _logistic(op: ReciprocalOp) -> Values:
     return None
 
 
-# x⁰ = 1;  x¹ = x;  xⁿ = x · x · … up to n = 4, to rounding;  x⁻¹ = 1 / x;  x^±½ by the square root
+# x⁰ = 1;  x¹ = x;  xⁿ = x · x · … up to n = 4, to rounding;  x⁻¹ = 1 / x;  x^½ = √x
 def _power(op: PowOp) -> Values:
     c, x, b = splat(op.y), op.x, Build(op)
     if c is None or x.type != op.result.type:
@@ -139,12 +138,8 @@ def _power(op: PowOp) -> Values:
         return None
     if c == -1:
         return [b(ReciprocalOp, x)]
-    if abs(c) == 0.5:
-        # The power of -0.0 is 0.0 and that of -inf is inf, their square roots are -0.0 and NaN.
-        root = b(SqrtOp, b(AddOp, x, b.scalar(0.0, like=x)))
-        root = b(SelectOp, b(EqualOp, x, b.scalar(-math.inf, like=x)), b.scalar(math.inf, like=x), root)
-        return [b(ReciprocalOp, root) if c < 0 else root]
-    return None
+    # As NumPy has it for one exponent; C's power of -inf is inf, its square root NaN.
+    return [b(SqrtOp, x)] if c == 0.5 else None
 
 
 # max(x, -inf) = x

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import re
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from dlc.dialects.dl.program import DispatchOp, KernelOp
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, SymbolRefAttr
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, StringAttr, SymbolRefAttr
 
 
 @dataclass(frozen=True)
 class DedupeKernelsPass(ModulePass):
-    """`dedupe-kernels`: dispatches of kernels that differ in nothing but names run the first of them.
+    """`dedupe-kernels`: dispatches of kernels that differ in nothing but names run the first of them; what is left
+    is numbered anew.
 
         dl.dispatch @conv_relu(…);  dl.dispatch @conv_relu_1(…)   →   dl.dispatch @conv_relu(…);  dl.dispatch @conv_relu(…)
 
@@ -21,16 +23,26 @@ class DedupeKernelsPass(ModulePass):
     name = "dedupe-kernels"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        first: dict[Hashable, str] = {}
-        renamed: dict[str, str] = {}
+        first: dict[Hashable, KernelOp] = {}
+        shared: dict[str, KernelOp] = {}
         for kernel in [k for k in op.ops if isinstance(k, KernelOp)]:
-            renamed[kernel.symbol] = first.setdefault(_structure(kernel), kernel.symbol)
-            if renamed[kernel.symbol] != kernel.symbol:
+            shared[kernel.symbol] = first.setdefault(_structure(kernel), kernel)
+            if shared[kernel.symbol] is not kernel:
                 kernel.detach()
                 kernel.erase()
+        _number(first.values())
         for dispatch in op.walk():
-            if isinstance(dispatch, DispatchOp) and renamed.get(dispatch.symbol, dispatch.symbol) != dispatch.symbol:
-                dispatch.callee = SymbolRefAttr(renamed[dispatch.symbol])
+            if isinstance(dispatch, DispatchOp) and dispatch.symbol in shared:
+                dispatch.callee = SymbolRefAttr(shared[dispatch.symbol].symbol)
+
+
+def _number(kernels: Iterable[KernelOp]) -> None:
+    """Numbers the kernels of one name that are left: `conv_add`, `conv_add_1`, …"""
+    counts: dict[str, int] = {}
+    for kernel in kernels:
+        stem = re.sub(r"_\d+$", "", kernel.symbol)
+        count = counts[stem] = counts.get(stem, -1) + 1
+        kernel.sym_name = StringAttr(f"{stem}_{count}" if count else stem)
 
 
 def _structure(kernel: KernelOp) -> Hashable:

@@ -15,7 +15,7 @@ from dlc.passes.fusion.groups import Grouper, results_of
 from dlc.passes.fusion.outline import Outline
 
 # A name says what a kernel does, as long as it is short.
-_NAMED_OPS = 4
+_NAMED_OPS = 5
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,6 @@ class _KernelFormer:
         low, shape = ints(pad.low), shape_of(pad.x)
         limits: list[Size] = [a + s for a, s in zip(low, shape, strict=True)]
         slice_ = SliceOp.make(dispatch.outputs[0], starts=low, limits=limits, strides=(1,) * len(low))
-        slice_.location = pad.location
         self.block.insert_op_after(slice_, dispatch)
         self.grouper.position[slice_] = self.grouper.position[dispatch]
         pad.x.replace_uses_with_if(slice_.result, lambda use: use.operation not in members)

@@ -23,16 +23,16 @@ class Outline:
         self.inputs: list[SSAValue] = []
         self._members = set(members)
         self._grouper = grouper
-        # Ops in the kernel's order: each after those that it reads.
-        self._ops: dict[DlOp, None] = {}
+        # Ops in the kernel's order, each after those that it reads, with what they come from.
+        self._ops: dict[DlOp, list[LocationAttr]] = {}
         for op in members:
-            self._add(op)
+            self._add(op, origins(op.location))
         self._origins: dict[LocationAttr, int] = {}
-        for op in self._ops:
-            for part in origins(op.location):
+        for parts in self._ops.values():
+            for part in parts:
                 self._origins.setdefault(part, len(self._origins))
 
-    def _add(self, op: DlOp) -> None:
+    def _add(self, op: DlOp, parts: list[LocationAttr]) -> None:
         if op in self._ops:
             return
         for index, value in enumerate(op.operands):
@@ -41,10 +41,11 @@ class Outline:
                 continue
             known = isinstance(source, ConstantOp) and splat(value) is not None
             if isinstance(source, DlOp) and (known or self._grouper.reads_through(op, index)):
-                self._add(source)
+                # A number that many ops share, or a crop, comes from the op that reads it here.
+                self._add(source, parts if known else origins(source.location) or parts)
             elif value not in self.inputs:
                 self.inputs.append(value)
-        self._ops[op] = None
+        self._ops[op] = parts
 
     @property
     def location(self) -> LocationAttr:
@@ -56,13 +57,12 @@ class Outline:
         values: dict[SSAValue, SSAValue] = dict(zip(self.inputs, kernel.body.block.args, strict=True))
         for outer, inner in values.items():
             inner.name_hint = outer.name_hint
-        for op in self._ops:
+        for op, parts in self._ops.items():
             copy = type(op).create(
                 operands=[values[v] for v in op.operands],
                 result_types=[r.type for r in op.results],
                 properties=dict(op.properties),
             )
-            parts = origins(op.location)
             copy.location = NameLoc(StringAttr(f"#{self._origins[parts[0]]}"), NoneAttr()) if parts else UnknownLoc()
             kernel.body.block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):

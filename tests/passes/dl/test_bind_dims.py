@@ -1,0 +1,48 @@
+"""`bind-dims`: symbols become sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import shape_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dims import Dim
+from dlc.errors import ShapeError
+from dlc.ir import Block, Context, FunctionType, ModuleOp, Region, f32, func
+from dlc.passes.dl.bind_dims import BindDimsPass, bind_dims
+
+N = Dim.symbol("n")
+
+
+def module() -> ModuleOp:
+    types = [tensor_type((N, 4), f32), tensor_type((3, 4), f32)]
+    block = Block(arg_types=types)
+    b = Build(block)
+    twice = b(dl.ConcatOp, block.args[0], block.args[0], axis=0)
+    flat = b(dl.ReshapeOp, twice, shape=(N * 8,))
+    total = b(dl.AddOp, block.args[0], block.args[1])
+    block.add_op(func.ReturnOp(flat, total))
+    return ModuleOp([func.FuncOp("main", FunctionType.from_lists(types, [flat.type, total.type]), Region(block))])
+
+
+def test_types_and_properties_get_sizes() -> None:
+    m = module()
+    BindDimsPass(("n=3",)).apply(Context(), m)
+    m.verify()
+    assert "dims" not in str(m)
+    main = next(iter(m.ops))
+    assert isinstance(main, func.FuncOp)
+    assert [shape_of(t) for t in main.function_type.outputs] == [(24,), (3, 4)]
+
+
+def test_other_symbols_stay() -> None:
+    m = module()
+    bind_dims(m, {"k": 2})
+    m.verify()
+    assert 'dims<"n", 4>' in str(m)
+
+
+def test_sizes_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ShapeError, match="n = 2"):
+        bind_dims(module(), {"n": 2})

@@ -1,0 +1,147 @@
+"""`simplify`: each rule on the smallest program that shows it, with the same values before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.ir import SSAValue, f32, f64, i1, i32, i64
+from dlc.passes.dl.cse import CsePass
+from dlc.passes.dl.dce import DcePass
+from dlc.passes.dl.simplify import SimplifyPass
+from tests.passes.programs import Writer, program, randoms
+
+FLOATS = np.array([[-np.inf, -2.5, -0.0, 0.0], [1.0, 3.0, np.inf, np.nan]], np.float32)
+INTS = np.array([[-3, 0, 5, 7]], np.int32)
+
+
+def number(b: Writer, value: float, like: SSAValue) -> SSAValue:
+    return b.scalar(value, like=like)
+
+
+Case = tuple[Callable[[Writer, SSAValue], SSAValue], list[str]]
+ON_FLOATS: dict[str, Case] = {
+    "x + (-0.0)": (lambda b, x: b(dl.AddOp, x, number(b, -0.0, x)), []),
+    "x + 0.0 is none: -0.0": (lambda b, x: b(dl.AddOp, x, number(b, 0.0, x)), ["add"]),
+    "x - 0.0": (lambda b, x: b(dl.SubOp, x, number(b, 0.0, x)), []),
+    "x · 1": (lambda b, x: b(dl.MulOp, number(b, 1, x), x), []),
+    "x · -1": (lambda b, x: b(dl.MulOp, number(b, -1, x), x), ["neg"]),
+    "x · 0 is none: NaN": (lambda b, x: b(dl.MulOp, x, number(b, 0, x)), ["mul"]),
+    "x / 1": (lambda b, x: b(dl.DivOp, x, number(b, 1, x)), []),
+    "x / 4 is exact": (lambda b, x: b(dl.DivOp, x, number(b, 4, x)), ["mul"]),
+    "x / 3 is not": (lambda b, x: b(dl.DivOp, x, number(b, 3, x)), ["div"]),
+    "1 / x": (lambda b, x: b(dl.DivOp, number(b, 1, x), x), ["reciprocal"]),
+    "x⁰": (lambda b, x: b(dl.PowOp, x, number(b, 0, x)), []),
+    "x¹": (lambda b, x: b(dl.PowOp, x, number(b, 1, x)), []),
+    "x²": (lambda b, x: b(dl.PowOp, x, number(b, 2, x)), ["mul"]),
+    "x⁴": (lambda b, x: b(dl.PowOp, x, number(b, 4, x)), ["mul", "mul"]),
+    "x⁻¹": (lambda b, x: b(dl.PowOp, x, number(b, -1, x)), ["reciprocal"]),
+    "x^½": (lambda b, x: b(dl.PowOp, x, number(b, 0.5, x)), ["sqrt"]),
+    "x^1.5 stays": (lambda b, x: b(dl.PowOp, x, number(b, 1.5, x)), ["pow"]),
+    "max(x, -inf)": (lambda b, x: b(dl.MaximumOp, x, number(b, -np.inf, x)), []),
+    "min(x, inf)": (lambda b, x: b(dl.MinimumOp, number(b, np.inf, x), x), []),
+    "-(-x)": (lambda b, x: b(dl.NegOp, b(dl.NegOp, x)), []),
+    "relu(relu(x))": (lambda b, x: b(dl.ReluOp, b(dl.ReluOp, x)), ["relu"]),
+    "cast to a wider type and back": (lambda b, x: b(dl.CastOp, b(dl.CastOp, x, to=f64), to=f32), []),
+    "cast to an integer and back stays": (lambda b, x: b(dl.CastOp, b(dl.CastOp, x, to=i64), to=f32), ["cast", "cast"]),
+    "select(true)": (lambda b, x: b(dl.SelectOp, b.constant(np.array(True), i1), x, b(dl.NegOp, x)), []),
+    "select of equals": (lambda b, x: b(dl.SelectOp, b(dl.IsnanOp, x), x, x), []),
+    "logistic": (
+        lambda b, x: b(dl.DivOp, number(b, 1, x), b(dl.AddOp, number(b, 1, x), b(dl.ExpOp, b(dl.NegOp, x)))),
+        ["sigmoid"],
+    ),
+    "transpose twice": (lambda b, x: b(dl.TransposeOp, b(dl.TransposeOp, x, permutation=(1, 0)), permutation=(1, 0)), []),
+    "reshape twice": (lambda b, x: b(dl.ReshapeOp, b(dl.ReshapeOp, x, shape=(8,)), shape=(4, 2)), ["reshape"]),
+    "reshape and back": (lambda b, x: b(dl.ReshapeOp, b(dl.ReshapeOp, x, shape=(8,)), shape=(2, 4)), []),
+    "all of it": (lambda b, x: b(dl.SliceOp, x, starts=(0, 0), limits=(2, 4), strides=(1, 1)), []),
+    "slice of a slice": (
+        lambda b, x: b(
+            dl.SliceOp,
+            b(dl.SliceOp, x, starts=(0, 1), limits=(2, 4), strides=(1, 2)),
+            starts=(1, 1),
+            limits=(2, 2),
+            strides=(1, 1),
+        ),
+        ["slice"],
+    ),
+    "slice of a concatenation": (
+        lambda b, x: b(dl.SliceOp, b(dl.ConcatOp, b(dl.NegOp, x), x, axis=1), starts=(0, 4), limits=(2, 8), strides=(1, 1)),
+        [],
+    ),
+    "concatenation of one": (lambda b, x: b(dl.ConcatOp, x, axis=0), []),
+    "nested concatenation": (lambda b, x: b(dl.ConcatOp, b(dl.ConcatOp, x, x, axis=1), x, axis=1), ["concat"]),
+    "no padding": (lambda b, x: b(dl.PadOp, x, number(b, 0, x), low=(0, 0), high=(0, 0)), []),
+    "pad of a pad": (
+        lambda b, x: b(
+            dl.PadOp, b(dl.PadOp, x, number(b, 1, x), low=(1, 0), high=(0, 0)), number(b, 1, x), low=(0, 2), high=(1, 0)
+        ),
+        ["pad"],
+    ),
+    "pads of two numbers": (
+        lambda b, x: b(
+            dl.PadOp, b(dl.PadOp, x, number(b, 1, x), low=(1, 0), high=(0, 0)), number(b, 2, x), low=(0, 2), high=(1, 0)
+        ),
+        ["pad", "pad"],
+    ),
+    "a pad that takes away": (lambda b, x: b(dl.PadOp, x, number(b, 0, x), low=(0, -1), high=(-1, 0)), ["slice"]),
+    "implied broadcast": (
+        lambda b, x: b(dl.AddOp, x, b(dl.BroadcastToOp, number(b, 2, x), shape=(2, 4))),
+        ["add"],
+    ),
+    "needed broadcast": (lambda b, x: b(dl.NegOp, b(dl.BroadcastToOp, x, shape=(3, 2, 4))), ["broadcast_to", "neg"]),
+    "constant tensor": (lambda b, x: b(dl.AddOp, x, b.constant(np.full((2, 4), 2.0), f32)), ["add"]),
+    "reduction over nothing": (lambda b, x: b(dl.ReduceSumOp, x, axes=(), keepdims=True), []),
+    "axes dropped by a reshape": (
+        lambda b, x: b(dl.ReduceMaxOp, x, axes=(1,), keepdims=False),
+        ["reduce_max", "reshape"],
+    ),
+    "one known place": (lambda b, x: b(dl.GatherOp, x, b.constant(np.array(-1), i64), axis=1), ["slice", "reshape"]),
+}
+ON_INTS: dict[str, Case] = {
+    "x + 0": (lambda b, x: b(dl.AddOp, x, number(b, 0, x)), []),
+    "x · 0": (lambda b, x: b(dl.MulOp, x, number(b, 0, x)), []),
+    "x²": (lambda b, x: b(dl.PowOp, x, number(b, 2, x)), ["mul"]),
+    "constants": (lambda b, x: b(dl.AddOp, x, b(dl.MulOp, number(b, 3, x), number(b, 4, x))), ["add"]),
+    "iota of constants": (lambda b, x: b(dl.AddOp, x, b(dl.IotaOp, size=(4,), to=i32, start=1, step=2)), ["add"]),
+}
+
+
+@pytest.mark.parametrize("name", ON_FLOATS)
+def test_on_floats(name: str) -> None:
+    body, expected = ON_FLOATS[name]
+    with np.errstate(all="ignore"):
+        p = program(body, FLOATS).apply(SimplifyPass(), DcePass(), tolerance=1e-6)
+    assert p.ops == expected
+
+
+@pytest.mark.parametrize("name", ON_INTS)
+def test_on_integers(name: str) -> None:
+    body, expected = ON_INTS[name]
+    assert program(body, INTS).apply(SimplifyPass(), DcePass()).ops == expected
+
+
+def test_results_of_rules_are_simplified_too() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.MulOp, b(dl.PowOp, x, number(b, 1, x)), number(b, 1, x))
+        return b(dl.TransposeOp, b(dl.TransposeOp, y, permutation=(1, 0)), permutation=(1, 0))
+
+    assert program(body, *randoms((2, 3))).apply(SimplifyPass()).ops == []
+
+
+def test_equal_expressions_are_computed_once() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        sums = [b(dl.AddOp, b(dl.ExpOp, x), b(dl.NegOp, x)) for _ in range(2)]
+        return b(dl.MulOp, *sums)
+
+    assert program(body, *randoms((4,))).apply(CsePass()).ops == ["exp", "neg", "add", "mul"]
+
+
+def test_unread_ops_are_removed() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        b(dl.NegOp, b(dl.ExpOp, x))
+        return x
+
+    assert program(body, *randoms((4,))).apply(DcePass()).ops == []
