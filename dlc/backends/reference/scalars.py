@@ -234,8 +234,9 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     t = s - p
     error = (p - (s - t)) + (c - t)
     exact = s + (error + e)
-    # The splitting overflows, and cancels infinities, where the plain formula does not.
-    return np.where(np.isfinite(exact), exact, a * b + c)
+    # The splitting overflows, and cancels infinities, where the plain formula does not; that one overflows beside −∞.
+    plain = np.where(np.isinf(c) & np.isfinite(a) & np.isfinite(b), c, a * b + c)
+    return np.where(np.isfinite(exact), exact, plain)
 
 
 elementwise({
