@@ -80,13 +80,17 @@ def test_kernels_say_what_they_are(dump: Dump) -> None:
         assert (folder / "kernels" / kernel.name.replace(".loops.mlir", ".ll")).exists()
 
 
+def test_values_have_names(dump: Dump) -> None:
+    folder, _, _ = dump
+    assert not [k.name for k in (folder / "kernels").glob("*.loops.mlir") if re.search(r"%\d", k.read_text())]
+
+
 def test_a_convolution_is_read_in_one_sitting(dump: Dump) -> None:
     folder, _, _ = dump
     for kernel in (folder / "kernels").glob("conv*.loops.mlir"):
-        text = kernel.read_text()
-        assert len(text.splitlines()) < 120
-        named = len(re.findall(r"%[a-z]\w* = ", text))
-        assert named > len(re.findall(r"%\d+ = ", text))
+        # A function such as GELU is a polynomial by now, which may take more.
+        if "math." not in kernel.with_name(kernel.name.replace(".loops.", ".tiling.")).read_text():
+            assert len(kernel.read_text().splitlines()) < 120
 
 
 def accepted_by_mlir(texts: Sequence[str], *flags: str) -> None:
