@@ -65,8 +65,11 @@ def _invoke(machine: Machine, callee: Operation, inputs: Sequence[Array]) -> lis
         return _run(machine, callee, inputs)
     assert isinstance(callee, func.FuncOp)
     wanted = callee.function_type.inputs.data
+    # Tensors have no layout, and NumPy's results have any; buffers are contiguous. (np.ascontiguousarray adds a dimension.)
+    inputs = [np.require(a, requirements="C") if isinstance(t, MemRefType) else a for a, t in zip(inputs, wanted, strict=False)]
     destinations = [empty_like(t) for t in wanted[len(inputs) :]]
-    results = _run(machine, callee, [*inputs, *destinations])
+    # Transposed values are views of others; a kernel on buffers takes rows in order.
+    results = _run(machine, callee, [*(np.asarray(a, order="C") for a in inputs), *destinations])
     return results or destinations
 
 
@@ -152,7 +155,7 @@ def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
 @rule(host.WeightOp)
 def host_weight(op: host.WeightOp, frame: Frame) -> Sequence[Value]:
     array = same_bits(f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type)
-    view = View.of(np.ascontiguousarray(array))
+    view = View.of(np.require(array, requirements="C"))
     view.base.flags.writeable = False
     return (view,)
 

@@ -31,14 +31,15 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
     # NumPy lets go of the interpreter's lock for large arrays, and expressions share little.
     with ThreadPoolExecutor(usable_cpus()) as workers:
-        values = workers.map(_evaluate, computed, repeat(store))
-        kept = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
-        # New names must differ from all old ones, not only from those that stay: a folder may hold both.
-        everything = store.only(store)
-        for root, value in zip(computed, values, strict=True):
-            name = everything.add(value, hint=_hint(root))
-            _replace(root, name)
-            kept.add(name)
+        # All of them before the first is replaced: an expression may be part of another that is being read.
+        values = list(workers.map(_evaluate, computed, repeat(store)))
+    kept = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
+    # New names must differ from all old ones, not only from those that stay: a folder may hold both.
+    everything = store.only(store)
+    for root, value in zip(computed, values, strict=True):
+        name = everything.add(value, hint=_hint(root))
+        _replace(root, name)
+        kept.add(name)
     for op in reversed(list(constant)):
         if not any(r.first_use for r in op.results):
             op.detach()

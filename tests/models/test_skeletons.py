@@ -1,0 +1,32 @@
+"""Networks of full size on the `cpu` target against recorded outputs and inner tensors.
+
+Each is compiled twice: with the inner tensors as outputs, which shows where an error starts, and as it is, because outputs
+end kernels and a model without them is fused further.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.compiler import Program, compile
+from dlc.frontend.onnx import import_model
+from tests.models.skeletons import deviation, filled, inputs, recorded, sampled
+
+TOLERANCE = 1e-4
+
+MODELS = ("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "squeezenet1_1", "bert_base_128", "vit_b16")
+
+
+@pytest.mark.parametrize("inner", [True, False], ids=["inner_tensors", "outputs"])
+@pytest.mark.parametrize("name", MODELS)
+def test_skeleton(name: str, inner: bool) -> None:
+    model = filled(name)
+    outputs, inner_tensors = recorded(name)
+    expected = outputs | inner_tensors if inner else outputs
+    feeds = inputs(name, model)
+    imported = import_model(model, extra_outputs=[n for n in expected if n not in outputs])
+    got = compile(Program(imported.module, imported.weights, name))(feeds)
+    assert list(got) == list(expected)
+    far = {n: d for n, a in expected.items() if (d := deviation(sampled(np.asarray(got[n])), a)) > TOLERANCE}
+    assert not far, f"tensors further than {TOLERANCE:g} from the recording: {far}"

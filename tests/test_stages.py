@@ -1,0 +1,65 @@
+"""The module after every stage is a program that computes the same, and so does the code that is made of the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from dlc.backends.reference import evaluate
+from dlc.compiler import Program, compile, load_program
+from dlc.compiler.lowering import Lowering
+from dlc.dialects.dl.base import Array
+from dlc.instrument.report import Report
+from dlc.options import Options
+from dlc.pipelines import HOST
+from dlc.target import resolve
+from tests.models.skeletons import path_of, recordings
+from tests.ops.sample import assert_close
+from tests.random_programs import RandomProgram
+
+# Relative to the largest magnitude; sums are reassociated and functions approximated anew at some stages.
+TOLERANCE = 2e-5
+OPTIONS = Options(num_threads=1, workers=1)
+
+
+def results_by_stage(program: Program, inputs: Sequence[Array]) -> Iterator[tuple[str, list[Array]]]:
+    """What the last module of each stage computes, and at the end what machine code does."""
+    lowering = Lowering(program, resolve("cpu"), OPTIONS, Report())
+    for stage in lowering.plan:
+        if stage is HOST:
+            # Compiled from where the kernels are lowered to, so that they are not lowered twice.
+            passes = ",".join(map(str, HOST.passes))
+            lowered = Program(lowering.module.clone(), lowering.weights, program.name, remaining=passes)
+            lowering.host()
+        else:
+            lowering.run((stage,))
+        yield stage.name, evaluate(lowering.module, inputs, lowering.weights)
+    yield "cpu", [np.asarray(r) for r in compile(lowered, "cpu", OPTIONS).run(inputs)]
+
+
+def agree_at_every_stage(program: Program, inputs: Sequence[Array]) -> None:
+    expected = evaluate(program.module, inputs, program.weights)
+    seen: list[str] = []
+    for stage, results in results_by_stage(program, inputs):
+        seen.append(stage)
+        for k, (got, want) in enumerate(zip(results, expected, strict=True)):
+            try:
+                assert_close(got, want, TOLERANCE if want.dtype.kind == "f" else 0)
+            except AssertionError as error:
+                raise AssertionError(f"result {k} at {stage}: {error}") from error
+    assert seen == ["dl", "fusion", "linalg", "tiling", "loops", "host", "cpu"]
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "magika_v3_3"])
+def test_model(name: str) -> None:
+    feeds, _ = next(recordings(name))
+    program = load_program(path_of(name), {n: a.shape for n, a in feeds.items()})
+    agree_at_every_stage(program, [feeds[info.name] for info in program.inputs])
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_program(seed: int) -> None:
+    made = RandomProgram(seed)
+    agree_at_every_stage(made.program, made.inputs)
