@@ -65,10 +65,8 @@ def _invoke(machine: Machine, callee: Operation, inputs: Sequence[Array]) -> lis
         return _run(machine, callee, inputs)
     assert isinstance(callee, func.FuncOp)
     wanted = callee.function_type.inputs.data
-    # Tensors have no layout, and NumPy's results have any; buffers are contiguous. (np.ascontiguousarray adds a dimension.)
-    inputs = [np.require(a, requirements="C") if isinstance(t, MemRefType) else a for a, t in zip(inputs, wanted, strict=False)]
     destinations = [empty_like(t) for t in wanted[len(inputs) :]]
-    # Transposed values are views of others; a kernel on buffers takes rows in order.
+    # Tensors have no layout, and NumPy's results any; buffers are contiguous. (np.ascontiguousarray adds a dimension.)
     results = _run(machine, callee, [*(np.asarray(a, order="C") for a in inputs), *destinations])
     return results or destinations
 
