@@ -47,14 +47,18 @@ def constant_of_shape(node: Node) -> Value:
 @table("Range")
 def range_(node: Node) -> Value:
     emit, kind = node.emit, node[0].element_type
+    if any(node[k].element_type != kind for k in (1, 2)):
+        raise ModelError(f"{node.place}: start, limit and delta must be of one type")
+    if not node.known(2, "delta").all():
+        raise ModelError(f"{node.place}: its delta is 0")
     if is_float(kind):
         bounds = [node.known(k, "bounds") for k in range(3)]
         start, limit, delta = (b.reshape(()) for b in bounds)
+        if not np.isfinite((start, limit, delta)).all():
+            raise ModelError(f"{node.place}: its bounds {start}, {limit} and {delta} are not finite")
         count: Size = max(int(np.ceil((limit - start) / delta)), 0)
         return emit.iota(count, kind, float(start), float(delta))
     (first,), (end,), step = node.sizes(0, "start"), node.sizes(1, "limit"), int(node.number(2, "delta"))
-    if step == 0:
-        raise ModelError(f"{node.place}: its delta is 0")
     span = end - first if step > 0 else first - end
     count = -(-span // abs(step))
     if isinstance(count, int):

@@ -125,6 +125,20 @@ def test_shapes_that_contradict() -> None:
     raises(model([many], {"x": [3]}, ["y"], weights={"k": np.int64(7)}), "'pick'", "7", "size 3")
 
 
+@pytest.mark.parametrize(
+    ("bounds", "word"),
+    [
+        ((np.float32(0), np.int64(3), np.float32(1)), "one type"),
+        ((np.int64(0), np.int64(3), np.int64(0)), "delta is 0"),
+        ((np.float32(0), np.float32(np.inf), np.float32(1)), "not finite"),
+    ],
+)
+def test_ranges_without_end(bounds: tuple[np.generic, ...], word: str) -> None:
+    weights = dict(zip("abc", bounds, strict=True))
+    nodes = [helper.make_node("Range", ["a", "b", "c"], ["r"], name="range"), helper.make_node("Size", ["r"], ["y"])]
+    raises(model(nodes, {"x": [1]}, ["y"], weights=weights), "'range'", word)
+
+
 def test_wrong_attribute_type() -> None:
     raises(model([helper.make_node("Softmax", ["x"], ["y"], name="s", axis="last")], {"x": [3]}, ["y"]), "'s'", "axis", "INT")
 
