@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.ops import samples_composite, samples_contraction, samples_elementwise, samples_functions, samples_shape
+from tests.ops import (
+    samples_composite,
+    samples_contraction,
+    samples_elementwise,
+    samples_functions,
+    samples_irregular,
+    samples_shape,
+)
 from tests.ops.sample import Sample
 
 SAMPLES: list[Sample] = [
@@ -11,4 +18,5 @@ SAMPLES: list[Sample] = [
     *samples_shape.SAMPLES,
     *samples_contraction.SAMPLES,
     *samples_composite.SAMPLES,
+    *samples_irregular.SAMPLES,
 ]

@@ -80,7 +80,7 @@ def test_inference_on_symbolic_sizes(sample: Sample) -> None:
     binding = {f"n{n}": n for o in sample.operands for n in o.shape if n > 1}
 
     def symbolic(operand: int, axis: int, size: int) -> dims.Size:
-        depth = sample.op is dl.GatherNdOp and operand == 1 and axis == sample.operands[1].ndim - 1
+        depth = sample.op in (dl.GatherNdOp, dl.ScatterNdOp) and operand == 1 and axis == sample.operands[1].ndim - 1
         return size if size <= 1 or depth else dims.Dim.symbol(f"n{size}")
 
     types = [

@@ -17,6 +17,7 @@ from dlc.dialects.dl import (
     elementwise,
     functions,
     indexing,
+    irregular,
     movement,
     normalization,
     program,
@@ -33,6 +34,7 @@ from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
 from dlc.dialects.dl.functions import *
 from dlc.dialects.dl.indexing import *
+from dlc.dialects.dl.irregular import *
 from dlc.dialects.dl.movement import *
 from dlc.dialects.dl.normalization import *
 from dlc.dialects.dl.program import *
@@ -52,6 +54,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     window,
     movement,
     indexing,
+    irregular,
     composite,
     normalization,
     quantization,

@@ -1,0 +1,350 @@
+"""Irregular ops: running sums, and writes to places that are data.
+
+They are made of regular ones, so that every element of the result can be computed by itself: nothing depends on an order.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.activation import casted, widened
+from dlc.dialects.dl.base import (
+    Array,
+    Tensor,
+    element_type_of,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.composite import in_wide_type
+from dlc.dialects.dl.contraction import differ, static
+from dlc.dialects.dl.creation import IotaOp
+from dlc.dialects.dl.dtypes import is_bool, is_integer
+from dlc.dialects.dl.elementwise import (
+    AddOp,
+    AndOp,
+    EqualOp,
+    GreaterEqualOp,
+    LessOp,
+    MaximumOp,
+    MinimumOp,
+    MulOp,
+    SelectOp,
+)
+from dlc.dialects.dl.indexing import GatherElementsOp
+from dlc.dialects.dl.interfaces import Composite, is_unsigned
+from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, known_less
+from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
+from dlc.dims import Size
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import (
+    BoolAttr,
+    IntegerAttr,
+    SSAValue,
+    StringAttr,
+    TensorType,
+    i64,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+
+
+@irdl_op_definition
+class CumsumOp(Composite):
+    """`y[…, j, …] = Σ x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`.
+
+    (C1) `axis` is an axis of `x`; (C2) `x` is of numbers; (C3) the size of the axis is known when it is decomposed. Sums are
+    reassociated; 16-bit floats are summed in f32, integers wrap around.
+    """
+
+    name = "dl.cumsum"
+    x = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    exclusive = opt_prop_def(BoolAttr)
+    reverse = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    @property
+    def summed_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    def flag(self, value: BoolAttr | None) -> bool:
+        return value is not None and bool(number(value))
+
+    def infer(self) -> Sequence[Tensor]:
+        _ = self.summed_axis
+        if is_bool(element_type_of(self.x)):
+            raise DTypeError("dl.cumsum: element type i1; cast the operand to a number")
+        return [tensor_type(shape_of(self.x), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        axis = self.summed_axis
+
+        def compute(x: Array) -> Array:
+            x = np.flip(x, axis) if self.flag(self.reverse) else x
+            if self.flag(self.exclusive) and x.shape[axis]:
+                x = np.concatenate([np.zeros_like(x.take([0], axis)), x.take(range(x.shape[axis] - 1), axis)], axis)
+            total = np.cumsum(x, axis, dtype=x.dtype)
+            return np.flip(total, axis) if self.flag(self.reverse) else total
+
+        return in_wide_type(self, compute, operands)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, axis = Build(self), self.summed_axis
+        x = widened(b, operands[0])
+        size = shape_of(x)[axis]
+        if not isinstance(size, int):
+            raise ShapeError(f"dl.cumsum: the size {size} of axis {axis} is symbolic; bind it (pass bind-dims)")
+        total = self.shifted(b, x, 1) if self.flag(self.exclusive) else x
+        # After the step of distance d, each element is the sum of the 2·d nearest before and at it.
+        distance = 1
+        while distance < size:
+            total = b(AddOp, total, self.shifted(b, total, distance))
+            distance *= 2
+        return [casted(b, total, element_type_of(operands[0]))]
+
+    def shifted(self, b: Build, x: SSAValue, distance: int) -> SSAValue:
+        """`x` moved along the axis in the direction of summation, zeros in its place."""
+        axis, rank, limits = self.summed_axis, rank_of(x), list(shape_of(x))
+        starts: list[Size] = [0] * rank
+        before, after = [0] * rank, [0] * rank
+        if self.flag(self.reverse):
+            starts[axis], after[axis] = distance, distance
+        else:
+            limits[axis], before[axis] = limits[axis] - distance, distance
+        kept = b(SliceOp, x, starts=starts, limits=limits, strides=(1,) * rank)
+        return b(PadOp, kept, b.scalar(0, like=x), low=before, high=after)
+
+
+MODES = ("none", "add", "mul", "max", "min")
+_REDUCE = {"add": ReduceSumOp, "mul": ReduceProdOp, "max": ReduceMaxOp, "min": ReduceMinOp}
+_COMBINE = {"add": AddOp, "mul": MulOp, "max": MaximumOp, "min": MinimumOp}
+_UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def compatible(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Whether two shapes may be equal, as far as their sizes are known."""
+    return len(a) == len(b) and not any(differ(m, n) for m, n in zip(a, b, strict=True))
+
+
+class Scatter(Composite):
+    """`x` with `updates` written to places that are data.
+
+    `mode` says how: `none` replaces, the last of several updates of one element counts; `add`, `mul`, `max` and `min`
+    combine all of them with the element.
+    """
+
+    x = operand_def(TensorType)
+    indices = operand_def(TensorType)
+    updates = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    @property
+    def combination(self) -> str:
+        mode = self.properties["mode"]
+        assert isinstance(mode, StringAttr)
+        return mode.data
+
+    @abstractmethod
+    def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
+        """NumPy's index of each update (negative ones counted from the front), and which of them are inside of `x`."""
+
+    def infer(self) -> Sequence[Tensor]:
+        element = element_type_of(self.x)
+        if element_type_of(self.updates) != element or not is_integer(element_type_of(self.indices)):
+            raise DTypeError(
+                f"{self.name}: x of {element}, updates of {element_type_of(self.updates)} and indices of "
+                f"{element_type_of(self.indices)}; expected one element type, and integers as indices"
+            )
+        if self.combination not in MODES or (is_bool(element) and self.combination != "none"):
+            raise DTypeError(
+                f"{self.name}: mode {self.combination!r} on {element}; expected one of {', '.join(MODES)}, on numbers"
+            )
+        return [tensor_type(shape_of(self.x), element)]
+
+    def reference(self, *operands: Array) -> Array:
+        def compute(x: Array, indices: Array, updates: Array) -> Array:
+            result = x.copy()
+            index, inside = self.places(indices)
+            index = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
+            if self.combination == "none":
+                result[index] = updates[inside]
+            else:
+                _UFUNC[self.combination].at(result, index, updates[inside])
+            return result
+
+        return in_wide_type(self, compute, operands)
+
+
+def _wrapped(b: Build, indices: SSAValue, size: int) -> SSAValue:
+    """Indices as i64, negative ones counted from the end."""
+    wide = casted(b, indices, i64)
+    if is_unsigned(element_type_of(indices)):
+        return wide
+    negative = b(LessOp, wide, b.scalar(0, like=wide))
+    return b(SelectOp, negative, b(AddOp, wide, b.scalar(size, like=wide)), wide)
+
+
+def _scattered(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+    """`x` with update k along `axis` written to place `places[…, k, …]` of that axis, if there is such a place.
+
+    The other sizes of updates are those of `x`, so are those of places, or 1. See Note [Scatter by comparison].
+    """
+    shape, count = [int(s) for s in shape_of(x)], int(shape_of(updates)[axis])
+    if count == 0 or 0 in shape:
+        return x
+
+    def numbered(size: int, position: int) -> SSAValue:
+        """0, 1, … along one axis of a tensor that has one axis more than `x`."""
+        numbers = b(IotaOp, size=(size,), to=i64, start=0, step=1)
+        return b(ReshapeOp, numbers, shape=tuple(size if a == position else 1 for a in range(len(shape) + 1)))
+
+    def for_each_element(value: SSAValue) -> SSAValue:
+        """With an axis for the elements of `x` before that of the updates."""
+        sizes = shape_of(value)
+        return b(ReshapeOp, value, shape=(*sizes[:axis], 1, *sizes[axis:]))
+
+    hit = b(EqualOp, numbered(shape[axis], axis), for_each_element(places))
+    if mode == "none":
+        order = numbered(count, axis + 1)
+        last = b(ReduceMaxOp, b(SelectOp, hit, order, b.scalar(-1, like=order)), axes=(axis + 1,))
+        chosen = b(GatherElementsOp, updates, b(BroadcastToOp, last, shape=shape), axis=axis)
+        return b(SelectOp, b(GreaterEqualOp, last, b.scalar(0, like=last)), chosen, x)
+    low, high = scalar.limits(element_type_of(x))
+    identity = b.scalar({"add": 0, "mul": 1, "max": low, "min": high}[mode], like=x)
+    combined = b(_REDUCE[mode], b(SelectOp, hit, for_each_element(updates), identity), axes=(axis + 1,))
+    return b(_COMBINE[mode], x, combined)
+
+
+# Note [Scatter by comparison]
+#
+# Each element of the result looks for the updates that are meant for it: n elements and m updates take n·m comparisons. In
+# return no two writes meet, the result does not depend on an order, and it is a reduction like any other: parallel,
+# fused, without atomics. The comparison is part of the reduction's body, never a tensor.
+
+
+@irdl_op_definition
+class ScatterElementsOp(Scatter):
+    """`x`, and there `result[i, indices[i, j, k], k] = updates[i, j, k]`, here with `axis` 1; `mode` combines.
+
+    `mode` is `none` (the last update of an element counts), `add`, `mul`, `max` or `min`. Negative indices count from the
+    end, others outside of the axis change nothing.
+    (C1) x and updates have one element type, indices are integers; (C2) indices and updates have one shape, of the rank of
+    x, and beside `axis` at most its sizes; (C3) sizes are known when it is decomposed.
+    """
+
+    name = "dl.scatter_elements"
+    axis = prop_def(IntegerAttr)
+    mode = prop_def(StringAttr)
+
+    @property
+    def scattered_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        x, indices, updates, axis = shape_of(self.x), shape_of(self.indices), shape_of(self.updates), self.scattered_axis
+        exceeds = len(x) == len(indices) and any(known_less(x[a], indices[a]) for a in range(len(x)) if a != axis)
+        if len(x) != len(indices) or not compatible(indices, updates) or exceeds:
+            raise ShapeError(
+                f"dl.scatter_elements: indices {indices} and updates {updates} must have one shape within x {x}, axis {axis}"
+            )
+        return super().infer()
+
+    def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
+        own: list[Array] = list(np.indices(indices.shape, sparse=True))
+        size = int(shape_of(self.x)[self.scattered_axis])
+        place = indices.astype(np.int64)
+        own[self.scattered_axis] = place = np.where(place < 0, place + size, place)
+        return tuple(own), (place >= 0) & (place < size)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, axis = Build(self), self.scattered_axis
+        shape, given, _ = static(self, *operands)
+        x, updates = (widened(b, v) for v in (operands[0], operands[2]))
+        places = _wrapped(b, operands[1], shape[axis])
+        missing = [0 if a == axis else n - m for a, (n, m) in enumerate(zip(shape, given, strict=True))]
+        if any(missing):
+            # No update is meant for the elements beyond: -1 is no place.
+            places = b(PadOp, places, b.scalar(-1, like=places), low=(0,) * len(shape), high=missing)
+            updates = b(PadOp, updates, b.scalar(0, like=updates), low=(0,) * len(shape), high=missing)
+        result = _scattered(b, x, places, updates, axis, self.combination)
+        return [casted(b, result, element_type_of(operands[0]))]
+
+
+@irdl_op_definition
+class ScatterNdOp(Scatter):
+    """`x`, and there `result[indices[i…, 0], indices[i…, 1], …, s…] = updates[i…, s…]`; `mode` combines.
+
+    The last axis of `indices` names a place: one entry per indexed axis, the first axes of `x`. Modes and indices outside
+    are as in `dl.scatter_elements`.
+    (C1) x and updates have one element type, indices are integers; (C2) the last size of indices is known and at most the
+    rank of x; (C3) updates have the shape of indices without the last axis, then that of x without the indexed axes; (C4)
+    sizes are known when it is decomposed.
+    """
+
+    name = "dl.scatter_nd"
+    mode = prop_def(StringAttr)
+
+    @property
+    def indexed(self) -> int:
+        """How many axes the places index."""
+        depth = shape_of(self.indices)[-1] if rank_of(self.indices) else None
+        if not isinstance(depth, int) or depth > rank_of(self.x):
+            raise ShapeError(
+                f"dl.scatter_nd: the last size of indices {shape_of(self.indices)} must be known and at most the rank of x"
+            )
+        return depth
+
+    def infer(self) -> Sequence[Tensor]:
+        x, indices, updates = shape_of(self.x), shape_of(self.indices), shape_of(self.updates)
+        expected = (*indices[:-1], *x[self.indexed :])
+        if not compatible(updates, expected):
+            raise ShapeError(f"dl.scatter_nd: updates {updates} for x {x} and indices {indices}; expected {expected}")
+        return super().infer()
+
+    def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
+        sizes = np.array([int(s) for s in shape_of(self.x)[: self.indexed]], np.int64)
+        place = indices.astype(np.int64)
+        place = np.where(place < 0, place + sizes, place)
+        inside = np.all((place >= 0) & (place < sizes), -1)
+        return tuple(place[..., d] for d in range(self.indexed)), np.asarray(inside)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, depth = Build(self), self.indexed
+        shape, given, _ = static(self, *operands)
+        x, updates = (widened(b, v) for v in (operands[0], operands[2]))
+        count, rows, row = prod(given[:-1]), prod(shape[:depth]), prod(shape[depth:])
+        result = _scattered(
+            b,
+            b(ReshapeOp, x, shape=(rows, row)),
+            b(ReshapeOp, self.rows_of(b, operands[1], shape, count), shape=(count, 1)),
+            b(ReshapeOp, updates, shape=(count, row)),
+            0,
+            self.combination,
+        )
+        return [casted(b, b(ReshapeOp, result, shape=shape), element_type_of(operands[0]))]
+
+    def rows_of(self, b: Build, indices: SSAValue, shape: Sequence[int], count: int) -> SSAValue:
+        """The places as row-major numbers of the indexed axes, -1 for those outside."""
+        flat = b(ReshapeOp, indices, shape=(count, self.indexed))
+        total = b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=(count, 1))
+        nowhere = b.scalar(-1, like=total)
+        for d, size in enumerate(shape[: self.indexed]):
+            column = b(SliceOp, flat, starts=(0, d), limits=(count, d + 1), strides=(1, 1))
+            place = _wrapped(b, column, size)
+            inside = b(AndOp, b(GreaterEqualOp, place, b.scalar(0, like=place)), b(LessOp, place, b.scalar(size, like=place)))
+            before = b(MulOp, total, b.scalar(size, like=total))
+            outside = b(LessOp, total, b.scalar(0, like=total))
+            total = b(SelectOp, outside, nowhere, b(SelectOp, inside, b(AddOp, before, place), nowhere))
+        return total
