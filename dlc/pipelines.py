@@ -28,6 +28,7 @@ from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.expand_math import ExpandMathPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.name_values import NameValuesPass
+from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
@@ -71,7 +72,7 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
         ),
         Stage(
             "loops",
-            (VectorizePass(), ForwardStoresPass(), ExpandMathPass(), CseKernelsPass(), NameValuesPass()),
+            (VectorizePass(), ForwardStoresPass(), ExpandMathPass(), PrefetchPanelsPass(), CseKernelsPass(), NameValuesPass()),
             _HOST,
             _SCALARS | {"memref", "scf", "vector"},
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects.dl import Dl
 from dlc.dialects.host import Host
+from dlc.dialects.prefetch import PrefetchOp
 from dlc.ir import Builtin, Context, Linalg, arith, func, math, memref, scf, tensor, vector
 
 STANDARD = (
@@ -16,4 +17,5 @@ def make_context() -> Context:
     context = Context()
     for dialect in (*STANDARD, Dl, Host):
         context.load_dialect(dialect)
+    context.load_op(PrefetchOp)
     return context

@@ -25,12 +25,14 @@ from dlc.backends.cpu.emit_core import (
     splat_register,
     vector_shape,
 )
+from dlc.dialects.prefetch import PrefetchOp
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     AffineConstantExpr,
     AffineDimExpr,
     Attribute,
     DenseArrayBase,
+    IntegerAttr,
     MemRefType,
     Operation,
     SSAValue,
@@ -356,12 +358,21 @@ def store(e: Emitter, op: Operation) -> None:
     _write_element(e, a, op.value.type, e.scalar(op.value), 0, "1")
 
 
+def prefetch(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, PrefetchOp)
+    a = access(e, e.view(op.memref), op.indices)
+    pointer, _ = _element_pointer(e, a, 0)
+    write, locality = (int(cast("IntegerAttr", a).value.data) for a in (op.isWrite, op.localityHint))
+    e.emit(f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 {write}, i32 {locality}, i32 1)")
+
+
 HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
     "memref.subview": subview,
     "memref.reinterpret_cast": reinterpret_cast,
     "memref.alloca": alloca,
     "memref.load": load,
     "memref.store": store,
+    "memref.prefetch": prefetch,
     "vector.load": vector_load,
     "vector.store": vector_store,
     "vector.transfer_read": transfer_read,

@@ -16,11 +16,11 @@ from dlc.backends.reference.values import (
     View,
     contiguous_strides,
     describe,
-    expand,
     gather,
     scatter,
     shape_of,
 )
+from dlc.dialects.prefetch import PrefetchOp
 from dlc.ir import ArrayAttr, IntegerAttr, memref
 
 # A size in a memref type that is not static.
@@ -124,9 +124,14 @@ def load(op: memref.LoadOp, frame: Frame) -> Sequence[Value]:
     return (np.array(gather(op, view.base, offset, (), ())),)
 
 
+@rule(PrefetchOp)
+def prefetch(op: PrefetchOp, frame: Frame) -> Sequence[Value]:
+    return ()
+
+
 @rule(memref.StoreOp)
 def store(op: memref.StoreOp, frame: Frame) -> Sequence[Value]:
     view = frame.view(op.memref)
     offset: int | Array = view.place(op, [frame.array(i) for i in op.indices])
-    scatter(op, view.base, offset, (), (), expand(frame.array(op.value), 0))
+    scatter(op, view.base, offset, (), (), frame.array(op.value))
     return ()

@@ -1,0 +1,56 @@
+"""Packed weights are prefetched in the innermost loop of a contraction, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.backends.reference import evaluate_function
+from dlc.dialects.prefetch import PrefetchOp
+from dlc.dialects.registry import make_context
+from dlc.ir import ModuleOp, parse_module, print_module
+from dlc.passes.base import kernels_of
+from dlc.passes.loops.forward_stores import ForwardStoresPass
+from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
+from dlc.passes.loops.vectorize import VectorizePass
+from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
+from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
+from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from tests.passes.tiling.kernels import KERNELS
+
+CONTEXT = make_context()
+PASSES = (
+    BufferizeKernelsPass(),
+    CollapseIteratorsPass(),
+    TileKernelsPass("cpu:avx512"),
+    VectorizePass(),
+    ForwardStoresPass(),
+    PrefetchPanelsPass(),
+)
+
+
+def prefetched(text: str) -> tuple[ModuleOp, list[PrefetchOp]]:
+    module = parse_module(CONTEXT, text)
+    for p in PASSES:
+        p.apply(CONTEXT, module)
+        module.verify()
+    return module, [op for op in module.walk() if isinstance(op, PrefetchOp)]
+
+
+def test_a_long_panel_is_prefetched_line_by_line() -> None:
+    text = KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48")
+    module, prefetches = prefetched(text)
+    # One row of 16 floats is one line; the edge of 8 columns reads part of one.
+    assert len(prefetches) == 2
+    assert all(op.parent is not None and op.parent.parent_op() is not None for op in prefetches)
+    (kernel,) = kernels_of(module)
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((13, 48), dtype=np.float32), rng.standard_normal((3, 48, 16), dtype=np.float32)
+    c = np.zeros((13, 40), np.float32)
+    evaluate_function(kernel, [a, b, c])
+    np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(48, 48)[:, :40], rtol=1e-4, atol=1e-4)
+    assert str(print_module(parse_module(CONTEXT, print_module(module)))) == print_module(module)
+
+
+def test_short_loops_and_other_reads_are_left_alone() -> None:
+    for name in KERNELS:
+        assert not prefetched(KERNELS[name])[1], name
