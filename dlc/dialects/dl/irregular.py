@@ -127,7 +127,7 @@ class CumsumOp(Composite):
         return b(PadOp, kept, b.scalar(0, like=x), low=before, high=after)
 
 
-MODES = ("none", "add", "mul", "max", "min")
+SCATTER_MODES = ("none", "add", "mul", "max", "min")
 _REDUCE = {"add": ReduceSumOp, "mul": ReduceProdOp, "max": ReduceMaxOp, "min": ReduceMinOp}
 _COMBINE = {"add": AddOp, "mul": MulOp, "max": MaximumOp, "min": MinimumOp}
 _UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -167,9 +167,9 @@ class Scatter(Composite):
                 f"{self.name}: x of {element}, updates of {element_type_of(self.updates)} and indices of "
                 f"{element_type_of(self.indices)}; expected one element type, and integers as indices"
             )
-        if self.combination not in MODES or (is_bool(element) and self.combination != "none"):
+        if self.combination not in SCATTER_MODES or (is_bool(element) and self.combination != "none"):
             raise DTypeError(
-                f"{self.name}: mode {self.combination!r} on {element}; expected one of {', '.join(MODES)}, on numbers"
+                f"{self.name}: mode {self.combination!r} on {element}; expected one of {', '.join(SCATTER_MODES)}, on numbers"
             )
         return [tensor_type(shape_of(self.x), element)]
 

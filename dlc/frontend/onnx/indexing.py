@@ -1,4 +1,4 @@
-"""Operators that read at indices that are data."""
+"""Operators that read and write at indices that are data."""
 
 from __future__ import annotations
 
@@ -37,3 +37,21 @@ def gather_elements(node: Node) -> Value:
 @table("GatherND")
 def gather_nd(node: Node) -> Value:
     return node.emit(dl.GatherNdOp, node[0], node[1], batch_dims=node.integer("batch_dims", 0))
+
+
+@table("ScatterElements")
+def scatter_elements(node: Node) -> Value:
+    axis = node.axis(node.integer("axis", 0), node[0].rank)
+    mode = node.choice("reduction", "none", dl.SCATTER_MODES)
+    return node.emit(dl.ScatterElementsOp, node[0], node[1], node[2], axis=axis, mode=mode)
+
+
+@table("ScatterND")
+def scatter_nd(node: Node) -> Value:
+    return node.emit(dl.ScatterNdOp, node[0], node[1], node[2], mode=node.choice("reduction", "none", dl.SCATTER_MODES))
+
+
+@table("CumSum")
+def cumsum(node: Node) -> Value:
+    axis = node.axis(int(node.number(1, "axis")), node[0].rank)
+    return node.emit(dl.CumsumOp, node[0], axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
