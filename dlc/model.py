@@ -44,7 +44,7 @@ class Model:
         given = self._by_name(arguments, named)
         arrays = [_array(given[info.name], info) for info in self.inputs]
         if any(a.shape != info.shape or a.dtype != info.dtype for a, info in zip(arrays, self.inputs, strict=True)):
-            self._check(arrays)
+            require_fitting(self.name, self.inputs, arrays)
         return arrays
 
     def __repr__(self) -> str:
@@ -68,32 +68,33 @@ class Model:
             raise DlcError(f"{self.name}: {'; '.join(problems)}; its inputs are {', '.join(map(str, self.inputs))}")
         return given
 
-    def _check(self, arrays: Sequence[NDArray[Any]]) -> None:
-        """Raises an error that lists every input that does not fit."""
-        sizes: dict[str, Size] = {}
-        for array, info in zip(arrays, self.inputs, strict=True):
-            if array.ndim == len(info.shape):
-                for got, size in zip(array.shape, info.shape, strict=True):
-                    if _is_symbol(size):
-                        sizes.setdefault(str(size), got)
-        problems: list[str] = []
-        dtype_fits = True
-        for array, info in zip(arrays, self.inputs, strict=True):
-            expected = tuple(substitute(size, sizes) for size in info.shape)
-            # A size that stays symbolic names a symbol that no input has by itself: any value may be meant.
-            shape_fits = array.ndim == len(expected) and all(
-                isinstance(size, Dim) or size == got for size, got in zip(expected, array.shape, strict=True)
-            )
-            if shape_fits and array.dtype == info.dtype:
-                continue
-            bound = {name: size for name, size in sizes.items() if any(name in _symbols(s) for s in info.shape)}
-            where = f" with {', '.join(f'{n} = {s}' for n, s in bound.items())}" if bound and not shape_fits else ""
-            problems.append(f"input {info}{where}; got {array.dtype}[{', '.join(map(str, array.shape))}]")
-            if array.dtype != info.dtype:
-                dtype_fits = False
-                problems[-1] += f", convert it with .astype({info.dtype.name!r})"
-        if problems:
-            raise (ShapeError if dtype_fits else DTypeError)(f"{self.name}: expected {'; expected '.join(problems)}")
+
+def require_fitting(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any]]) -> None:
+    """Raises ShapeError or DTypeError, listing every array that is not what the program called `name` takes."""
+    sizes: dict[str, Size] = {}
+    for array, info in zip(arrays, infos, strict=True):
+        if array.ndim == len(info.shape):
+            for got, size in zip(array.shape, info.shape, strict=True):
+                if _is_symbol(size):
+                    sizes.setdefault(str(size), got)
+    problems: list[str] = []
+    dtype_fits = True
+    for array, info in zip(arrays, infos, strict=True):
+        expected = tuple(substitute(size, sizes) for size in info.shape)
+        # A size that stays symbolic names a symbol that no input has by itself: any value may be meant.
+        shape_fits = array.ndim == len(expected) and all(
+            isinstance(size, Dim) or size == got for size, got in zip(expected, array.shape, strict=True)
+        )
+        if shape_fits and array.dtype == info.dtype:
+            continue
+        bound = {n: size for n, size in sizes.items() if any(n in _symbols(s) for s in info.shape)}
+        where = f" with {', '.join(f'{n} = {s}' for n, s in bound.items())}" if bound and not shape_fits else ""
+        problems.append(f"input {info}{where}; got {array.dtype}[{', '.join(map(str, array.shape))}]")
+        if array.dtype != info.dtype:
+            dtype_fits = False
+            problems[-1] += f", convert it with .astype({info.dtype.name!r})"
+    if problems:
+        raise (ShapeError if dtype_fits else DTypeError)(f"{name}: expected {'; expected '.join(problems)}")
 
 
 def _symbols(size: Size) -> set[str]:

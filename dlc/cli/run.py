@@ -24,6 +24,7 @@ from dlc.cli.shared import (
     threads_option,
 )
 from dlc.compiler import compile, load_program
+from dlc.model import require_fitting
 from dlc.options import Options
 
 input_option = click.option(
@@ -64,8 +65,10 @@ def run_command(
     options = Options.of(dump_ir=dump_ir, pipeline=pipeline, num_threads=num_threads, until=stage)
     with shown_progress() as progress:
         program = load_program(model, shapes)
+        arrays = make_inputs(program.inputs, inputs, seed)
+        # Before the work: a wrong file is told at once, and nothing is dumped for it.
+        require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         compiled = compile(program, target, options, progress=progress)
-        arrays = make_inputs(compiled.inputs, inputs, seed)
         results = compiled(arrays)
     if output is not None:
         # A file object, because NumPy would add a suffix to a name.
@@ -101,8 +104,9 @@ def bench_command(
 ) -> None:
     """Measures the latency of MODEL, call by call, after one call that is not counted."""
     with shown_progress() as progress:
-        compiled = compile(load_program(model, shapes), target, Options.of(num_threads=num_threads), progress=progress)
-        arrays = make_inputs(compiled.inputs, inputs, seed)
+        program = load_program(model, shapes)
+        arrays = make_inputs(program.inputs, inputs, seed)
+        compiled = compile(program, target, Options.of(num_threads=num_threads), progress=progress)
         compiled(arrays)
         if progress is not None:
             progress("measuring", "")

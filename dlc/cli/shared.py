@@ -42,6 +42,8 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
             fail(str(error))
         except OSError as error:
             fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except MemoryError as error:
+            fail(f"not enough memory: {error}" if str(error) else "not enough memory")
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:

@@ -13,7 +13,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
 from dlc.dims import Dim, is_static
-from dlc.errors import ModelError, ShapeError
+from dlc.errors import ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
@@ -106,8 +106,11 @@ def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | N
     try:
         module = parse_module(make_context(), path.read_text(), str(path))
         verify(module)
+        entry_of(module)
     except (ParseError, VerifyException, UnicodeDecodeError) as error:
         raise ModelError(f"{path}: not valid IR: {str(error).strip()}") from error
+    except UnsupportedError as error:
+        raise ModelError(f"{path}: {error}") from error
     remaining = module.attributes.pop(NEXT, None)
     weights = path.parent / WEIGHTS
     store = WeightStore.load(weights) if weights.is_dir() else WeightStore()

@@ -16,9 +16,9 @@ import onnx
 from onnx import GraphProto, NodeProto
 
 from dlc.arrays import TensorInfo
-from dlc.dialects.dl.base import Tensor, shape_of, tensor_type
+from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dims import UndecidableError
+from dlc.dims import UndecidableError, is_static, product
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.onnx.emit import Emitter, Value, location
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
@@ -32,6 +32,8 @@ from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAtt
 from dlc.weights import WeightStore
 
 _OWN_DOMAIN = ("", "ai.onnx")
+# What a process on x86-64 can address. Sizes that a file claims are refused before anything is made of them.
+_MOST_BYTES = 1 << 47
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class _Importer:
         inputs = signature(declared, self.input_shapes, self._note)
         block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
         for info, argument in zip(inputs, block.args, strict=True):
+            _require_addressable(f"input '{info.name}'", tensor_of(argument))
             argument.name_hint = short_name(info.name)
             self.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
         self.emit = Emitter(block, self.weights)
@@ -184,6 +187,8 @@ class _Importer:
                     raise (ShapeError if self.input_shapes else ModelError)(f"{node.place}: {error}") from error
                 raise NodeProblem("dtype" if isinstance(error, DTypeError) else "value", str(error)) from error
         results = [made] if isinstance(made, Value) else list(made)
+        for result in results:
+            _require_addressable(node.place, result.type)
         for problem in node.unread():
             self._note(node.place, problem)
         for k, name in enumerate(proto.output):
@@ -226,6 +231,12 @@ class _Importer:
         main.arg_attrs = _names(i.name for i in inputs)
         main.res_attrs = _names(names)
         return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs)
+
+
+def _require_addressable(where: str, t: Tensor) -> None:
+    shape = shape_of(t)
+    if is_static(shape) and product(shape) * numpy_dtype(element_type_of(t)).itemsize > _MOST_BYTES:
+        raise ModelError(f"{where}: a tensor of shape {shape} has more elements than memory can hold")
 
 
 def _names(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:

@@ -86,6 +86,8 @@ class TensorReader:
         if self.folder is None:
             raise ModelError(f"{place}: its data is in the file '{location}'; give the model's path instead of its bytes")
         folder = self.folder.resolve()
+        if "\0" in location:
+            raise ModelError(f"{place}: external data {location!r} is no file in the model's folder {folder}")
         path = (folder / location).resolve()
         # Resolved on both sides: neither `..`, an absolute path nor a link may lead out of the folder.
         if not location or not path.is_relative_to(folder):
