@@ -135,7 +135,7 @@ class RandomProgram:
         made = op.make(*(o.value for o in operands), **properties)
         with np.errstate(all="ignore"):
             (array,) = made.evaluate(*(o.array for o in operands))
-        if not 0 < array.size <= LARGEST_ARRAY or array.dtype == F32 and not np.abs(array).max() < LARGEST_NUMBER:
+        if not 0 < array.size <= LARGEST_ARRAY or (array.dtype == F32 and not np.abs(array).max() < LARGEST_NUMBER):
             raise Unsuitable
         self.build.insert(made)
         self.values.append(Known(made.results[0], array, exact and all(o.exact for o in operands)))
@@ -203,10 +203,7 @@ class RandomProgram:
 
     def _select(self) -> None:
         x = self._any(lambda v: v.exact)
-        if x.dtype == BOOL:
-            condition = x
-        else:
-            condition = self._add(self.random.choice(COMPARISONS), x, self._partner(x), exact=True)
+        condition = x if x.dtype == BOOL else self._add(self.random.choice(COMPARISONS), x, self._partner(x), exact=True)
         a = self._any(lambda v: v.dtype == F32 and _broadcast(v.shape, condition.shape))
         b = self._any(lambda v: v.dtype == F32 and _broadcast(v.shape, np.broadcast_shapes(a.shape, condition.shape)))
         self._add(dl.SelectOp, condition, a, b, exact=True)
