@@ -15,7 +15,7 @@ from functools import cached_property
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, SSAValue, func, linalg, math, memref
 from dlc.passes.structured import memref_of
-from dlc.passes.tiling.access import Access, Term, access
+from dlc.passes.tiling.access import Access, Term, access, root_of
 
 StructuredOp = linalg.GenericOp | linalg.FillOp
 
@@ -140,6 +140,9 @@ class _Walk:
 
     @staticmethod
     def of(op: StructuredOp) -> _Walk:
+        for inner in op.regions[0].block.ops:
+            if isinstance(inner, memref.LoadOp) and isinstance(root_of(inner.memref)[0].owner, memref.AllocaOp):
+                raise UnsupportedError(f"{op.name} loads from a local buffer at computed places; form two kernels of it")
         extents = iterator_extents(op)
         accesses = [
             access(operand, map_) if isinstance(operand.type, MemRefType) else None
