@@ -56,7 +56,7 @@ class Outline:
         kernel = empty_kernel(name, [v.type for v in self.inputs], [r.type for r in results])
         values: dict[SSAValue, SSAValue] = dict(zip(self.inputs, kernel.body.block.args, strict=True))
         for outer, inner in values.items():
-            inner.name_hint = outer.name_hint
+            inner.name_hint = outer.name_hint or ("w" if outer in self._grouper.constant else "x")
         for op, parts in self._ops.items():
             copy = type(op).create(
                 operands=[values[v] for v in op.operands],
@@ -67,7 +67,7 @@ class Outline:
             kernel.body.block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):
                 values[old] = new
-                new.name_hint = old.name_hint
+                new.name_hint = old.name_hint or op.name.partition(".")[2]
         kernel.body.block.add_op(YieldOp([values[r] for r in results]))
         return kernel
 
