@@ -102,14 +102,14 @@ class _Sinker:
 
     def _untransposed(self, b: Build, value: SSAValue, p: Sequence[int]) -> SSAValue | None:
         """`value`, which broadcasts along the transposed axes, as it does before the transpose; None if that costs a copy."""
+        inner = defining(value, TransposeOp)
+        if inner is not None and inner.axes == tuple(p):
+            return inner.x
         shape = shape_of(value)
         if all(s == 1 for s in shape):
             return value
         back = inverse(p)
         shape = (*(1,) * (len(p) - len(shape)), *shape)
-        inner = defining(value, TransposeOp)
-        if inner is not None and inner.axes == tuple(p):
-            return inner.x
         if moves_unit_axes_only(shape, back):
             return reshaped(b, value, [shape[a] for a in back])
         return transposed(b, reshaped(b, value, shape), back) if value in self.constant else None

@@ -13,6 +13,7 @@ from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
 from dlc.dims import Size, product
+from dlc.errors import CompileError
 from dlc.ir import (
     ArrayAttr,
     Block,
@@ -27,6 +28,8 @@ from dlc.ir import (
 )
 
 Op = TypeVar("Op", bound=Operation)
+# No program comes near: it is rules in a circle then.
+_REWRITES_PER_OP = 100
 # The values that replace an op's results, or None to keep the op. New ops go before the op (`Build(op)`).
 Rule = Callable[[DlOp], "Sequence[SSAValue] | None"]
 
@@ -42,15 +45,18 @@ def rewrite_forward(block: Block, rule: Rule) -> None:
     """Applies `rule` to each `dl` op in program order; ops that it makes get their turn before the walk goes on.
 
     Operands are therefore rewritten before their users. Producers that a replacement leaves without users are erased, so
-    that a rule may ask whether a value has one use.
+    that a rule may ask whether a value has one use. Raises CompileError if rules undo one another without end.
     """
-    op = block.first_op
+    op, budget = block.first_op, _REWRITES_PER_OP * (sum(1 for _ in block.ops) + 1)
     while op is not None:
         following = op.next_op
         if isinstance(op, DlOp):
             before = op.prev_op
             values = rule(op)
             if values is not None:
+                budget -= 1
+                if budget < 0:
+                    raise CompileError(f"rewriting without end at {op.name}, {op.location}")
                 first_new = before.next_op if before is not None else block.first_op
                 following = following if first_new is op else first_new
                 replace(op, values)
