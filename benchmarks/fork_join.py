@@ -19,7 +19,8 @@ from dlc.arrays import TensorInfo
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.loader import load_object
 from dlc.backends.cpu.program import HostProgram, KernelImage, Launch, NativeProgram
-from dlc.backends.cpu.runtime import runtime, thread_pool
+from dlc.backends.cpu.runtime import runtime
+from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.cpus import usable_cpus
 from dlc.model import Model
 from dlc.target import CPU_LEVELS
@@ -59,7 +60,8 @@ def main() -> None:
 
 def measure(threads: int) -> None:
     code = load_object(compile_text(EMPTY, CPU_LEVELS["cpu:generic"]))
-    execute, pool, bases = runtime().execute, thread_pool(threads), np.zeros(1, np.int64)
+    native = runtime(runtime_object())
+    execute, pool, bases = native.execute, native.pool(threads), np.zeros(1, np.int64)
     print(f"{'µs, ' + str(threads) + ' threads':52} {'median':>8} {'min':>8} {'max':>8}")
     for tasks in (2, threads, 16, 256):
         for where, address in (("in a row", pool), ("one thread", 0)):
@@ -74,7 +76,7 @@ def measure(threads: int) -> None:
     report("launch of 256 tasks after 2 ms idle", samples(lambda: execute(place, 1, bases_place, pool), 200, idle=0.002))
     info = TensorInfo("x", (1, 16), np.dtype(np.float32))
     host = HostProgram((info,), (info,), (), 4096, (Launch("empty", ((2, 0), (3, 0)), 128),))
-    program = NativeProgram(host, {"empty": KernelImage(((code.address("empty"), 1),), code)}, {}, threads)
+    program = NativeProgram(host, {"empty": KernelImage(((code.address("empty"), 1),), code)}, {}, native, threads)
     model = Model(program.inputs, program.outputs, program.run)
     x = np.ones((1, 16), np.float32)
     report("NativeProgram.run, one input and output", samples(lambda: [program.run([x]) for _ in range(100)], 100) / 100)

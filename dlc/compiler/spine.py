@@ -16,12 +16,14 @@ from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.loader import load_object
 from dlc.backends.cpu.program import KernelImage, NativeProgram
 from dlc.backends.cpu.read_host import read_host
+from dlc.backends.cpu.runtime import runtime
+from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.backends.reference import evaluate
 from dlc.compiler.kernels import KernelCode, compile_kernels
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
 from dlc.cpus import usable_cpus
-from dlc.errors import DeviceError
+from dlc.errors import DeviceError, ShapeError
 from dlc.instrument.manager import Progress
 from dlc.instrument.report import KernelReport, Report
 from dlc.ir import print_module
@@ -66,6 +68,8 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
 
     Raises ShapeError when sizes are unknown.
     """
+    if not program.is_static:
+        raise ShapeError(f"{program.name}: sizes of its inputs are open: {', '.join(map(str, program.inputs))}; give shapes")
     device, options = resolve(target), options or Options()
     lowering = Lowering(program, device, options, Report())
     if form not in ("llvm", "asm"):
@@ -108,7 +112,7 @@ def _native(program: Program, device: Target, options: Options, report: Report, 
     with report.timed("load"):
         host = read_host(lowering.module)
         images = {code.name: _load(code) for code in codes}
-        native = NativeProgram(host, images, lowering.weights, options.num_threads)
+        native = NativeProgram(host, images, lowering.weights, runtime(runtime_object()), options.num_threads)
     runs = Counter(launch.kernel for launch in host.launches)
     for code in codes:
         report.passes.extend(code.passes)

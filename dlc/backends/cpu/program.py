@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, address_of, aligned, aligned_empty
-from dlc.backends.cpu.runtime import runtime, thread_pool
+from dlc.backends.cpu.runtime import Runtime
 from dlc.cpus import usable_cpus
 from dlc.errors import CompileError, ModelError
 
@@ -84,6 +84,7 @@ class NativeProgram:
         host: HostProgram,
         kernels: Mapping[str, KernelImage],
         weights: Mapping[str, NDArray[Any]],
+        runtime: Runtime,
         num_threads: int | None = None,
     ) -> None:
         self.inputs, self.outputs = host.inputs, host.outputs
@@ -96,14 +97,15 @@ class NativeProgram:
         # Where each launch starts in the table, in words, and how many records it has there.
         self._places: list[tuple[int, int]] = []
         for launch in host.launches:
-            grids = kernels[launch.kernel].grids if launch.kernel is not None else _copy_grids(launch)
+            grids = kernels[launch.kernel].grids if launch.kernel is not None else _copy_grids(launch, runtime)
             self._places.append((len(records), len(grids)))
             for address, tasks in grids:
                 records += _record(launch, address, tasks)
         self._table = np.array(records, np.int64)
         self._table_address = address_of(self._table)
         self._count = sum(count for _, count in self._places)
-        self._execute = runtime().execute
+        self._runtime = runtime
+        self._execute = runtime.execute
         self._free = [self._new_context()]
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -132,7 +134,7 @@ class NativeProgram:
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
         outputs = [aligned_empty(shape, dtype) for shape, dtype in self._results]
-        pool = thread_pool(self.num_threads)
+        pool = self._runtime.pool(self.num_threads)
         try:
             context = self._free.pop()
         except IndexError:
@@ -160,9 +162,9 @@ def _weight(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArray[An
     return aligned(array)
 
 
-def _copy_grids(launch: Launch) -> tuple[tuple[int, int], ...]:
+def _copy_grids(launch: Launch, runtime: Runtime) -> tuple[tuple[int, int], ...]:
     _, size = launch.arguments[-1]
-    return ((runtime().copy, -(-size // COPY_BYTES)),)
+    return ((runtime.copy, -(-size // COPY_BYTES)),)
 
 
 def _record(launch: Launch, address: int, tasks: int) -> list[int]:

@@ -45,6 +45,8 @@
 
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.readcyclecounter()
+declare i32 @llvm.x86.sse42.crc32.32.8(i32, i8)
+declare i64 @llvm.x86.sse42.crc32.64.64(i64, i64)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i32 @llvm.umax.i32(i32, i32)
 
@@ -435,4 +437,42 @@ byte:
 
 end:
   ret void
+}
+
+; The CRC-32C (Castagnoli) of memory, continued from %start, the checksum of what came before (0 at the beginning).
+define i32 @dlc_crc32c(ptr %memory, i64 %bytes, i32 %start) {
+entry:
+  %inverted = xor i32 %start, -1
+  %first = zext i32 %inverted to i64
+  br label %check
+
+check:
+  %i = phi i64 [ 0, %entry ], [ %word.end, %word ], [ %byte.end, %byte ]
+  %sum = phi i64 [ %first, %entry ], [ %by.word, %word ], [ %by.byte, %byte ]
+  %word.end = add i64 %i, 8
+  %byte.end = add i64 %i, 1
+  %at = getelementptr i8, ptr %memory, i64 %i
+  %whole = icmp ule i64 %word.end, %bytes
+  br i1 %whole, label %word, label %rest
+
+word:
+  %eight = load i64, ptr %at, align 1
+  %by.word = call i64 @llvm.x86.sse42.crc32.64.64(i64 %sum, i64 %eight)
+  br label %check
+
+rest:
+  %more = icmp ult i64 %i, %bytes
+  br i1 %more, label %byte, label %end
+
+byte:
+  %one = load i8, ptr %at
+  %short = trunc i64 %sum to i32
+  %next = call i32 @llvm.x86.sse42.crc32.32.8(i32 %short, i8 %one)
+  %by.byte = zext i32 %next to i64
+  br label %check
+
+end:
+  %last = trunc i64 %sum to i32
+  %result = xor i32 %last, -1
+  ret i32 %result
 }

@@ -1,4 +1,4 @@
-"""The run-time in this process: `runtime.ll` as native functions, and the thread pools.
+"""The run-time in this process: `runtime.ll`, compiled (runtime_code.py), as native functions, and the thread pools.
 
 Nothing here is ever freed: threads of a pool run the code and read the pool's memory until the process is gone, also while
 the interpreter shuts down.
@@ -12,14 +12,11 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.loader import load_object
 from dlc.errors import DeviceError
-from dlc.target import CPU_LEVELS
 
 STACK_BYTES = 8 << 20  # kernels keep their tiles on the stack
 # A thread that causes one of these dies at once where it is blocked, without a handler's report.
@@ -31,7 +28,7 @@ class Runtime:
     """The functions of `runtime.ll`; addresses are plain integers.
 
     `execute(records, count, bases, pool)` runs a table of launches without holding the interpreter's lock; `copy` is the
-    address of the task that copies memory.
+    address of the task that copies memory; `checksum(address, bytes, start)` continues the CRC-32C `start`.
     """
 
     execute: Callable[[int, int, int, int], None]
@@ -39,17 +36,28 @@ class Runtime:
     pool_bytes: Callable[[], int]
     pool_init: Callable[[int, int, int, int], None]
     pool_worker: int
+    checksum: Callable[[int, int, int], int]
+
+    def pool(self, threads: int) -> int:
+        """The address of this process's pool of `threads`, the caller's included; 0, which is no pool, for one thread.
+
+        Raises DeviceError when the system refuses to start the threads.
+        """
+        if threads <= 1:
+            return 0
+        key = (self.pool_worker, threads)
+        if key in _pools:
+            return _pools[key]
+        with _lock:
+            if key not in _pools:
+                _pools[key] = _start(self, threads)
+            return _pools[key]
 
 
-def runtime_object() -> bytes:
-    """`runtime.ll` as an object for any x86-64 processor."""
-    return compile_text(Path(__file__).with_name("runtime.ll").read_text(), CPU_LEVELS["cpu:generic"])
-
-
-@lru_cache(maxsize=1)
-def runtime() -> Runtime:
-    """The run-time of this process, compiled at the first call."""
-    code = load_object(runtime_object())
+@lru_cache
+def runtime(object: bytes) -> Runtime:
+    """The run-time whose code is `object`, loaded once in this process."""
+    code = load_object(object)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unmapped
     pointer, i64 = ctypes.c_void_p, ctypes.c_int64
     return Runtime(
@@ -58,26 +66,13 @@ def runtime() -> Runtime:
         pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
         pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),
         pool_worker=code.address("dlc_pool_worker"),
+        checksum=ctypes.CFUNCTYPE(ctypes.c_uint32, pointer, i64, ctypes.c_uint32)(code.address("dlc_crc32c")),
     )
 
 
-_pools: dict[int, int] = {}
+# By the code of the workers and their number.
+_pools: dict[tuple[int, int], int] = {}
 _lock = Lock()
-
-
-def thread_pool(threads: int) -> int:
-    """The address of this process's pool of `threads`, the caller's included; 0, which is no pool, for one thread.
-
-    Raises DeviceError when the system refuses to start the threads.
-    """
-    if threads <= 1:
-        return 0
-    if threads in _pools:
-        return _pools[threads]
-    with _lock:
-        if threads not in _pools:
-            _pools[threads] = _start(threads)
-        return _pools[threads]
 
 
 def _forget_pools() -> None:
@@ -90,8 +85,8 @@ def _forget_pools() -> None:
 os.register_at_fork(after_in_child=_forget_pools)
 
 
-def _start(threads: int) -> int:
-    native, libc = runtime(), ctypes.CDLL(None)
+def _start(native: Runtime, threads: int) -> int:
+    libc = ctypes.CDLL(None)
     libc.aligned_alloc.restype = ctypes.c_void_p
     size = -(-native.pool_bytes() // 128) * 128
     pool = libc.aligned_alloc(ctypes.c_size_t(128), ctypes.c_size_t(size))

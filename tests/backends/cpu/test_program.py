@@ -11,12 +11,16 @@ from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.loader import load_object
 from dlc.backends.cpu.program import KernelImage, NativeProgram
 from dlc.backends.cpu.read_host import read_host
+from dlc.backends.cpu.runtime import runtime
+from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.dialects.registry import make_context
 from dlc.errors import CompileError, ModelError
 from dlc.ir import parse_module
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.target import CPU_LEVELS
+
+NATIVE = runtime(runtime_object())
 
 N = 1 << 14  # elements: more than a launch that is too small to share
 
@@ -101,7 +105,7 @@ def check(program: NativeProgram, x: np.ndarray) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3, None])
 def test_a_program_runs(image, threads):
-    program = NativeProgram(host_program(), {"k": image}, weights(), threads)
+    program = NativeProgram(host_program(), {"k": image}, weights(), NATIVE, threads)
     assert [str(i) for i in program.inputs] == [f"x: float32[{N}]"]
     assert [i.name for i in program.outputs] == ["y", "half", "same"]
     x = np.random.default_rng(2).random(N, np.float32)
@@ -121,7 +125,7 @@ def test_two_places_are_enough_for_the_chain(image):
 
 
 def test_calls_from_several_threads(image):
-    program = NativeProgram(host_program(), {"k": image}, weights(), 2)
+    program = NativeProgram(host_program(), {"k": image}, weights(), NATIVE, 2)
     start, errors = threading.Barrier(4), []
 
     def call(seed: int) -> None:
@@ -142,7 +146,7 @@ def test_calls_from_several_threads(image):
 
 
 def test_profile_names_each_launch(image):
-    program = NativeProgram(host_program(), {"k": image}, weights(), 1)
+    program = NativeProgram(host_program(), {"k": image}, weights(), NATIVE, 1)
     times = program.profile([np.ones(N, np.float32)])
     assert [name for name, _ in times] == ["k", "k", "k", "k", "copy"]
     assert all(seconds >= 0 for _, seconds in times)
@@ -150,9 +154,9 @@ def test_profile_names_each_launch(image):
 
 def test_weights_that_do_not_fit_are_refused(image):
     with pytest.raises(ModelError, match="w: the store does not have it"):
-        NativeProgram(host_program(), {"k": image}, {})
+        NativeProgram(host_program(), {"k": image}, {}, NATIVE)
     with pytest.raises(ModelError, match=r"expected w: float32\[16384\], the store has float32\[3\]"):
-        NativeProgram(host_program(), {"k": image}, {"w": np.ones(3, np.float32)})
+        NativeProgram(host_program(), {"k": image}, {"w": np.ones(3, np.float32)}, NATIVE)
 
 
 def test_an_unplanned_program_is_refused():

@@ -13,9 +13,12 @@ import pytest
 
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.loader import load_object, undefined_symbols
-from dlc.backends.cpu.runtime import runtime, runtime_object, thread_pool
+from dlc.backends.cpu.runtime import runtime
+from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.cpus import usable_cpus
 from dlc.target import CPU_LEVELS
+
+NATIVE = runtime(runtime_object())
 
 # add_one: x[task] += 1. spin: the same after a while that differs from task to task.
 KERNELS = """
@@ -63,7 +66,7 @@ class Table:
         self.launches = launches
 
     def run(self, pool: int) -> None:
-        runtime().execute(self.records.ctypes.data, self.launches, self.bases.ctypes.data, pool)
+        NATIVE.execute(self.records.ctypes.data, self.launches, self.bases.ctypes.data, pool)
 
 
 def test_the_object_is_freestanding():
@@ -75,21 +78,21 @@ def test_the_object_is_freestanding():
 def test_every_task_of_every_launch_runs_once(kernels, threads, tasks):
     table = Table(kernels.address("add_one"), tasks, launches=300)
     for _ in range(5):
-        table.run(thread_pool(threads))
+        table.run(NATIVE.pool(threads))
     assert (table.counters[:tasks] == 5 * 300).all() and (table.counters[tasks:] == 0).all()
 
 
 def test_launches_see_what_earlier_launches_wrote(kernels):
     # Each launch adds 1 to the same counters without atomics: a launch that began early would lose some.
     table = Table(kernels.address("spin"), 16, launches=40)
-    table.run(thread_pool(3))
+    table.run(NATIVE.pool(3))
     assert (table.counters == 40).all()
 
 
 def test_a_sleeping_pool_wakes_up(kernels):
     table = Table(kernels.address("add_one"), 50, launches=2)
     for i in range(1, 30):
-        table.run(thread_pool(2))
+        table.run(NATIVE.pool(2))
         assert (table.counters == 2 * i).all()
         threading.Event().wait(0.002)  # longer than the pool spins
 
@@ -98,7 +101,7 @@ def test_arguments_are_a_base_and_an_offset(kernels):
     data = np.zeros(10, np.int64)
     bases = np.array([0, data.ctypes.data], np.int64)
     records = np.array([kernels.address("add_one"), 3, 1, 1, 1, 8 * 4], np.int64)
-    runtime().execute(records.ctypes.data, 1, bases.ctypes.data, 0)
+    NATIVE.execute(records.ctypes.data, 1, bases.ctypes.data, 0)
     assert data.tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
 
 
@@ -108,14 +111,14 @@ def test_copy(size):
     target = np.zeros(size + 2, np.uint8)
     tasks = -(-size // 65536)
     bases = np.array([0, target.ctypes.data, source.ctypes.data], np.int64)
-    records = np.array([runtime().copy, tasks, 0, 3, 1, 0, 2, 0, 0, size], np.int64)
-    runtime().execute(records.ctypes.data, 1, bases.ctypes.data, thread_pool(2))
+    records = np.array([NATIVE.copy, tasks, 0, 3, 1, 0, 2, 0, 0, size], np.int64)
+    NATIVE.execute(records.ctypes.data, 1, bases.ctypes.data, NATIVE.pool(2))
     np.testing.assert_array_equal(target[:size], source[:size])
     assert not target[size:].any()
 
 
 def test_concurrent_callers_share_a_pool(kernels):
-    pool = thread_pool(2)
+    pool = NATIVE.pool(2)
     tables = [Table(kernels.address("add_one"), 37, launches=500) for _ in range(6)]
     start = threading.Barrier(len(tables))
 
@@ -138,7 +141,7 @@ def test_a_pool_is_made_once_however_many_ask():
 
     def ask() -> None:
         start.wait()
-        found.append(thread_pool(6))
+        found.append(NATIVE.pool(6))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for t in threads:
@@ -150,26 +153,26 @@ def test_a_pool_is_made_once_however_many_ask():
 
 def test_a_forked_child_gets_threads_of_its_own(kernels):
     table = Table(kernels.address("spin"), 64, launches=20)
-    table.run(thread_pool(2))
-    parents = thread_pool(2)
+    table.run(NATIVE.pool(2))
+    parents = NATIVE.pool(2)
     child = os.fork()
     if child == 0:
         status = 1
         try:
             signal.alarm(20)
-            table.run(thread_pool(2))
+            table.run(NATIVE.pool(2))
             tasks = len(os.listdir("/proc/self/task"))
-            status = 0 if (table.counters == 40).all() and tasks == 2 and thread_pool(2) != parents else 2
+            status = 0 if (table.counters == 40).all() and tasks == 2 and NATIVE.pool(2) != parents else 2
         finally:
             os._exit(status)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    table.run(thread_pool(2))
-    assert thread_pool(2) == parents and (table.counters == 40).all()
+    table.run(NATIVE.pool(2))
+    assert NATIVE.pool(2) == parents and (table.counters == 40).all()
 
 
 def test_workers_leave_signals_to_python(kernels):
-    Table(kernels.address("add_one"), 4, launches=1).run(thread_pool(3))
+    Table(kernels.address("add_one"), 4, launches=1).run(NATIVE.pool(3))
     blocked = {}
     for thread in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{thread}/status") as status:
@@ -180,17 +183,39 @@ def test_workers_leave_signals_to_python(kernels):
     assert sum(bool(mask & interrupt) for mask in blocked.values()) >= 2
 
 
+def crc32c(data: bytes) -> int:
+    """The checksum bit by bit, as its polynomial defines it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64, 1001])
+def test_checksums(size):
+    data = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    address = data.ctypes.data
+    assert NATIVE.checksum(address, size, 0) == crc32c(data.tobytes())
+    part = size // 3
+    assert NATIVE.checksum(address + part, size - part, NATIVE.checksum(address, part, 0)) == crc32c(data.tobytes())
+    assert crc32c(b"123456789") == 0xE3069283
+
+
 def test_an_interrupted_process_ends(tmp_path):
     script = tmp_path / "loop.py"
     script.write_text(
         "import numpy as np\n"
-        "from dlc.backends.cpu.runtime import runtime, thread_pool\n"
-        "data, pool = np.zeros(1 << 22, np.uint8), thread_pool(2)\n"
+        "from dlc.backends.cpu.runtime import runtime\n"
+        "from dlc.backends.cpu.runtime_code import runtime_object\n"
+        "native = runtime(runtime_object())\n"
+        "data, pool = np.zeros(1 << 22, np.uint8), native.pool(2)\n"
         "bases = np.array([0, data.ctypes.data, data.ctypes.data + data.size // 2], np.int64)\n"
-        "records = np.array([runtime().copy, 32, 0, 3, 1, 0, 2, 0, 0, 1 << 21], np.int64)\n"
+        "records = np.array([native.copy, 32, 0, 3, 1, 0, 2, 0, 0, 1 << 21], np.int64)\n"
         "print('ready', flush=True)\n"
         "while True:\n"
-        "    runtime().execute(records.ctypes.data, 1, bases.ctypes.data, pool)\n"
+        "    native.execute(records.ctypes.data, 1, bases.ctypes.data, pool)\n"
     )
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -201,7 +226,10 @@ def test_an_interrupted_process_ends(tmp_path):
 
 
 def test_the_interpreter_ends_while_threads_spin():
-    code = "from dlc.backends.cpu.runtime import runtime, thread_pool; runtime(); thread_pool(4)"
+    code = (
+        "from dlc.backends.cpu.runtime import runtime; from dlc.backends.cpu.runtime_code import runtime_object; "
+        "runtime(runtime_object()).pool(4)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
@@ -210,7 +238,7 @@ def test_a_worker_leaves_the_callers_processor(kernels):
     allowed = os.sched_getaffinity(0)
     if len(allowed) < 2:
         pytest.skip("one processor")
-    pool = thread_pool(2)
+    pool = NATIVE.pool(2)
     table = Table(kernels.address("spin"), 64, launches=5)
     table.run(pool)
     others = [int(t) for t in os.listdir("/proc/self/task") if int(t) != threading.get_native_id()]
