@@ -1,4 +1,4 @@
-"""Writes the pages about ops and passes from their definitions: `python docs/generate.py`.
+"""Writes the pages about ops and passes from their definitions, and the tour: `python docs/generate.py`.
 
 `--check` writes nothing and fails if a page is not what would be written.
 """
@@ -12,6 +12,8 @@ from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
 from textwrap import dedent
+
+from tour import tour_page
 
 from dlc.dialects import dl
 from dlc.dialects.dl import interfaces
@@ -114,7 +116,7 @@ def _stage_order(stage: str) -> int:
     return order.index(stage)
 
 
-PAGES = {"ops.md": ops_page, "passes.md": passes_page}
+PAGES = {"ops.md": ops_page, "passes.md": passes_page, "tour.md": tour_page}
 
 
 def main(arguments: list[str]) -> int:

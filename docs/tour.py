@@ -1,0 +1,61 @@
+"""The page that shows one kernel at every stage, made from the compiler's own output."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+
+import dlc
+from dlc.compiler import emit
+from dlc.dialects.registry import make_context
+from dlc.ir import parse_module, print_module
+from dlc.numpy import nn
+from dlc.target import CPU_LEVELS
+
+# Fixed, so that the page does not depend on the machine that writes it.
+TARGET = "cpu:avx512"
+
+random = np.random.default_rng(0)
+w = random.standard_normal((3, 3, 64, 64), np.float32)
+b = random.standard_normal(64, np.float32)
+
+
+def block(x, skip):
+    y = nn.conv(x, w, padding="same") + b
+    return nn.relu(y + skip)
+
+
+def tour_page() -> str:
+    """The text of docs/tour.md."""
+    image = np.zeros((1, 56, 56, 64), np.float32)
+    program = dlc.jit(block).lower(image, image).program
+    shown = {
+        "source": inspect.getsource(block).rstrip(),
+        "target": TARGET,
+        **{s: _readable(emit(program, s, TARGET)) for s in ("dl", "fusion", "linalg", "tiling", "loops", "host")},
+    }
+    # Before the kernels and after them, the host program is the same.
+    for stage in ("linalg", "tiling", "loops"):
+        shown[stage] = _kernel(shown[stage])
+    shown["host"] = shown["host"].partition("\n  builtin.module")[0].partition("\n  dl.kernel")[0] + "\n}"
+    llvm = emit(program, "llvm", TARGET)
+    kernel = llvm[llvm.index("@conv") :]
+    shown["llvm_lines"] = str(kernel.count("\n"))
+    shown["fmas"] = str(len(re.findall(r"call .*@llvm\.fma", kernel)))
+    shown["vector"] = f"`<{CPU_LEVELS[TARGET].lanes(4)} x float>`"
+    template = (Path(__file__).parent / "tour.template.md").read_text()
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: shown[m[1]], template)
+
+
+def _readable(text: str) -> str:
+    return print_module(parse_module(make_context(), text), locations=False).rstrip()
+
+
+def _kernel(text: str) -> str:
+    """The convolution's function alone, flush left."""
+    found = re.search(r"^( *)func\.func @conv.*?^\1\}", text, re.S | re.M)
+    assert found is not None
+    return re.sub(f"^{found[1]}", "", found[0], flags=re.M)
