@@ -25,8 +25,8 @@ Every stage is a program. `backends.reference` executes the module of any stage 
 compared; it is the target `reference` as well.
 
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
-`cli` is the command line, `api` what Python users call. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes),
-`errors`, `options` and `target` are leaves that everything may import.
+`cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
+`dims` (symbolic sizes), `errors`, `options` and `target` are leaves that everything may import.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlc.api import compile_model as compile_model
+    from dlc.artifact import load as load
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
@@ -43,12 +44,14 @@ if TYPE_CHECKING:
     from dlc.errors import ModelError as ModelError
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
-    from dlc.jit import jit as jit
+    from dlc.just_in_time import jit as jit
 
-# The public names and where they live; imported when asked for, so that `import dlc` costs nothing.
+# The public names and where they live; imported when asked for, so that `import dlc` costs nothing. A module must not have
+# the name of what it defines: importing a submodule sets the package's attribute of that name.
 _PUBLIC = {
     "compile_model": "dlc.api",
-    "jit": "dlc.jit",
+    "jit": "dlc.just_in_time",
+    "load": "dlc.artifact",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
     "DeviceError": "dlc.errors",

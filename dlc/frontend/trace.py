@@ -146,7 +146,7 @@ def trace(function: Callable[..., Any], leaves: Sequence[Array], tree: Tree, nam
     for leaf, name in zip(leaves, names, strict=True):
         array = np.asarray(leaf)
         argument = current.block.insert_arg(tensor_type(array.shape, element_type(array.dtype)), len(current.block.args))
-        arguments.append(Tracer(current, argument, weak=isinstance(leaf, bool | int | float)))
+        arguments.append(Tracer(current, argument, weak=is_number(leaf)))
         argument.name_hint = identifier(name)
     args, kwargs = unflatten(tree, iter(arguments))
     results, result_tree = flatten(function(*args, **kwargs, **static))
@@ -160,6 +160,11 @@ def trace(function: Callable[..., Any], leaves: Sequence[Array], tree: Tree, nam
         res_attrs=_named(list(result_tree.paths("result"))),
     )
     return Traced(ModuleOp([main]), current.weights, result_tree)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a Python number, which has no dtype of its own; NumPy's scalars have one, float64 among them."""
+    return isinstance(value, bool | int | float) and not isinstance(value, np.generic)
 
 
 def identifier(name: str) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import element_type
-from dlc.frontend.trace import Tracer, blamed_on_user
+from dlc.frontend.trace import Tracer, blamed_on_user, is_number
 from dlc.ir import Block
 
 # What a function takes for an array. Numbers take the dtype of the arrays they meet.
@@ -29,13 +29,14 @@ def operand(x: ArrayLike) -> Operand:
 
 def dtype_of(*xs: ArrayLike) -> np.dtype[Any]:
     """The dtype that the operands promote to: NumPy's rules, with numbers (and traced numbers) as weak."""
-    if all(_is_weak(x) for x in xs):
+    if all(is_weak(x) for x in xs):
         return np.result_type(*(operand(x).dtype for x in xs))
-    return np.result_type(*(_NUMBER[operand(x).dtype.kind] if _is_weak(x) else operand(x).dtype for x in xs))
+    return np.result_type(*(_NUMBER[operand(x).dtype.kind] if is_weak(x) else operand(x).dtype for x in xs))
 
 
-def _is_weak(x: ArrayLike) -> bool:
-    return x.weak if isinstance(x, Tracer) else isinstance(x, bool | int | float)
+def is_weak(x: ArrayLike) -> bool:
+    """Whether it is a number, or stands for one."""
+    return x.weak if isinstance(x, Tracer) else is_number(x)
 
 
 def promote(*xs: ArrayLike) -> list[Operand]:

@@ -8,6 +8,18 @@ from typing import Any
 from dlc.frontend.trace import Tracer
 from dlc.numpy import elementwise as ew
 from dlc.numpy import linear, reductions, shaping
+from dlc.numpy.apply import is_weak
+
+
+def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What numbers make is a number, as in Python: still without a dtype of its own."""
+
+    def operator(*xs: Any) -> Any:
+        result: Tracer = function(*xs)
+        result.weak = all(map(is_weak, xs))
+        return result
+
+    return operator
 
 
 def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,10 +49,10 @@ _BINARY = {
 _COMPARISONS = {
     "eq": ew.equal, "ne": ew.not_equal, "lt": ew.less, "le": ew.less_equal, "gt": ew.greater, "ge": ew.greater_equal,
 }  # fmt: skip
+_UNARY = {"neg": ew.negative, "abs": ew.abs, "invert": ew.logical_not}
 _METHODS: dict[str, Callable[..., Any]] = {
-    "__neg__": ew.negative, "__abs__": ew.abs, "__invert__": ew.logical_not, "__getitem__": shaping.getitem,
-    "astype": ew.astype, "clip": ew.clip, "reshape": _reshape, "transpose": _transpose, "squeeze": shaping.squeeze,
-    "swapaxes": shaping.swapaxes, "flatten": _flatten, "ravel": _flatten,
+    "__getitem__": shaping.getitem, "astype": ew.astype, "clip": ew.clip, "reshape": _reshape, "transpose": _transpose,
+    "squeeze": shaping.squeeze, "swapaxes": shaping.swapaxes, "flatten": _flatten, "ravel": _flatten,
     "sum": reductions.sum, "prod": reductions.prod, "mean": reductions.mean, "max": reductions.max, "min": reductions.min,
     "var": reductions.var, "std": reductions.std, "any": reductions.any, "all": reductions.all,
     "argmax": reductions.argmax, "argmin": reductions.argmin, "dot": linear.dot,
@@ -50,10 +62,10 @@ _METHODS: dict[str, Callable[..., Any]] = {
 def install() -> None:
     """Gives Tracer the operators and methods of an array; equality is elementwise, so Tracers hash by identity."""
     for name, function in _BINARY.items():
-        setattr(Tracer, f"__{name}__", function)
-        setattr(Tracer, f"__r{name}__", _reflected(function))
-    for name, function in _COMPARISONS.items():
-        setattr(Tracer, f"__{name}__", function)
+        setattr(Tracer, f"__{name}__", _operator(function))
+        setattr(Tracer, f"__r{name}__", _operator(_reflected(function)))
+    for name, function in (_COMPARISONS | _UNARY).items():
+        setattr(Tracer, f"__{name}__", _operator(function))
     for name, function in _METHODS.items():
         setattr(Tracer, name, function)
     Tracer.__hash__ = object.__hash__

@@ -17,7 +17,7 @@ from dlc.arrays import Array
 from dlc.compiler import Program, compile, emit
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import Tree, flatten, require_array_like, unflatten
-from dlc.frontend.trace import trace
+from dlc.frontend.trace import is_number, trace
 from dlc.model import Model
 from dlc.options import Options
 
@@ -76,7 +76,7 @@ class JitFunction:
         args, kwargs, static = self._split(args, kwargs)
         leaves, tree = flatten((args, kwargs))
         arrays = [leaf if type(leaf) is np.ndarray else self._array(leaf) for leaf in leaves]
-        kinds = tuple([(a.shape, a.dtype, type(v) in (bool, int, float)) for a, v in zip(arrays, leaves, strict=True)])
+        kinds = tuple([(a.shape, a.dtype, a is not v and is_number(v)) for a, v in zip(arrays, leaves, strict=True)])
         key = (tree, kinds, static)
         compiled = self._compiled.get(key)
         if compiled is None:
