@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo
 from dlc.dims import Dim, Size, substitute
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
 
 # Runs the program on checked inputs, in order.
 Run = Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]
+
+
+class Saveable(Protocol):
+    """What a model is on disk."""
+
+    def save(self, path: Path) -> None:
+        """Writes it to a file."""
 
 
 class Model:
@@ -23,11 +32,19 @@ class Model:
     where it is C-contiguous; its dtype must be the input's, but for Python numbers and lists, which are converted.
     """
 
-    def __init__(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], run: Run, name: str = "model") -> None:
+    def __init__(
+        self,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        run: Run,
+        name: str = "model",
+        artifact: Saveable | None = None,
+    ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.name = name
         self.run = run
+        self._artifact = artifact
         self._names = {info.name for info in self.inputs}
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array]:
@@ -46,6 +63,18 @@ class Model:
         if any(a.shape != info.shape or a.dtype != info.dtype for a, info in zip(arrays, self.inputs, strict=True)):
             require_fitting(self.name, self.inputs, arrays)
         return arrays
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the compiled model to one file, which `dlc.load` reads without compiling anything.
+
+        Raises UnsupportedError for a model that is not native code yet, and DlcError when the file cannot be written.
+        """
+        if self._artifact is None:
+            raise UnsupportedError(
+                f"{self.name}: only a model compiled for the CPU, with all sizes known, can be saved; give its sizes with "
+                "input_shapes (--shape) and a cpu target"
+            )
+        self._artifact.save(Path(path))
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, infos)) for infos in (self.inputs, self.outputs))

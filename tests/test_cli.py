@@ -68,7 +68,7 @@ def test_random_inputs_need_sizes(relu: Path) -> None:
         (["run", MNIST, "--target", "gpu"], "is not one of"),
         (["run", MNIST, "--shape", "x"], "NAME=SIZE"),
         (["run", MNIST, "--target", "reference", "--input", "z=random"], "no input is called z"),
-        (["compile", MNIST, "-o", "x.dlc"], "--emit"),
+        (["compile", MNIST, "-o", "x.txt"], "--emit"),
         (["fly"], "No such command"),
     ],
 )

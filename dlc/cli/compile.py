@@ -9,6 +9,7 @@ from time import perf_counter
 import click
 
 from dlc.cli.shared import (
+    ARTIFACT_SUFFIX,
     json_option,
     model_argument,
     out,
@@ -25,6 +26,7 @@ from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.target import resolve
 
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
 FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm")
 
 
@@ -33,7 +35,7 @@ FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm")
 @target_option
 @shape_option
 @click.option("--emit", "form", type=click.Choice(FORMS), help="Print the program at the end of this stage instead.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="With --emit: write here.")
+@click.option("-o", "--output", type=OUTPUT, help="Write the compiled model here; with --emit, the text.")
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
 @click.option("--print-pipeline", is_flag=True, help="Print the passes that would run, by stage, and stop.")
@@ -58,10 +60,11 @@ def compile_command(
 ) -> None:
     """Compiles MODEL, an ONNX file or a module of a dump (.mlir), and says what it took.
 
-    A model whose input sizes are open is compiled when it is run; give them with --shape to compile it now.
+    A model whose input sizes are open is compiled when it is run; give them with --shape to compile it now. What -o wrote is
+    run with `dlc run`, or in Python with `dlc.load`.
     """
-    if output is not None and form is None:
-        raise click.UsageError("-o needs --emit, which says what to write")
+    if output is not None and form is None and output.suffix != ARTIFACT_SUFFIX:
+        raise click.UsageError(f"the name of a compiled model ends in {ARTIFACT_SUFFIX}; for text, say which with --emit")
     options = Options.of(pipeline=pipeline, dump_ir=dump_ir, num_threads=num_threads)
     report = Report()
     with shown_progress() as progress:
@@ -81,6 +84,9 @@ def compile_command(
                 output.write_text(text)
             return
         compiled = compile(program, target, options, report=report, progress=progress)
+        if output is not None:
+            with report.timed("save"):
+                compiled.save(output)
     if as_json:
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
@@ -94,5 +100,7 @@ def compile_command(
     if verbose:
         for kernel in report.kernels:
             out.print(f"kernel {kernel.name}: {kernel.runs} runs, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
+    if output is not None:
+        out.print(f"Saved as {output}.")
     if dump_ir is not None:
         out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")

@@ -12,7 +12,9 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
+from dlc.artifact import load
 from dlc.cli.shared import (
+    ARTIFACT_SUFFIX,
     json_option,
     make_inputs,
     model_argument,
@@ -24,13 +26,36 @@ from dlc.cli.shared import (
     threads_option,
 )
 from dlc.compiler import compile, load_program
-from dlc.model import require_fitting
+from dlc.dialects.dl.base import Array
+from dlc.instrument.manager import Progress
+from dlc.model import Model, require_fitting
 from dlc.options import Options
 
 input_option = click.option(
     "--input", "inputs", multiple=True, metavar="NAME=FILE.npy|random", help="An input; random if not given. Repeatable."
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
+
+
+def _prepared(
+    model: Path,
+    shapes: dict[str, tuple[int, ...]],
+    inputs: tuple[str, ...],
+    seed: int,
+    target: str,
+    options: Options,
+    progress: Progress | None,
+) -> tuple[Model, dict[str, Array]]:
+    """The model in a file, loaded or compiled, and its inputs, which are looked at first: a wrong one is told at once."""
+    if model.suffix == ARTIFACT_SUFFIX:
+        if shapes or options.dump_ir is not None or options.pipeline is not None:
+            raise click.UsageError(f"{model} is compiled already: --shape, --dump-ir and --pipeline need the ONNX model")
+        compiled = load(model, num_threads=options.num_threads)
+        return compiled, make_inputs(compiled.inputs, inputs, seed)
+    program = load_program(model, shapes)
+    arrays = make_inputs(program.inputs, inputs, seed)
+    require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
+    return compile(program, target, options, progress=progress), arrays
 
 
 @click.command("run")
@@ -59,16 +84,15 @@ def run_command(
     num_threads: int | None,
     as_json: bool,
 ) -> None:
-    """Runs MODEL, an ONNX file or a module of a dump (.mlir), once, and prints or saves its outputs."""
+    """Runs MODEL, an ONNX file, a compiled model (.dlc) or a module of a dump (.mlir), once.
+
+    Prints or saves its outputs.
+    """
     if stage is not None and target != "reference":
         raise click.UsageError("--stage needs --target reference: native code is made from the last stage")
     options = Options.of(dump_ir=dump_ir, pipeline=pipeline, num_threads=num_threads, until=stage)
     with shown_progress() as progress:
-        program = load_program(model, shapes)
-        arrays = make_inputs(program.inputs, inputs, seed)
-        # Before the work: a wrong file is told at once, and nothing is dumped for it.
-        require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
-        compiled = compile(program, target, options, progress=progress)
+        compiled, arrays = _prepared(model, shapes, inputs, seed, target, options, progress)
         results = compiled(arrays)
     if output is not None:
         # A file object, because NumPy would add a suffix to a name.
@@ -104,9 +128,8 @@ def bench_command(
 ) -> None:
     """Measures the latency of MODEL, call by call, after one call that is not counted."""
     with shown_progress() as progress:
-        program = load_program(model, shapes)
-        arrays = make_inputs(program.inputs, inputs, seed)
-        compiled = compile(program, target, Options.of(num_threads=num_threads), progress=progress)
+        options = Options.of(num_threads=num_threads)
+        compiled, arrays = _prepared(model, shapes, inputs, seed, target, options, progress)
         compiled(arrays)
         if progress is not None:
             progress("measuring", "")

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
+# How the names of compiled models end.
+ARTIFACT_SUFFIX = ".dlc"
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
 TARGET = click.Choice(["cpu", *CPU_LEVELS, "reference"])
 

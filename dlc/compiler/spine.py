@@ -11,15 +11,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
-from dlc.backends.cpu.loader import load_object
-from dlc.backends.cpu.program import KernelImage, NativeProgram
 from dlc.backends.cpu.read_host import read_host
-from dlc.backends.cpu.runtime import runtime
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.backends.reference import evaluate
-from dlc.compiler.kernels import KernelCode, compile_kernels
+from dlc.compiler.kernels import compile_kernels
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
 from dlc.cpus import usable_cpus
@@ -53,14 +51,17 @@ def compile(
     device = resolve(target)
     if device.name != "reference" and not host_supports(device):
         raise DeviceError(f"target {device.name}: this machine's processor lacks some of {', '.join(device.features)}")
-    build = _reference if device.name == "reference" else _native
-    run = (
-        build(program, device, options, report, progress)
-        if program.is_static
-        else _specialising(program, device, options, report)
-    )
+    artifact = None
+    if not program.is_static:
+        run = _specialising(program, device, options, report)
+    elif device.name == "reference":
+        run = _reference(program, device, options, report, progress)
+    else:
+        artifact = _artifact(program, device, options, report, progress)
+        with report.timed("load"):
+            run = artifact.program(options.num_threads).run
     report.seconds += perf_counter() - began
-    return Model(program.inputs, program.outputs, run, program.name)
+    return Model(program.inputs, program.outputs, run, program.name, artifact)
 
 
 def emit(program: Program, form: str, target: str = "cpu", options: Options | None = None) -> str:
@@ -91,6 +92,10 @@ def _reference(program: Program, device: Target, options: Options, report: Repor
 
 
 def _native(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Run:
+    return _artifact(program, device, options, report, progress).program(options.num_threads).run
+
+
+def _artifact(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Artifact:
     lowering = Lowering(program, device, options, report, progress)
     lowering.run(lowering.stages(kernels=False))
     kernel_stages = lowering.stages(kernels=True)
@@ -109,10 +114,7 @@ def _native(program: Program, device: Target, options: Options, report: Report, 
         processes=options.workers or usable_cpus(),
     )
     lowering.host()
-    with report.timed("load"):
-        host = read_host(lowering.module)
-        images = {code.name: _load(code) for code in codes}
-        native = NativeProgram(host, images, lowering.weights, runtime(runtime_object()), options.num_threads)
+    host = read_host(lowering.module)
     runs = Counter(launch.kernel for launch in host.launches)
     for code in codes:
         report.passes.extend(code.passes)
@@ -123,13 +125,8 @@ def _native(program: Program, device: Target, options: Options, report: Report, 
         report.kernels.append(KernelReport(code.name, runs[code.name], len(code.object), code.emission + code.llvm))
         if lowering.dump is not None:
             lowering.dump.kernel(code.name, "ll", code.ir.text)
-    return native.run
-
-
-def _load(code: KernelCode) -> KernelImage:
-    loaded = load_object(code.object)
-    grids = tuple((loaded.address(f"{code.name}.{g}"), tasks) for g, tasks in enumerate(code.ir.grids))
-    return KernelImage(grids, loaded)
+    kernels = tuple(KernelObject(code.name, code.object, code.ir.grids) for code in codes)
+    return Artifact(program.name, device, host, kernels, lowering.weights, runtime_object())
 
 
 def _specialising(program: Program, device: Target, options: Options, report: Report) -> Run:

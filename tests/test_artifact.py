@@ -1,0 +1,111 @@
+"""Artifacts: what is saved runs the same when loaded, needs no compiler, and is refused when it is not whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dlc
+from dlc.artifact import MAGIC, VERSION
+from dlc.cli import main
+from tests.models import skeletons
+
+MNIST = skeletons.path_of("mnist_cnn")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("artifact") / "mnist.dlc"
+    dlc.compile_model(MNIST, num_threads=1).save(path)
+    return path
+
+
+def test_a_loaded_model_computes_the_same(saved: Path) -> None:
+    compiled, loaded = dlc.compile_model(MNIST, num_threads=1), dlc.load(saved)
+    assert loaded.inputs == compiled.inputs and loaded.outputs == compiled.outputs and loaded.name == "mnist_cnn"
+    for inputs, _ in skeletons.recordings("mnist_cnn"):
+        for name, value in compiled(inputs).items():
+            np.testing.assert_array_equal(loaded(inputs)[name], value)
+
+
+def test_loading_needs_no_compiler(saved: Path) -> None:
+    script = (
+        "import sys, numpy, dlc; model = dlc.load(sys.argv[1]); model(numpy.zeros((1, 1, 28, 28), numpy.float32)); "
+        "print([m for m in ('xdsl', 'onnx', 'llvmlite', 'click') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, saved], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_saved_model_is_saved_again_alike(saved: Path, tmp_path: Path) -> None:
+    dlc.load(saved).save(tmp_path / "again.dlc")
+    assert (tmp_path / "again.dlc").read_bytes() == saved.read_bytes()
+
+
+def test_every_flipped_byte_is_found(saved: Path, tmp_path: Path) -> None:
+    data = bytearray(saved.read_bytes())
+    path = tmp_path / "flipped.dlc"
+    header = struct.unpack_from("<8sIIQ", data)[3]
+    rng = np.random.default_rng(0)
+    places = {*range(24), 24 + header // 2, 24 + header, len(data) - 1, *rng.integers(0, len(data), 300).tolist()}
+    for place in sorted(places):
+        data[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(data)
+        with pytest.raises(dlc.ModelError, match=r"damaged|not a model|format"):
+            dlc.load(path)
+        data[:] = saved.read_bytes()
+
+
+@pytest.mark.parametrize("keep", [0, 5, 23, 100, -4096, -1])
+def test_a_truncated_file_is_refused(saved: Path, tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "short.dlc"
+    path.write_bytes(saved.read_bytes()[:keep])
+    with pytest.raises(dlc.ModelError):
+        dlc.load(path)
+
+
+def test_another_format_and_another_processor_are_refused(saved: Path, tmp_path: Path) -> None:
+    data = saved.read_bytes()
+    newer = tmp_path / "newer.dlc"
+    newer.write_bytes(MAGIC + struct.pack("<I", VERSION + 1) + data[12:])
+    with pytest.raises(dlc.ModelError, match=f"written in format {VERSION + 1}, this dlc reads {VERSION}"):
+        dlc.load(newer)
+    size = struct.unpack_from("<8sIIQ", data)[3]
+    header = json.loads(data[24 : 24 + size])
+    feature = header["target"]["features"][-1]
+    changed = data[24 : 24 + size].replace(f'"{feature}"'.encode(), f'"{"z" * len(feature)}"'.encode())
+    other = tmp_path / "other.dlc"
+    other.write_bytes(struct.pack("<8sIIQ", MAGIC, VERSION, zlib.crc32(changed), size) + changed + data[24 + size :])
+    with pytest.raises(dlc.DeviceError, match="this processor lacks"):
+        dlc.load(other)
+
+
+def test_what_is_no_native_code_cannot_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(dlc.UnsupportedError, match="input_shapes"):
+        dlc.compile_model(MNIST, target="reference").save(tmp_path / "m.dlc")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_failed_save_leaves_nothing(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(dlc.DlcError, match="cannot be written"):
+        dlc.load(saved).save(tmp_path / "missing" / "m.dlc")
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_command_line_saves_and_runs(tmp_path: Path) -> None:
+    path = tmp_path / "mnist.dlc"
+    assert CliRunner().invoke(main, ["compile", str(MNIST), "-o", str(path)]).exit_code == 0
+    done = CliRunner().invoke(main, ["run", str(path), "--json"])
+    assert sum(json.loads(done.stdout)["probs"][0]) == pytest.approx(1, abs=1e-5)
+    refused = CliRunner().invoke(main, ["run", str(path), "--shape", "input=1,1,28,28"])
+    assert refused.exit_code == 2 and "compiled already" in refused.output
+    assert CliRunner().invoke(main, ["compile", str(MNIST), "-o", str(tmp_path / "mnist.txt")]).exit_code == 2
