@@ -1,0 +1,226 @@
+"""`form-kernels`: which ops share a kernel, on the smallest programs that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.instrument.provenance import origins
+from dlc.ir import SSAValue
+from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
+from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
+from dlc.passes.fusion.form_kernels import FormKernelsPass
+from tests.passes.programs import Array, Program, Writer, program, randoms
+
+
+def formed(body: Callable[..., SSAValue | Sequence[SSAValue]], *inputs: Array) -> Program:
+    return program(body, *inputs).apply(FormKernelsPass(), tolerance=1e-5)
+
+
+def kernels(p: Program) -> list[list[str]]:
+    """The ops of each kernel, in the order in which they run."""
+    by_name = {k.symbol: k for k in p.module.ops if isinstance(k, dl.KernelOp)}
+    dispatches = [d for d in p.main.body.block.ops if isinstance(d, dl.DispatchOp)]
+    return [
+        [op.name.removeprefix("dl.") for op in by_name[d.symbol].body.block.ops if not isinstance(op, dl.ConstantOp)][:-1]
+        for d in dispatches
+    ]
+
+
+def conv(b: Writer, x: SSAValue, kernel: int = 3) -> SSAValue:
+    channels = x.type.get_shape()[-1]
+    w = b.weight(randoms((kernel, kernel, channels, channels), seed=b.count)[0])
+    return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1)
+
+
+def pad(b: Writer, x: SSAValue) -> SSAValue:
+    return b(dl.PadOp, x, b.scalar(0.0, like=x), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
+
+
+def bias(b: Writer, x: SSAValue) -> SSAValue:
+    return b(dl.AddOp, x, b.weight(randoms((x.type.get_shape()[-1],), seed=b.count)[0]))
+
+
+IMAGE = (1, 6, 7, 4)
+
+
+def test_a_contraction_takes_what_follows_and_the_border_of_the_next() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReluOp, bias(b, conv(b, pad(b, x))))
+        return b(dl.ReluOp, b(dl.AddOp, conv(b, pad(b, y)), x))
+
+    p = formed(body, *randoms(IMAGE))
+    assert kernels(p) == [["pad"], ["conv", "add", "relu", "pad"], ["conv", "add", "relu"]]
+
+
+def test_other_readers_of_a_padded_value_read_a_crop() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReluOp, conv(b, x, 1))
+        z = b(dl.AddOp, conv(b, pad(b, y)), y)
+        return b(dl.MatmulOp, z, conv(b, y, 1))
+
+    p = formed(body, *randoms((1, 4, 4, 4)))
+    assert kernels(p) == [["conv", "relu", "pad"], ["conv", "slice", "add"], ["slice", "conv"], ["matmul"]]
+
+
+def test_a_reader_before_the_pad_finds_its_value() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReluOp, conv(b, x, 1))
+        pooled = b(dl.MaxPoolOp, y, kernel=(2, 2), strides=(1, 1), dilations=(1, 1))
+        return b(dl.MaximumOp, b(dl.ReluOp, pooled), conv(b, pad(b, y), 4))
+
+    assert kernels(formed(body, *randoms(IMAGE))) == [
+        ["conv", "relu", "pad"],
+        ["conv"],
+        ["slice", "max_pool", "relu", "maximum"],
+    ]
+
+
+def test_a_value_that_is_returned_is_not_padded() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        y = b(dl.ReluOp, x)
+        return [y, conv(b, pad(b, y))]
+
+    assert kernels(formed(body, *randoms(IMAGE))) == [["relu"], ["pad"], ["conv"]]
+
+
+def test_a_gate_joins_its_contraction() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.MatmulOp, x, b.weight(randoms((4, 5))[0]))
+        z = b(dl.MatmulOp, x, b.weight(randoms((4, 5), seed=1)[0]))
+        return b(dl.MulOp, b(dl.MulOp, y, b(dl.SigmoidOp, y)), z)
+
+    assert kernels(formed(body, *randoms((3, 4)))) == [["matmul"], ["matmul", "sigmoid", "mul", "mul"]]
+
+
+def test_a_contraction_has_one_result() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        y = b(dl.MatmulOp, x, b.weight(randoms((4, 5))[0]))
+        return [y, b(dl.ReluOp, y)]
+
+    assert kernels(formed(body, *randoms((3, 4)))) == [["matmul"], ["relu"]]
+
+
+def test_elementwise_ops_have_several_results() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        y = b(dl.ExpOp, x)
+        return [y, b(dl.ReluOp, y)]
+
+    assert kernels(formed(body, *randoms((3, 4)))) == [["exp", "relu"]]
+
+
+def test_an_elementwise_op_leaves_its_user_to_a_contraction() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        early = b(dl.ExpOp, x)
+        return b(dl.AddOp, early, b(dl.MatmulOp, x, b.weight(randoms((4, 4))[0])))
+
+    assert kernels(formed(body, *randoms((3, 4)))) == [["exp", "matmul", "add"]]
+
+
+def test_rows_share_a_kernel() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        sums = b(dl.ReduceSumOp, x, axes=(1,), keepdims=True)
+        squares = b(dl.ReduceSumOp, b(dl.MulOp, x, x), axes=(1,), keepdims=True)
+        norm = b(dl.SqrtOp, b(dl.SubOp, squares, sums))
+        return b(dl.SoftmaxOp, b(dl.MulOp, x, norm), axis=1)
+
+    x = np.abs(randoms((3, 4))[0]) + 2
+    assert kernels(formed(body, x)) == [["reduce_sum", "mul", "reduce_sum", "sub", "sqrt", "mul", "softmax"]]
+
+
+def test_a_reduction_of_other_axes_takes_what_it_reads() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        total = b(dl.ReduceSumOp, b(dl.ExpOp, b(dl.MulOp, x, x)), axes=(0,), keepdims=True)
+        return b(dl.MulOp, total, b.scalar(0.5, like=x))
+
+    assert kernels(formed(body, *randoms((3, 4)))) == [["mul", "exp", "reduce_sum", "mul"]]
+
+
+def test_a_transpose_is_written_by_its_producer() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReluOp, b(dl.MatmulOp, x, x))
+        return b(dl.TransposeOp, y, permutation=(1, 0))
+
+    assert kernels(formed(body, *randoms((4, 4)))) == [["matmul", "relu", "transpose"]]
+
+
+def test_movements_are_read_through_where_vectors_stay_contiguous() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        part = b(dl.SliceOp, x, starts=(0, 1), limits=(4, 4), strides=(1, 1))
+        turned = b(dl.TransposeOp, x, permutation=(1, 0))
+        turned = b(dl.SliceOp, turned, starts=(1, 0), limits=(4, 4), strides=(1, 1))
+        return b(dl.MatmulOp, part, turned)
+
+    # A right operand with its columns apart is copied first, the slice of it included.
+    assert kernels(formed(body, *randoms((4, 4)))) == [["transpose", "slice"], ["slice", "matmul"]]
+
+
+def test_concatenation_takes_what_makes_its_parts() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        low = b(dl.SliceOp, x, starts=(0, 0), limits=(3, 2), strides=(1, 1))
+        high = b(dl.SliceOp, x, starts=(0, 2), limits=(3, 4), strides=(1, 1))
+        return b(dl.ReluOp, b(dl.ConcatOp, b(dl.NegOp, high), low, axis=1))
+
+    assert kernels(formed(body, *randoms((3, 4)))) == [["slice", "neg", "slice", "concat"], ["relu"]]
+
+
+def test_expressions_of_weights_and_reshapes_stay_outside() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        w = b(dl.MulOp, b.weight(randoms((4, 5))[0]), b.weight(randoms((5,))[0]))
+        return b(dl.ReluOp, b(dl.ReshapeOp, b(dl.MatmulOp, x, w), shape=(15,)))
+
+    p = formed(body, *randoms((3, 4)))
+    assert p.ops == ["mul", "dispatch", "reshape", "dispatch"]
+
+
+def test_a_chain_through_another_kernel_is_no_cycle() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ExpOp, x)
+        z = b(dl.MatmulOp, y, y)
+        return b(dl.AddOp, b(dl.NegOp, y), z)
+
+    # The sum reads a product of what the first kernel makes: it belongs to the product's.
+    assert kernels(formed(body, *randoms((4, 4)))) == [["exp"], ["matmul", "neg", "add"]]
+
+
+def test_origins_follow_the_ops() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(dl.ReluOp, bias(b, b(dl.MatmulOp, x, b.weight(randoms((4, 4))[0]))))
+
+    p = formed(body, *randoms((3, 4)))
+    (dispatch,) = (op for op in p.main.body.block.ops if isinstance(op, dl.DispatchOp))
+    (kernel,) = (op for op in p.module.ops if isinstance(op, dl.KernelOp))
+    assert origins(dispatch.location) == ("op1", "op3", "op4")
+    assert [origins(op.location) for op in kernel.body.block.ops][:-1] == [("#0",), ("#1",), ("#2",)]
+
+
+def test_equal_kernels_are_one() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReluOp, bias(b, conv(b, x, 1)))
+        z = b(dl.ReluOp, bias(b, conv(b, y, 1)))
+        return b(dl.ReluOp, conv(b, z, 1))
+
+    p = formed(body, *randoms(IMAGE)).apply(AssignLayoutsPass(target="cpu:avx2"), DedupeKernelsPass(), tolerance=1e-5)
+    dispatches = [op.symbol for op in p.main.body.block.ops if isinstance(op, dl.DispatchOp)]
+    assert dispatches == ["conv_add_relu", "conv_add_relu", "conv_relu"]
+
+
+def test_weights_are_packed_and_data_is_not() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        w = b.weight(randoms((4, 20))[0])
+        return [b(dl.MatmulOp, x, w), b(dl.MatmulOp, x, x)]
+
+    p = formed(body, *randoms((4, 4))).apply(AssignLayoutsPass(target="cpu:avx2"), tolerance=1e-5)
+    assert p.ops == ["pack", "dispatch", "dispatch"]
+    assert kernels(p) == [["unpack", "matmul"], ["matmul"]]
+    (packed,) = (op for op in p.main.body.block.ops if isinstance(op, dl.PackOp))
+    assert packed.result.type.get_shape() == (1, 4, 20)
+
+
+def test_weights_of_groups_stay_as_they_are() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(dl.ConvOp, x, b.weight(randoms((3, 3, 1, 4))[0]), strides=(1, 1), dilations=(1, 1), groups=4)
+
+    assert formed(body, *randoms(IMAGE)).apply(AssignLayoutsPass(target="cpu:avx2")).ops == ["dispatch"]

@@ -1,0 +1,69 @@
+"""Whole models through the stages `dl` and `fusion`: equal values after every pass, and the kernels one expects."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+from dlc.backends.reference import evaluate
+from dlc.dialects import dl
+from dlc.frontend.onnx import ImportedModel, import_model
+from dlc.instrument.verify import verify
+from dlc.ir import Context, ModuleOp, ModulePass
+from dlc.passes.dl.bind_dims import bind_dims
+from dlc.pipelines import cpu_stages
+from dlc.target import CPU_LEVELS
+from tests.models.skeletons import deviation, filled, path_of, recordings
+
+PASSES: list[ModulePass] = [p for s in cpu_stages(CPU_LEVELS["cpu:avx512"]) if s.name in ("dl", "fusion") for p in s.passes]
+# Sums are reassociated; the quantised model may round to the next step.
+TOLERANCE = {"mnist_cnn": 1e-5, "llama_tiny_prefill_16": 1e-5, "magika_v3_3": 1e-5, "mnist_cnn_int8_qdq": 1e-2}
+
+
+def bound(model: ImportedModel, arrays: dict[str, np.ndarray]) -> ModuleOp:
+    sizes = {str(s): n for i in model.inputs for s, n in zip(i.shape, arrays[i.name].shape, strict=True)}
+    bind_dims(model.module, sizes)
+    return model.module
+
+
+@pytest.mark.parametrize("name", TOLERANCE)
+def test_each_pass_keeps_the_values(name: str) -> None:
+    arrays, _ = next(recordings(name))
+    model = import_model(path_of(name))
+    module = bound(model, arrays)
+    inputs = [arrays[i.name] for i in model.inputs]
+    expected = evaluate(module, inputs, model.weights)
+    for p in PASSES:
+        p.apply(Context(), module)
+        verify(module)
+        for got, array in zip(evaluate(module, inputs, model.weights), expected, strict=True):
+            assert deviation(got, array) <= TOLERANCE[name], p.name
+
+
+def fused(model: onnx.ModelProto) -> ModuleOp:
+    module = import_model(model).module
+    for p in PASSES:
+        p.apply(Context(), module)
+    verify(module)
+    return module
+
+
+def ops_in_kernels(module: ModuleOp) -> Counter[str]:
+    """How often each op runs, kernels counted once per dispatch."""
+    kernels = {k.symbol: [op.name for op in k.body.block.ops] for k in module.ops if isinstance(k, dl.KernelOp)}
+    return Counter(name for op in module.walk() if isinstance(op, dl.DispatchOp) for name in kernels[op.symbol])
+
+
+# Each: convolutions and the classifier, the image's border, pools, gates and joins; no more.
+@pytest.mark.parametrize(
+    ("name", "dispatches"), [("resnet18", 24), ("mobilenet_v2", 55), ("squeezenet1_1", 39), ("efficientnet_b0", 116)]
+)
+def test_no_transpose_is_left_between_convolutions(name: str, dispatches: int) -> None:
+
+    module = fused(filled(name))
+    counts = ops_in_kernels(module)
+    assert counts["dl.transpose"] <= 1, "only the image is transposed"
+    assert sum(isinstance(op, dl.DispatchOp) for op in module.walk()) <= dispatches

@@ -1,0 +1,36 @@
+"""How wide panels of weights are."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.passes.fusion.panels import choose_panel
+from dlc.target import CPU_LEVELS
+
+WIDE, NARROW = CPU_LEVELS["cpu:avx512"], CPU_LEVELS["cpu:avx2"]
+
+
+@pytest.mark.parametrize(
+    ("channels", "panel"),
+    # Two vectors as a rule; three where they divide better; ragged only in a single panel.
+    [(1, 1), (10, 10), (16, 16), (24, 24), (40, 40), (64, 32), (96, 32), (144, 48), (1000, 48), (2048, 32)],
+)
+def test_many_rows(channels: int, panel: int) -> None:
+    assert choose_panel(channels, 1000, 16, WIDE) == panel
+
+
+def test_few_rows_want_wide_panels() -> None:
+    assert choose_panel(1024, 1, 16, WIDE) == 64
+
+
+def test_few_registers_want_narrow_panels() -> None:
+    assert choose_panel(64, 1000, 8, NARROW) == 16
+    assert choose_panel(24, 1000, 8, NARROW) == 24
+
+
+@pytest.mark.parametrize("channels", range(1, 200, 7))
+def test_panels_cover_all_channels_without_an_empty_one(channels: int) -> None:
+    panel = choose_panel(channels, 100, 16, WIDE)
+    count = -(-channels // panel)
+    assert (count - 1) * panel < channels <= count * panel
+    assert panel % 16 == 0 or panel == channels
