@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dlc.frontend.trace import Tracer
 from dlc.numpy import elementwise as ew
 from dlc.numpy import linear, reductions, shaping
@@ -50,6 +52,11 @@ _COMPARISONS = {
     "eq": ew.equal, "ne": ew.not_equal, "lt": ew.less, "le": ew.less_equal, "gt": ew.greater, "ge": ew.greater_equal,
 }  # fmt: skip
 _UNARY = {"neg": ew.negative, "abs": ew.abs, "invert": ew.logical_not}
+_UFUNCS = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "truediv", np.floor_divide: "floordiv",
+    np.remainder: "mod", np.power: "pow", np.matmul: "matmul", np.bitwise_and: "and", np.bitwise_or: "or", np.equal: "eq",
+    np.not_equal: "ne", np.less: "lt", np.less_equal: "le", np.greater: "gt", np.greater_equal: "ge",
+}  # fmt: skip
 _METHODS: dict[str, Callable[..., Any]] = {
     "__getitem__": shaping.getitem, "astype": ew.astype, "clip": ew.clip, "reshape": _reshape, "transpose": _transpose,
     "squeeze": shaping.squeeze, "swapaxes": shaping.swapaxes, "flatten": _flatten, "ravel": _flatten,
@@ -66,6 +73,7 @@ def install() -> None:
         setattr(Tracer, f"__r{name}__", _operator(_reflected(function)))
     for name, function in (_COMPARISONS | _UNARY).items():
         setattr(Tracer, f"__{name}__", _operator(function))
+    Tracer.ufuncs.update({ufunc: (_BINARY | _COMPARISONS)[name] for ufunc, name in _UFUNCS.items()})
     for name, function in _METHODS.items():
         setattr(Tracer, name, function)
     Tracer.__hash__ = object.__hash__

@@ -1,8 +1,8 @@
 """Writing standard-dialect IR: one place to append ops, with index arithmetic folded and constants shared.
 
-    place = Place.at_end_of(function, block)
-    offset = place.add(outer, 3)            # an int when both are, else one arith.addi
-    view = place.subview(buffer, (offset, 0), (1, 32), drop=(0,))
+place = Place.at_end_of(function, block)
+offset = place.add(outer, 3)            # an int when both are, else one arith.addi
+view = place.subview(buffer, (offset, 0), (1, 32), drop=(0,))
 """
 
 from __future__ import annotations
@@ -200,9 +200,7 @@ class Place:
         )
         return self.op(op, name)
 
-    def subview(
-        self, source: SSAValue, offsets: Sequence[Index], sizes: Sequence[int], drop: Sequence[int] = ()
-    ) -> SSAValue:
+    def subview(self, source: SSAValue, offsets: Sequence[Index], sizes: Sequence[int], drop: Sequence[int] = ()) -> SSAValue:
         """The window of `source` at `offsets`; dimensions in `drop` (of size 1) leave the type."""
         t = memref_of(source)
         strides = strides_of(t)
@@ -280,9 +278,7 @@ class Place:
         self.insert(op)
         return op
 
-    def transfer_read(
-        self, source: SSAValue, indices: Sequence[Index], shape: tuple[int, ...], map_: AffineMap
-    ) -> SSAValue:
+    def transfer_read(self, source: SSAValue, indices: Sequence[Index], shape: tuple[int, ...], map_: AffineMap) -> SSAValue:
         """The vector that `map_` selects of a memref from `indices` on, all in bounds."""
         element = memref_of(source).element_type
         op = vector.TransferReadOp.create(

@@ -171,9 +171,7 @@ class _Vectorizer:
         addition = uses[0].operation
         return addition if self.body.args[-1] in addition.operands else None
 
-    def multiply_add(
-        self, place: Place, op: Operation, product: Operation, lookup: Callable[[SSAValue], SSAValue]
-    ) -> SSAValue:
+    def multiply_add(self, place: Place, op: Operation, product: Operation, lookup: Callable[[SSAValue], SSAValue]) -> SSAValue:
         addend = next(v for v in op.operands if v is not product.results[0])
         operands = [*map(lookup, product.operands), lookup(addend)]
         kind = vector.FMAOp if self.shape else math.FmaOp
@@ -228,10 +226,7 @@ class _Vectorizer:
             return False
         first, last = self.body.first_op, self.body.last_op
         return (
-            type(first) in _KINDS
-            and first is not None
-            and first.next_op is last
-            and set(first.operands) == set(self.body.args)
+            type(first) in _KINDS and first is not None and first.next_op is last and set(first.operands) == set(self.body.args)
         )
 
     def reduce_horizontally(self) -> None:
@@ -258,4 +253,3 @@ def _position(expr: AffineExpr) -> int:
 
 def _owner(value: SSAValue) -> Operation | None:
     return value.owner if isinstance(value.owner, Operation) else None
-

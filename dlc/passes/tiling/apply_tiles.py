@@ -161,7 +161,7 @@ class _Leaf:
     def split_reduction(self, place: Place, stage: Stage, tile: Tile, d: int) -> None:
         """A reduction along contiguous memory keeps `chunk` partial results and combines them at the end.
 
-            p = identity : [chunk];  for k: p[j] = combine(p[j], x[k + j]);  y = reduce(p)
+        p = identity : [chunk];  for k: p[j] = combine(p[j], x[k + j]);  y = reduce(p)
         """
         width = self.tiler.plan.chunks[d]
         combiner = combiner_of(stage)
@@ -189,9 +189,7 @@ class _Leaf:
         block.add_op(linalg.YieldOp(result.results[0]))
         _generic(place, [partial, target[0]], maps, [False] * len(kept) + [True], region)
 
-    def emit(
-        self, place: Place, stage: Stage, tile: Tile, partial: tuple[SSAValue, list[int]] | None = None
-    ) -> None:
+    def emit(self, place: Place, stage: Stage, tile: Tile, partial: tuple[SSAValue, list[int]] | None = None) -> None:
         """The stage's op on the part of its operands that the tile touches; `partial` replaces the output."""
         dims = [d for d in stage.dims if d >= 0 and tile[d].size > 1]
         operands: list[SSAValue] = []

@@ -125,9 +125,7 @@ class _Bufferizer:
                 inner.detach()
                 inner.erase()
         place.insert(
-            linalg.GenericOp.create(
-                operands=operands, properties=op.properties, attributes=op.attributes, regions=[body]
-            )
+            linalg.GenericOp.create(operands=operands, properties=op.properties, attributes=op.attributes, regions=[body])
         )
         return operands[-1]
 
@@ -174,9 +172,7 @@ def _reshape(place: Place, source: SSAValue, shape: tuple[int, ...]) -> SSAValue
 def _fill(value: SSAValue, target: SSAValue, op: linalg.FillOp) -> linalg.FillOp:
     """linalg.fill on a buffer, with the region of the op on tensors."""
     region = op.detach_region(op.regions[0]) if op.regions else Region(Block())
-    return linalg.FillOp.create(
-        operands=[value, target], properties=op.properties, attributes=op.attributes, regions=[region]
-    )
+    return linalg.FillOp.create(operands=[value, target], properties=op.properties, attributes=op.attributes, regions=[region])
 
 
 def _copy(source: SSAValue, target: SSAValue) -> linalg.GenericOp:

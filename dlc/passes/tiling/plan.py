@@ -65,6 +65,4 @@ class TilePlan:
 
 def packed_periods(nest: Nest) -> dict[int, int]:
     """Dimensions along which an operand is packed in panels, and the panel's size."""
-    return {
-        t.iterator: t.modulus for s in nest.stages for a in s.accesses if a is not None for t in a.terms if t.modulus
-    }
+    return {t.iterator: t.modulus for s in nest.stages for a in s.accesses if a is not None for t in a.terms if t.modulus}

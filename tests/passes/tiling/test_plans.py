@@ -57,9 +57,7 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
 
 
 def run(kernel: func.FuncOp, rng: np.random.Generator) -> np.ndarray:
-    arrays = [
-        rng.standard_normal(memref_of(a).get_shape()).astype(np.float32) for a in kernel.body.block.args
-    ]
+    arrays = [rng.standard_normal(memref_of(a).get_shape()).astype(np.float32) for a in kernel.body.block.args]
     evaluate_function(kernel, arrays)
     return arrays[-1]
 
