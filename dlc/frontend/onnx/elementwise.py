@@ -100,7 +100,16 @@ def mean(node: Node) -> Value:
     return node.emit(dl.MulOp, total, node.emit.scalar(1 / len(node.inputs), total))
 
 
-@table("Clip")
+@table("Clip", until=10)
+def clip_10(node: Node) -> Value:
+    x = node[0]
+    for name, op in (("min", dl.MaximumOp), ("max", dl.MinimumOp)):
+        if node.has(name):
+            x = node.emit(op, x, node.emit.scalar(node.real(name), x))
+    return x
+
+
+@table("Clip", since=11)
 def clip(node: Node) -> Value:
     x = node[0]
     for k, op in ((1, dl.MaximumOp), (2, dl.MinimumOp)):

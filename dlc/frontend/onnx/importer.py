@@ -2,9 +2,9 @@
 
     node { name: "relu1" op_type: "Relu" input: "x" output: "y" }   ⟶   %y = dl.relu %x : … loc("relu1")
 
-Each node goes to the converter that `operators.py` has for it at the model's opset. What is not supported is noted and the
-import goes on: the node's results become placeholders of the types that the file declares, so that what follows is still
-looked at and one error lists it all.
+Each node goes to the converter that `operators.py` has for it at the model's opset, or to the nodes of its function body. What
+is not supported is noted and the import goes on: the node's results become placeholders of the types that the file declares,
+so that what follows is still looked at and one error lists it all.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-from onnx import GraphProto, NodeProto
+from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
 from dlc.arrays import TensorInfo
-from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dims import UndecidableError, is_static, product
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.onnx.emit import Emitter, Value, location
+from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_functions, opset_of, standard_function
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
@@ -31,9 +32,10 @@ from dlc.frontend.onnx.tensors import TensorReader, dtype_of
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
 from dlc.weights import WeightStore
 
-_OWN_DOMAIN = ("", "ai.onnx")
 # What a process on x86-64 can address. Sizes that a file claims are refused before anything is made of them.
 _MOST_BYTES = 1 << 47
+# Functions that call functions make a small file a large program; no model comes near.
+_MOST_INLINED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -46,21 +48,35 @@ class ImportedModel:
     outputs: tuple[TensorInfo, ...]
 
 
+@dataclass
+class _Scope:
+    """Where names are looked up: the graph of the model, or the body of a function."""
+
+    values: dict[str, Value | None]
+    declared: Mapping[str, ValueInfoProto]
+    opset: int
+    # The nodes whose bodies this one is inside of, outermost first, and the functions that they call.
+    owners: tuple[NodeProto, ...] = ()
+    functions: tuple[tuple[str, str], ...] = ()
+
+
 def import_model(
     source: Source,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
+    input_values: Mapping[str, Array] | None = None,
     extra_outputs: Sequence[str] = (),
 ) -> ImportedModel:
     """The `dl` program of an ONNX model, given as a path, as the bytes of a file or as a ModelProto.
 
     `input_shapes` replaces the shapes of inputs; a symbolic size of the model that is given a number in one input has it
-    everywhere. `extra_outputs` names inner tensors to return after the model's outputs.
+    everywhere. `input_values` specialises the model to values of some inputs (axes, a length, an amount of padding): they are
+    constants then, and no inputs of the program. `extra_outputs` names inner tensors to return after the model's outputs.
 
     Raises ModelError for a malformed file, ShapeError for shapes that contradict the model, UnsupportedError (listing every
     problem) for what dlc does not support.
     """
-    importer = _Importer(load(source), input_shapes or {}, extra_outputs)
+    importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs)
     imported = importer.run()
     if importer.problems:
         raise unsupported(importer.model.name, importer.problems)
@@ -69,40 +85,61 @@ def import_model(
 
 def check_model(source: Source, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> list[Problem]:
     """Everything in a model that dlc does not support; raises ModelError for a malformed file."""
-    importer = _Importer(load(source), input_shapes or {}, ())
+    importer = _Importer(load(source), input_shapes or {}, {}, ())
     importer.run()
     return importer.problems
 
 
 class _Importer:
-    def __init__(self, model: ModelFile, input_shapes: Mapping[str, Sequence[int | str]], extra_outputs: Sequence[str]) -> None:
+    def __init__(
+        self,
+        model: ModelFile,
+        input_shapes: Mapping[str, Sequence[int | str]],
+        input_values: Mapping[str, Array],
+        extra_outputs: Sequence[str],
+    ) -> None:
         self.model = model
         self.graph: GraphProto = model.proto.graph
-        self.input_shapes = input_shapes
+        self.input_values = input_values
+        self.input_shapes = {**input_shapes, **{name: value.shape for name, value in input_values.items()}}
         self.extra_outputs = extra_outputs
         self.problems: list[Problem] = []
         self.tensors = TensorReader(model.folder)
         self.weights = WeightStore()
-        self.values: dict[str, Value | None] = {"": None}
+        declared = {v.name: v for v in (*self.graph.value_info, *self.graph.output)}
+        self.scope = _Scope({"": None}, declared, opset_of(model.proto.opset_import))
+        self.functions = local_functions(model.proto)
+        self.inlined = 0
         # Placeholders are arguments of a block that is part of no program.
         self._detached = Block()
-        self._declared = {v.name: v for v in (*self.graph.value_info, *self.graph.output)}
 
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
         self._read_initialisers()
-        declared = [i for i in self.graph.input if i.name not in self.values]
-        inputs = signature(declared, self.input_shapes, self._note)
+        declared = [i for i in self.graph.input if i.name not in self.scope.values]
+        inputs = self._specialised(signature(declared, self.input_shapes, self._note))
         block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
         for info, argument in zip(inputs, block.args, strict=True):
             _require_addressable(f"input '{info.name}'", tensor_of(argument))
             argument.name_hint = short_name(info.name)
-            self.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
+            self.scope.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
         self.emit = Emitter(block, self.weights)
         self._check_opset()
         for node in nodes:
             self._convert(node)
         return self._finished(block, inputs)
+
+    def _specialised(self, inputs: Sequence[TensorInfo]) -> tuple[TensorInfo, ...]:
+        """The inputs without those whose values are given: these are constants."""
+        for info in inputs:
+            value = self.input_values.get(info.name)
+            if value is None:
+                continue
+            if value.dtype != info.dtype:
+                raise DTypeError(f"input '{info.name}': a value of {value.dtype} given where the model has {info.dtype}")
+            known = Value(tensor_type(value.shape, element_type(value.dtype)), known=value, name=info.name)
+            self.scope.values[info.name] = known
+        return tuple(i for i in inputs if i.name not in self.input_values)
 
     def _read_initialisers(self) -> None:
         for tensor in self.graph.initializer:
@@ -110,35 +147,36 @@ class _Importer:
                 array = self.tensors.read(tensor, f"initialiser '{tensor.name}'")
             except NodeProblem as problem:
                 self._note(f"initialiser '{tensor.name}'", problem)
-                self.values[tensor.name] = None
+                self.scope.values[tensor.name] = None
             else:
-                self.values[tensor.name] = Value(
+                self.scope.values[tensor.name] = Value(
                     tensor_type(array.shape, element_type(array.dtype)), known=array, name=tensor.name
                 )
         for sparse in self.graph.sparse_initializer:
             self._note(f"initialiser '{sparse.values.name}'", NodeProblem("value", "sparse initialisers are not supported"))
-            self.values[sparse.values.name] = None
+            self.scope.values[sparse.values.name] = None
 
     # Nodes
 
     def _check_opset(self) -> None:
-        versions = {o.domain: o.version for o in self.model.proto.opset_import}
-        self.opset = next((versions[d] for d in _OWN_DOMAIN if d in versions), 0)
-        if not self.opset and any(n.domain in _OWN_DOMAIN for n in self.graph.node):
+        opset = self.scope.opset
+        if not opset and any(n.domain in OWN_DOMAIN for n in self.graph.node):
             raise ModelError(f"{self.model.name}: opset_import has no version of ONNX's own domain")
-        if 0 < self.opset < FIRST_OPSET:
-            message = f"opset {self.opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
+        if 0 < opset < FIRST_OPSET:
+            message = f"opset {opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
             self.problems.append(Problem("model", "opset", message))
 
     def _convert(self, node: NodeProto) -> None:
-        inputs = [self.values[name] for name in node.input]
+        inputs = [self.scope.values[name] for name in node.input]
         try:
-            converter = self._converter(node)
+            made = self._converter(node, inputs)
             if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
                 # A placeholder could not be typed: what follows from it says nothing about the model.
-                results: Sequence[Value] | None = None
+                results: Sequence[Value | None] | None = None
+            elif isinstance(made, FunctionProto):
+                results = self._inlined(node, made, inputs)
             else:
-                results = self._converted(node, converter, inputs)
+                results = self._converted(node, made, inputs)
         except NodeProblem as problem:
             self._note(place(node), problem)
             results = None
@@ -147,24 +185,55 @@ class _Importer:
                 value = results[k] if results is not None else self._placeholder(name)
                 if value is not None and value.ssa is not None and value.ssa.name_hint is None:
                     value.ssa.name_hint = short_name(name)
-                self.values[name] = value
+                self.scope.values[name] = value
 
-    def _converter(self, node: NodeProto) -> Converter:
-        if node.domain not in _OWN_DOMAIN:
-            raise NodeProblem("operator", f"domain '{node.domain}' is not supported")
+    def _converter(self, node: NodeProto, inputs: Sequence[Value | None] = ()) -> Converter | FunctionProto:
+        """What makes the node's results: a converter, or the function that it calls."""
+        if node.domain not in OWN_DOMAIN:
+            if (node.domain, node.op_type) not in self.functions:
+                raise NodeProblem("operator", f"domain '{node.domain}' is not supported")
+            return self.functions[node.domain, node.op_type]
         for inner in subgraphs(node):
             self._check_subgraph(inner)
-        entries = OPERATORS.get(node.op_type)
-        if entries is None:
-            raise NodeProblem("operator", "not supported")
-        opset = min(max(self.opset, FIRST_OPSET), LAST_OPSET)
-        if self.opset > LAST_OPSET and _changed_after(node.op_type, self.opset):
-            raise NodeProblem("opset", f"its definition changed after opset {LAST_OPSET}, the model has {self.opset}")
+        entries = OPERATORS.get(node.op_type, [])
+        opset = min(max(self.scope.opset, FIRST_OPSET), LAST_OPSET)
+        if self.scope.opset > LAST_OPSET and _changed_after(node.op_type, self.scope.opset):
+            raise NodeProblem("opset", f"its definition changed after opset {LAST_OPSET}, the model has {self.scope.opset}")
         for entry in entries:
             if entry.since <= opset <= entry.until:
                 return entry.convert
+        if has_body(node.op_type, opset):
+            # A body hangs on the types of the inputs; without them nothing can be said.
+            untyped = any(name and value is None for name, value in zip(node.input, inputs, strict=False))
+            function = FunctionProto() if untyped else standard_function(node, opset, inputs)
+            if function is not None:
+                return function
+        if not entries:
+            raise NodeProblem("operator", "not supported")
         known = ", ".join(f"{e.since} to {e.until}" for e in entries)
-        raise NodeProblem("opset", f"supported in opset {known}; the model has {self.opset}")
+        raise NodeProblem("opset", f"supported in opset {known}; the model has {self.scope.opset}")
+
+    def _inlined(self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
+        """The results of a function's body, whose names are its own."""
+        outer, called = self.scope, (function.domain, function.name)
+        if called in outer.functions:
+            raise ModelError(f"{place(node)}: the function {function.name} calls itself")
+        values = dict.fromkeys(["", *function.input]) | dict(zip(function.input, inputs, strict=False))
+        self.scope = _Scope(
+            values,
+            {v.name: v for v in function.value_info},
+            opset_of(function.opset_import) or outer.opset,
+            (*outer.owners, node),
+            (*outer.functions, called),
+        )
+        body = body_of(function, node)
+        self.inlined += len(body)
+        if self.inlined > _MOST_INLINED:
+            raise ModelError(f"{place(node)}: its functions unfold to more than {_MOST_INLINED} nodes")
+        for inner in body:
+            self._convert(inner)
+        self.scope = outer
+        return [values.get(name) for name in function.output]
 
     def _check_subgraph(self, graph: GraphProto) -> None:
         # The node that owns the graph is a problem itself; this lists what else stands behind it.
@@ -175,8 +244,8 @@ class _Importer:
                 self._note(place(node), problem)
 
     def _converted(self, proto: NodeProto, converter: Converter, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        node = Node(proto, self.opset, inputs, self.emit, self.tensors)
-        with self.emit.build.at(location(label(proto))):
+        node = Node(proto, self.scope.opset, inputs, self.emit, self.tensors)
+        with self.emit.build.at(location(label((*self.scope.owners, proto)[0]))):
             try:
                 made = converter(node)
             except UndecidableError as error:
@@ -197,12 +266,13 @@ class _Importer:
         return results
 
     def _note(self, where: str, problem: NodeProblem) -> None:
+        where = ", in it ".join((*map(place, self.scope.owners), where))
         self.problems.append(Problem(where, problem.kind, problem.message))
 
     def _placeholder(self, name: str) -> Value | None:
         """A value of the type that the file declares for the name; none where it declares none."""
         # ONNX's own shape inference would know more, but it takes the sizes in a hostile file at their word.
-        info = self._declared.get(name)
+        info = self.scope.declared.get(name)
         if info is None or not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
             return None
         try:
@@ -216,10 +286,10 @@ class _Importer:
 
     def _finished(self, block: Block, inputs: Sequence[TensorInfo]) -> ImportedModel:
         names = [*(o.name for o in self.graph.output), *self.extra_outputs]
-        missing = [n for n in names if n not in self.values]
+        missing = [n for n in names if n not in self.scope.values]
         if missing:
             raise ModelError(f"{self.model.name}: no tensor is called '{missing[0]}'")
-        found = [self.values[n] for n in names]
+        found = [self.scope.values[n] for n in names]
         if self.problems:
             return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), ())
         results = [self.emit.ssa(v) for v in found if v is not None]

@@ -39,6 +39,7 @@ def gather_nd(node: Node) -> Value:
     return node.emit(dl.GatherNdOp, node[0], node[1], batch_dims=node.integer("batch_dims", 0))
 
 
+@table("Scatter", until=10)
 @table("ScatterElements")
 def scatter_elements(node: Node) -> Value:
     axis = node.axis(node.integer("axis", 0), node[0].rank)

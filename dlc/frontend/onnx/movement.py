@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
@@ -15,6 +17,7 @@ table = Table()
 
 # Exporters write "to the end" as a number beyond any size: the largest of some width, or a billion.
 _FAR = 10**9
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @table("Concat")
@@ -56,12 +59,23 @@ def split(node: Node) -> list[Value]:
     return _pieces(node, _equal_parts(node, node.integer("num_outputs", len(node.proto.output)), axis), axis)
 
 
-@table("Slice")
+@table("Slice", until=9)
+def slice_9(node: Node) -> Value:
+    starts = node.integers("starts")
+    axes = node.integers("axes", tuple(range(len(starts))))
+    return _sliced(node, starts, node.integers("ends"), axes, (1,) * len(starts))
+
+
+@table("Slice", since=10)
 def slice_(node: Node) -> Value:
-    emit, x = node.emit, node[0]
     begins, ends = node.sizes(1, "starts"), node.sizes(2, "ends")
     axes = node.integers_of(3, "axes") if node.get(3) is not None else tuple(range(len(begins)))
     steps = node.integers_of(4, "steps") if node.get(4) is not None else (1,) * len(begins)
+    return _sliced(node, begins, ends, axes, steps)
+
+
+def _sliced(node: Node, begins: Sequence[Size], ends: Sequence[Size], axes: Sequence[int], steps: Sequence[int]) -> Value:
+    emit, x = node.emit, node[0]
     if not len(begins) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise ModelError(f"{node.place}: starts, ends, axes and steps must have equal lengths and steps must not be 0")
     axes = normalized_axes(node.place, axes, x.rank)
@@ -101,10 +115,19 @@ def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:
     return bound
 
 
-@table("Pad")
+@table("Pad", until=10)
+def pad_10(node: Node) -> Value:
+    x, amounts = node[0], node.integers("pads")
+    mode, fill = node.choice("mode", "constant", PAD_MODES[:3]), node.emit.scalar(node.real("value", 0.0), x)
+    if len(amounts) != 2 * x.rank:
+        raise ModelError(f"{node.place}: {len(amounts)} pads for {x.rank} axes; expected two each")
+    return padded(node, x, list(amounts[: x.rank]), list(amounts[x.rank :]), fill, mode)
+
+
+@table("Pad", since=11)
 def pad(node: Node) -> Value:
     x, amounts = node[0], node.integers_of(1, "pads")
-    mode = node.choice("mode", "constant", ("constant", "edge", "reflect", "wrap"))
+    mode = node.choice("mode", "constant", PAD_MODES)
     fill = node.get(2)
     axes = normalized_axes(node.place, node.integers_of(3, "axes"), x.rank) if node.get(3) is not None else range(x.rank)
     if len(amounts) != 2 * len(axes):

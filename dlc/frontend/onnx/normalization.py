@@ -19,6 +19,8 @@ table = Table()
 @table("BatchNormalization")
 def batch_normalization(node: Node) -> Value:
     node.ignore("momentum")  # of training
+    if node.opset < 9 and not node.flag("spatial", True):
+        raise NodeProblem("attribute", "spatial = 0 (statistics of each element) is not supported")
     if node.flag("training_mode"):
         raise NodeProblem("attribute", "training_mode = 1 is not supported, only inference")
     x, kind = node[0], node[0].element_type

@@ -10,7 +10,7 @@ from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 
 # The opsets of ONNX's own domain that dlc reads.
-FIRST_OPSET, LAST_OPSET = 11, 23
+FIRST_OPSET, LAST_OPSET = 7, 28
 
 Converter: TypeAlias = Callable[[Node], "Value | Sequence[Value]"]
 

@@ -36,7 +36,25 @@ class Axis:
     region: tuple[float, float]
 
 
-@table("Resize")
+@table("Upsample", until=9)
+@table("Resize", until=10)
+def upsample(node: Node) -> Value:
+    """Resize before it had modes of coordinates: place k of the result lies at `k / scale`."""
+    x = node[0]
+    scales = node.reals("scales") if node.has("scales") else [float(s) for s in node.known(1, "scales").reshape(-1)]
+    if len(scales) != x.rank or min(scales, default=1) <= 0:
+        raise ModelError(f"{node.place}: {list(scales)} must be a positive scale for each of the {x.rank} axes")
+    taps = _taps(node.choice("mode", "nearest", ("nearest", "linear")), _ROUNDINGS["floor"])
+    y = x
+    for number, scale in enumerate(scales):
+        size = int(x.shape[number])
+        axis = Axis(number, size, int(np.floor(size * np.float32(scale))), scale, (0.0, 1.0))
+        if scale != 1:
+            y = _interpolated(node, y, axis, *taps(_TRANSFORMS["asymmetric"](axis), axis))
+    return y
+
+
+@table("Resize", since=11)
 def resize(node: Node) -> Value:
     emit, x = node.emit, node[0]
     axes = _axes(node)
@@ -157,7 +175,12 @@ _ROUNDINGS: dict[str, Callable[[Array], Array]] = {
 def _taps_for(node: Node, mode: str) -> Callable[[Array, Axis], tuple[Array, Array]]:
     """The function from places to the indices and weights of their taps, [taps, places] both."""
     rounding = _ROUNDINGS[node.choice("nearest_mode", "round_prefer_floor", tuple(_ROUNDINGS))]
-    a, antialias, exclude = node.real("cubic_coeff_a", -0.75), node.flag("antialias"), node.flag("exclude_outside")
+    return _taps(mode, rounding, node.real("cubic_coeff_a", -0.75), node.flag("antialias"), node.flag("exclude_outside"))
+
+
+def _taps(
+    mode: str, rounding: Callable[[Array], Array], a: float = -0.75, antialias: bool = False, exclude: bool = False
+) -> Callable[[Array, Axis], tuple[Array, Array]]:
     reach = 2 if mode == "cubic" else 1
 
     def kernel(distance: Array) -> Array:

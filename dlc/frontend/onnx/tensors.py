@@ -32,6 +32,11 @@ def dtype_of(data_type: int) -> np.dtype[Any]:
     return _DTYPES[data_type]
 
 
+def data_type_of(dtype: np.dtype[Any]) -> int:
+    """The ONNX tensor type of a NumPy dtype."""
+    return next(data_type for data_type, known in _DTYPES.items() if known == dtype)
+
+
 class TensorReader:
     """Reads the tensors of one model; external data only from files inside the model's `folder`, memory-mapped."""
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from dlc.errors import UnsupportedError
-from dlc.frontend.onnx import Problem, check_model, import_model
+from dlc.frontend.onnx import Problem, check_model, import_model, importer
 from tests.frontend.onnx.build import INT64, model
 
 
@@ -89,13 +89,14 @@ def test_dtypes_of_inputs_and_initialisers() -> None:
     assert kinds(source) == [("w", "dtype"), ("x", "dtype")]
 
 
-@pytest.mark.parametrize("opset", [7, 10])
+@pytest.mark.parametrize("opset", [1, 6])
 def test_old_opsets(opset: int) -> None:
     found = kinds(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=opset))
     assert found == [("model", "opset")]
 
 
-def test_a_newer_opset_is_fine_where_nothing_changed() -> None:
+def test_a_newer_opset_is_fine_where_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "LAST_OPSET", 23)
     assert check_model(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=24)) == []
     reshape = model([helper.make_node("Reshape", ["x", "s"], ["y"], name="r")], {"x": [1]}, ["y"], weights={"s": [1]}, opset=24)
     assert kinds(reshape) == [("r", "opset")]

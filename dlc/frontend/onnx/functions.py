@@ -1,0 +1,117 @@
+"""Operators that are defined by other operators: ONNX's function bodies, and the functions that a model brings along.
+
+    HammingWindow(size)  ⟶  Range, Cast, Mul, Cos, Sub, … as in its definition
+
+A converter of dlc's own comes first where there is one: a body is what the specification says, not what runs best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
+
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.graph import place, sorted_nodes
+from dlc.frontend.onnx.tensors import data_type_of
+
+OWN_DOMAIN = ("", "ai.onnx")
+
+
+def local_functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
+    """The functions in a model file by domain and name."""
+    return {(f.domain, f.name): f for f in model.functions}
+
+
+def opset_of(versions: Sequence[onnx.OperatorSetIdProto]) -> int:
+    """The version of ONNX's own domain; 0 where it is not imported."""
+    return next((v.version for v in versions if v.domain in OWN_DOMAIN), 0)
+
+
+def _schema(op_type: str, opset: int) -> Any:
+    # The stubs of onnx lack what concerns functions.
+    try:
+        return onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def has_body(op_type: str, opset: int) -> bool:
+    """Whether ONNX defines the operator by others, for some types of inputs at least."""
+    schema = _schema(op_type, opset)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def standard_function(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> FunctionProto | None:
+    """The body that ONNX gives an operator for inputs of these types; none where it has none."""
+    schema = _schema(node.op_type, opset)
+    if schema is None:
+        return None
+    data, function = b"", FunctionProto()
+    if schema.has_function:
+        data = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, opset))
+    elif schema.has_context_dependent_function:
+        types = [_type_proto(v) for v in inputs]
+        version = _newest(schema.context_dependent_function_opset_versions, opset)
+        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+    if not data:
+        return None
+    function.ParseFromString(data)
+    defaults = [schema.attributes[n].default_value for n in function.attribute if n in schema.attributes]
+    function.attribute_proto.extend(d for d in defaults if d.name)
+    return function
+
+
+def _newest(versions: Sequence[int], opset: int) -> int:
+    return max((v for v in versions if v <= opset), default=min(versions))
+
+
+def _type_proto(value: Value | None) -> bytes:
+    proto = TypeProto()
+    if value is not None:
+        proto.tensor_type.elem_type = data_type_of(numpy_dtype(value.element_type))
+        for size in value.shape:
+            dim = proto.tensor_type.shape.dim.add()
+            if isinstance(size, int):
+                dim.dim_value = size
+    return proto.SerializeToString()
+
+
+def body_of(function: FunctionProto, node: NodeProto) -> list[NodeProto]:
+    """The nodes of a function, sorted, with the attributes that `node` gives in place of the formal ones."""
+    if len(node.input) > len(function.input) or len(node.output) > len(function.output):
+        raise ModelError(
+            f"{place(node)}: {len(node.input)} inputs and {len(node.output)} outputs for a function of "
+            f"{len(function.input)} and {len(function.output)}"
+        )
+    actual = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
+    # A body need not make what nobody asks for.
+    wanted = [name for name, given in zip(function.output, node.output, strict=False) if given]
+    graph = GraphProto(
+        node=function.node,
+        input=[ValueInfoProto(name=n) for n in function.input],
+        output=[ValueInfoProto(name=n) for n in wanted],
+    )
+    return [_with_attributes(n, actual) for n in sorted_nodes(graph)]
+
+
+def _with_attributes(node: NodeProto, actual: Mapping[str, AttributeProto]) -> NodeProto:
+    if not any(a.ref_attr_name for a in node.attribute):
+        return node
+    result, attributes = NodeProto(), list[AttributeProto]()
+    result.CopyFrom(node)
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            attributes.append(attribute)
+        elif attribute.ref_attr_name in actual:
+            given = AttributeProto()
+            given.CopyFrom(actual[attribute.ref_attr_name])
+            given.name = attribute.name
+            attributes.append(given)
+    del result.attribute[:]
+    result.attribute.extend(attributes)
+    return result

@@ -1,0 +1,73 @@
+"""Operators defined by others become their bodies; values of inputs become constants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import FunctionProto, ModelProto, helper
+
+from dlc.errors import DTypeError, ModelError, ShapeError
+from dlc.frontend.onnx import check_model, import_model
+from tests.frontend.onnx.build import INT64, model, op_names, run
+
+DOMAIN = "com.example"
+
+
+def function(name: str, body: list[object], inputs: list[str], output: str, **options: object) -> FunctionProto:
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_function(DOMAIN, name, inputs, [output], body, opsets, **options)  # pyright: ignore[reportArgumentType]
+
+
+def calling(functions: list[FunctionProto], **attributes: object) -> ModelProto:
+    node = helper.make_node(functions[0].name, ["x"], ["y"], domain=DOMAIN, name="call", **attributes)
+    source = model([node], {"x": [3]}, ["y"])
+    source.functions.extend(functions)
+    source.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return source
+
+
+def with_reference(op: str, inputs: list[str], output: str, attribute: str, formal: str) -> object:
+    node = helper.make_node(op, inputs, [output])
+    reference = node.attribute.add()
+    reference.name, reference.ref_attr_name, reference.type = attribute, formal, 1  # a float
+    return node
+
+
+def test_a_function_of_the_model() -> None:
+    # The body's names are its own: its `x` is not the model's.
+    body = [with_reference("LeakyRelu", ["a"], "x", "alpha", "slope"), helper.make_node("Add", ["x", "a"], ["b"])]
+    imported = import_model(calling([function("Bent", body, ["a"], "b", attributes=["slope"])], slope=0.5))
+    assert op_names(imported) == ["dl.leaky_relu", "dl.add", "func.return"]
+    np.testing.assert_array_equal(run(imported, {"x": np.float32([-2, 0, 3])})["y"], np.float32([-3, 0, 6]))
+
+
+def test_functions_call_functions_but_not_themselves() -> None:
+    inner = function("Inner", [helper.make_node("Neg", ["a"], ["b"])], ["a"], "b")
+    outer = function("Outer", [helper.make_node("Inner", ["a"], ["b"], domain=DOMAIN)], ["a"], "b")
+    assert op_names(import_model(calling([outer, inner]))) == ["dl.neg", "func.return"]
+    endless = function("Outer", [helper.make_node("Outer", ["a"], ["b"], domain=DOMAIN)], ["a"], "b")
+    with pytest.raises(ModelError, match=r"'b' \(Outer\): the function Outer calls itself"):
+        import_model(calling([endless]))
+
+
+def test_a_problem_inside_names_the_way_to_it() -> None:
+    (problem,) = check_model(calling([function("Odd", [helper.make_node("Frobnicate", ["a"], ["b"])], ["a"], "b")]))
+    assert str(problem) == "node 'call' (Odd), in it node 'b' (Frobnicate): operator: not supported"
+
+
+def test_a_standard_body() -> None:
+    source = model([helper.make_node("Swish", ["x"], ["y"], alpha=2.0)], {"x": [3]}, ["y"], opset=24)
+    x = np.float32([-1, 0, 2])
+    np.testing.assert_allclose(run(import_model(source), {"x": x})["y"], x / (1 + np.exp(-2 * x)), 1e-6)
+
+
+def test_values_of_inputs() -> None:
+    source = model([helper.make_node("ReduceSum", ["x", "axes"], ["y"])], {"x": [2, 3], "axes": ["n"]}, ["y"],
+                   dtypes={"axes": INT64})  # fmt: skip
+    imported = import_model(source, input_values={"axes": np.array([1])})
+    assert [i.name for i in imported.inputs] == ["x"]
+    assert imported.outputs[0].shape == (2, 1)
+    with pytest.raises(DTypeError, match="input 'axes': a value of float32 given where the model has int64"):
+        import_model(source, input_values={"axes": np.float32([1])})
+    with pytest.raises(ShapeError, match="no input 'axis'"):
+        import_model(source, input_values={"axis": np.array([1])})
