@@ -16,8 +16,8 @@ import dlc.numpy
 from dlc.arrays import Array
 from dlc.compiler import Program, compile, emit
 from dlc.errors import DTypeError
-from dlc.frontend.pytree import Tree, flatten, require_array_like, unflatten
-from dlc.frontend.trace import is_number, trace
+from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
+from dlc.frontend.trace import Tracer, is_number, trace
 from dlc.model import Model
 from dlc.options import Options
 
@@ -73,11 +73,18 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result; compiles first if these shapes, dtypes and static values are new."""
+        given = args, kwargs
         args, kwargs, static = self._split(args, kwargs)
         leaves, tree = flatten((args, kwargs))
-        arrays = [leaf if type(leaf) is np.ndarray else self._array(leaf) for leaf in leaves]
+        if any([type(leaf) is Tracer for leaf in leaves]):
+            # Called while another function is traced: it becomes part of that one.
+            return self._function(*given[0], **given[1])
+        arrays = [
+            leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else _native(leaf) for leaf in self._checked(leaves, tree)
+        ]
         kinds = tuple([(a.shape, a.dtype, a is not v and is_number(v)) for a, v in zip(arrays, leaves, strict=True)])
-        key = (tree, kinds, static)
+        # 1 and True are equal, and not the same setting.
+        key = (tree, kinds, static, tuple([type(value) for _, value in static]))
         compiled = self._compiled.get(key)
         if compiled is None:
             with self._lock:
@@ -112,14 +119,15 @@ class JitFunction:
                 raise DTypeError(f"{self._name}: static argument {name} is a {type(value).__name__}, which cannot be hashed")
         return (), dynamic, static
 
-    def _array(self, leaf: Any) -> np.ndarray[Any, np.dtype[Any]]:
-        require_array_like(leaf, f"of {self._name}")
-        return np.asarray(leaf)
+    def _checked(self, leaves: list[Any], tree: Tree) -> list[Any]:
+        """The leaves; raises DTypeError, naming the argument, for one that is neither an array nor a number."""
+        if not all([type(leaf) is np.ndarray or is_array_like(leaf) for leaf in leaves]):
+            for leaf, name in zip(leaves, self._names(tree), strict=True):
+                require_array_like(leaf, f"{name} of {self._name}")
+        return leaves
 
     def _lower(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Lowered:
-        names = self._names(tree)
-        for leaf, name in zip(leaves, names, strict=True):
-            require_array_like(leaf, f"{name} of {self._name}")
+        leaves, names = self._checked(leaves, tree), self._names(tree)
         traced = trace(self._function, leaves, tree, names, **dict(static))
         program = Program(traced.module, traced.weights, self._name)
         return Lowered(program, traced.results, self._target, self._options)
@@ -143,6 +151,12 @@ class JitFunction:
             # A dump is of the first compilation; later ones differ in shapes only.
             lowered = replace(lowered, options=replace(options, dump_ir=None))
         return _Compiled(lowered.compile(), lowered.results)
+
+
+def _native(leaf: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """An array in this machine's byte order."""
+    array = np.asarray(leaf)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 @overload

@@ -84,9 +84,14 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
     return result
 
 
+def is_array_like(leaf: object) -> bool:
+    """Whether it is an array or a number."""
+    return hasattr(leaf, "__array__") or isinstance(leaf, bool | int | float)
+
+
 def require_array_like(leaf: object, name: str) -> None:
     """Raises DTypeError, naming the argument, for a leaf that is neither an array nor a number."""
-    if not hasattr(leaf, "__array__") and not isinstance(leaf, bool | int | float):
+    if not is_array_like(leaf):
         raise DTypeError(
             f"argument {name}: expected an array or a number, got {type(leaf).__name__}; "
             "pass it in static_argnames if it is a setting"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -59,11 +59,23 @@ class Trace:
         self.build = Build(self.block)
         self.weights = WeightStore()
         self.constants: dict[int, tuple[Array, SSAValue]] = {}
+        self.finished = False
 
     def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
-        """The result of a `dl` op, at the user's line; its ShapeErrors and DTypeErrors start with that line."""
+        """The result of a `dl` op, at the user's line; its ShapeErrors and DTypeErrors start with that line.
+
+        Raises DlcError as `require_own` does.
+        """
+        for operand in operands:
+            self.require_own(operand)
         with self.build.at(user_location()), blamed_on_user():
             return Tracer(self, self.build(op, *(t.value for t in operands), **properties))
+
+    def require_own(self, value: Tracer) -> None:
+        """Raises DlcError for a value of another trace, and for any value when this one is finished."""
+        if self.finished or value.trace is not self:
+            problem = "a value that stands for an array while a function is traced is used outside of that call"
+            raise at_user_line(DlcError(f"{problem}; return it from there, or pass it as an argument"))
 
     def constant(self, array: Array) -> Tracer:
         """An array that the function uses but was not passed: a scalar becomes a literal, anything else a weight."""
@@ -81,8 +93,8 @@ class Trace:
 class Tracer:
     """A stand-in for an array while a function is traced; `weak` marks a number without a dtype of its own."""
 
-    # NumPy's operators leave the work to the Tracer on the other side.
-    __array_ufunc__ = None
+    # The functions that NumPy's operators are here, for an array on the left: dlc.numpy fills them in.
+    ufuncs: ClassVar[dict[np.ufunc, Callable[..., Any]]] = {}
 
     def __init__(self, trace: Trace, value: SSAValue, weak: bool = False) -> None:
         self.trace = trace
@@ -132,6 +144,11 @@ class Tracer:
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         self._has_no_value("a NumPy function", "call the function of the same name in dlc.numpy")
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
+        if method == "__call__" and not settings and ufunc in self.ufuncs:
+            return self.ufuncs[ufunc](*operands)
+        return self.__array__()
+
     def __iter__(self) -> Iterator[Any]:
         return (cast(Any, self)[i] for i in range(len(self)))
 
@@ -145,12 +162,19 @@ def trace(function: Callable[..., Any], leaves: Sequence[Array], tree: Tree, nam
     arguments: list[Any] = []
     for leaf, name in zip(leaves, names, strict=True):
         array = np.asarray(leaf)
-        argument = current.block.insert_arg(tensor_type(array.shape, element_type(array.dtype)), len(current.block.args))
+        try:
+            element = element_type(array.dtype)
+        except DTypeError as error:
+            raise DTypeError(f"argument {name}: {error}") from None
+        argument = current.block.insert_arg(tensor_type(array.shape, element), len(current.block.args))
         arguments.append(Tracer(current, argument, weak=is_number(leaf)))
         argument.name_hint = identifier(name)
     args, kwargs = unflatten(tree, iter(arguments))
-    results, result_tree = flatten(function(*args, **kwargs, **static))
-    values = [_result(current, r).value for r in results]
+    try:
+        results, result_tree = flatten(function(*args, **kwargs, **static))
+        values = [_result(current, r).value for r in results]
+    finally:
+        current.finished = True
     current.block.add_op(func.ReturnOp(*values))
     main = func.FuncOp(
         "main",
@@ -179,6 +203,7 @@ def _named(names: Sequence[str]) -> Any:
 
 def _result(current: Trace, value: object) -> Tracer:
     if isinstance(value, Tracer):
+        current.require_own(value)
         return value
     if hasattr(value, "__array__") or isinstance(value, bool | int | float):
         return current.constant(np.asarray(value))

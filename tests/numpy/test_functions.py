@@ -16,6 +16,7 @@ import dlc.numpy as dnp
 
 draw = np.random.default_rng(0)
 X = draw.standard_normal((3, 4)).astype(np.float32)
+SIZE = np.abs(X)
 Y = draw.standard_normal((3, 4)).astype(np.float32)
 ROW = draw.standard_normal(4).astype(np.float32)
 CUBE = draw.standard_normal((2, 3, 4)).astype(np.float32)
@@ -40,103 +41,114 @@ def same(name: str, *arguments: Any, exact: bool = False) -> Case:
     return Case(getattr(dnp, name), getattr(np, name), arguments, exact)
 
 
-def moved(function: Callable[[Any], Any], x: np.ndarray = CUBE) -> Case:
-    """The same call on dlc.numpy and on NumPy, as `function` of the module."""
-    return Case(lambda a: function(dnp)(a), lambda a: function(np)(a), (x,), exact=True)
+def called(name: str, x: np.ndarray = CUBE, /, *arguments: Any, exact: bool = True, **settings: Any) -> Case:
+    """`name` of either module on one traced array, other arguments given while it is traced."""
+    return Case(
+        lambda a: getattr(dnp, name)(a, *arguments, **settings),
+        lambda a: getattr(np, name)(a, *arguments, **settings),
+        (x,),
+        exact,
+    )
 
 
+def either(function: Callable[[Any, Any], Any]) -> Case:
+    """`function(module, array)` with either module."""
+    return Case(lambda a: function(dnp, a), lambda a: function(np, a), (CUBE,), exact=True)
+
+
+def binary(name: str) -> list[Case]:
+    return [
+        same(name, X, Y),
+        same(name, X, ROW),
+        same(name, CUBE, X),
+        same(name, X, 2.0),
+        same(name, 3, X),
+        same(name, WHOLE, 2),
+    ]
+
+
+def choosing(name: str) -> list[Case]:
+    pairs = (X, Y), (WHOLE, 2), (SPECIAL, np.float32(1))
+    return [same(name, *pair, exact=True) for pair in pairs]
+
+
+def reduction(name: str) -> list[Case]:
+    return [
+        same(name, CUBE),
+        called(name, CUBE, 1, exact=False),
+        called(name, CUBE, (0, -1), keepdims=True, exact=False),
+        same(name, FLAGS if name in ("any", "all") else WHOLE),
+    ]
+
+
+def place(name: str) -> list[Case]:
+    return [called(name), called(name, WHOLE), called(name, CUBE, 1), called(name, CUBE, -1, keepdims=True)]
+
+
+def cast(x: np.ndarray, to: Any) -> Case:
+    return Case(lambda x: dnp.astype(x, to), lambda x: x.astype(to), (x,), exact=True)
+
+
+PADS = [(1, 0), (0, 2), (1, 1)]
 CASES: dict[str, list[Case]] = {
-    **{
-        name: [same(name, X, Y), same(name, X, ROW), same(name, CUBE, X), same(name, X, 2.0), same(name, 3, X), same(name, WHOLE, 2)]
-        for name in ("add", "subtract", "multiply")
-    },
-    **{
-        name: [same(name, X, Y, exact=True), same(name, WHOLE, 2, exact=True), same(name, SPECIAL, np.float32(1), exact=True)]
-        for name in ("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-    },
-    "divide": [same("divide", X, Y), same("divide", X, 2), same("divide", WHOLE, DIVISORS), same("divide", SPECIAL, np.float32(0))],
-    "floor_divide": [same("floor_divide", WHOLE, DIVISORS), same("floor_divide", X, ROW), same("floor_divide", BYTES, 7)],
-    "remainder": [same("remainder", WHOLE, DIVISORS), same("remainder", X, ROW), same("remainder", X, 0.5)],
-    "power": [
-        same("power", np.abs(X), Y), same("power", X, 2), same("power", X, 3.0), same("power", np.abs(X), 0.5),
-        same("power", WHOLE, 3), same("power", 2.0, X),
-    ],
+    **{name: binary(name) for name in ("add", "subtract", "multiply")},
+    **{name: choosing(name) for name in ("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater")},
+    "greater_equal": choosing("greater_equal"),
+    "divide": [same("divide", *pair) for pair in ((X, Y), (X, 2), (WHOLE, DIVISORS), (SPECIAL, np.float32(0)))],
+    "floor_divide": [same("floor_divide", *pair) for pair in ((WHOLE, DIVISORS), (X, ROW), (BYTES, 7))],
+    "remainder": [same("remainder", *pair) for pair in ((WHOLE, DIVISORS), (X, ROW), (X, 0.5))],
+    "power": [same("power", *pair) for pair in ((SIZE, Y), (X, 2), (X, 3.0), (SIZE, 0.5), (WHOLE, 3), (2.0, X))],
     **{name: [same(name, FLAGS, ~FLAGS), same(name, FLAGS, X)] for name in ("logical_and", "logical_or")},
     "logical_not": [same("logical_not", FLAGS), same("logical_not", WHOLE)],
-    **{
-        name: [same(name, X, exact=True), same(name, SPECIAL, exact=True), same(name, WHOLE, exact=True)]
-        for name in ("negative", "abs", "sign")
-    },
-    **{name: [same(name, X), same(name, SPECIAL), same(name, WHOLE)] for name in ("exp", "expm1", "sin", "cos", "tan", "tanh")},
-    **{name: [same(name, np.abs(X)), same(name, SPECIAL), same(name, WHOLE)] for name in ("sqrt", "log", "log1p", "log2")},
+    **{name: [same(name, x, exact=True) for x in (X, SPECIAL, WHOLE)] for name in ("negative", "abs", "sign")},
+    **{name: [same(name, x) for x in (X, SPECIAL, WHOLE)] for name in ("exp", "expm1", "sin", "cos", "tan", "tanh")},
+    **{name: [same(name, x) for x in (SIZE, SPECIAL, WHOLE)] for name in ("sqrt", "log", "log1p", "log2")},
     "reciprocal": [same("reciprocal", X), same("reciprocal", SPECIAL)],
     "square": [same("square", X), same("square", WHOLE)],
-    **{name: [same(name, X * 3, exact=True), same(name, SPECIAL, exact=True)] for name in ("floor", "ceil", "round")},
-    **{name: [same(name, SPECIAL, exact=True), same(name, X, exact=True)] for name in ("isnan", "isinf")},
-    "where": [same("where", FLAGS, X, Y, exact=True), same("where", FLAGS, X, 0, exact=True), same("where", WHOLE, 1.0, 2)],
-    "clip": [
-        same("clip", X, -0.5, 0.5, exact=True), same("clip", X, None, 0.5, exact=True), same("clip", WHOLE, -1, 4, exact=True),
-        same("clip", X, ROW, None, exact=True),
-    ],
+    **{name: [same(name, x, exact=True) for x in (X * 3, SPECIAL)] for name in ("floor", "ceil", "round")},
+    **{name: [same(name, x, exact=True) for x in (X, SPECIAL)] for name in ("isnan", "isinf")},
+    "where": [same("where", *given, exact=True) for given in ((FLAGS, X, Y), (FLAGS, X, 0), (WHOLE, 1.0, 2))],
+    "clip": [same("clip", *given, exact=True) for given in ((X, -0.5, 0.5), (X, None, 0.5), (WHOLE, -1, 4), (X, ROW, None))],
     "astype": [
-        Case(lambda x, t=t: dnp.astype(x, t), lambda x, t=t: x.astype(t), (x,), exact=True)
-        for x, t in ((X * 3, np.int32), (WHOLE, np.float32), (X, np.float16), (X, np.float64), (FLAGS, np.int8), (X, np.bool_),
-                     (WHOLE, np.uint8))
+        *(cast(X * 3, to) for to in (np.int32, np.float16, np.float64, np.bool_)),
+        *(cast(WHOLE, to) for to in (np.float32, np.uint8, np.int64)),
+        cast(FLAGS, np.int8),
     ],
     "matmul": [
-        same("matmul", X, Y.T), same("matmul", X, ROW), same("matmul", ROW, X.T), same("matmul", CUBE, Y.T),
-        same("matmul", ROW, ROW), same("matmul", WHOLE, DIVISORS.T),
+        same("matmul", *pair) for pair in ((X, Y.T), (X, ROW), (ROW, X.T), (CUBE, Y.T), (ROW, ROW), (WHOLE, DIVISORS.T))
     ],
-    "dot": [same("dot", X, Y.T), same("dot", CUBE, ROW), same("dot", X, np.float32(2)), same("dot", CUBE, CUBE[0].T), same("dot", X, CUBE.swapaxes(1, 2))],
-    **{
-        name: [
-            same(name, CUBE), Case(lambda x, f=name: getattr(dnp, f)(x, 1), lambda x, f=name: getattr(np, f)(x, 1), (CUBE,)),
-            Case(
-                lambda x, f=name: getattr(dnp, f)(x, (0, -1), keepdims=True),
-                lambda x, f=name: getattr(np, f)(x, (0, -1), keepdims=True), (CUBE,),
-            ),
-            *([same(name, WHOLE)] if name not in ("any", "all") else [same(name, FLAGS)]),
-        ]
-        for name in ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all")
-    },
-    **{
-        name: [
-            same(name, CUBE, exact=True), same(name, WHOLE, exact=True),
-            Case(lambda x, f=name: getattr(dnp, f)(x, 1), lambda x, f=name: getattr(np, f)(x, 1), (CUBE,), exact=True),
-            Case(
-                lambda x, f=name: getattr(dnp, f)(x, -1, keepdims=True),
-                lambda x, f=name: getattr(np, f)(x, -1, keepdims=True), (CUBE,), exact=True,
-            ),
-        ]
-        for name in ("argmax", "argmin")
-    },
-    "reshape": [moved(lambda m: lambda a: m.reshape(a, (4, 6))), moved(lambda m: lambda a: m.reshape(a, (-1, 2))), moved(lambda m: lambda a: m.reshape(a, -1))],
-    "permute_dims": [moved(lambda m: lambda a: m.permute_dims(a, (2, 0, -2)))],
-    "transpose": [moved(lambda m: lambda a: m.transpose(a)), moved(lambda m: lambda a: m.transpose(a, (1, 0, 2)))],
-    "matrix_transpose": [moved(lambda m: lambda a: m.matrix_transpose(a))],
-    "swapaxes": [moved(lambda m: lambda a: m.swapaxes(a, 0, -1))],
-    "expand_dims": [moved(lambda m: lambda a: m.expand_dims(a, axis=k)) for k in (0, 1, -1)],
-    "squeeze": [moved(lambda m: lambda a: m.squeeze(a), CUBE[:, :1]), moved(lambda m: lambda a: m.squeeze(a, axis=1), CUBE[:1, :1])],
-    "broadcast_to": [moved(lambda m: lambda a: m.broadcast_to(a, (5, 2, 3, 4)))],
-    "concat": [moved(lambda m: lambda a: m.concat([a, a[:, :1], 2 * a], axis=1)), moved(lambda m: lambda a: m.concat([a, a], axis=-1))],
-    "concatenate": [moved(lambda m: lambda a: m.concatenate([a, a]))],
-    "stack": [moved(lambda m: lambda a: m.stack([a, 2 * a], axis=k)) for k in (0, 1, -1)],
-    "flip": [moved(lambda m: lambda a: m.flip(a)), moved(lambda m: lambda a: m.flip(a, axis=1)), moved(lambda m: lambda a: m.flip(a, axis=(0, -1)))],
+    "dot": [
+        same("dot", *pair) for pair in ((X, Y.T), (CUBE, ROW), (X, np.float32(2)), (CUBE, CUBE[0].T), (X, CUBE.swapaxes(1, 2)))
+    ],
+    **{name: reduction(name) for name in ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all")},
+    **{name: place(name) for name in ("argmax", "argmin")},
+    "reshape": [called("reshape", CUBE, shape) for shape in ((4, 6), (-1, 2), -1)],
+    "permute_dims": [called("permute_dims", CUBE, (2, 0, -2))],
+    "transpose": [called("transpose"), called("transpose", CUBE, (1, 0, 2))],
+    "matrix_transpose": [called("matrix_transpose")],
+    "swapaxes": [called("swapaxes", CUBE, 0, -1)],
+    "expand_dims": [called("expand_dims", CUBE, axis=axis) for axis in (0, 1, -1)],
+    "squeeze": [called("squeeze", CUBE[:, :1]), called("squeeze", CUBE[:1, :1], axis=1)],
+    "broadcast_to": [called("broadcast_to", CUBE, (5, 2, 3, 4))],
+    "concat": [either(lambda m, a: m.concat([a, a[:, :1], 2 * a], axis=1)), either(lambda m, a: m.concat([a, a], axis=-1))],
+    "concatenate": [either(lambda m, a: m.concatenate([a, a]))],
+    "stack": [either(lambda m, a, axis=axis: m.stack([a, 2 * a], axis=axis)) for axis in (0, 1, -1)],
+    "flip": [called("flip"), called("flip", CUBE, axis=1), called("flip", CUBE, axis=(0, -1))],
     "pad": [
-        moved(lambda m: lambda a: m.pad(a, [(1, 0), (0, 2), (1, 1)])),
-        moved(lambda m: lambda a: m.pad(a, [(1, 0), (0, 2), (1, 1)], constant_values=3)),
-        *(moved(lambda m, k=k: lambda a: m.pad(a, [(1, 0), (0, 2), (1, 1)], mode=k)) for k in ("edge", "reflect", "wrap")),
+        called("pad", CUBE, PADS),
+        called("pad", CUBE, PADS, constant_values=3),
+        *(called("pad", CUBE, PADS, mode=mode) for mode in ("edge", "reflect", "wrap")),
     ],
-    "take": [moved(lambda m: lambda a: m.take(a, np.array([[2, 0], [-1, 1]]), axis=1))],
-    "asarray": [moved(lambda m: lambda a: m.asarray(a)), moved(lambda m: lambda a: m.asarray(a, np.float64))],
-    "zeros": [moved(lambda m: lambda a: a + m.zeros((3, 4), np.float32))],
-    "ones": [moved(lambda m: lambda a: a + m.ones(4, np.float32))],
-    "full": [moved(lambda m: lambda a: a + m.full((3, 1), 7, np.float32))],
-    "zeros_like": [moved(lambda m: lambda a: a + m.zeros_like(a))],
-    "ones_like": [moved(lambda m: lambda a: a + m.ones_like(a))],
-    "arange": [moved(lambda m: lambda a: a + m.arange(k)) for k in (4,)] + [moved(lambda m: lambda a: a * m.arange(1, 9, 2, dtype=np.float32))],
-    "eye": [moved(lambda m: lambda a: a @ m.eye(4, dtype=np.float32)), moved(lambda m: lambda a: a + m.eye(3, 4, dtype=np.float32))],
-}  # fmt: skip
+    "take": [called("take", CUBE, np.array([[2, 0], [-1, 1]]), axis=1)],
+    "asarray": [called("asarray"), called("asarray", CUBE, np.float64)],
+    "zeros": [either(lambda m, a: a + m.zeros((3, 4), np.float32))],
+    "ones": [either(lambda m, a: a + m.ones(4, np.float32))],
+    "full": [either(lambda m, a: a + m.full((3, 1), 7, np.float32))],
+    "zeros_like": [either(lambda m, a: a + m.zeros_like(a))],
+    "ones_like": [either(lambda m, a: a + m.ones_like(a))],
+    "arange": [either(lambda m, a: a + m.arange(4)), either(lambda m, a: a * m.arange(1, 9, 2, dtype=np.float32))],
+    "eye": [either(lambda m, a: a @ m.eye(4, dtype=np.float32)), either(lambda m, a: a + m.eye(3, 4, dtype=np.float32))],
+}
 
 
 def listed() -> list[Any]:
