@@ -1,0 +1,168 @@
+"""The spine: what options do, programs of open sizes, and what happens when something goes wrong inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlc.compiler import Program, compile, emit, load_program
+from dlc.compiler.lowering import plan
+from dlc.dialects.registry import make_context
+from dlc.errors import CompileError, DeviceError, ModelError, ShapeError, UnsupportedError
+from dlc.instrument.report import Report
+from dlc.ir import ModuleOp, parse_module
+from dlc.options import Environment, Options
+from dlc.passes.loops.vectorize import VectorizePass
+from dlc.target import resolve
+from dlc.weights import WeightStore
+
+STATIC = """
+func.func @main(%x: tensor<4x6xf32> {dl.name = "x"}) -> (tensor<4x8xf32> {dl.name = "y"}) {
+  %w = dl.weight {symbol = @w, type = tensor<6x8xf32>} : () -> tensor<6x8xf32> loc("fc")
+  %m = dl.matmul %x, %w : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32> loc("fc")
+  %y = dl.relu %m : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("act")
+  func.return %y : tensor<4x8xf32>
+}
+"""
+OPEN = """
+func.func @main(%a: tensor<?x3xf32, #dl.dims<"n", 3>> {dl.name = "a"}, %b: tensor<?x3xf32, #dl.dims<"n", 3>> {dl.name = "b"})
+    -> (tensor<?x3xf32, #dl.dims<"n", 3>> {dl.name = "sum"}) {
+  %s = dl.add %a, %b : (tensor<?x3xf32, #dl.dims<"n", 3>>, tensor<?x3xf32, #dl.dims<"n", 3>>) -> tensor<?x3xf32, #dl.dims<"n", 3>>
+  func.return %s : tensor<?x3xf32, #dl.dims<"n", 3>>
+}
+"""
+W = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
+X = np.linspace(-1, 2, 24, dtype=np.float32).reshape(4, 6)
+
+
+def program(text: str) -> Program:
+    weights = WeightStore()
+    weights.add(W)
+    return Program(parse_module(make_context(), text), weights, "small")
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:generic", "reference"])
+def test_a_program_runs(target: str) -> None:
+    y = compile(program(STATIC), target)(x=X)["y"]
+    np.testing.assert_allclose(y, np.maximum(X @ W, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_compiling_leaves_the_program_as_it_was() -> None:
+    given = program(STATIC)
+    before = str(given.module)
+    compile(given)
+    assert str(given.module) == before
+    assert list(given.weights) == ["w"]
+
+
+def test_workers_change_nothing() -> None:
+    one, two = (compile(program(STATIC), options=Options(workers=n))(x=X)["y"] for n in (1, 3))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_the_report_has_every_phase() -> None:
+    report = Report()
+    compile(program(STATIC), report=report)
+    assert {"dl", "fusion", "linalg", "tiling", "loops", "emission", "llvm", "weights", "host", "load"} <= report.phases.keys()
+    assert {p.stage for p in report.passes} >= {"dl", "loops"}
+    assert sum(kernel.runs for kernel in report.kernels) == 1
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_open_sizes_are_bound_by_calls(target: str) -> None:
+    report = Report()
+    model = compile(program(OPEN), target, report=report)
+    for n in (2, 5, 2, 0):
+        a = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
+        np.testing.assert_array_equal(model(a=a, b=a)["sum"], a + a)
+    if target == "cpu":
+        # One kernel per set of shapes, however often it is called.
+        assert sum(kernel.name.startswith("add") for kernel in report.kernels) == 3
+    with pytest.raises(ShapeError, match="n = 2"):
+        model(a=np.zeros((2, 3), np.float32), b=np.zeros((4, 3), np.float32))
+
+
+def test_sizes_that_do_not_follow_are_named() -> None:
+    text = OPEN.replace('%b: tensor<?x3xf32, #dl.dims<"n", 3>>', '%b: tensor<?x3xf32, #dl.dims<"2 * k", 3>>', 1)
+    text = text.replace("%s = dl.add %a, %b", "%s = dl.add %a, %a")
+    model = compile(program(text), "reference")
+    with pytest.raises(ShapeError, match="2 \\* k"):
+        model(a=np.zeros((2, 3), np.float32), b=np.zeros((4, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("dl", "dl.matmul"),
+        ("fusion", "dl.dispatch"),
+        ("linalg", "linalg.generic"),
+        ("tiling", "scf.parallel"),
+        ("loops", "vector.fma"),
+        ("host", "host.launch"),
+        ("llvm", "define void @"),
+        ("asm", "vfmadd"),
+    ],
+)
+def test_every_form_is_text(form: str, text: str) -> None:
+    assert text in emit(program(STATIC), form, "cpu:avx2")
+
+
+def test_text_needs_sizes() -> None:
+    with pytest.raises(ShapeError, match="open"):
+        emit(program(OPEN), "dl")
+
+
+def test_a_stage_that_lies_behind_is_named() -> None:
+    done = plan(program(STATIC), resolve("cpu"), Options())
+    late = Program(program(STATIC).module, WeightStore(), remaining=",".join(str(p) for s in done[2:] for p in s.passes))
+    with pytest.raises(UnsupportedError, match="'fusion'.*linalg, tiling, loops, host"):
+        emit(late, "fusion")
+
+
+def test_an_own_pipeline_replaces_the_targets() -> None:
+    stages = plan(program(STATIC), resolve("cpu"), Options(pipeline="cse,dce,form-kernels"))
+    assert [(s.name, len(s.passes)) for s in stages] == [("dl", 2), ("fusion", 1), ("host", 2)]
+    with pytest.raises(CompileError, match="loops stage"):
+        compile(program(STATIC), options=Options(pipeline="cse,form-kernels"))
+
+
+def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.compiler.spine.host_supports", lambda target: False)
+    with pytest.raises(DeviceError, match="cpu:avx512"):
+        compile(program(STATIC), "cpu:avx512")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failing_pass_can_be_reproduced(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    apply: Callable[..., None] = VectorizePass.apply
+
+    def broken(self: VectorizePass, context: object, module: ModuleOp) -> None:
+        apply(self, context, module)
+        raise IndexError("no such lane")
+
+    monkeypatch.setattr(VectorizePass, "apply", broken)
+    with pytest.raises(CompileError, match="vectorize.*IndexError: no such lane") as caught:
+        compile(program(STATIC), options=Options(workers=workers))
+    file = Path(str(caught.value).partition("dlc opt ")[2].partition(" -p")[0])
+    text = file.read_text()
+    assert "linalg.generic" in text and "vector." not in text
+    assert "no such lane" in (file.parent / "error.txt").read_text()
+
+
+@pytest.mark.parametrize("content", ["func.func @main( {", "builtin.module {\n  func.return\n}\n%", "\x00\x01"])
+def test_a_file_that_is_no_ir(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "broken.mlir"
+    file.write_text(content)
+    with pytest.raises(ModelError, match=r"broken\.mlir: not valid IR"):
+        load_program(file)
+
+
+def test_the_environment_is_read_once() -> None:
+    assert Environment.read({}) == Environment(verify=False, workers=None, num_threads=None)
+    given = {"DLC_VERIFY": "1", "DLC_WORKERS": "3", "DLC_NUM_THREADS": "no"}
+    assert Environment.read(given) == Environment(verify=True, workers=3, num_threads=None)
+    assert Options().verify
+    assert Options.of(num_threads=None, workers=2) == Options(workers=2)
