@@ -118,7 +118,7 @@ def test_text_needs_sizes() -> None:
 def test_a_stage_that_lies_behind_is_named() -> None:
     done = plan(program(STATIC), resolve("cpu"), Options())
     late = Program(program(STATIC).module, WeightStore(), remaining=",".join(str(p) for s in done[2:] for p in s.passes))
-    with pytest.raises(UnsupportedError, match="'fusion'.*linalg, tiling, loops, host"):
+    with pytest.raises(UnsupportedError, match=r"'fusion'.*linalg, tiling, loops, host"):
         emit(late, "fusion")
 
 
@@ -144,7 +144,7 @@ def test_a_failing_pass_can_be_reproduced(monkeypatch: pytest.MonkeyPatch, worke
         raise IndexError("no such lane")
 
     monkeypatch.setattr(VectorizePass, "apply", broken)
-    with pytest.raises(CompileError, match="vectorize.*IndexError: no such lane") as caught:
+    with pytest.raises(CompileError, match=r"vectorize.*IndexError: no such lane") as caught:
         compile(program(STATIC), options=Options(workers=workers))
     file = Path(str(caught.value).partition("dlc opt ")[2].partition(" -p")[0])
     text = file.read_text()

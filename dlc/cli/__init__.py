@@ -6,31 +6,40 @@ errors to standard error; progress is shown on a terminal only.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from dlc.cli.compile import compile_command
-from dlc.cli.inspect import check_command, targets_command
-from dlc.cli.opt import opt_command, passes_command
-from dlc.cli.run import bench_command, run_command
+# The commands, and the modules that hold them: imported when asked for, since `dlc opt` needs neither onnx nor LLVM.
+COMMANDS = {
+    "compile": "dlc.cli.compile",
+    "run": "dlc.cli.run",
+    "check": "dlc.cli.inspect",
+    "bench": "dlc.cli.run",
+    "opt": "dlc.cli.opt",
+    "passes": "dlc.cli.opt",
+    "targets": "dlc.cli.inspect",
+}
 
-__all__ = ["compile_model_command", "main"]
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _command(cmd_name) if cmd_name in COMMANDS else None
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def _command(name: str) -> click.Command:
+    return getattr(import_module(COMMANDS[name]), f"{name}_command")
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="dlc")
 def main() -> None:
     """Compiles ONNX models to native code; every step can be read, run and cut short."""
 
 
-for _command in (
-    compile_command,
-    run_command,
-    check_command,
-    bench_command,
-    opt_command,
-    passes_command,
-    targets_command,
-):
-    main.add_command(_command)
-
-compile_model_command = compile_command
+def compile_model_command() -> None:
+    """The program `compile-model`."""
+    _command("compile")(prog_name="compile-model")
