@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, rank_of
+from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.interfaces import Composite, RowComposite
+from dlc.dims import Size, product
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import function_blocks, rewrite_forward
+
+# Elements of a row that a kernel keeps in local buffers, a few of which must fit the second-level cache and the stack.
+LONGEST_ROW = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class DecomposeCompositesPass(ModulePass):
 
         dl.silu %x   →   %s = dl.sigmoid %x;  dl.mul %x, %s
 
-    Composites of whole trailing rows (softmax, layer norm) stay: one kernel keeps the row in cache.
+    Composites of whole trailing rows (softmax, layer norm) stay where a row fits the cache: one kernel keeps it there.
     """
 
     name = "decompose-composites"
@@ -34,10 +38,14 @@ def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
 
 
 def is_row_kernel(op: DlOp) -> bool:
-    """Whether a composite treats rows that span the last axes, contiguous in memory."""
-    return isinstance(op, RowComposite) and is_trailing(op.row_axes, rank_of(op.operands[0]))
+    """Whether a composite treats rows that one kernel can keep in its cache."""
+    return isinstance(op, RowComposite) and are_rows(op.row_axes, shape_of(op.operands[0]))
 
 
-def is_trailing(axes: Sequence[int], rank: int) -> bool:
-    """Whether these are the last axes of a tensor of `rank`, and at least one."""
-    return len(axes) > 0 and tuple(axes) == tuple(range(rank - len(axes), rank))
+def are_rows(axes: Sequence[int], shape: Sequence[Size]) -> bool:
+    """Whether these are the last axes of the shape, at least one, and what they span is short enough to stay in cache."""
+    rank = len(shape)
+    if not axes or tuple(axes) != tuple(range(rank - len(axes), rank)):
+        return False
+    length = product(shape[a] for a in axes)
+    return not isinstance(length, int) or length <= LONGEST_ROW

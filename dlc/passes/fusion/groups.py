@@ -11,12 +11,12 @@ import heapq
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of
+from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Window
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, TransposeOp
 from dlc.dims import Size
 from dlc.ir import Block, Operation, SSAValue
-from dlc.passes.dl.decompose_composites import is_row_kernel, is_trailing
+from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.dl.rewriting import WeightExpressions, splat, users
 
 # A kernel of elementwise ops or rows may have a few results, all of one shape; others have one.
@@ -46,7 +46,7 @@ def row_axes(op: Operation) -> tuple[int, ...]:
     """The last axes whose rows an op reduces or normalises one by one; empty for other ops."""
     if isinstance(op, RowComposite) and is_row_kernel(op):
         return tuple(op.row_axes)
-    if isinstance(op, Reduction) and op.keeps_axes and is_trailing(op.reduction_axes, rank_of(op.operands[0])):
+    if isinstance(op, Reduction) and op.keeps_axes and are_rows(op.reduction_axes, shape_of(op.operands[0])):
         return tuple(op.reduction_axes)
     return ()
 

@@ -9,6 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.instrument.provenance import origins
 from dlc.ir import SSAValue
+from dlc.passes.dl.decompose_composites import LONGEST_ROW, DecomposeCompositesPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
@@ -128,6 +129,17 @@ def test_rows_share_a_kernel() -> None:
 
     x = np.abs(randoms((3, 4))[0]) + 2
     assert kernels(formed(body, x)) == [["reduce_sum", "mul", "reduce_sum", "sub", "sqrt", "mul", "softmax"]]
+
+
+def test_rows_too_long_for_the_cache_do_not_stay_in_one_kernel() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(dl.SoftmaxOp, x, axis=1)
+
+    (x,) = randoms((2, LONGEST_ROW + 1))
+    long = program(body, x).apply(DecomposeCompositesPass(), tolerance=1e-5).apply(FormKernelsPass(), tolerance=1e-5)
+    assert [ops[0] for ops in kernels(long)] == ["reduce_max", "sub", "reduce_sum", "mul"]
+    (short,) = randoms((2, LONGEST_ROW))
+    assert kernels(program(body, short).apply(DecomposeCompositesPass()).apply(FormKernelsPass())) == [["softmax"]]
 
 
 def test_a_reduction_of_other_axes_takes_what_it_reads() -> None:
