@@ -19,8 +19,9 @@ TARGETS = ("cpu", "reference")
 LABELS = json.loads((PRETRAINED / "magika_v3_3.config.json").read_text())["target_labels_space"]
 
 TOLERANCE = 1e-4
-# Models whose results rounding alone moves further, with what an evaluation in f64 says about the recording itself.
-ILL_CONDITIONED = {"basic_pitch": 4e-3}  # logarithms of sums that cancel: the recording is 2e-3 away from the exact result
+# Long sums that cancel, and logarithms of them: the recording is 2e-3 away from the exact result. Native code adds in the
+# order of the recording, the evaluator in NumPy's.
+ILL_CONDITIONED = {("basic_pitch", "reference"): 4e-3}
 
 Arrays = dict[str, NDArray]
 
@@ -48,7 +49,7 @@ SYMBOLIC: dict[str, Callable[[Arrays], Arrays]] = {
 }
 
 
-def agree(name: str, got: Arrays, expected: Arrays) -> None:
+def agree(name: str, target: str, got: Arrays, expected: Arrays) -> None:
     """Raises AssertionError unless every output has the recorded type, and numbers within the model's tolerance."""
     assert set(got) == set(expected)
     steps = output_steps(onnx.load(path_of(name)))
@@ -57,7 +58,7 @@ def agree(name: str, got: Arrays, expected: Arrays) -> None:
         if output in steps:
             assert np.abs(got[output].astype(np.float64) - array).max() <= 1.01 * steps[output], output
         else:
-            assert deviation(np.asarray(got[output]), array) <= ILL_CONDITIONED.get(name, TOLERANCE), output
+            assert deviation(np.asarray(got[output]), array) <= ILL_CONDITIONED.get((name, target), TOLERANCE), output
 
 
 def output_steps(model: onnx.ModelProto) -> dict[str, float]:
@@ -79,7 +80,7 @@ def test_model(name: str, target: str) -> None:
     first, _ = next(recordings(name))
     model = dlc.compile_model(path_of(name), target=target, input_shapes={n: a.shape for n, a in first.items()})
     for feeds, expected in recordings(name):
-        agree(name, model(feeds), expected)
+        agree(name, target, model(feeds), expected)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -88,14 +89,14 @@ def test_sizes_left_open_are_bound_by_calls(name: str, target: str) -> None:
     model = dlc.compile_model(path_of(name), target=target)
     assert any(isinstance(size, Dim) for info in model.inputs for size in info.shape)
     for feeds, expected in recordings(name):
-        agree(name, model(feeds), expected)
+        agree(name, target, model(feeds), expected)
         if name == "magika_v3_3":
             assert [LABELS[k] for k in model(feeds)["target_label"].argmax(1)] == [
                 LABELS[k] for k in expected["target_label"].argmax(1)
             ]
     if target != "reference":
         feeds = SYMBOLIC[name](feeds)
-        agree(name, model(feeds), dlc.compile_model(path_of(name), target="reference")(feeds))
+        agree(name, target, model(feeds), dlc.compile_model(path_of(name), target="reference")(feeds))
 
 
 @pytest.mark.parametrize("target", [t for t in CPU_LEVELS if host_supports(CPU_LEVELS[t])])
@@ -103,4 +104,4 @@ def test_sizes_left_open_are_bound_by_calls(name: str, target: str) -> None:
 def test_forced_instruction_sets(name: str, target: str) -> None:
     model = dlc.compile_model(path_of(name), target=target)
     for feeds, expected in recordings(name):
-        agree(name, model(feeds), expected)
+        agree(name, target, model(feeds), expected)
