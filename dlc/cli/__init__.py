@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "dlc.cli.run",
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.run",
+    "bisect": "dlc.cli.bisect",
     "opt": "dlc.cli.opt",
     "passes": "dlc.cli.opt",
     "targets": "dlc.cli.inspect",

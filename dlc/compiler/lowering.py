@@ -6,7 +6,7 @@ from dlc.compiler.program import Program
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.instrument.dump import DumpFolder
-from dlc.instrument.manager import PassManager, Progress
+from dlc.instrument.manager import Observer, PassManager, Progress
 from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.passes.base import Stage
@@ -34,6 +34,7 @@ class Lowering:
         options: Options,
         report: Report,
         progress: Progress | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.module = program.module.clone()
         self.weights = program.weights
@@ -41,7 +42,9 @@ class Lowering:
         self.plan = plan(program, target, options)
         self.dump = DumpFolder(options.dump_ir, self.weights) if options.dump_ir is not None else None
         self._report = report
-        self._manager = PassManager(self.context, self.plan, check=options.verify, dump=self.dump, progress=progress)
+        self._manager = PassManager(
+            self.context, self.plan, check=options.verify, dump=self.dump, progress=progress, observer=observer
+        )
 
     def stages(self, *, kernels: bool) -> tuple[Stage, ...]:
         """The stages that treat each kernel by itself, or those before them, which need the whole module."""

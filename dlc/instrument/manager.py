@@ -16,6 +16,8 @@ from dlc.passes.base import Stage
 
 # Told the stage and the pass that is about to run.
 Progress = Callable[[str, str], None]
+# Told the stage and the pass that has run, and the module that it left.
+Observer = Callable[[Stage, ModulePass, ModuleOp], None]
 
 
 class PassManager:
@@ -32,12 +34,14 @@ class PassManager:
         check: bool = False,
         dump: DumpFolder | None = None,
         progress: Progress | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.context = context
         self.plan = plan
         self.check = check
         self.dump = dump
         self.progress = progress
+        self.observer = observer
         self.records: list[PassRecord] = []
 
     def run(self, module: ModuleOp, stages: Sequence[Stage]) -> None:
@@ -64,6 +68,8 @@ class PassManager:
                 except Exception as error:
                     raise self._failure(start, done, stage, current, error) from error
                 done.append(current)
+                if self.observer is not None:
+                    self.observer(stage, current, module)
 
     def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass) -> None:
         before = _op_count(module)
