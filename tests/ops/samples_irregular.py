@@ -1,4 +1,4 @@
-"""Samples of running sums and of writes to places that are data, against loops over their definitions."""
+"""Samples of running sums and products, of order, and of writes to places that are data, against loops over their definitions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,26 @@ _COMBINE = {
 }
 
 
-def running_sum(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
-    y = np.zeros_like(x)
+def running(x: np.ndarray, axis: int, exclusive: bool, reverse: bool, product: bool = False) -> np.ndarray:
+    y = np.full_like(x, 1 if product else 0)
     n = x.shape[axis]
     for j in range(n):
         near = range(j + exclusive, n) if reverse else range(j + 1 - exclusive)
         for k in near:
-            y[(slice(None),) * axis + (j,)] += x[(slice(None),) * axis + (k,)]
+            place, term = (slice(None),) * axis + (j,), x[(slice(None),) * axis + (k,)]
+            y[place] = y[place] * term if product else y[place] + term
     return y
+
+
+def argsort(x: np.ndarray, axis: int, descending: bool, count: int | None) -> np.ndarray:
+    def order(row: np.ndarray) -> list[int]:
+        # NaN is the largest; sorted() keeps the order of equal keys.
+        keys = [(bool(v != v), 0.0 if v != v else float(v)) for v in row]
+        if descending:
+            keys = [(not isnan, -v) for isnan, v in keys]
+        return sorted(range(len(row)), key=lambda k: keys[k])[:count]
+
+    return np.apply_along_axis(order, axis, x)
 
 
 def scatter_elements(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str) -> np.ndarray:
@@ -49,8 +61,26 @@ def scatter_nd(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, mode: st
 def _cumsum(dtype: np.dtype, axis: int, exclusive: bool = False, reverse: bool = False) -> Sample:
     label = f"axis{axis}" + "_exclusive" * exclusive + "_reverse" * reverse
     properties = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
-    formula = exactly(lambda x: running_sum(x, axis, exclusive, reverse))
+    formula = exactly(lambda x: running(x, axis, exclusive, reverse))
     return Sample(dl.CumsumOp, (values(dtype, 3, 7, 2),), formula, properties, {F32: 1e-6, F16: 1e-3}.get(dtype, 0), label)
+
+
+def _cumprod(dtype: np.dtype, exclusive: bool, reverse: bool) -> Sample:
+    label = "exclusive" * exclusive + "reverse" * reverse
+    formula = exactly(lambda x: running(x, 1, exclusive, reverse, product=True))
+    properties = {"axis": 1, "exclusive": exclusive, "reverse": reverse}
+    return Sample(dl.CumprodOp, (values(dtype, 2, 5, 3),), formula, properties, {F32: 1e-5, BF16: 1e-2}.get(dtype, 0), label)
+
+
+def _argsort(dtype: np.dtype, axis: int, descending: bool, count: int | None = None) -> Sample:
+    x = values(dtype, 3, 9, 2, scale=1.0)
+    if dtype.kind == "f":
+        # Ties and NaN.
+        x = np.round(x)
+        x[0, 2:4] = np.nan
+    properties = {"axis": axis, "descending": descending} | ({} if count is None else {"count": count})
+    label = f"axis{axis}" + "_descending" * descending + (f"_first{count}" if count else "")
+    return Sample(dl.ArgsortOp, (x,), lambda x: argsort(x, axis, descending, count), properties, label=label)
 
 
 def _elements(dtype: np.dtype, mode: str, axis: int, *shape: int) -> Sample:
@@ -80,6 +110,11 @@ _PLACES = np.array([[[0, 1], [3, -1]], [[0, 1], [2, 5]]], np.int32)
 SAMPLES = [
     *(_cumsum(F32, 1, e, r) for e in (False, True) for r in (False, True)),
     *(_cumsum(d, 2) for d in (F16, I8, I64)),
+    *(_cumprod(F32, e, r) for e in (False, True) for r in (False, True)),
+    *(_cumprod(d, False, False) for d in (BF16, I8)),
+    *(_argsort(F32, 1, d, count) for d in (False, True) for count in (None, 3)),
+    *(_argsort(d, 2, True) for d in (F16, I8, BOOL)),
+    _argsort(I64, 0, False, 2),
     *(_elements(F32, mode, 1, 3, 4, 4) for mode in _COMBINE),
     _elements(F32, "none", 0, 2, 4, 3),
     _elements(BF16, "add", 2, 3, 2, 5),

@@ -23,6 +23,7 @@ from dlc.dialects.dl import (
     program,
     quantization,
     reduction,
+    sorting,
     window,
 )
 from dlc.dialects.dl.activation import *
@@ -40,6 +41,7 @@ from dlc.dialects.dl.normalization import *
 from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
 from dlc.dialects.dl.reduction import *
+from dlc.dialects.dl.sorting import *
 from dlc.dialects.dl.window import *
 from dlc.ir import Dialect, Operation
 
@@ -55,6 +57,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     movement,
     indexing,
     irregular,
+    sorting,
     composite,
     normalization,
     quantization,

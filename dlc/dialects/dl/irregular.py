@@ -1,4 +1,4 @@
-"""Irregular ops: running sums, and writes to places that are data.
+"""Irregular ops: running sums and products, and writes to places that are data.
 
 They are made of regular ones, so that every element of the result can be computed by itself: nothing depends on an order.
 """
@@ -6,8 +6,9 @@ They are made of regular ones, so that every element of the result can be comput
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.activation import casted, widened
 from dlc.dialects.dl.base import (
     Array,
+    DlOp,
     Tensor,
     element_type_of,
     normalized_axes,
@@ -60,15 +62,18 @@ from dlc.ir import (
 )
 
 
-@irdl_op_definition
-class CumsumOp(Composite):
-    """`y[…, j, …] = Σ x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`.
+class Running(Composite):
+    """Along `axis`, each element combined with those before it, or after it if `reverse`; without itself if `exclusive`.
 
-    (C1) `axis` is an axis of `x`; (C2) `x` is of numbers; (C3) the size of the axis is known when it is decomposed. Sums are
-    reassociated; 16-bit floats are summed in f32, integers wrap around.
+    (C1) `axis` is an axis of `x`; (C2) `x` is of numbers; (C3) the size of the axis is known when it is decomposed. The
+    combination is reassociated; 16-bit floats are computed in f32, integers wrap around.
     """
 
-    name = "dl.cumsum"
+    # How two elements combine, as an op and in NumPy, and what changes nothing.
+    COMBINE: ClassVar[type[DlOp]]
+    UFUNC: ClassVar[Callable[..., Any]]
+    IDENTITY: ClassVar[int]
+
     x = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     exclusive = opt_prop_def(BoolAttr)
@@ -76,47 +81,48 @@ class CumsumOp(Composite):
     result = result_def(TensorType)
 
     @property
-    def summed_axis(self) -> int:
+    def running_axis(self) -> int:
         return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
 
     def flag(self, value: BoolAttr | None) -> bool:
         return value is not None and bool(number(value))
 
     def infer(self) -> Sequence[Tensor]:
-        _ = self.summed_axis
+        _ = self.running_axis
         if is_bool(element_type_of(self.x)):
-            raise DTypeError("dl.cumsum: element type i1; cast the operand to a number")
+            raise DTypeError(f"{self.name}: element type i1; cast the operand to a number")
         return [tensor_type(shape_of(self.x), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        axis = self.summed_axis
+        axis = self.running_axis
 
         def compute(x: Array) -> Array:
             x = np.flip(x, axis) if self.flag(self.reverse) else x
             if self.flag(self.exclusive) and x.shape[axis]:
-                x = np.concatenate([np.zeros_like(x.take([0], axis)), x.take(range(x.shape[axis] - 1), axis)], axis)
-            total = np.cumsum(x, axis, dtype=x.dtype)
+                first = np.full_like(x.take([0], axis), self.IDENTITY)
+                x = np.concatenate([first, x.take(range(x.shape[axis] - 1), axis)], axis)
+            total = type(self).UFUNC(x, axis, dtype=x.dtype)
             return np.flip(total, axis) if self.flag(self.reverse) else total
 
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis = Build(self), self.summed_axis
+        b, axis = Build(self), self.running_axis
         x = widened(b, operands[0])
         size = shape_of(x)[axis]
         if not isinstance(size, int):
-            raise ShapeError(f"dl.cumsum: the size {size} of axis {axis} is symbolic; bind it (pass bind-dims)")
-        total = self.shifted(b, x, 1) if self.flag(self.exclusive) else x
-        # After the step of distance d, each element is the sum of the 2·d nearest before and at it.
+            raise ShapeError(f"{self.name}: the size {size} of axis {axis} is symbolic; bind it (pass bind-dims)")
+        total = self.shifted(b, x, 1) if self.flag(self.exclusive) and size else x
+        # After the step of distance d, each element has combined the 2·d nearest before and at it.
         distance = 1
         while distance < size:
-            total = b(AddOp, total, self.shifted(b, total, distance))
+            total = b(self.COMBINE, total, self.shifted(b, total, distance))
             distance *= 2
         return [casted(b, total, element_type_of(operands[0]))]
 
     def shifted(self, b: Build, x: SSAValue, distance: int) -> SSAValue:
-        """`x` moved along the axis in the direction of summation, zeros in its place."""
-        axis, rank, limits = self.summed_axis, rank_of(x), list(shape_of(x))
+        """`x` moved along the axis in the direction of combination, the identity in its place."""
+        axis, rank, limits = self.running_axis, rank_of(x), list(shape_of(x))
         starts: list[Size] = [0] * rank
         before, after = [0] * rank, [0] * rank
         if self.flag(self.reverse):
@@ -124,7 +130,27 @@ class CumsumOp(Composite):
         else:
             limits[axis], before[axis] = limits[axis] - distance, distance
         kept = b(SliceOp, x, starts=starts, limits=limits, strides=(1,) * rank)
-        return b(PadOp, kept, b.scalar(0, like=x), low=before, high=after)
+        return b(PadOp, kept, b.scalar(self.IDENTITY, like=x), low=before, high=after)
+
+
+@irdl_op_definition
+class CumsumOp(Running):
+    """`y[…, j, …] = Σ x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`."""
+
+    name = "dl.cumsum"
+    COMBINE: ClassVar[type[DlOp]] = AddOp
+    UFUNC: ClassVar[Callable[..., Any]] = np.cumsum
+    IDENTITY: ClassVar[int] = 0
+
+
+@irdl_op_definition
+class CumprodOp(Running):
+    """`y[…, j, …] = Π x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`."""
+
+    name = "dl.cumprod"
+    COMBINE: ClassVar[type[DlOp]] = MulOp
+    UFUNC: ClassVar[Callable[..., Any]] = np.cumprod
+    IDENTITY: ClassVar[int] = 1
 
 
 SCATTER_MODES = ("none", "add", "mul", "max", "min")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dims import product
@@ -51,16 +53,29 @@ def shrink(node: Node) -> Value:
     return emit(dl.SelectOp, emit(dl.GreaterOp, x, emit.scalar(threshold, x)), emit(dl.SubOp, x, bias), inside)
 
 
-def _rows(node: Node, op: type[DlOp], axis: int) -> Value:
+def _hardmax(node: Node, x: Value, axis: int) -> Value:
+    """1 at the first largest element of a row, 0 elsewhere."""
+    emit = node.emit
+    largest = emit(dl.ArgmaxOp, x, axis=axis, keepdims=True, select_last=False)
+    places = emit.reshape(emit.iota(x.shape[axis]), (x.shape[axis], *(1,) * (x.rank - 1 - axis)))
+    return emit.cast(emit(dl.EqualOp, places, largest), x.element_type)
+
+
+def _rows(node: Node, of_row: Callable[[Node, Value, int], Value], axis: int) -> Value:
     """Up to opset 12 a row spans all axes from `axis` on."""
     x, emit = node[0], node.emit
     axis = node.axis(axis, x.rank)
     if axis == x.rank - 1:
-        return emit(op, x, axis=axis)
+        return of_row(node, x, axis)
     rows = emit.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
-    return emit.reshape(emit(op, rows, axis=1), x.shape)
+    return emit.reshape(of_row(node, rows, 1), x.shape)
 
 
-for _name, _op in {"Softmax": dl.SoftmaxOp, "LogSoftmax": dl.LogSoftmaxOp}.items():
-    table(_name, until=12)(lambda node, op=_op: _rows(node, op, node.integer("axis", 1)))
-    table(_name, since=13)(lambda node, op=_op: node.emit(op, node[0], axis=node.axis(node.integer("axis", -1), node[0].rank)))
+def _of_rows(name: str, of_row: Callable[[Node, Value, int], Value]) -> None:
+    table(name, until=12)(lambda node: _rows(node, of_row, node.integer("axis", 1)))
+    table(name, since=13)(lambda node: of_row(node, node[0], node.axis(node.integer("axis", -1), node[0].rank)))
+
+
+_of_rows("Softmax", lambda node, x, axis: node.emit(dl.SoftmaxOp, x, axis=axis))
+_of_rows("LogSoftmax", lambda node, x, axis: node.emit(dl.LogSoftmaxOp, x, axis=axis))
+_of_rows("Hardmax", _hardmax)

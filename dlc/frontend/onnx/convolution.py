@@ -10,9 +10,10 @@ from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
-from dlc.frontend.onnx.windows import channels_first, channels_last, padded_windows, windows
+from dlc.frontend.onnx.windows import channels_first, channels_last, column_image, padded_windows, windows
 
 table = Table()
+table("Col2Im", since=18)(column_image)
 
 
 @table("Conv")

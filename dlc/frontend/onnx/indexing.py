@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.registry import Converter, Table
+from dlc.ir import i64
 
 table = Table()
 
@@ -52,7 +54,29 @@ def scatter_nd(node: Node) -> Value:
     return node.emit(dl.ScatterNdOp, node[0], node[1], node[2], mode=node.choice("reduction", "none", dl.SCATTER_MODES))
 
 
-@table("CumSum")
-def cumsum(node: Node) -> Value:
-    axis = node.axis(int(node.number(1, "axis")), node[0].rank)
-    return node.emit(dl.CumsumOp, node[0], axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+def _running(op: type[DlOp]) -> Converter:
+    def convert(node: Node) -> Value:
+        axis = node.axis(int(node.number(1, "axis")), node[0].rank)
+        return node.emit(op, node[0], axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+
+    return convert
+
+
+table("CumSum")(_running(dl.CumsumOp))
+table("CumProd", since=26)(_running(dl.CumprodOp))
+
+
+@table("TensorScatter", since=24)
+def tensor_scatter(node: Node) -> Value:
+    """Each sample's update written into its cache, from the sample's own place on."""
+    emit, cache, update, starts = node.emit, node[0], node[1], node.get(2)
+    axis = node.axis(node.integer("axis", -2), cache.rank)
+    trailing = (1,) * (cache.rank - 1 - axis)
+    places = emit.reshape(emit.iota(update.shape[axis]), (update.shape[axis], *trailing))
+    if starts is not None:
+        first = emit.reshape(emit.cast(starts, i64), (starts.shape[0], *(1,) * (cache.rank - 1)))
+        places = emit(dl.AddOp, first, places)
+    if node.choice("mode", "linear", ("linear", "circular")) == "circular":
+        places = emit(dl.ModOp, places, emit.cast(emit.sizes(cache.shape[axis]), i64))
+    places = emit.broadcast(places, update.shape)
+    return emit(dl.ScatterElementsOp, cache, places, update, axis=axis, mode="none")

@@ -16,13 +16,17 @@ from dlc.frontend.onnx import (
     quantization,
     reduction,
     resize,
+    sampling,
     shape,
+    signal,
+    sorting,
 )
 from dlc.frontend.onnx.registry import Entry
 
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
-    shape, movement, indexing, creation, resize, attention, quantization,
+    shape, movement, indexing, sorting, creation, resize, sampling, attention, signal,
+    quantization,
 )  # fmt: skip
 
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}

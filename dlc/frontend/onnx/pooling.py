@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dims import Size, UndecidableError
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.movement import padded
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.windows import Windows, channels_first, channels_last, padded_windows, windows
@@ -30,13 +31,71 @@ def _pooled(node: Node, op: type[DlOp], x: Value, w: Windows, fill: Value) -> Va
 
 
 @table("MaxPool")
-def max_pool(node: Node) -> Value:
-    node.ignore("storage_order")  # of the indices, the second output
+def max_pool(node: Node) -> list[Value]:
     x, w = node[0], _windows(node)
     dtype = numpy_dtype(x.element_type)
-    lowest = -np.inf if is_float(x.element_type) else int(np.iinfo(dtype).min)
-    y = _pooled(node, dl.MaxPoolOp, channels_last(node, x), w, node.emit.scalar(lowest, x))
-    return channels_first(node, y)
+    lowest = node.emit.scalar(-np.inf if is_float(x.element_type) else int(np.iinfo(dtype).min), x)
+    by_columns = node.flag("storage_order")
+    y = channels_first(node, _pooled(node, dl.MaxPoolOp, channels_last(node, x), w, lowest))
+    return [y, _largest_places(node, y, w, lowest, by_columns)] if node.wants(1) else [y]
+
+
+def _largest_places(node: Node, y: Value, w: Windows, lowest: Value, by_columns: bool) -> Value:
+    """Where the largest element of each window stands in the operand, as a number of all its elements."""
+    emit, x, name = node.emit, node[0], node.proto.output[1]
+    batch, channels, *spatial = (int(s) for s in x.shape)
+    padded_sizes = [s + low + high for s, low, high in zip(spatial, w.low, w.high, strict=True)]
+    # The places of each window along every axis: [windows, kernel], of all axes together: [all windows, all of the kernel].
+    axes = [
+        np.arange(0, size - extent + 1, stride)[:, np.newaxis] + np.arange(kernel) * dilation
+        for size, extent, stride, kernel, dilation in zip(
+            padded_sizes, w.extents, w.strides, w.kernel, w.dilations, strict=True
+        )
+    ]
+    grids = np.meshgrid(*(a.reshape(-1) for a in axes), indexing="ij")
+    order = [k for start in (0, 1) for k in range(start, 2 * len(axes), 2)]
+
+    def by_window(numbers: Array) -> Array:
+        split = numbers.reshape([n for a in axes for n in a.shape]).transpose(order)
+        return split.reshape(-1, int(np.prod(w.kernel)))
+
+    inner = [np.clip(g - low, 0, s - 1) for g, low, s in zip(grids, w.low, spatial, strict=True)]
+    strides = np.cumprod([1, *(spatial if by_columns else spatial[::-1])])[:-1]
+    strides = strides if by_columns else strides[::-1]
+    places = by_window(np.ravel_multi_index(grids, padded_sizes))
+    numbers = by_window(np.sum([g * s for g, s in zip(inner, strides, strict=True)], 0))
+    wide = padded(node, x, [0, 0, *w.low], [0, 0, *w.high], lowest)
+    rows = emit.reshape(wide, (batch, channels, int(np.prod(padded_sizes))))
+    windows = emit(dl.GatherOp, rows, emit.constant(places, np.int64, f"{name}_places"), axis=2)
+    first = emit(dl.ArgmaxOp, windows, axis=3, keepdims=False, select_last=False)
+    position = emit(dl.AddOp, emit.iota(len(places), step=places.shape[1]), first)
+    found = emit(dl.GatherOp, emit.constant(numbers.reshape(-1), np.int64, f"{name}_numbers"), position, axis=0)
+    image = emit.reshape(emit.iota(batch * channels, step=int(np.prod(spatial))), (batch, channels, 1))
+    return emit.reshape(emit(dl.AddOp, found, image), y.shape)
+
+
+def _powered_sum(node: Node, x: Value, total: Callable[[Value], Value]) -> Value:
+    """`(Σ |x|^p)^(1/p)`"""
+    emit, order = node.emit, node.integer("p", 2)
+    if order < 1:
+        raise ModelError(f"{node.place}: p must be positive, got {order}")
+    size = emit(dl.AbsOp, x)
+    if order == 1:
+        return total(size)
+    return emit(dl.PowOp, total(emit(dl.PowOp, size, emit.scalar(order, x))), emit.scalar(1 / order, x))
+
+
+@table("LpPool")
+def lp_pool(node: Node) -> Value:
+    x, w = node[0], _windows(node)
+    zero = node.emit.scalar(0.0, x)
+    return channels_first(node, _powered_sum(node, channels_last(node, x), lambda v: _pooled(node, dl.SumPoolOp, v, w, zero)))
+
+
+@table("GlobalLpPool")
+def global_lp_pool(node: Node) -> Value:
+    axes = tuple(range(2, node[0].rank))
+    return _powered_sum(node, node[0], lambda v: node.emit(dl.ReduceSumOp, v, axes=axes, keepdims=True))
 
 
 @table("AveragePool")

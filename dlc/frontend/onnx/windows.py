@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.dims import Size, UndecidableError
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dims import Size, UndecidableError, product
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.movement import padded
@@ -71,6 +75,33 @@ def _axis_padding(node: Node, w: Windows, axis: int, size: Size) -> tuple[int, i
         last = min(-(-(size + low + high - extent) // stride) * stride, (size + low - 1) // stride * stride)
         high = max(high, last + extent - size - low)
     return low, high
+
+
+def column_image(node: Node) -> Value:
+    """Col2Im: [N, C·kernel, windows] → [N, C, *image], where windows overlap added up.
+
+    Places are added up along one axis after the other: a product with the matrix that is 1 where place k of window o lies.
+    """
+    emit, x, image, kernel = node.emit, node[0], node.integers_of(1, "image_shape"), node.integers_of(2, "block_shape")
+    w, rank = windows(node, kernel, image), len(image)
+    counts = [
+        (s + low + high - e) // stride + 1
+        for s, low, high, e, stride in zip(image, w.low, w.high, w.extents, w.strides, strict=True)
+    ]
+    if x.rank != 3 or x.shape[2] != product(counts):
+        raise ModelError(f"{node.place}: columns of shape {list(x.shape)} for {counts} windows of {list(kernel)}")
+    channels = x.shape[1] // product(kernel)
+    y = emit.reshape(x, (x.shape[0], channels, *kernel, *counts))
+    for axis in range(rank):
+        # [N, C, k, rest of the kernel, o, rest of the windows, image…] with this axis' k and o moved to the end.
+        at = 2 + rank - axis
+        order = [a for a in range(y.rank) if a not in (2, at)] + [2, at]
+        places = np.arange(kernel[axis])[:, None] * w.dilations[axis] + np.arange(counts[axis]) * w.strides[axis] - w.low[axis]
+        matrix = places.reshape(-1, 1) == np.arange(image[axis])
+        y = emit.transpose(y, order)
+        y = emit.reshape(y, (*y.shape[:-2], kernel[axis] * counts[axis]))
+        y = emit(dl.MatmulOp, y, emit.constant(matrix, numpy_dtype(x.element_type), f"{node.proto.output[0]}_places{axis}"))
+    return y
 
 
 def channels_last(node: Node, x: Value) -> Value:

@@ -1,0 +1,90 @@
+"""Fourier transforms: products with the matrix of the transform, made at import."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.movement import padded
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.registry import Table
+
+table = Table()
+
+
+def fourier_matrix(length: int, parts: int, inverse: bool = False, onesided: bool = False) -> Array:
+    """The transform of `length` numbers of `parts` parts (1 is real, 2 complex) as a matrix [elements · parts, bins · 2].
+
+    A onesided transform leaves out the bins that mirror others; its inverse takes only those, and gives real numbers.
+    """
+    half = length // 2 + 1
+    if onesided and inverse:
+        # A bin between the ends stands for its mirror image as well.
+        bins, times = np.arange(half), np.arange(length)
+        counted = np.where((bins == 0) | (2 * bins == length), 1.0, 2.0)
+        angle = 2 * np.pi * np.outer(bins, times) / length
+        return (np.stack([np.cos(angle), -np.sin(angle)], 1) * counted[:, None, None] / length).reshape(2 * half, length)
+    bins = np.arange(half if onesided else length)
+    angle = (1 if inverse else -1) * 2 * np.pi * (np.outer(np.arange(length), bins) % length) / length
+    real, imaginary = np.cos(angle), np.sin(angle)
+    # (a + b·i)·(c + s·i): the row of a holds (c, s), that of b (-s, c).
+    rows = [np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)][:parts]
+    matrix = np.stack(rows, 1).reshape(length * parts, 2 * len(bins))
+    return matrix / length if inverse else matrix
+
+
+def _transformed(node: Node, x: Value, matrix: Array, parts: int) -> Value:
+    """[..., length, parts] times the matrix, as [..., bins, parts of the result]."""
+    emit, shape = node.emit, x.shape
+    known = emit.constant(matrix, numpy_dtype(x.element_type), f"{node.proto.output[0]}_transform")
+    y = emit(dl.MatmulOp, emit.reshape(x, (*shape[:-2], matrix.shape[0])), known)
+    return emit.reshape(y, (*shape[:-2], matrix.shape[1] // parts, parts))
+
+
+def _parts(node: Node, x: Value) -> int:
+    parts = x.shape[-1] if x.rank > 1 else None
+    if parts not in (1, 2):
+        raise ModelError(f"{node.place}: expected [..., 1] (real) or [..., 2] (complex), got {list(x.shape)}")
+    return int(parts)
+
+
+@table("DFT", since=17)
+def dft(node: Node) -> Value:
+    emit, x, parts = node.emit, node[0], _parts(node, node[0])
+    inverse, onesided = node.flag("inverse"), node.flag("onesided")
+    given = node.number(2, "axis") if node.get(2) is not None else -2
+    axis = node.axis(node.integer("axis", 1) if node.opset < 20 else int(given), x.rank)
+    size, real_result = int(x.shape[axis]), onesided and inverse
+    default = 2 * (size - 1) if real_result else size
+    length = int(node.number(1, "dft_length")) if node.get(1) is not None else default
+    if length < 1 or axis == x.rank - 1 or (real_result and parts == 1):
+        raise ModelError(f"{node.place}: no transform of length {length} along axis {axis} of {list(x.shape)}")
+    high = [0] * x.rank
+    high[axis] = (length // 2 + 1 if real_result else length) - size
+    order = [a for a in range(x.rank) if a not in (axis, x.rank - 1)] + [axis, x.rank - 1]
+    rows = emit.transpose(padded(node, x, [0] * x.rank, high), order)
+    matrix = fourier_matrix(length, parts, inverse, onesided)
+    y = _transformed(node, rows, matrix, 1 if real_result else 2)
+    return emit.transpose(y, [order.index(a) for a in range(x.rank)])
+
+
+@table("STFT", since=17)
+def stft(node: Node) -> Value:
+    emit, x, step, window = node.emit, node[0], int(node.number(1, "frame_step")), node.get(2)
+    if x.rank == 2:
+        x = emit.reshape(x, (*x.shape, 1))
+    given = node.get(3)
+    length = int(node.number(3, "frame_length")) if given is not None else int(window.shape[0] if window else 0)
+    total = int(x.shape[1])
+    if x.rank != 3 or not 0 < length <= total or step < 1:
+        raise ModelError(f"{node.place}: no frames of {length}, {step} apart, in a signal of shape {list(x.shape)}")
+    places = np.arange(0, total - length + 1, step)[:, np.newaxis] + np.arange(length)
+    frames = emit(dl.GatherOp, x, emit.constant(places, np.int64, f"{node.proto.output[0]}_places"), axis=1)
+    if window is not None:
+        frames = emit(dl.MulOp, frames, emit.reshape(window, (length, 1)))
+    parts = _parts(node, x)
+    return _transformed(node, frames, fourier_matrix(length, parts, onesided=node.flag("onesided", True)), 2)
