@@ -1,0 +1,66 @@
+"""The dump of a network of full size, as the command line writes it: small, readable, and a program at every stage."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import ModelProto
+
+from dlc.cli import main
+from dlc.compiler import compile, load_program
+from dlc.pipelines import HOST, cpu_stages
+from dlc.target import resolve
+from tests.models.skeletons import filled, inputs
+
+STAGES = [stage.name for stage in (*cpu_stages(resolve("cpu")), HOST)]
+
+
+@pytest.fixture(scope="module")
+def network() -> ModelProto:
+    return filled("resnet50")
+
+
+@pytest.fixture(scope="module")
+def ir(network: ModelProto, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resnet50")
+    onnx.save(network, folder / "resnet50.onnx")
+    command = ["compile", str(folder / "resnet50.onnx"), "--dump-ir", str(folder / "ir")]
+    result = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return folder / "ir"
+
+
+# One test, because every worker that runs a part of it would compile the network again.
+def test_the_dump(network: ModelProto, ir: Path) -> None:
+    files = [p for p in ir.rglob("*") if p.is_file() and ir / "weights" not in p.parents]
+    assert sum(p.stat().st_size for p in files) < 10e6
+    each_convolution_is_readable(network, ir)
+    each_stage_goes_on(network, ir)
+
+
+def each_convolution_is_readable(network: ModelProto, ir: Path) -> None:
+    """Each 3×3 convolution is in a short file that names it first, and its values; the pixels around it may be the end of another."""
+    loops = {p: p.read_text() for p in (ir / "kernels").glob("conv*.loops.mlir")}
+    headers = {p: re.findall(r"#0 ([^,\s]+)", text.partition("func.func")[0]) for p, text in loops.items()}
+    for node in network.graph.node:
+        kernel_shape = next((list(a.ints) for a in node.attribute if a.name == "kernel_shape"), [])
+        if node.op_type != "Conv" or kernel_shape != [3, 3]:
+            continue
+        (text,) = [loops[p] for p, names in headers.items() if node.name in names]
+        assert len(text.splitlines()) < 120
+        assert not re.search(r"%\d", text)
+
+
+def each_stage_goes_on(network: ModelProto, ir: Path) -> None:
+    arrays = list(inputs("resnet50", network).values())
+    results = {s: compile(load_program(ir / f"stage-{s}.mlir"))(*arrays) for s in STAGES}
+    expected = compile(load_program(ir.parent / "resnet50.onnx"))(*arrays)
+    for stage, got in results.items():
+        assert got.keys() == expected.keys()
+        for name, array in expected.items():
+            np.testing.assert_array_equal(got[name], array, err_msg=stage)
