@@ -1,4 +1,4 @@
-"""Attention and rotary position embedding (opset 23), as the ops that they are made of."""
+"""Attention and rotary position embedding, as the ops that they are made of."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.ir import i64
 
 table = Table()
 
@@ -35,9 +36,9 @@ def attention(node: Node) -> list[Value]:
     if softcap:
         scores = emit(dl.MulOp, emit(dl.TanhOp, emit(dl.DivOp, scores, emit.scalar(softcap, q))), emit.scalar(softcap, q))
     stages.append(scores)
-    scores = _masked(node, scores, past_length)
-    stages.append(scores)
-    weights = _softmax(node, scores)
+    masked = _masked(node, scores, past_length)
+    stages.append(masked)
+    weights = _softmax(node, masked, masked is not scores)
     stages.append(weights)
     y = emit(dl.MatmulOp, weights, v)
     if node[0].rank == 3:
@@ -76,7 +77,7 @@ def _repeated(node: Node, x: Value, count: int) -> Value:
 
 
 def _masked(node: Node, scores: Value, past_length: Size) -> Value:
-    """Scores, -inf where a query does not attend a key: by the mask, and after its own place if causal."""
+    """Scores, -inf where a query does not attend a key: by the mask, by its place, and where keys are padding."""
     emit, mask, lowest = node.emit, node.get(3), node.emit.scalar(-np.inf, scores)
     queries, keys = scores.shape[2:]
     if mask is not None:
@@ -87,20 +88,32 @@ def _masked(node: Node, scores: Value, past_length: Size) -> Value:
             high = [0] * (mask.rank - 1) + [_static(missing)]
             mask = emit(dl.PadOp, mask, fill, low=(0,) * mask.rank, high=high, pad_mode="constant")
         scores = emit(dl.SelectOp, mask, scores, lowest) if is_bool(mask.element_type) else emit(dl.AddOp, scores, mask)
+    lengths = node.get(6)
+    if lengths is not None:
+        lengths = emit.reshape(emit.cast(lengths, i64), (lengths.shape[0], 1, 1, 1))
+        scores = emit(dl.SelectOp, emit(dl.LessOp, emit.iota(keys), lengths), scores, lowest)
+    # The place of a query among the keys: those of the past, or those in the cache before the queries, come first.
+    place = emit.reshape(emit.iota(queries), (queries, 1))
+    if lengths is not None:
+        place = emit(dl.AddOp, emit(dl.SubOp, lengths, emit.sizes(queries)), place)
+    elif past_length != 0:
+        place = emit(dl.AddOp, place, emit.sizes(past_length))
+    left, right = node.integer("left_window_size", -1), node.integer("right_window_size", -1)
     if node.flag("is_causal"):
-        last = emit.reshape(emit.iota(queries), (queries, 1))
-        if past_length != 0:
-            last = emit(dl.AddOp, last, emit.sizes(past_length))
-        scores = emit(dl.SelectOp, emit(dl.LessEqualOp, emit.iota(keys), last), scores, lowest)
+        right = 0
+    for reach, seen, sign in ((right, dl.LessEqualOp, 1), (left, dl.GreaterEqualOp, -1)):
+        if reach >= 0:
+            end = emit(dl.AddOp, place, emit.scalar(sign * reach, place)) if reach else place
+            scores = emit(dl.SelectOp, emit(seen, emit.iota(keys), end), scores, lowest)
     return scores
 
 
-def _softmax(node: Node, scores: Value) -> Value:
+def _softmax(node: Node, scores: Value, some_hidden: bool) -> Value:
     emit = node.emit
     precision = node.integer("softmax_precision", 0)
     wide = emit.cast(scores, element_type(dtype_of(precision))) if precision else scores
     weights = emit(dl.SoftmaxOp, wide, axis=3)
-    if node.get(3) is not None:
+    if some_hidden:
         # A query that attends no key has weights of zero, not 0/0.
         best = emit(dl.ReduceMaxOp, wide, axes=(3,), keepdims=True)
         attends = emit(dl.GreaterOp, best, emit.scalar(-np.inf, wide))

@@ -17,6 +17,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.graph import place, sorted_nodes
+from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.tensors import data_type_of
 
 OWN_DOMAIN = ("", "ai.onnx")
@@ -51,19 +52,33 @@ def standard_function(node: NodeProto, opset: int, inputs: Sequence[Value | None
     schema = _schema(node.op_type, opset)
     if schema is None:
         return None
+    _check_node(node, opset)
     data, function = b"", FunctionProto()
     if schema.has_function:
         data = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, opset))
     elif schema.has_context_dependent_function:
         types = [_type_proto(v) for v in inputs]
         version = _newest(schema.context_dependent_function_opset_versions, opset)
-        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+        try:
+            data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+        except (ValueError, RuntimeError) as error:
+            raise NodeProblem("input", f"there is no definition for inputs of these types: {error}") from error
     if not data:
         return None
     function.ParseFromString(data)
     defaults = [schema.attributes[n].default_value for n in function.attribute if n in schema.attributes]
     function.attribute_proto.extend(d for d in defaults if d.name)
     return function
+
+
+def _check_node(node: NodeProto, opset: int) -> None:
+    # What builds the bodies trusts nodes to have the inputs and attributes of their schema.
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = onnx.IR_VERSION, dict.fromkeys(OWN_DOMAIN, opset)
+    try:
+        onnx.checker.check_node(node, context)
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"{place(node)}: {str(error).splitlines()[0]}") from error
 
 
 def _newest(versions: Sequence[int], opset: int) -> int:

@@ -48,7 +48,7 @@ def _declared(value: ValueInfoProto, given: Sequence[int | str] | None, note: Ca
     dtype = np.dtype(np.float32)
     if not value.type.HasField("tensor_type"):
         note(where, NodeProblem("dtype", f"inputs of type {value.type.WhichOneof('value')} are not supported, only tensors"))
-        return TensorInfo(value.name, (), dtype)
+        return TensorInfo(value.name, tuple(_unnamed(value, k) for k in range(len(given or ()))), dtype)
     try:
         dtype = dtype_of(value.type.tensor_type.elem_type)
     except NodeProblem as problem:

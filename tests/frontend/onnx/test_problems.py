@@ -32,7 +32,7 @@ def test_all_problems_in_one_message() -> None:
         helper.make_node("Relu", ["x"], ["c"], name="odd", slope=0.5),
         helper.make_node("Cast", ["x"], ["d"], name="to_text", to=TensorProto.STRING),
         helper.make_node("Gelu", ["x"], ["e"], name="early"),
-        helper.make_node("MaxPool", ["x"], ["f", "indices"], name="places", kernel_shape=[2, 2]),
+        helper.make_node("Relu", ["x"], ["f", "mask"], name="extra"),
         helper.make_node("Reshape", ["x", "s"], ["g"], name="shaped_by_data"),
         helper.make_node("GRU", ["x", "x", "x"], ["h"], name="recurrent", hidden_size=1),
         helper.make_node("Resize", ["x", "", "two"], ["i"], name="zoom", mode="nearest", nearest_mode="random"),
@@ -50,7 +50,7 @@ def test_all_problems_in_one_message() -> None:
     )
     assert found == [
         ("unknown", "operator"), ("foreign", "operator"), ("odd", "attribute"), ("to_text", "dtype"), ("early", "opset"),
-        ("places", "output"), ("shaped_by_data", "value"), ("recurrent", "operator"), ("zoom", "attribute"), ("mixed", "dtype"),
+        ("extra", "output"), ("shaped_by_data", "value"), ("recurrent", "operator"), ("zoom", "attribute"), ("mixed", "dtype"),
     ]  # fmt: skip
 
 

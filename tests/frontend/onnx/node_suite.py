@@ -1,0 +1,159 @@
+"""ONNX's own node tests, and the list of those that dlc does not support.
+
+    python -m tests.frontend.onnx.node_suite              runs all on the reference evaluator and renews the list
+    python -m tests.frontend.onnx.node_suite --target cpu runs all that the list does not name through a target's compiler
+
+Inputs that say how a model is shaped (axes, lengths) are given at import, where the importer asks for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from dlc.backends.reference import evaluate
+from dlc.compiler import Program, compile
+from dlc.errors import UnsupportedError
+from dlc.frontend.onnx import ImportedModel, import_model
+from dlc.options import Options
+
+GAPS = Path(__file__).with_name("node_suite_gaps.txt")
+# Cases whose data contradicts what users of ONNX Runtime get, each with the reason.
+DIFFERENT = {
+    "test_resize_downsample_scales_linear_align_corners": "the data divides by the size before it is rounded",
+    "test_resize_downsample_scales_cubic_align_corners": "the data divides by the size before it is rounded",
+}
+Feeds = Mapping[str, Any]
+
+
+@cache
+def cases() -> dict[str, Any]:
+    """The suite by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.loader import load_model_tests
+
+        return {case.name: case for case in sorted(load_model_tests(kind="node"), key=lambda c: c.name)}
+
+
+def gap(case: Any, target: str) -> str:
+    """Why a case is not supported; empty if it passes. Raises AssertionError for wrong results."""
+    if case.name in DIFFERENT:
+        return DIFFERENT[case.name]
+    try:
+        for given, expected in case.data_sets:
+            feeds = dict(zip((v.name for v in case.model.graph.input), map(_array, given), strict=False))
+            imported = _imported(case.model, feeds)
+            results = _results(imported, [feeds[i.name] for i in imported.inputs], target)
+            for got, wanted in zip(results, expected, strict=True):
+                _check(case.name, np.asarray(got), np.asarray(_array(wanted)), exact=target == "reference")
+    except UnsupportedError as error:
+        # What is the same for many nodes and tensors, without their names.
+        return re.sub(r"node '[^']*' |(?<=^input) '[^']*'", "", error.problems[0] if error.problems else str(error))
+    return ""
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value) if np.isscalar(value) else value
+
+
+def _imported(model: onnx.ModelProto, feeds: Feeds) -> ImportedModel:
+    values: dict[str, Any] = {}
+    shapes = {name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    while True:
+        try:
+            return import_model(model, shapes, input_values=values)
+        except UnsupportedError as error:
+            asked = set(re.findall(r"\(input '([^']+)'\) is computed", str(error))) & feeds.keys()
+            if not asked and ": value: " in str(error):
+                # A function's body calls them by other names.
+                asked = {n for n in shapes if feeds[n].ndim < 2 and feeds[n].dtype.kind in "iu"}
+            if asked <= values.keys():
+                raise
+        values |= {name: feeds[name] for name in asked}
+
+
+def _results(imported: ImportedModel, inputs: list[Any], target: str) -> Iterable[Any]:
+    if target == "reference":
+        return evaluate(imported.module, inputs, imported.weights)
+    program = Program(imported.module, imported.weights)
+    return compile(program, target, Options.of(num_threads=1))(*inputs).values()
+
+
+def _check(name: str, got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], exact: bool) -> None:
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape), name
+    if expected.dtype.kind in "iub":
+        # Sums in another order round to the other neighbour where they meet the middle.
+        apart = 1 if not exact and ("quant" in name or "qlinear" in name) else 0
+        np.testing.assert_allclose(got.astype(np.int64), expected.astype(np.int64), 0, apart, err_msg=name)
+    else:
+        bound = {"float16": 4e-3, "bfloat16": 3e-2}.get(expected.dtype.name, 1e-4)
+        np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), bound, bound, err_msg=name)
+
+
+def read_gaps() -> tuple[str, dict[str, str]]:
+    """The onnx version that the list is about, and the reason of each case in it."""
+    reason, gaps = "", dict[str, str]()
+    header, *lines = GAPS.read_text().splitlines()
+    for line in lines:
+        if line.startswith("    "):
+            gaps[line.strip()] = reason
+        else:
+            reason = line
+    return header.split()[2].rstrip(":"), gaps
+
+
+def write_gaps(gaps: Mapping[str, str]) -> None:
+    passed = len(cases()) - len(gaps)
+    lines = [
+        f"# onnx {onnx.__version__}: {passed} of {len(cases())} node tests pass; the others by reason, the most frequent first"
+    ]
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in gaps.items():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
+        lines += [reason, *(f"    {name}" for name in sorted(names))]
+    GAPS.write_text("\n".join(lines) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default="reference")
+    parser.add_argument("--part", default="0/1", help="K/N: every N-th case from the K-th on")
+    options = parser.parse_args()
+    os.environ["DLC_WORKERS"] = "1"
+    k, n = map(int, options.part.split("/"))
+    known = {} if options.target == "reference" else read_gaps()[1]
+    gaps, failures = dict[str, str](), dict[str, str]()
+    names = [name for name in cases() if name not in known][k::n]
+    for name in names:
+        try:
+            reason = gap(cases()[name], options.target)
+        except Exception as error:
+            failures[name] = f"{type(error).__name__}: {error}"
+        else:
+            if reason:
+                gaps[name] = reason
+    for name, text in (gaps if known else failures).items() | failures.items():
+        print(f"{name}: {' '.join(text.split())[:200]}")
+    print(f"{options.target}: {len(names) - len(gaps) - len(failures)} of {len(names)} pass")
+    if options.target == "reference" and n == 1 and not failures:
+        write_gaps(gaps)
+    return 1 if failures or (known and gaps) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

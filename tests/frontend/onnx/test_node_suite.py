@@ -1,0 +1,48 @@
+"""ONNX's own node tests: what dlc takes is right, and what it does not take is what the list says, no more and no less."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from dlc.frontend.onnx import import_model
+from dlc.frontend.onnx.operators import OPERATORS
+from tests.frontend.onnx.build import model, run
+from tests.frontend.onnx.node_suite import cases, gap, read_gaps
+
+VERSION, GAPS = read_gaps()
+# Operators that the suite has no case of; tests of their own are here.
+UNTESTED = {"GlobalLpPool"}
+PARTS = 8
+
+pytestmark = pytest.mark.skipif(onnx.__version__ != VERSION, reason=f"the list is about onnx {VERSION}")
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_reference(part: int) -> None:
+    found = {name: reason for name in list(cases())[part::PARTS] if (reason := gap(cases()[name], "reference"))}
+    listed = {name: reason for name, reason in GAPS.items() if name in list(cases())[part::PARTS]}
+    assert found == listed, "run python -m tests.frontend.onnx.node_suite to renew the list"
+
+
+def test_a_sample_on_cpu() -> None:
+    for name in [name for name in cases() if name not in GAPS][::40]:
+        assert gap(cases()[name], "cpu") == ""
+
+
+def test_the_list_names_cases_of_the_suite() -> None:
+    assert GAPS.keys() <= cases().keys()
+
+
+def test_every_operator_has_a_case() -> None:
+    passing = {node.op_type for name, case in cases().items() if name not in GAPS for node in case.model.graph.node}
+    assert OPERATORS.keys() - passing == UNTESTED
+
+
+def test_global_lp_pool() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    source = model([helper.make_node("GlobalLpPool", ["x"], ["y"], p=3)], {"x": x.shape}, ["y"])
+    expected = (np.abs(x) ** 3).sum((2, 3), keepdims=True) ** (1 / 3)
+    np.testing.assert_allclose(run(import_model(source), {"x": x})["y"], expected, 1e-5)

@@ -1,0 +1,36 @@
+"""Operators as they were before opset 11, against the same in their later form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from dlc.frontend.onnx import import_model
+from tests.frontend.onnx.build import model, run
+
+X = np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)
+
+CASES: list[tuple[int, str, dict[str, Any], dict[str, Any], Any]] = [
+    (7, "Slice", {}, {"starts": [1, -3], "ends": [9, -1], "axes": [2, 3]}, X[:, :, 1:, -3:-1]),
+    (7, "Pad", {}, {"pads": [0, 0, 1, 0, 0, 0, 0, 2], "value": 3.0}, np.pad(X, [(0, 0)] * 2 + [(1, 0), (0, 2)], constant_values=3)),
+    (7, "Pad", {}, {"pads": [0, 0, 1, 0, 0, 0, 0, 2], "mode": "reflect"}, np.pad(X, [(0, 0)] * 2 + [(1, 0), (0, 2)], "reflect")),
+    (7, "Clip", {}, {"min": -0.5, "max": 0.5}, X.clip(-0.5, 0.5)),
+    (7, "Clip", {}, {"max": 0.5}, np.minimum(X, np.float32(0.5))),
+    (7, "Upsample", {}, {"scales": [1.0, 1.0, 2.0, 3.0]}, X.repeat(2, 2).repeat(3, 3)),
+    (9, "Upsample", {"s": np.float32([1, 1, 2, 1])}, {}, X.repeat(2, 2)),
+    (10, "Resize", {"s": np.float32([1, 1, 1, 0.5])}, {}, X[..., ::2]),
+    (10, "Resize", {"s": np.float32([1, 1, 1, 2])}, {"mode": "linear"},
+     np.stack([X, (X + np.concatenate([X[..., 1:], X[..., -1:]], -1)) / 2], -1).reshape(1, 2, 3, 8)),
+    (7, "TopK", {}, {"k": 2}, -np.sort(-X, -1)[..., :2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("opset", "op", "weights", "attributes", "expected"), CASES, ids=[f"{c[1]}-{c[0]}" for c in CASES])
+def test_old_form(opset: int, op: str, weights: dict[str, Any], attributes: dict[str, Any], expected: Any) -> None:
+    outputs = ["y", "places"] if op == "TopK" else ["y"]
+    node = helper.make_node(op, ["x", *weights], outputs, **attributes)
+    source = model([node], {"x": X.shape}, outputs, weights=weights, opset=opset)
+    np.testing.assert_allclose(run(import_model(source), {"x": X})["y"], expected, 1e-6)
