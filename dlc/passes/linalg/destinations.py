@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dlc.ir import Attribute, SSAValue
 from dlc.passes.linalg.write import Writer
@@ -30,46 +31,58 @@ class Root:
 
 @dataclass(frozen=True)
 class Destination:
-    """A window of a root with unit strides."""
+    """A window of a root: along each axis every `steps`-th element, `sizes` of them from `offsets` on."""
 
     root: Root
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
+    steps: tuple[int, ...]
 
     @staticmethod
     def whole(root: Root) -> Destination:
-        return Destination(root, (0,) * len(root.sizes), root.sizes)
+        return Destination(root, (0,) * len(root.sizes), root.sizes, (1,) * len(root.sizes))
 
     @property
     def is_whole(self) -> bool:
         return self.sizes == self.root.sizes
 
-    def window(self, offsets: Sequence[int], sizes: Sequence[int]) -> Destination:
+    def window(self, offsets: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Destination:
         """A window of this window."""
-        return Destination(self.root, tuple(a + b for a, b in zip(self.offsets, offsets, strict=True)), tuple(sizes))
+        starts = tuple(a + k * b for a, b, k in zip(self.offsets, offsets, self.steps, strict=True))
+        strides = tuple(k * m for k, m in zip(self.steps, steps or (1,) * len(sizes), strict=True))
+        return Destination(self.root, starts, tuple(sizes), strides)
 
     def write(self, write: Writer, compute: Callable[[SSAValue], SSAValue]) -> SSAValue:
         """Stores what `compute` makes of the window's tensor, and returns that."""
         base = self.root.value(write)
-        result = compute(write.extract_slice(base, self.offsets, self.sizes))
-        self.root.update(result if self.is_whole else write.insert_slice(result, base, self.offsets))
+        result = compute(write.extract_slice(base, self.offsets, self.sizes, self.steps))
+        self.root.update(result if self.is_whole else write.insert_slice(result, base, self.offsets, self.steps))
         return result
 
     def read(self, write: Writer) -> SSAValue:
         """What the window holds now."""
-        return write.extract_slice(self.root.value(write), self.offsets, self.sizes)
+        return write.extract_slice(self.root.value(write), self.offsets, self.sizes, self.steps)
 
 
-def borders(sizes: Sequence[int], low: Sequence[int], high: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """(offsets, sizes) of the boxes around the interior of a padded tensor of `sizes`, none overlapping.
+# Offsets, sizes and steps of a window.
+Box: TypeAlias = tuple[list[int], list[int], list[int]]
 
-    The box on a side of axis a spans the interior of the axes before a and all of those after it.
+
+def borders(sizes: Sequence[int], low: Sequence[int], high: Sequence[int]) -> list[Box]:
+    """The windows around the interior of a padded tensor of `sizes`, none overlapping.
+
+    A window at axis a spans the interior of the axes before a and all of those after it. One element on both sides, which
+    is what a 3×3 convolution wants, is one window that steps over the interior.
     """
-    boxes: list[tuple[list[int], list[int]]] = []
-    for axis in range(len(sizes)):
-        for start, width in ((0, low[axis]), (sizes[axis] - high[axis], high[axis])):
+    boxes: list[Box] = []
+    for axis, size in enumerate(sizes):
+        sides = [(0, low[axis], 1), (size - high[axis], high[axis], 1)]
+        if low[axis] == high[axis] == 1:
+            sides = [(0, 2, size - 1)]
+        for start, width, step in sides:
             if width:
-                offsets = [*low[:axis], start, *(0 for _ in sizes[axis + 1 :])]
                 interior = [s - a - b for s, a, b in zip(sizes[:axis], low[:axis], high[:axis], strict=True)]
-                boxes.append((offsets, [*interior, width, *sizes[axis + 1 :]]))
+                rest = sizes[axis + 1 :]
+                steps = [*(1 for _ in interior), step, *(1 for _ in rest)]
+                boxes.append(([*low[:axis], start, *(0 for _ in rest)], [*interior, width, *rest], steps))
     return [box for box in boxes if 0 not in box[1]]

@@ -238,8 +238,8 @@ class _KernelLowering:
                 self.copy_to(window, self.read(value))
         if isinstance(op, PadOp):
             border = self.read(op.value)
-            for offsets, box in borders(target.sizes, ints(op.low), ints(op.high)):
-                self.copy_to(target.window(offsets, box), border.through(AffineMap(len(box), 0, ())))
+            for box in borders(target.sizes, ints(op.low), ints(op.high)):
+                self.copy_to(target.window(*box), border.through(AffineMap(len(target.sizes), 0, ())))
         return target.read(self.write)
 
     def copy_to(self, destination: Destination, read: Read) -> None:

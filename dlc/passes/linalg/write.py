@@ -184,13 +184,13 @@ class Writer:
         )
         return self.place.op(op)
 
-    def insert_slice(self, value: SSAValue, target: SSAValue, offsets: Sequence[int]) -> SSAValue:
+    def insert_slice(self, value: SSAValue, target: SSAValue, offsets: Sequence[int], steps: Sequence[int]) -> SSAValue:
         """`target` with `value` in its window at `offsets`."""
         sizes = shape(value)
         op = tensor.InsertSliceOp.create(
             operands=[value, target],
             result_types=[target.type],
-            properties=_slice_properties(tuple(offsets), sizes, (1,) * len(sizes)) | _slice_segments(2),
+            properties=_slice_properties(tuple(offsets), sizes, tuple(steps)) | _slice_segments(2),
         )
         return self.place.op(op)
 

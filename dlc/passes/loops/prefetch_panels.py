@@ -20,7 +20,7 @@ from dlc.ir import (
     vector,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Place, memref_of, strides_of
+from dlc.passes.structured import Constants, Index, Place, memref_of, strides_of
 
 # Measured on matrix products of 8 to 128 rows: fewer steps come too late, more are lost again.
 _STEPS_AHEAD = 8
@@ -91,7 +91,8 @@ def _prefetch(loop: scf.ForOp, read: vector.TransferReadOp, axis: int, constants
     row = read.result.type.get_shape()[-1]
     element = memref_of(read.source).element_type
     step = _LINE_BYTES // numpy_dtype(element).itemsize
+    column: Index = read.indices[-1] if (known := _constant(read.indices[-1])) is None else known
     for start in range(0, row, step):
         indices = [ahead if d == axis else i for d, i in enumerate(read.indices)]
-        indices[-1] = place.value(place.add(indices[-1], start)) if start else indices[-1]
+        indices[-1] = place.value(place.add(column, start))
         place.insert(PrefetchOp.create(operands=[read.source, *indices], properties=READ))
