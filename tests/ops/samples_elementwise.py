@@ -165,5 +165,10 @@ CONVERSION = [
     for b in _CASTS
     if F32 in (a, b) or b in (I8, U8, BOOL) or {a, b} in ({F16, BF16}, {F64, I64}, {F64, U64})
 ]
+_BITS = ((F32, I32), (I32, F32), (F64, U64), (F16, I16), (U16, BF16), (I8, U8), (U32, I32))
+BITS = [
+    Sample(dl.BitcastOp, (telling(a),), lambda x, b=b: x.view(b), {"to": element_type(b)}, label=f"to_{b.name}")
+    for a, b in _BITS
+]
 
-SAMPLES = [*ARITHMETIC, *COMPARISON, *LOGIC, *SELECTION, *CONVERSION]
+SAMPLES = [*ARITHMETIC, *COMPARISON, *LOGIC, *SELECTION, *CONVERSION, *BITS]

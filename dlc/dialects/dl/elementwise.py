@@ -13,7 +13,7 @@ import numpy as np
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, number, shape_of, tensor_type
-from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise, is_unsigned
 from dlc.dialects.dl.pointwise import Binary, Comparison, Unary, common_element_type, kind_of
 from dlc.errors import DTypeError
@@ -561,3 +561,28 @@ class CastOp(Elementwise):
 
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
         return scalar.convert(body, elements[0], element_type_of(self.x), self.to)
+
+
+@irdl_op_definition
+class BitcastOp(Elementwise):
+    """The bits of `x` as element type `to`: NumPy's `x.view(to)`.
+
+    (C1) the result has the shape of `x` and the element type `to`; (C2) both element types have as many bits, neither is bool.
+    """
+
+    name = "dl.bitcast"
+    x = operand_def(TensorType)
+    to = prop_def(Attribute)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        source = element_type_of(self.x)
+        if is_bool(source) or is_bool(self.to) or numpy_dtype(source).itemsize != numpy_dtype(self.to).itemsize:
+            raise DTypeError(f"dl.bitcast: the bits of {source} as {self.to}; expected numbers of one width (C2)")
+        return [tensor_type(shape_of(self.x), self.to)]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.ascontiguousarray(operands[0]).view(numpy_dtype(self.to)).reshape(operands[0].shape)
+
+    def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
+        return scalar.same_bits(body, elements[0], self.to)

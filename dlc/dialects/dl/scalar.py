@@ -164,6 +164,12 @@ def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute) -> SS
     return body(arith.ExtUIOp(x, to) if is_unsigned(source) else arith.ExtSIOp(x, to))
 
 
+def same_bits(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
+    """The bits of `x` as the `dl` element type `target`, which has as many."""
+    stored = storage_type(target)
+    return x if x.type == stored else body(arith.BitcastOp(x, stored))
+
+
 def _bits(element_type: Attribute) -> int:
     return 8 * numpy_dtype(element_type).itemsize
 

@@ -41,6 +41,8 @@ def einsum(node: Node) -> Value:
     operands = [node[k] for k in range(len(node.inputs))]
     if len(operands) != len(terms) or any(len(t) != v.rank for t, v in zip(terms, operands, strict=False)):
         raise ModelError(f"{node.place}: the equation '{node.text('equation')}' does not fit its {len(operands)} inputs")
+    for k in range(len(operands)):
+        operands[k], terms[k] = _diagonals(node, operands[k], terms[k])
     value, labels = operands[0], terms[0]
     for k in range(1, len(operands)):
         needed = set(wanted).union(*terms[k + 1 :])
@@ -62,9 +64,20 @@ def _einsum_terms(node: Node) -> tuple[list[str], str]:
     if not arrow:
         once = sorted(c for c in set("".join(terms)) if "".join(terms).count(c) == 1 and c not in dots)
         wanted = "..." + "".join(once) if dots else "".join(once)
-    if any(len(set(t)) != len(t) for t in terms):
-        raise NodeProblem("attribute", f"repeated labels in one operand of '{equation}' are not supported")
     return terms, wanted.replace("...", dots)
+
+
+def _diagonals(node: Node, x: Value, labels: str) -> tuple[Value, str]:
+    """A tensor whose repeated labels are one axis each: the elements with equal indices."""
+    emit = node.emit
+    for k, label in reversed(list(enumerate(labels))):
+        first = labels.index(label)
+        if first == k:
+            continue
+        rows, columns = (emit.reshape(emit.iota(x.shape[a]), (x.shape[a], *(1,) * (x.rank - 1 - a))) for a in (first, k))
+        chosen = emit(dl.SelectOp, emit(dl.EqualOp, rows, columns), x, emit.scalar(0, x))
+        x, labels = emit(dl.ReduceSumOp, chosen, axes=(k,), keepdims=False), labels[:k] + labels[k + 1 :]
+    return x, labels
 
 
 def _contracted(node: Node, lhs: tuple[Value, str], rhs: tuple[Value, str], needed: set[str]) -> tuple[Value, str]:

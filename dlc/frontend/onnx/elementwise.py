@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.dialects.dl.dtypes import element_type, is_bool, is_float
+from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.ir import i8
 
 table = Table()
 
@@ -129,6 +133,17 @@ def cast(node: Node) -> Value:
 def cast_like(node: Node) -> Value:
     node.ignore("saturate", "round_mode")
     return node.emit.cast(node[0], node[1].element_type)
+
+
+@table("BitCast", since=26)
+def bit_cast(node: Node) -> Value:
+    emit, x, to = node.emit, node[0], element_type(dtype_of(node.integer("to")))
+    if is_bool(x.element_type) or is_bool(to):
+        # A bool is a byte that is 0 or 1.
+        if not all(is_bool(t) or t in (i8, element_type(np.uint8)) for t in (x.element_type, to)):
+            raise ModelError(f"{node.place}: the bits of {x.element_type} as {to}")
+        return emit.cast(x, to)
+    return x if x.element_type == to else emit(dl.BitcastOp, x, to=to)
 
 
 @table("IsInf")

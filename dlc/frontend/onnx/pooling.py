@@ -9,7 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.dims import Size, UndecidableError
+from dlc.dims import Size, UndecidableError, is_static, product
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.movement import padded
@@ -72,6 +72,28 @@ def _largest_places(node: Node, y: Value, w: Windows, lowest: Value, by_columns:
     found = emit(dl.GatherOp, emit.constant(numbers.reshape(-1), np.int64, f"{name}_numbers"), position, axis=0)
     image = emit.reshape(emit.iota(batch * channels, step=int(np.prod(spatial))), (batch, channels, 1))
     return emit.reshape(emit(dl.AddOp, found, image), y.shape)
+
+
+@table("MaxUnpool")
+def max_unpool(node: Node) -> Value:
+    """Elements written back to where MaxPool found them, zeros between."""
+    emit, x, places = node.emit, node[0], node[1]
+    rank = x.rank - 2
+    kernel, strides = node.integers("kernel_shape"), node.integers("strides", (1,) * rank)
+    pads = node.integers("pads", (0,) * (2 * rank))
+    if rank < 1 or not len(kernel) == len(strides) == len(pads) // 2 == rank:
+        raise ModelError(f"{node.place}: its attributes must have an entry for each of the {rank} spatial axes")
+    spatial = [(size - 1) * strides[k] + kernel[k] - pads[k] - pads[k + rank] for k, size in enumerate(x.shape[2:])]
+    shape, count = (*x.shape[:2], *spatial), product(x.shape)
+    rows, updates = emit.reshape(places, (count, 1)), emit.reshape(x, (count,))
+    y = emit(dl.ScatterNdOp, emit.full(0, (product(shape),), x), rows, updates, mode="none")
+    y = emit.reshape(y, shape)
+    if node.get(2) is None:
+        return y
+    wanted = node.integers_of(2, "output_shape")
+    if len(wanted) != x.rank or not is_static(shape):
+        raise ModelError(f"{node.place}: an output_shape {list(wanted)} for {list(shape)}")
+    return padded(node, y, [0] * x.rank, [int(w) - int(s) for w, s in zip(wanted, shape, strict=True)])
 
 
 def _powered_sum(node: Node, x: Value, total: Callable[[Value], Value]) -> Value:

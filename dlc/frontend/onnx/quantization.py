@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import product
 from dlc.errors import ModelError
 from dlc.frontend.onnx.convolution import convolved
 from dlc.frontend.onnx.emit import Value
@@ -22,7 +24,7 @@ table = Table()
 def _parameter(node: Node, v: Value) -> Value:
     """A scale or zero point of one element as rank 0, else as it is: one entry per place of an axis."""
     if v.rank > 1:
-        raise NodeProblem("input", f"scales of shape {list(v.shape)} (quantisation in blocks) are not supported")
+        raise NodeProblem("input", f"scales of shape {list(v.shape)} are not supported here")
     return node.emit.reshape(v, ()) if v.shape == (1,) else v
 
 
@@ -31,30 +33,41 @@ def _zero_point(node: Node, k: int, like: Value, default: Attribute) -> Value:
     return node.emit.full(0, like.shape, default) if zero is None else _parameter(node, zero)
 
 
-def _axis(node: Node, x: Value, scale: Value) -> int:
-    if node.integer("block_size", 0) != 0:
-        raise NodeProblem("attribute", "block_size is not supported")
-    axis = node.integer("axis", 1)
-    return node.axis(axis, x.rank) if scale.rank else 0
+def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribute) -> Value:
+    """`op` with a scale and a zero point for all, for each place of an axis, or for each block of places."""
+    emit, block, axis = node.emit, node.integer("block_size", 0), node.integer("axis", 1)
+    if not block:
+        scale = _parameter(node, scale)
+        along = node.axis(axis, x.rank) if scale.rank else 0
+        return emit(op, x, scale, _zero_point(node, 2, scale, default), axis=along)
+    axis, zero = node.axis(axis, x.rank), node.get(2)
+    size = x.shape[axis]
+    if scale.shape != tuple(size // block if a == axis else s for a, s in enumerate(x.shape)) or size % block != 0:
+        raise NodeProblem(
+            "input", f"scales of shape {list(scale.shape)} for blocks of {block} in {list(x.shape)} are not supported"
+        )
+    # A row for each block: its axis last, split into blocks.
+    order = [a for a in range(x.rank) if a != axis] + [axis]
+    moved, count = emit.transpose(x, order), (product(scale.shape),)
+    scale = emit.reshape(emit.transpose(scale, order), count)
+    zero = emit.full(0, count, default) if zero is None else emit.reshape(emit.transpose(zero, order), count)
+    y = emit.reshape(emit(op, emit.reshape(moved, (*count, block)), scale, zero, axis=0), moved.shape)
+    return emit.transpose(y, [order.index(a) for a in range(x.rank)])
 
 
 @table("QuantizeLinear")
 def quantize_linear(node: Node) -> Value:
     node.ignore("saturate", "precision")
-    x, scale, target = node[0], _parameter(node, node[1]), node.integer("output_dtype", 0)
+    x, scale, target = node[0], node[1], node.integer("output_dtype", 0)
     stored = element_type(dtype_of(target)) if target else element_type(np.uint8)
-    zero = _zero_point(node, 2, scale, stored)
-    axis = _axis(node, x, scale)
     if x.element_type != scale.element_type:
         x, scale = node.emit.cast(x, f32), node.emit.cast(scale, f32)
-    return node.emit(dl.QuantizeOp, x, scale, zero, axis=axis)
+    return _scaled(node, dl.QuantizeOp, x, scale, stored)
 
 
 @table("DequantizeLinear")
 def dequantize_linear(node: Node) -> Value:
-    x, scale = node[0], _parameter(node, node[1])
-    zero = _zero_point(node, 2, scale, x.element_type)
-    y = node.emit(dl.DequantizeOp, x, scale, zero, axis=_axis(node, x, scale))
+    y = _scaled(node, dl.DequantizeOp, node[0], node[1], node[0].element_type)
     target = node.integer("output_dtype", 0)
     return node.emit.cast(y, element_type(dtype_of(target))) if target else y
 

@@ -131,7 +131,8 @@ def depth_to_space(node: Node) -> Value:
 def space_to_depth(node: Node) -> Value:
     emit, (x, b, (n, c, h, w)) = node.emit, _blocks(node)
     split = emit.reshape(x, (n, c, h // b, b, w // b, b))
-    return emit.reshape(emit.transpose(split, (0, 3, 5, 1, 2, 4)), (n, c * b * b, h // b, w // b))
+    order = (0, 3, 5, 1, 2, 4) if node.choice("mode", "DCR", ("DCR", "CRD")) == "DCR" else (0, 1, 3, 5, 2, 4)
+    return emit.reshape(emit.transpose(split, order), (n, c * b * b, h // b, w // b))
 
 
 @table("Transpose")
