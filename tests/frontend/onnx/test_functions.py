@@ -61,6 +61,12 @@ def test_a_standard_body() -> None:
     np.testing.assert_allclose(run(import_model(source), {"x": x})["y"], x / (1 + np.exp(-2 * x)), 1e-6)
 
 
+def test_a_malformed_call_of_a_standard_function() -> None:
+    source = model([helper.make_node("NegativeLogLikelihoodLoss", ["x"], ["y"], name="loss")], {"x": [3, 2]}, ["y"], opset=22)
+    with pytest.raises(ModelError, match=r"node 'loss' \(NegativeLogLikelihoodLoss\): .*input size 1"):
+        import_model(source)
+
+
 def test_values_of_inputs() -> None:
     source = model([helper.make_node("ReduceSum", ["x", "axes"], ["y"])], {"x": [2, 3], "axes": ["n"]}, ["y"],
                    dtypes={"axes": INT64})  # fmt: skip
