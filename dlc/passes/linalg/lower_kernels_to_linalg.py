@@ -22,6 +22,8 @@ from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.program import KernelOp
 from dlc.errors import UnsupportedError
 from dlc.ir import (
+    AffineDimExpr,
+    AffineExpr,
     AffineMap,
     Attribute,
     Block,
@@ -38,8 +40,8 @@ from dlc.ir import (
 from dlc.passes.dl.rewriting import rewrite_forward, splat
 from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.destinations import Destination, Root, borders
-from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map, sliced_axes
-from dlc.passes.linalg.write import Writer
+from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map
+from dlc.passes.linalg.write import Writer, shape
 from dlc.passes.structured import Constants, Place
 
 # Ops whose result is computed, so that it can be computed where it is wanted.
@@ -213,21 +215,24 @@ class _KernelLowering:
         return Read(number, AffineMap(rank_of(op.result), 0, ()))
 
     def slice(self, op: SliceOp) -> Read:
-        """A slice of the tensor behind the operand, where the operand's axes are axes of that."""
-        read = self.read(op.x)
-        axes = None if read.is_scalar else sliced_axes(read.map)
-        if axes is None:
-            return read.through(op.source_map())
-        whole = static(op, op.x, op.result)
-        starts, steps = sizes(op.starts), ints(op.strides)
-        source = tuple(int(s) for s in shape_of(read.source))
-        window = self.write.extract_slice(
+        """A slice of the tensor behind the operand along its axes that are the operand's, through the map along others.
+
+        An iterator that reads an axis by itself has the axis's extent, so that a shorter one needs a shorter tensor.
+        """
+        read, steps = self.read(op.x), op.source_map()
+        if read.is_scalar:
+            return read.through(steps)
+        (_, extents), starts, strides = static(op, op.x, op.result), sizes(op.starts), ints(op.strides)
+        own = [e.position if isinstance(e, AffineDimExpr) else None for e in read.map.results]
+        source = self.write.extract_slice(
             read.source,
-            [0 if a is None else int(starts[a]) for a in axes],
-            [s if a is None else whole[1][a] for a, s in zip(axes, source, strict=True)],
-            [1 if a is None else steps[a] for a in axes],
+            [0 if a is None else int(starts[a]) for a in own],
+            [size if a is None else extents[a] for a, size in zip(own, shape(read.source), strict=True)],
+            [1 if a is None else strides[a] for a in own],
         )
-        return Read(window, read.map)
+        stepped = read.map.compose(steps).results
+        places = [e if a is None else AffineExpr.dimension(a) for a, e in zip(own, stepped, strict=True)]
+        return Read(source, AffineMap(read.map.num_dims, 0, tuple(places)))
 
     def assemble(self, op: PadOp | ConcatOp) -> SSAValue:
         """A padded tensor or a concatenation: parts that are not in their window yet are copied there."""

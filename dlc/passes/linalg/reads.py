@@ -41,17 +41,6 @@ def alone(maps: Iterable[AffineMap]) -> set[int]:
     return {e.position for m in maps for e in m.results if isinstance(e, AffineDimExpr)}
 
 
-def sliced_axes(map_: AffineMap) -> tuple[int | None, ...] | None:
-    """Per axis of the source the value's axis that it is; None where it is a constant place.
-
-    None as a whole if some axis is neither, or two are the same.
-    """
-    axes = tuple(e.position if isinstance(e, AffineDimExpr) else None for e in map_.results)
-    used = [a for a in axes if a is not None]
-    constant = all(a is not None or not e.used_dims() for a, e in zip(axes, map_.results, strict=True))
-    return axes if constant and len(set(used)) == len(used) else None
-
-
 def reshape_groups(source: Sequence[int], to: Sequence[int]) -> list[tuple[range, range]]:
     """The finest pairs of adjacent axes of two shapes that hold the same elements in row-major order.
 

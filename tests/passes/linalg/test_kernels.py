@@ -115,6 +115,10 @@ CASES: dict[str, Case] = {
     "sliced_with_steps": ([numbers(6, 8)], lambda b, x: b(
         dl.NegOp, b(dl.SliceOp, b(dl.TransposeOp, x, permutation=(1, 0)), starts=(1, 0), limits=(8, 5), strides=(2, 3))
     )),
+    "sliced_and_reversed": ([numbers(2, 6, 4)], lambda b, x: b(
+        dl.NegOp,
+        b(dl.SliceOp, b(dl.ReverseOp, x, axes=(2,)), starts=(0, 2, 1), limits=(1, 5, 4), strides=(1, 2, 1)),
+    )),
 }  # fmt: skip
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
