@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +14,9 @@ from dlc.compiler import Program, compile, load_program
 from dlc.dialects.registry import make_context
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import NEXT
-from dlc.ir import parse_module, print_module
+from dlc.ir import ModuleOp, parse_module
 from dlc.options import Options
+from tests.mlir import accepted_by_mlir
 from tests.models.skeletons import filled, inputs, path_of, recordings
 
 STAGES = ("dl", "fusion", "linalg", "tiling", "loops", "host")
@@ -93,26 +92,13 @@ def test_a_convolution_is_read_in_one_sitting(dump: Dump) -> None:
             assert len(kernel.read_text().splitlines()) < 120
 
 
-def accepted_by_mlir(texts: Sequence[str], *flags: str) -> None:
-    """Raises AssertionError with MLIR's message unless it reads and verifies every module."""
-    tool = shutil.which("iree-opt")
-    assert tool is not None
-    run = subprocess.run(
-        [tool, *flags, "--split-input-file", "-o", "/dev/null", "-"],
-        input="\n// -----\n".join(texts),
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr[:2000]
-
-
-@pytest.mark.skipif(shutil.which("iree-opt") is None, reason="needs iree-opt, from the package iree-base-compiler")
 def test_mlir_reads_every_file(dump: Dump) -> None:
     folder, _, _ = dump
 
-    def generic(files: Sequence[Path]) -> list[str]:
-        return [print_module(parse_module(make_context(), f.read_text()), generic=True) for f in files]
+    def modules(files: Iterable[Path]) -> list[ModuleOp]:
+        return [parse_module(make_context(), f.read_text(), f.name) for f in files]
 
-    accepted_by_mlir(generic(sorted(folder.glob("*.mlir"))), "--allow-unregistered-dialect")
-    kernels = [f for s in ("linalg", "tiling", "loops") for f in sorted((folder / "kernels").glob(f"*.{s}.mlir"))]
-    accepted_by_mlir(generic(kernels))
+    accepted_by_mlir(modules(sorted(folder.glob("*.mlir"))), unregistered=True)
+    accepted_by_mlir(
+        modules(f for s in ("linalg", "tiling", "loops") for f in sorted((folder / "kernels").glob(f"*.{s}.mlir")))
+    )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pytest
 
 from dlc.backends.reference import evaluate
 from dlc.dialects.dl.base import tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.program import KernelOp, YieldOp
-from dlc.ir import Attribute, Block, Context, FunctionType, ModuleOp, Region, SSAValue, func, linalg, print_module
+from dlc.ir import Attribute, Block, Context, FunctionType, ModuleOp, Region, SSAValue, func, linalg
 from dlc.passes.base import kernels_of
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
 from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
@@ -61,13 +58,3 @@ def generics(module: ModuleOp) -> list[linalg.GenericOp]:
 
 def run(module: ModuleOp, *inputs: np.ndarray) -> list[np.ndarray]:
     return evaluate(module, inputs, function="k")
-
-
-def accepted_by_mlir(modules: Sequence[ModuleOp]) -> None:
-    """Asserts that MLIR's own verifier takes the modules; skips where `iree-opt` is not installed."""
-    tool = shutil.which("iree-opt")
-    if tool is None:
-        pytest.skip("iree-opt is not installed (pip install iree-base-compiler)")
-    text = "\n// -----\n".join(print_module(m, generic=True) for m in modules)
-    done = subprocess.run([tool, "--split-input-file", "-"], input=text, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:4000]

@@ -11,7 +11,8 @@ from dlc.dialects import dl
 from dlc.dialects.dl.build import Build
 from dlc.errors import UnsupportedError
 from dlc.ir import ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, linalg
-from tests.passes.linalg.kernels import accepted_by_mlir, generics, kernel, kernel_of, lowered, op_names, run, types_of
+from tests.mlir import accepted_by_mlir
+from tests.passes.linalg.kernels import generics, kernel, kernel_of, lowered, op_names, run, types_of
 
 Case = tuple[list[np.ndarray], Callable[..., SSAValue | list[SSAValue]]]
 

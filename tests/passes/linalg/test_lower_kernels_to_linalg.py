@@ -8,10 +8,11 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import numpy_dtype
+from tests.mlir import accepted_by_mlir
 from tests.ops.programs import module_of, op_of
 from tests.ops.sample import Sample, assert_close
 from tests.ops.samples import SAMPLES
-from tests.passes.linalg.kernels import accepted_by_mlir, kernel_of, lowered, run
+from tests.passes.linalg.kernels import kernel_of, lowered, run
 
 # Ops that stay outside of kernels, and why.
 NOT_IN_KERNELS: dict[type[DlOp], str] = {
