@@ -202,6 +202,12 @@ def test_inputs_of_any_layout() -> None:
     assert double(np.float32(3)) == 6 and double(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
 
+def test_means_of_nothing() -> None:
+    x = np.zeros((0, 4), np.float32)
+    for target in ("reference", "cpu"):
+        assert np.isnan(dlc.jit(target=target)(lambda x: x.mean(0))(x)).all()
+
+
 # The cache
 
 
@@ -410,7 +416,16 @@ def test_elements_are_not_known_while_tracing() -> None:
     def masks(x: Any) -> Any:
         return x.reshape(1)[x.reshape(1) > 0]
 
+    def sums(x: Any) -> Any:
+        return np.sum(x)
+
+    def assigns(x: Any) -> Any:
+        x[...] = 1
+        return x
+
     x = np.float32(1)
+    raised_in(sums, DTypeError, r"NumPy function.*dlc\.numpy", x)
+    raised_in(assigns, DlcError, r"in place.*dlc\.numpy\.where", x)
     raised_in(branches, DTypeError, "condition.*dlc.numpy.where.*static_argnames", x)
     raised_in(converts, DTypeError, r"float\(\)", x)
     raised_in(counts, DTypeError, r"int\(\)", x)
@@ -422,7 +437,15 @@ def test_errors_of_dtype_name_the_users_line() -> None:
     def shifted(x: Any) -> Any:
         return dnp.where(x, 1.0, 2.0) + dnp.take(x, dnp.zeros(2), axis=0)
 
+    def complex_numbers(x: Any) -> Any:
+        return x * 1j
+
+    def too_large(x: Any) -> Any:
+        return x.astype(np.uint8) + 300
+
     raised_in(shifted, DTypeError, "gather.*integers", normal(3))
+    raised_in(complex_numbers, DTypeError, "complex128", normal(3))
+    raised_in(too_large, DTypeError, "300 out of bounds for uint8", normal(3))
 
 
 def test_arguments_that_are_no_arrays() -> None:

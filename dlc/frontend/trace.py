@@ -149,6 +149,13 @@ class Tracer:
             return self.ufuncs[ufunc](*operands)
         return self.__array__()
 
+    def __array_function__(self, *_: object) -> NoReturn:
+        self.__array__()
+
+    def __setitem__(self, place: object, value: object) -> NoReturn:
+        problem = "an array cannot be changed in place while a function is traced"
+        raise at_user_line(DlcError(f"{problem}; make a new one, with dlc.numpy.where or concat"))
+
     def __iter__(self) -> Iterator[Any]:
         return (cast(Any, self)[i] for i in range(len(self)))
 

@@ -13,6 +13,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import element_type
+from dlc.errors import DTypeError
 from dlc.frontend.trace import Tracer, blamed_on_user, is_number
 from dlc.ir import Block
 
@@ -53,10 +54,22 @@ def promote_to_float(*xs: ArrayLike) -> list[Operand]:
 
 def convert(x: ArrayLike, dtype: Any) -> Operand:
     """`x` with this dtype; itself if it has it."""
-    x, dtype = operand(x), np.dtype(dtype)
+    dtype = np.dtype(dtype)
+    with blamed_on_user():
+        to = element_type(dtype)
+        if is_number(x):
+            return _number(x, dtype)
+    x = operand(x)
     if x.dtype == dtype:
         return x
-    return apply(dl.CastOp, x, to=element_type(dtype)) if isinstance(x, Tracer) else x.astype(dtype)
+    return apply(dl.CastOp, x, to=to) if isinstance(x, Tracer) else x.astype(dtype)
+
+
+def _number(x: Any, dtype: np.dtype[Any]) -> Array:
+    try:
+        return np.asarray(x, dtype)
+    except OverflowError as error:
+        raise DTypeError(f"{error}; give it a dtype, such as numpy.int64({x})") from error
 
 
 def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -67,8 +67,9 @@ def extent_of(op: DlOp, x: SSAValue, axes: Sequence[int]) -> int:
 
 
 def mean(b: Build, op: DlOp, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> SSAValue:
-    total = b(ReduceSumOp, x, axes=tuple(axes), keepdims=keepdims)
-    return b(MulOp, total, b.scalar(1 / max(extent_of(op, x, axes), 1), like=total))
+    total, count = b(ReduceSumOp, x, axes=tuple(axes), keepdims=keepdims), extent_of(op, x, axes)
+    # The mean of nothing is NaN: zero times infinity.
+    return b(MulOp, total, b.scalar(1 / count if count else inf, like=total))
 
 
 class CompositeReduction(Composite):
@@ -121,7 +122,7 @@ class ReduceMeanOp(CompositeReduction):
     """`y = Σ x / n` over `axes`, n the number of elements; integers divide with truncation.
 
     (C1) `axes` are distinct axes of `x`, which is of numbers; (C2) their sizes are known when it is decomposed. The mean of
-    nothing is NaN in the reference, 0 when decomposed.
+    nothing is NaN.
     """
 
     name = "dl.reduce_mean"
