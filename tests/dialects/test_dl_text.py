@@ -21,7 +21,7 @@ builtin.module {
     dl.yield %2 : tensor<?x3xf32, #dl.dims<"batch size", 3>>
   }
 }
-"""  # noqa: E501
+"""
 
 
 def parse(text: str) -> ModuleOp:
