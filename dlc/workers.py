@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import struct
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -59,7 +60,10 @@ def _take(function: Callable[[T], R], items: Sequence[T], tickets: int) -> list[
 def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int) -> tuple[int, int]:
     """Starts a child; returns its process id and the end of the pipe where its results come out."""
     results, sink = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # From 3.12 on Python warns of locks that other threads hold; a child takes none but those of its own work.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child:
         os.close(sink)
         return child, results

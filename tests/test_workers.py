@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,6 +15,12 @@ from dlc.workers import forked_map
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_results_are_in_order(processes: int) -> None:
     assert forked_map(lambda i: i * i, range(20), processes) == [i * i for i in range(20)]
+
+
+def test_any_thread_may_ask() -> None:
+    with ThreadPoolExecutor(2) as threads:
+        futures = [threads.submit(forked_map, lambda i: -i, range(5), 2) for _ in range(2)]
+    assert [f.result() for f in futures] == [[0, -1, -2, -3, -4]] * 2
 
 
 def test_large_results_pass() -> None:
