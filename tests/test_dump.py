@@ -68,6 +68,14 @@ def test_every_stage_goes_on_by_itself(dump: Dump, stage: str) -> None:
         np.testing.assert_array_equal(again[name], array)
 
 
+def test_every_file_goes_on_by_itself(dump: Dump) -> None:
+    folder, arrays, expected = dump
+    if folder.parent.name.startswith("mnist"):  # the quickest
+        for file in sorted(folder.glob("*.mlir")):
+            again = compile(load_program(file))(*arrays)
+            assert all(np.array_equal(again[name], array) for name, array in expected.items()), file.name
+
+
 def test_kernels_say_what_they_are(dump: Dump) -> None:
     folder, _, _ = dump
     kernels = sorted((folder / "kernels").glob("*.loops.mlir"))

@@ -10,6 +10,7 @@ from dlc.instrument.manager import Observer, PassManager, Progress
 from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.passes.base import Stage
+from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
 from dlc.pipelines import HOST, KERNEL_STAGES, chosen, cpu_stages, parse, rest
 from dlc.target import Target
@@ -63,8 +64,10 @@ class Lowering:
         stages = tuple(s for s in self.plan if s.name == HOST.name)
         if not stages:
             return
-        with self._report.timed("weights"):
-            self.weights = evaluate_weight_expressions(self.module, self.weights)
+        if any(isinstance(p, BufferizeHostPass) for s in stages for p in s.passes):
+            # Expressions are of tensors; on buffers there are none left.
+            with self._report.timed("weights"):
+                self.weights = evaluate_weight_expressions(self.module, self.weights)
         if self.dump is not None:
             self.dump.save_weights(self.weights)
         self.run(stages)
