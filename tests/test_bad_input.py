@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -215,6 +217,15 @@ def test_external_data_outside_the_folder(folder: Folder, command: str, location
 def test_external_data_that_ends_early(folder: Folder, command: str) -> None:
     (folder.inputs / "data").write_bytes(bytes(7))
     folder.refuses(command, folder.file(with_weight(external("data"))), words=("'w'", "bytes 0 to 8", "has 7"))
+
+
+@pytest.mark.parametrize("script", [["dlc", "run"], ["compile-model"]])
+def test_as_a_program(folder: Folder, script: list[str]) -> None:
+    program = [Path(sys.executable).parent / script[0], *script[1:], folder.file(b"dear diary")]
+    run = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith("error:") and run.stderr.count("\n") == 1
+    assert not list(folder.written.iterdir())
 
 
 def test_the_same_commands_write_where_nothing_is_wrong(folder: Folder) -> None:
