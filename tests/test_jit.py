@@ -202,6 +202,7 @@ def test_inputs_of_any_layout() -> None:
     assert double(np.float32(3)) == 6 and double(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_means_of_nothing() -> None:
     x = np.zeros((0, 4), np.float32)
     for target in ("reference", "cpu"):
