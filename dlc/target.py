@@ -23,8 +23,6 @@ class Target:
     vector_bytes: int
     vector_registers: int
     has_fma: bool
-    l1_bytes: int = 32 * 1024
-    l2_bytes: int = 512 * 1024
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""

@@ -27,7 +27,6 @@ from dlc.ir import (
     IntegerType,
     LocationAttr,
     MemRefType,
-    NoneAttr,
     Operation,
     Region,
     SSAValue,
@@ -317,7 +316,3 @@ class Place:
 @lru_cache(maxsize=4096)
 def _i64s(values: tuple[int, ...]) -> DenseArrayBase[Any]:
     return DenseArrayBase.from_list(i64, values)
-
-
-def layout_is_default(type_: MemRef) -> bool:
-    return isinstance(type_.layout, NoneAttr)

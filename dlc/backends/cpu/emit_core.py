@@ -144,13 +144,6 @@ def is_half(element: Attribute) -> bool:
     return isinstance(element, Float16Type | BFloat16Type)
 
 
-def integer_type(width: int) -> IntegerType:
-    return _INTEGERS.get(width) or IntegerType(width)
-
-
-_INTEGERS = {w: IntegerType(w) for w in (1, 8, 16, 32, 64)}
-
-
 class Emitter:
     """Writes the body of one function; `handlers` maps an op's name to the function that writes it."""
 

@@ -178,6 +178,11 @@ def number(value: Attribute | None) -> Any:
     raise DTypeError(f"expected a number, got {value}")
 
 
+def flag(value: Attribute | None) -> bool:
+    """The value of a bool property; False when it is absent."""
+    return value is not None and bool(number(value))
+
+
 class DlOp(IRDLOperation, ABC):
     """Base of the `dl` ops. Pure, tensors in and out, one syntax: `dl.add %x, %y {axis = 1 : i64} : (…) -> …`."""
 

@@ -14,9 +14,9 @@ from dlc.dialects.dl.base import (
     DlOp,
     Tensor,
     element_type_of,
+    flag,
     ints,
     normalized_axes,
-    number,
     rank_of,
     shape_of,
     tensor_type,
@@ -94,7 +94,7 @@ class CompositeReduction(Composite):
 
     @property
     def keeps_axes(self) -> bool:
-        return self.keepdims is not None and bool(number(self.keepdims))
+        return flag(self.keepdims)
 
     def infer(self) -> Sequence[Tensor]:
         if is_bool(element_type_of(self.x)):

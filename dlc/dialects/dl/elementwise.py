@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, number, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, flag, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise, is_unsigned
 from dlc.dialects.dl.pointwise import Binary, Comparison, Unary, common_element_type, kind_of
@@ -152,7 +152,7 @@ class ModOp(Binary):
 
     @property
     def truncates(self) -> bool:
-        return self.fmod is not None and bool(number(self.fmod))
+        return flag(self.fmod)
 
     def numpy(self, x: Array, y: Array) -> Array:
         return np.fmod(x, y) if self.truncates else np.mod(x, y)

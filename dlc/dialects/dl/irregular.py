@@ -19,6 +19,7 @@ from dlc.dialects.dl.base import (
     DlOp,
     Tensor,
     element_type_of,
+    flag,
     normalized_axes,
     number,
     rank_of,
@@ -84,9 +85,6 @@ class Running(Composite):
     def running_axis(self) -> int:
         return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
 
-    def flag(self, value: BoolAttr | None) -> bool:
-        return value is not None and bool(number(value))
-
     def infer(self) -> Sequence[Tensor]:
         _ = self.running_axis
         if is_bool(element_type_of(self.x)):
@@ -97,12 +95,12 @@ class Running(Composite):
         axis = self.running_axis
 
         def compute(x: Array) -> Array:
-            x = np.flip(x, axis) if self.flag(self.reverse) else x
-            if self.flag(self.exclusive) and x.shape[axis]:
+            x = np.flip(x, axis) if flag(self.reverse) else x
+            if flag(self.exclusive) and x.shape[axis]:
                 first = np.full_like(x.take([0], axis), self.IDENTITY)
                 x = np.concatenate([first, x.take(range(x.shape[axis] - 1), axis)], axis)
             total = type(self).UFUNC(x, axis, dtype=x.dtype)
-            return np.flip(total, axis) if self.flag(self.reverse) else total
+            return np.flip(total, axis) if flag(self.reverse) else total
 
         return in_wide_type(self, compute, operands)
 
@@ -112,7 +110,7 @@ class Running(Composite):
         size = shape_of(x)[axis]
         if not isinstance(size, int):
             raise ShapeError(f"{self.name}: the size {size} of axis {axis} is symbolic; bind it (pass bind-dims)")
-        total = self.shifted(b, x, 1) if self.flag(self.exclusive) and size else x
+        total = self.shifted(b, x, 1) if flag(self.exclusive) and size else x
         # After the step of distance d, each element has combined the 2·d nearest before and at it.
         distance = 1
         while distance < size:
@@ -125,7 +123,7 @@ class Running(Composite):
         axis, rank, limits = self.running_axis, rank_of(x), list(shape_of(x))
         starts: list[Size] = [0] * rank
         before, after = [0] * rank, [0] * rank
-        if self.flag(self.reverse):
+        if flag(self.reverse):
             starts[axis], after[axis] = distance, distance
         else:
             limits[axis], before[axis] = limits[axis] - distance, distance

@@ -17,6 +17,7 @@ from dlc.dialects.dl.base import (
     Array,
     Tensor,
     element_type_of,
+    flag,
     ints,
     normalized_axes,
     number,
@@ -78,7 +79,7 @@ class AxisReduction(Reduction, ABC):
 
     @property
     def keeps_axes(self) -> bool:
-        return self.keepdims is not None and bool(number(self.keepdims))
+        return flag(self.keepdims)
 
     def infer(self) -> Sequence[Tensor]:
         element = common_element_type(self, [self.x], self.KINDS)
@@ -221,15 +222,12 @@ class ArgExtremum(Composite, ABC):
     def reduction_axis(self) -> int:
         return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
 
-    def flag(self, attribute: Attribute | None) -> bool:
-        return attribute is not None and bool(number(attribute))
-
     def infer(self) -> Sequence[Tensor]:
         common_element_type(self, [self.x], ("float", "integer", "bool"))
         shape = shape_of(self.x)
         if shape[self.reduction_axis] == 0:
             raise ShapeError(f"{self.name}: axis {self.reduction_axis} of {shape} has no elements (C2)")
-        return [tensor_type(reduced_shape(shape, (self.reduction_axis,), self.flag(self.keepdims)), i64)]
+        return [tensor_type(reduced_shape(shape, (self.reduction_axis,), flag(self.keepdims)), i64)]
 
     @abstractmethod
     def place(self, x: Array, axis: int) -> Array:
@@ -238,13 +236,13 @@ class ArgExtremum(Composite, ABC):
     def reference(self, *operands: Array) -> Array:
         (x,), axis = operands, self.reduction_axis
         x = widened(x)
-        found = self.place(np.flip(x, axis) if self.flag(self.select_last) else x, axis)
-        found = x.shape[axis] - 1 - found if self.flag(self.select_last) else found
-        return np.expand_dims(found, axis) if self.flag(self.keepdims) else found
+        found = self.place(np.flip(x, axis) if flag(self.select_last) else x, axis)
+        found = x.shape[axis] - 1 - found if flag(self.select_last) else found
+        return np.expand_dims(found, axis) if flag(self.keepdims) else found
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         (x,), axis = operands, self.reduction_axis
-        b, shape, last = Build(self), shape_of(x), self.flag(self.select_last)
+        b, shape, last = Build(self), shape_of(x), flag(self.select_last)
         size = shape[axis]
         extremum = b(self.EXTREMUM, x, axes=(axis,), keepdims=True)
         found = b(EqualOp, x, extremum)
@@ -255,7 +253,7 @@ class ArgExtremum(Composite, ABC):
         # Places without the extremum lose against every place with it.
         nowhere = b.scalar(-1 if last else np.iinfo(np.int64).max, like=place)
         reduce = ReduceMaxOp if last else ReduceMinOp
-        return [b(reduce, b(SelectOp, found, place, nowhere), axes=(axis,), keepdims=self.flag(self.keepdims))]
+        return [b(reduce, b(SelectOp, found, place, nowhere), axes=(axis,), keepdims=flag(self.keepdims))]
 
 
 @irdl_op_definition

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects.dl.activation import casted, widened
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, normalized_axes, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import static
 from dlc.dialects.dl.creation import IotaOp
@@ -55,7 +55,7 @@ class ArgsortOp(Composite):
 
     @property
     def is_descending(self) -> bool:
-        return self.descending is not None and bool(number(self.descending))
+        return flag(self.descending)
 
     def infer(self) -> Sequence[Tensor]:
         shape, axis = list(shape_of(self.x)), self.sorted_axis
