@@ -11,10 +11,20 @@ from dlc.errors import DeviceError
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it."""
+
+    items: int
+    local_bytes: int
+
+
+@dataclass(frozen=True)
 class Target:
     """A device to generate code for.
 
-    `cpu` and `features` are LLVM's names; sizes are bytes; `vector_registers` counts registers of `vector_bytes` each.
+    `cpu` and `features` are LLVM's names; sizes are bytes; `vector_registers` counts registers of `vector_bytes` each, those
+    of one item where there are `groups`. Without groups a point of a grid is one task, computed by one thread. `halves` and
+    `doubles`: the device computes in f16 and f64.
     """
 
     name: str
@@ -23,6 +33,9 @@ class Target:
     vector_bytes: int
     vector_registers: int
     has_fma: bool
+    groups: Groups | None = None
+    halves: bool = True
+    doubles: bool = True
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
@@ -37,6 +50,16 @@ CPU_LEVELS = {
     "cpu:generic": Target("cpu:generic", "x86-64-v2", _V2, 16, 16, has_fma=False),
     "cpu:avx2": Target("cpu:avx2", "x86-64-v3", _V3, 32, 16, has_fma=True),
     "cpu:avx512": Target("cpu:avx512", "x86-64-v4", _V4, 64, 32, has_fma=True),
+}
+# OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
+OPENCL_PROFILES = {
+    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False),
+    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True),
+    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True),
+    "opencl:gpu": Target("opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10)),
+    "opencl:small": Target(
+        "opencl:small", "", (), 16, 64, has_fma=True, groups=Groups(64, 16 << 10), halves=False, doubles=False
+    ),
 }
 REFERENCE = Target("reference", "", (), 64, 32, has_fma=True)
 # How /proc/cpuinfo spells the features whose LLVM names differ.
@@ -72,6 +95,7 @@ def resolve(name: str) -> Target:
         return REFERENCE
     if name == "cpu":
         return next((t for t in reversed(CPU_LEVELS.values()) if host_supports(t)), CPU_LEVELS["cpu:generic"])
-    if name in CPU_LEVELS:
-        return CPU_LEVELS[name]
+    for known in (CPU_LEVELS, OPENCL_PROFILES):
+        if name in known:
+            return known[name]
     raise DeviceError(f"unknown target {name!r}; this build of dlc has cpu, {', '.join(CPU_LEVELS)} and reference")
