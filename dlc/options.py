@@ -14,12 +14,17 @@ class Environment:
     """What the environment sets for every compilation of a process.
 
     `DLC_VERIFY=1` verifies the module after each pass; `DLC_WORKERS=N` bounds the processes that compile kernels (1: none
-    but this one); `DLC_NUM_THREADS=N` is the number of threads of a model that is not told one.
+    but this one); `DLC_NUM_THREADS=N` is the number of threads of a model that is not told one. `DLC_CACHE=0` turns off the
+    cache (cache.py), `DLC_CACHE_DIR` is its folder (`~/.cache/dlc`; no folder if there is no home), `DLC_CACHE_SIZE` its
+    capacity (`500M`, `4G`, or bytes).
     """
 
     verify: bool = False
     workers: int | None = None
     num_threads: int | None = None
+    cache: bool = True
+    cache_folder: Path | None = None
+    cache_bytes: int = 4 << 30
 
     @staticmethod
     def read(variables: Mapping[str, str] | None = None) -> Environment:
@@ -34,7 +39,27 @@ class Environment:
             verify=given.get("DLC_VERIFY", "0") not in ("", "0"),
             workers=count("DLC_WORKERS"),
             num_threads=count("DLC_NUM_THREADS"),
+            cache=given.get("DLC_CACHE", "1") != "0",
+            cache_folder=_cache_folder(given),
+            cache_bytes=_bytes(given.get("DLC_CACHE_SIZE", ""), Environment.cache_bytes),
         )
+
+
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def _cache_folder(given: Mapping[str, str]) -> Path | None:
+    if chosen := given.get("DLC_CACHE_DIR"):
+        return Path(chosen).absolute()
+    base = Path(given.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    # A `~` that stays, and by its specification a relative XDG_CACHE_HOME, name no place.
+    return base / "dlc" if base.is_absolute() else None
+
+
+def _bytes(text: str, default: int) -> int:
+    """`4G` in bytes; the default for what is no size."""
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    return int(number) << _UNITS[unit] if number.isdecimal() and unit in _UNITS else default
 
 
 @dataclass(frozen=True)
