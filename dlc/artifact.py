@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.backends.cpu.loader import load_object
-from dlc.backends.cpu.program import HostProgram, KernelImage, Launch, NativeProgram
+from dlc.backends.cpu.program import KernelImage, NativeProgram
 from dlc.backends.cpu.runtime import runtime
+from dlc.backends.host_program import HostProgram, Launch
 from dlc.errors import DeviceError, DlcError, ModelError
 from dlc.model import Model
 from dlc.target import Target, host_supports

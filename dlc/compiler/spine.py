@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
-from dlc.backends.cpu.read_host import read_host
 from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.backends.read_host import read_host
 from dlc.backends.reference import evaluate
 from dlc.compiler.kernels import compile_kernels
 from dlc.compiler.lowering import Lowering

@@ -1,8 +1,6 @@
 """Running a program on the CPU: its launches as a table that native code executes.
 
-A program's buffers are numbered: 0 is nothing (so that an argument can be a number), 1 the arena, then come inputs,
-outputs and weights. An argument of a launch is a buffer and an offset in it; with the buffers' addresses of one call beside
-the table, nothing is left to decide at run time.
+With the addresses of one call's buffers beside the table, nothing is left to decide at run time.
 """
 
 from __future__ import annotations
@@ -16,39 +14,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import TensorInfo, address_of, aligned, aligned_empty
+from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.backends.cpu.runtime import Runtime
+from dlc.backends.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
 from dlc.cpus import usable_cpus
-from dlc.errors import CompileError, ModelError
+from dlc.errors import CompileError
 
-NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of buffers
 # A launch on less memory than this is over before another thread has joined in: about half a microsecond of work.
 SMALL_BYTES = 32 << 10
 # How many bytes one task of a copy moves; `dlc_copy` in runtime.ll counts by it.
 COPY_BYTES = 64 << 10
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel, and its arguments as (buffer, offset in bytes); no kernel is a copy: target, source, number of bytes.
-
-    `bytes` is the size of all arguments together.
-    """
-
-    kernel: str | None
-    arguments: tuple[tuple[int, int], ...]
-    bytes: int
-
-
-@dataclass(frozen=True)
-class HostProgram:
-    """What runs in which order on which buffers: plain data."""
-
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    weights: tuple[TensorInfo, ...]
-    arena_bytes: int
-    launches: tuple[Launch, ...]
 
 
 @dataclass(frozen=True)
@@ -92,7 +67,7 @@ class NativeProgram:
         self._host = host
         self._results = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
         self._images = tuple(kernels.values())
-        self._weights = [_weight(info, weights) for info in host.weights]
+        self._weights = [weight_array(info, weights) for info in host.weights]
         records: list[int] = []
         # Where each launch starts in the table, in words, and how many records it has there.
         self._places: list[tuple[int, int]] = []
@@ -150,16 +125,6 @@ class NativeProgram:
     def _new_context(self) -> _Context:
         buffers = FIRST_INPUT + len(self.inputs) + len(self.outputs)
         return _Context(self._host.arena_bytes, buffers, self._weights)
-
-
-def _weight(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """The array of a weight; kernels trust its size, so that a wrong one must not pass."""
-    array = weights.get(info.name)
-    if array is None:
-        raise ModelError(f"weight {info.name}: the store does not have it")
-    if array.shape != info.shape or array.dtype != info.dtype:
-        raise ModelError(f"weight {info.name}: expected {info}, the store has {array.dtype}{list(array.shape)}")
-    return aligned(array)
 
 
 def _copy_grids(launch: Launch, runtime: Runtime) -> tuple[tuple[int, int], ...]:

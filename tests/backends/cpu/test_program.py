@@ -10,9 +10,9 @@ import pytest
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.loader import load_object
 from dlc.backends.cpu.program import KernelImage, NativeProgram
-from dlc.backends.cpu.read_host import read_host
 from dlc.backends.cpu.runtime import runtime
 from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.backends.read_host import read_host
 from dlc.dialects.registry import make_context
 from dlc.errors import CompileError, ModelError
 from dlc.ir import parse_module

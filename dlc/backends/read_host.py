@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
-from dlc.backends.cpu.program import ARENA, FIRST_INPUT, NOTHING, HostProgram, Launch
+from dlc.backends.host_program import ARENA, FIRST_INPUT, NOTHING, HostProgram, Launch
 from dlc.dialects import host
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import CompileError

@@ -1,0 +1,54 @@
+"""The host program as plain data: what runs in which order on which buffers, whichever device runs it.
+
+A program's buffers are numbered: 0 is nothing (so that an argument can be a number), 1 the arena, then come inputs,
+outputs and weights. An argument of a launch is a buffer and an offset in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.arrays import TensorInfo, aligned
+from dlc.errors import ModelError
+
+NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of buffers
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, and its arguments as (buffer, offset in bytes); no kernel is a copy: target, source, number of bytes.
+
+    `bytes` is the size of all arguments together.
+    """
+
+    kernel: str | None
+    arguments: tuple[tuple[int, int], ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    """What runs in which order on which buffers: plain data."""
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    weights: tuple[TensorInfo, ...]
+    arena_bytes: int
+    launches: tuple[Launch, ...]
+
+
+def weight_array(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """The array of a weight; kernels trust its size, so that a wrong one must not pass.
+
+    Raises ModelError for a weight that the store lacks or has in another shape or dtype.
+    """
+    array = weights.get(info.name)
+    if array is None:
+        raise ModelError(f"weight {info.name}: the store does not have it")
+    if array.shape != info.shape or array.dtype != info.dtype:
+        raise ModelError(f"weight {info.name}: expected {info}, the store has {array.dtype}{list(array.shape)}")
+    return aligned(array)
