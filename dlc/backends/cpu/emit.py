@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.backends.cpu import emit_arith, emit_constants, emit_control, emit_memory, emit_vector
-from dlc.backends.cpu.emit_core import Emitter, Linear, element_bytes
+from dlc.backends.cpu.emit_core import Emitter, element_bytes
 from dlc.backends.cpu.emit_order import sink_to_uses
+from dlc.backends.linear import Linear
 from dlc.errors import CompileError
 from dlc.ir import Block, Operation, OpResult, SSAValue, StringAttr, func, scf
 from dlc.target import Target

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import cache
 
 from dlc.backends.cpu.emit_convert import CONVERSIONS, extend_half, truncate_half
-from dlc.backends.cpu.emit_core import Emitter, Linear, RegisterType, is_half, splat_literal
+from dlc.backends.cpu.emit_core import Emitter, RegisterType, is_half, splat_literal
+from dlc.backends.linear import Linear
 from dlc.ir import IntegerAttr, Operation, VectorType, arith, f32, i1, index
 
 Primitive = Callable[[Emitter, RegisterType, RegisterType, tuple[str, ...]], str]
@@ -232,12 +233,6 @@ def linear_or(opcode: str, symbolic: Callable[[Linear, Linear], Linear | None]) 
     return handle
 
 
-def _product(a: Linear, b: Linear) -> Linear | None:
-    if a.terms and b.terms:
-        return None
-    return Linear(0).plus(a, b.constant) if a.terms else Linear(0).plus(b, a.constant)
-
-
 def _unary(primitive: Primitive) -> Callable[[Emitter, Operation], None]:
     return elementwise(in_float(primitive))
 
@@ -251,7 +246,7 @@ HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
     "arith.minnumf": _unary(extremum_of_numbers("olt")),
     "arith.addi": linear_or("add", Linear.plus),
     "arith.subi": linear_or("sub", lambda a, b: a.plus(b, -1)),
-    "arith.muli": linear_or("mul", _product),
+    "arith.muli": linear_or("mul", Linear.times),
     "arith.divui": elementwise(division("udiv")),
     "arith.divsi": elementwise(division("sdiv")),
     "arith.remui": elementwise(division("urem")),

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from typing import NamedTuple, cast
 
+from dlc.backends.linear import Linear
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     Attribute,
@@ -69,23 +70,6 @@ class RegisterType(NamedTuple):
     def of(self, element: Attribute) -> RegisterType:
         """As many elements of another type."""
         return register_type(element, self.width, self.used)
-
-
-class Linear(NamedTuple):
-    """`constant + Σ coefficient · name`; the terms are (depth of the name's scope, name, coefficient), in order."""
-
-    constant: int
-    terms: tuple[tuple[int, str, int], ...] = ()
-
-    def plus(self, other: Linear, scale: int = 1) -> Linear:
-        if not other.terms or not scale:
-            return Linear(self.constant + other.constant * scale, self.terms)
-        if not self.terms and scale == 1:
-            return Linear(self.constant + other.constant, other.terms)
-        terms = {(d, n): c for d, n, c in self.terms}
-        for d, n, c in other.terms:
-            terms[d, n] = terms.get((d, n), 0) + c * scale
-        return Linear(self.constant + other.constant * scale, tuple((d, n, c) for (d, n), c in sorted(terms.items()) if c))
 
 
 class View(NamedTuple):

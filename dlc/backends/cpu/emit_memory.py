@@ -15,7 +15,6 @@ from typing import NamedTuple, cast
 from dlc.backends.cpu.emit_constants import lane_literals, mask_literal
 from dlc.backends.cpu.emit_core import (
     Emitter,
-    Linear,
     RegisterType,
     View,
     element_bytes,
@@ -25,6 +24,7 @@ from dlc.backends.cpu.emit_core import (
     splat_register,
     vector_shape,
 )
+from dlc.backends.linear import Linear
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
