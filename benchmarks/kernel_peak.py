@@ -15,12 +15,13 @@ from statistics import median
 
 import numpy as np
 
-from dlc.backends.cpu.emit import attributes, emit_kernel
+from dlc.backends.cpu.emit import emit_kernel
+from dlc.backends.cpu.limits import peak_flops, peak_text
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.loader import load_object
 from dlc.dialects.registry import make_context
 from dlc.ir import func, parse_module
-from dlc.target import Target, resolve
+from dlc.target import resolve
 
 KERNEL = Path(__file__).parent.parent / "tests" / "backends" / "cpu" / "conv_add_relu.mlir"
 SHAPES = [(58, 58, 64), (2, 3, 192, 32), (2, 32), (58, 58, 2, 32), (58, 58, 2, 32)]
@@ -36,30 +37,6 @@ def aligned(shape: tuple[int, ...]) -> np.ndarray:
     array = raw[start : start + size].reshape(shape)
     array[...] = np.random.default_rng(0).standard_normal(shape)
     return array
-
-
-def peak_text(target: Target, accumulators: int = 12) -> str:
-    """A loop of independent fused multiply-adds: `void @peak(ptr, i64 count)`."""
-    vector = f"<{target.lanes(4)} x float>"
-    names = range(accumulators)
-    multiply_add = (
-        "  %n{i} = call {v} @llvm.fma({v} %a{i}, {v} %x, {v} %x)"
-        if target.has_fma
-        else "  %m{i} = fmul {v} %a{i}, %x\n  %n{i} = fadd {v} %m{i}, %x"
-    )
-    suffix = f"v{target.lanes(4)}f32"
-    return "\n".join(
-        [
-            f"define void @peak(ptr %p, i64 %count) {attributes(target)} {{",
-            f"entry:\n  %x = load {vector}, ptr %p, align 4\n  br label %loop\nloop:",
-            "  %i = phi i64 [ 0, %entry ], [ %j, %loop ]",
-            *(f"  %a{i} = phi {vector} [ splat (float {i}.0), %entry ], [ %n{i}, %loop ]" for i in names),
-            *(multiply_add.format(i=i, v=vector).replace("@llvm.fma", f"@llvm.fma.{suffix}") for i in names),
-            "  %j = add i64 %i, 1\n  %more = icmp ult i64 %j, %count\n  br i1 %more, label %loop, label %done\ndone:",
-            *(f"  %p{i} = getelementptr {vector}, ptr %p, i64 {i}\n  store {vector} %n{i}, ptr %p{i}, align 4" for i in names),
-            "  ret void\n}\n",
-        ]
-    )
 
 
 def seconds(run: Callable[[], None]) -> float:
@@ -93,7 +70,7 @@ def main() -> None:
     ratios: list[float] = []
     rates: list[float] = []
     for _ in range(ROUNDS):
-        peak_rate = count * 12 * target.lanes(4) * 2 / seconds(lambda: peak(scratch.ctypes.data, count))
+        peak_rate = peak_flops(target, count) / seconds(lambda: peak(scratch.ctypes.data, count))
         rate = FLOPS / min(seconds(run_kernel) for _ in range(3))
         rates.append(rate)
         ratios.append(rate / peak_rate)

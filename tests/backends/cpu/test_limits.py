@@ -1,0 +1,34 @@
+"""The machine's limits are measured by code that computes what it says."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from dlc.arrays import aligned_empty
+from dlc.backends.cpu.limits import measured_limits, peak_flops, peak_text
+from dlc.backends.cpu.llvm import compile_text
+from dlc.backends.cpu.loader import load_object
+from dlc.target import CPU_LEVELS, Target, host_supports
+
+
+@pytest.mark.parametrize("target", CPU_LEVELS.values(), ids=lambda t: t.name)
+def test_peak_counts_its_operations(target: Target) -> None:
+    if not host_supports(target):
+        pytest.skip("this processor cannot run it")
+    code = load_object(compile_text(peak_text(target), target))
+    array = aligned_empty((4096,), np.dtype(np.float32))
+    array[:] = 1
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("peak"))(array.ctypes.data, 10)
+    lanes = target.lanes(4)
+    # Sum i starts at i and gains 1 · 1 + … a step: a multiply-add each.
+    sums = peak_flops(target, 1) // (2 * lanes)
+    assert array[: sums * lanes].reshape(sums, lanes)[:, 0].tolist() == [i + 10 for i in range(sums)]
+
+
+def test_limits_are_those_of_a_processor() -> None:
+    limits = measured_limits(CPU_LEVELS["cpu:generic"], 2)
+    assert limits.flops > 1e8 and limits.bytes > 1e8
+    assert limits.seconds(limits.flops, 0) == 1 and limits.seconds(0, 2 * limits.bytes) == 2
