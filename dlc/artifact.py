@@ -36,7 +36,7 @@ from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 1
+VERSION = 2
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
 # A header is names and numbers: no model comes near this.
@@ -123,7 +123,7 @@ class Artifact:
             "outputs": [_info_to_json(i) for i in host.outputs],
             "weights": [_info_to_json(i) for i in host.weights],
             "arena": host.arena_bytes,
-            "launches": [[launch.kernel, launch.bytes, *map(list, launch.arguments)] for launch in host.launches],
+            "launches": [[launch.kernel, launch.arguments, launch.sizes] for launch in host.launches],
             "runtime_crc32": zlib.crc32(self.runtime),
             "kernels": [{"name": k.name, "tasks": k.tasks, "origins": k.origins} for k in self.kernels],
         }
@@ -177,7 +177,9 @@ class _Reader:
             tuple(map(_info_from_json, header["outputs"])),
             tuple(map(_info_from_json, header["weights"])),
             header["arena"],
-            tuple(Launch(kernel, tuple((b, o) for b, o in arguments), size) for kernel, size, *arguments in header["launches"]),
+            tuple(
+                Launch(kernel, tuple((b, o) for b, o in places), tuple(sizes)) for kernel, places, sizes in header["launches"]
+            ),
         )
         kernels = tuple(
             KernelObject(k["name"], bytes(self.slice(f"kernel/{k['name']}")), tuple(k["tasks"]), tuple(k["origins"]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from io import StringIO
 
 from xdsl.context import Context
-from xdsl.dialects import arith, func, math, memref, scf, tensor, vector
+from xdsl.dialects import arith, func, gpu, math, memref, scf, tensor, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
@@ -108,8 +108,8 @@ __all__ = [
     "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute", "ParseError",
     "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness", "StridedLayoutAttr", "StringAttr",
     "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable", "TensorType", "TypeAttribute", "UnitAttr",
-    "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16", "f16", "f32",
-    "f64", "func", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg", "math",
+    "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16", "f16", "f32", "f64",
+    "func", "gpu", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg", "math",
     "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module",
     "parse_pass_specs", "print_module", "prop_def", "region_def", "result_def", "scf", "shaped_like", "tensor",
     "traits_def", "var_operand_def", "var_result_def", "vector",

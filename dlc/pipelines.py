@@ -82,8 +82,14 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
 # The stages that treat each kernel by itself.
 KERNEL_STAGES = ("linalg", "tiling", "loops")
 
-# The host program, once its weight expressions are evaluated; what the kernels are by then does not matter to it.
-HOST = Stage("host", (BufferizeHostPass(), PlanArenaPass()), frozenset({"builtin", "func", "host", "memref"}))
+
+def host_stage(target: Target) -> Stage:
+    """The host program, once its weight expressions are evaluated; what the kernels are by then does not matter to it."""
+    passes = BufferizeHostPass(), PlanArenaPass(target.alignment)
+    return Stage("host", passes, frozenset({"builtin", "func", "host", "memref"}))
+
+
+HOST = host_stage(REFERENCE)
 
 
 # Passes that no pipeline runs by itself.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class Target:
 
     `cpu` and `features` are LLVM's names; sizes are bytes; `vector_registers` counts registers of `vector_bytes` each, those
     of one item where there are `groups`. Without groups a point of a grid is one task, computed by one thread. `halves` and
-    `doubles`: the device computes in f16 and f64.
+    `doubles`: the device computes in f16 and f64. Buffers start at multiples of `alignment`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Target:
     groups: Groups | None = None
     halves: bool = True
     doubles: bool = True
+    alignment: int = 64
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
@@ -53,14 +55,18 @@ CPU_LEVELS = {
 }
 # OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
 OPENCL_PROFILES = {
-    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False),
-    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True),
-    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True),
-    "opencl:gpu": Target("opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10)),
+    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, alignment=128),
+    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, alignment=128),
+    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, alignment=128),
+    "opencl:gpu": Target("opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=512),
     "opencl:small": Target(
-        "opencl:small", "", (), 16, 64, has_fma=True, groups=Groups(64, 16 << 10), halves=False, doubles=False
+        "opencl:small", "", (), 16, 64, has_fma=True, groups=Groups(64, 16 << 10), halves=False, doubles=False, alignment=512
     ),
 }
+_OPENCL_FORMS = (
+    "opencl, opencl:PLATFORM:DEVICE (numbers; `dlc doctor` lists them), and either followed by a profile to compile as if for: "
+    + ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
+)
 REFERENCE = Target("reference", "", (), 64, 32, has_fma=True)
 # How /proc/cpuinfo spells the features whose LLVM names differ.
 _CPUINFO = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm"}
@@ -85,17 +91,55 @@ def host_supports(target: Target) -> bool:
     return all(_CPUINFO.get(f, f) in host_flags() for f in target.features)
 
 
+@dataclass(frozen=True)
+class OpenCLName:
+    """What `opencl:0:1:small` says: platform 0, its device 1, and the target to compile for; None where it says nothing."""
+
+    place: tuple[int, int] | None
+    target: str | None
+
+    @staticmethod
+    def parse(name: str) -> OpenCLName:
+        """Takes a name apart.
+
+        Raises DeviceError for one that is not `opencl[:PLATFORM[:DEVICE]][:PROFILE]`.
+        """
+        match = re.fullmatch(r"opencl(?::(\d+)(?::(\d+))?)?((?::[a-z]\w*)*)", name)
+        if match is None:
+            raise DeviceError(f"unknown target {name!r}; write {_OPENCL_FORMS}")
+        platform, device, profile = match.groups()
+        if profile:
+            resolve(f"opencl{profile}")
+        place = None if platform is None else (int(platform), int(device or 0))
+        return OpenCLName(place, f"opencl{profile}" if profile else None)
+
+
+def without(target: Target, *, halves: bool, doubles: bool) -> Target:
+    """`target` as it is on a device that computes in f16 or in f64 only if it is told so here.
+
+    The name says so too: `opencl:gpu:nofp16`.
+    """
+    name = target.name
+    if target.halves and not halves:
+        name += ":nofp16"
+    if target.doubles and not doubles:
+        name += ":nofp64"
+    return replace(target, name=name, halves=target.halves and halves, doubles=target.doubles and doubles)
+
+
 @lru_cache
 def resolve(name: str) -> Target:
     """The target called `name`; `cpu` is the best level that this machine has.
 
-    Raises DeviceError for an unknown name.
+    Raises DeviceError for an unknown name, and for one of an OpenCL device: what that is only the device itself says.
     """
     if name == "reference":
         return REFERENCE
     if name == "cpu":
         return next((t for t in reversed(CPU_LEVELS.values()) if host_supports(t)), CPU_LEVELS["cpu:generic"])
-    for known in (CPU_LEVELS, OPENCL_PROFILES):
-        if name in known:
-            return known[name]
-    raise DeviceError(f"unknown target {name!r}; this build of dlc has cpu, {', '.join(CPU_LEVELS)} and reference")
+    if name in CPU_LEVELS:
+        return CPU_LEVELS[name]
+    match = re.fullmatch(r"(opencl:\w+)(:nofp16)?(:nofp64)?", name)
+    if match is not None and match[1] in OPENCL_PROFILES:
+        return without(OPENCL_PROFILES[match[1]], halves=match[2] is None, doubles=match[3] is None)
+    raise DeviceError(f"unknown target {name!r}; there are cpu, {', '.join(CPU_LEVELS)}, reference, and {_OPENCL_FORMS}")

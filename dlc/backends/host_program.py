@@ -20,14 +20,19 @@ NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of buffers
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, and its arguments as (buffer, offset in bytes); no kernel is a copy: target, source, number of bytes.
+    """A kernel, its arguments as (buffer, offset in bytes), and their sizes in bytes.
 
-    `bytes` is the size of all arguments together.
+    No kernel is a copy: target, source, number of bytes.
     """
 
     kernel: str | None
     arguments: tuple[tuple[int, int], ...]
-    bytes: int
+    sizes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all arguments together."""
+        return sum(self.sizes)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class _Reader:
                     launches.append(self.launch(op.symbol, op.arguments))
                 case memref.CopyOp():
                     copy = self.launch(None, (op.destination, op.source))
-                    launches.append(Launch(None, (*copy.arguments, (NOTHING, copy.bytes // 2)), copy.bytes))
+                    launches.append(Launch(None, (*copy.arguments, (NOTHING, copy.sizes[0])), (*copy.sizes, 0)))
                 case func.ReturnOp():
                     pass
                 case _:
@@ -70,8 +70,7 @@ class _Reader:
 
     def launch(self, kernel: str | None, arguments: Iterable[SSAValue]) -> Launch:
         values = tuple(arguments)
-        size = sum(host.buffer_bytes(_type(v)) for v in values)
-        return Launch(kernel, tuple(self.places[v] for v in values), size)
+        return Launch(kernel, tuple(self.places[v] for v in values), tuple(host.buffer_bytes(_type(v)) for v in values))
 
     def names(self) -> list[str]:
         """The names of the arguments; one without a name has its number."""

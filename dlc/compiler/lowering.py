@@ -12,7 +12,7 @@ from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
-from dlc.pipelines import HOST, KERNEL_STAGES, chosen, cpu_stages, parse, rest
+from dlc.pipelines import HOST, KERNEL_STAGES, chosen, cpu_stages, host_stage, parse, rest
 from dlc.target import Target
 
 
@@ -21,7 +21,7 @@ def plan(program: Program, target: Target, options: Options) -> tuple[Stage, ...
     if options.pipeline is not None:
         stages = chosen(parse(options.pipeline))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
-    full = (*cpu_stages(target), HOST)
+    full = (*cpu_stages(target), host_stage(target))
     return full if program.remaining is None else rest(full, program.remaining)
 
 

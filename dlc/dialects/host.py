@@ -53,7 +53,7 @@ class WeightOp(IRDLOperation):
 
 @irdl_op_definition
 class ArenaOp(IRDLOperation):
-    """A buffer in the arena, `offset` bytes from its start (a multiple of 64)."""
+    """A buffer in the arena, `offset` bytes from its start (a multiple of the alignment that was planned for)."""
 
     name = "host.arena"
     offset = prop_def(IntegerAttr)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dlc.dialects.dl import Dl
 from dlc.dialects.host import Host
 from dlc.dialects.prefetch import PrefetchOp
-from dlc.ir import Builtin, Context, Linalg, arith, func, math, memref, scf, tensor, vector
+from dlc.dialects.workgroup import WorkgroupMemory
+from dlc.ir import Builtin, Context, Linalg, arith, func, gpu, math, memref, scf, tensor, vector
 
 STANDARD = (
     Builtin, arith.Arith, func.Func, Linalg, math.Math, memref.MemRef, scf.Scf, tensor.Tensor, vector.Vector,
@@ -18,4 +19,6 @@ def make_context() -> Context:
     for dialect in (*STANDARD, Dl, Host):
         context.load_dialect(dialect)
     context.load_op(PrefetchOp)
+    context.load_op(gpu.BarrierOp)
+    context.load_attr_or_type(WorkgroupMemory)
     return context

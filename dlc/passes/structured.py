@@ -27,6 +27,7 @@ from dlc.ir import (
     IntegerType,
     LocationAttr,
     MemRefType,
+    NoneAttr,
     Operation,
     Region,
     SSAValue,
@@ -46,6 +47,8 @@ Index: TypeAlias = "int | SSAValue"
 MemRef: TypeAlias = MemRefType[Attribute]
 # How xDSL's static index lists mark an entry that an operand gives.
 _DYNAMIC = -(2**63)
+# The memory space of arguments, and of what an item has for itself.
+_PRIVATE = NoneAttr()
 
 
 @lru_cache(maxsize=4096)
@@ -55,12 +58,16 @@ def vector_type(shape: tuple[int, ...], element: Attribute) -> VectorType[Attrib
 
 @lru_cache(maxsize=4096)
 def memref_type(
-    element: Attribute, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: int | None = 0
+    element: Attribute,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None = None,
+    offset: int | None = 0,
+    space: Attribute = _PRIVATE,
 ) -> MemRef:
     """A memref type; `strides=None` is the row-major layout, `offset=None` one that is known at run time only."""
     if strides is None or (strides == row_major(shape) and offset == 0):
-        return MemRefType(element, shape)
-    return MemRefType(element, shape, StridedLayoutAttr(strides, offset))
+        return MemRefType(element, shape, memory_space=space)
+    return MemRefType(element, shape, StridedLayoutAttr(strides, offset), space)
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -188,13 +195,28 @@ class Place:
             return a % b if isinstance(a, int) else 0
         return self._binary(arith.RemUIOp, a, b)
 
-    def at_most(self, a: SSAValue, b: int) -> SSAValue:
-        """Whether a <= b, for an index that is not negative."""
-        return self.op(arith.CmpiOp(a, self.constants.index(b), "ule"))
+    def multiply(self, a: Index, b: int) -> Index:
+        if isinstance(a, int) or b in (0, 1):
+            return a * b if isinstance(a, int) or b == 0 else a
+        properties = {"overflowFlags": arith.IntegerOverflowAttr("none")}
+        op = arith.MuliOp.create(operands=[a, self.constants.index(b)], result_types=[index], properties=properties)
+        return self.op(op)
 
-    def alloca(self, element: Attribute, shape: tuple[int, ...], name: str | None = None) -> SSAValue:
+    def compare(self, a: Index, relation: str, b: int) -> SSAValue:
+        """Whether a is `ult`, `ule` or `eq` b, for an index that is not negative."""
+        return self.op(arith.CmpiOp(self.value(a), self.constants.index(b), relation))
+
+    def branch(self, condition: SSAValue) -> Place:
+        """The inside of an scf.if without results, ended; ops go before its end."""
+        inner = Block([scf.YieldOp()])
+        self.insert(scf.IfOp(condition, [], Region(inner)))
+        return replace(self, block=inner, anchor=inner.last_op)
+
+    def alloca(
+        self, element: Attribute, shape: tuple[int, ...], name: str | None = None, space: Attribute = _PRIVATE
+    ) -> SSAValue:
         op = memref.AllocaOp.create(
-            result_types=[memref_type(element, shape)],
+            result_types=[memref_type(element, shape, space=space)],
             properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [0, 0])},
         )
         return self.op(op, name)
@@ -208,7 +230,8 @@ class Place:
         offset: int | None = None
         if base is not None and all(isinstance(o, int) for o in offsets):
             offset = base + sum(int(cast(int, o)) * s for o, s in zip(offsets, strides, strict=True))
-        result = memref_type(t.element_type, tuple(sizes[d] for d in keep), tuple(strides[d] for d in keep), offset)
+        kept = tuple(sizes[d] for d in keep), tuple(strides[d] for d in keep)
+        result = memref_type(t.element_type, *kept, offset, t.memory_space)
         if result == t:
             return source
         dynamic = [o for o in offsets if not isinstance(o, int)]
@@ -227,7 +250,7 @@ class Place:
     def reinterpret(self, root: SSAValue, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> SSAValue:
         """The buffer `root` seen with another static shape and layout."""
         t = memref_of(root)
-        result = memref_type(t.element_type, shape, strides, offset)
+        result = memref_type(t.element_type, shape, strides, offset, t.memory_space)
         if result == t:
             return root
         op = memref.ReinterpretCastOp.create(
@@ -257,8 +280,8 @@ class Place:
     def yield_(self, *values: SSAValue) -> None:
         self.insert(scf.YieldOp.create(operands=values))
 
-    def grid(self, bounds: Sequence[tuple[int, int]], names: Sequence[str]) -> scf.ParallelOp:
-        """An scf.parallel at grid level over (extent, step) pairs, its body empty."""
+    def parallel(self, level: str, bounds: Sequence[tuple[int, int]], names: Sequence[str]) -> scf.ParallelOp:
+        """An scf.parallel over (extent, step) pairs, its body empty: a `grid`, or the `item`s of one of its points."""
         body = Block(arg_types=[index] * len(bounds))
         for arg, name in zip(body.args, names, strict=True):
             arg.name_hint = name
@@ -271,7 +294,7 @@ class Place:
                 *(self.constants.index(s) for _, s in bounds),
             ],
             properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [n, n, n, 0])},
-            attributes={"level": StringAttr("grid")},
+            attributes={"level": StringAttr(level)},
             regions=[Region(body)],
         )
         self.insert(op)

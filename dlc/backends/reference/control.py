@@ -1,20 +1,22 @@
-"""`scf` and `func`: loops, branches and grids.
+"""`scf` and `func`: loops, branches, grids, and the items of their points.
 
-The points of the outermost `scf.parallel` run in lockstep. Where they disagree on a branch or a trip count, each group
-that agrees goes on by itself.
+The points of the outermost `scf.parallel` run in lockstep. Where they disagree on a branch or a trip count, those that
+agree go on by themselves. Items run in lockstep too, with those of all groups: then a barrier has nothing to do but to be
+met by all items of its group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from math import prod
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from dlc.backends.reference.machine import Frame, rule, select_points, varies
-from dlc.backends.reference.values import Array, Value, View, describe, dtype_of
+from dlc.backends.reference.values import Array, EvaluationError, Value, View, describe, dtype_of
 from dlc.errors import UnsupportedError
-from dlc.ir import Attribute, Operation, scf
+from dlc.ir import Attribute, Operation, StringAttr, arith, gpu, scf
 
 # Points that run in lockstep at once: enough to hide the cost of a rule, few enough to bound memory.
 CHUNK = 2048
@@ -32,14 +34,36 @@ def parallel(op: scf.ParallelOp, frame: Frame) -> Sequence[Value]:
     ]
     points: list[Array] = [axis.reshape(-1) for axis in np.meshgrid(*ranges, indexing="ij")]
     total = len(points[0])
+    if _is_level(op, "item"):
+        groups = frame.points or 1
+        frame.items_of(groups, total).run(op.body.block, [np.tile(p, groups) for p in points])
+        return ()
     if frame.points is not None:
         # Inside a grid: its points run one after the other, in lockstep with the outer grid.
         for k in range(total):
             frame.run(op.body.block, [p[k] for p in points])
         return ()
-    for start in range(0, total, CHUNK):
-        chunk = [p[start : start + CHUNK] for p in points]
+    together = max(1, CHUNK // _items(op))
+    for start in range(0, total, together):
+        chunk = [p[start : start + together] for p in points]
         Frame(frame.machine, len(chunk[0]), frame).run(op.body.block, chunk)
+    return ()
+
+
+def _is_level(op: Operation, level: str) -> bool:
+    return op.attributes.get("level") == StringAttr(level)
+
+
+def _items(op: scf.ParallelOp) -> int:
+    """The items of one point of a grid; what a bound is that is no constant does not matter here."""
+    bounds = [v.owner for o in op.body.block.ops if isinstance(o, scf.ParallelOp) for v in o.upperBound]
+    return prod(cast(Any, b.value).value.data for b in bounds if isinstance(b, arith.ConstantOp))
+
+
+@rule(gpu.BarrierOp)
+def barrier(op: gpu.BarrierOp, frame: Frame) -> Sequence[Value]:
+    if not frame.has_whole_groups:
+        raise EvaluationError(f"{describe(op)}: a barrier that some items of a group reach and others do not")
     return ()
 
 

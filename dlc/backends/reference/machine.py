@@ -86,6 +86,9 @@ class Frame:
         self.outer = outer
         self.adapt = adapt
         self.values: dict[SSAValue, Value] = {}
+        # Where the points are items: the group of each, and how many items a group has.
+        self.groups: Array | None = None
+        self.items = 1
 
     def __getitem__(self, name: SSAValue) -> Value:
         value = self.values.get(name)
@@ -126,7 +129,22 @@ class Frame:
 
     def subset(self, points: Array) -> Frame:
         """A frame for some of this frame's points, given by number."""
-        return Frame(self.machine, len(points), self, lambda value, t: select_points(value, t, points))
+        inner = Frame(self.machine, len(points), self, lambda value, t: select_points(value, t, points))
+        if self.groups is not None:
+            inner.groups, inner.items = self.groups[points], self.items
+        return inner
+
+    def items_of(self, groups: int, items: int) -> Frame:
+        """A frame for the items of this frame's points, which are `groups`."""
+        numbers = np.repeat(np.arange(groups), items)
+        inner = self.subset(numbers)
+        inner.groups, inner.items = numbers, items
+        return inner
+
+    @property
+    def has_whole_groups(self) -> bool:
+        """Whether the points are all the items of some groups."""
+        return self.groups is None or len(self.groups) == self.items * len(np.unique(self.groups))
 
 
 def varies(value: Value, t: Attribute) -> bool:

@@ -21,8 +21,8 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-def place(buffers: Sequence[Lifetime]) -> list[int]:
-    """An offset for each buffer, a multiple of 64, such that buffers alive in the same step do not overlap.
+def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
+    """An offset for each buffer, a multiple of `alignment`, such that buffers alive in the same step do not overlap.
 
     Largest first, each into the smallest gap that holds it between those that it meets, or above them: the greedy best
     fit of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
@@ -30,8 +30,10 @@ def place(buffers: Sequence[Lifetime]) -> list[int]:
     offsets = [0] * len(buffers)
     placed: list[int] = []
     for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
-        needed = _rounded(buffers[i].bytes)
-        taken = sorted((offsets[j], offsets[j] + _rounded(buffers[j].bytes)) for j in placed if buffers[i].meets(buffers[j]))
+        needed = _rounded(buffers[i].bytes, alignment)
+        taken = sorted(
+            (offsets[j], offsets[j] + _rounded(buffers[j].bytes, alignment)) for j in placed if buffers[i].meets(buffers[j])
+        )
         end, best = 0, None
         for start, stop in taken:
             gap = start - end
@@ -43,5 +45,5 @@ def place(buffers: Sequence[Lifetime]) -> list[int]:
     return offsets
 
 
-def _rounded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def _rounded(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlc.dialects import host
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, memref
-from dlc.passes.host.arena import Lifetime, place
+from dlc.passes.host.arena import ALIGNMENT, Lifetime, place
 
 
 @dataclass(frozen=True)
@@ -19,17 +19,18 @@ class PlanArenaPass(ModulePass):
         host.launch @k(%a, %b)                        host.launch @k(%a, %b)
 
     Requires `bufferize-host`. A buffer is alive from the first launch to the last one that has it or a view of it among
-    its arguments.
+    its arguments. Offsets are multiples of `alignment` bytes.
     """
 
     name = "plan-arena"
+    alignment: int = ALIGNMENT
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         block = host.entry_of(op).body.block
         steps = {o: i for i, o in enumerate(block.ops)}
         buffers = [o for o in steps if isinstance(o, memref.AllocOp)]
         lifetimes = [_lifetime(buffer, steps) for buffer in buffers]
-        for buffer, offset in zip(buffers, place(lifetimes), strict=True):
+        for buffer, offset in zip(buffers, place(lifetimes, self.alignment), strict=True):
             arena = host.ArenaOp(offset, buffer.memref.type)
             arena.location = buffer.location
             arena.result.name_hint = buffer.memref.name_hint

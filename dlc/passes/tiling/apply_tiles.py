@@ -74,7 +74,7 @@ class _Tiler:
         extents = self.nest.extents
         cut = [d for d in self.plan.order if self.plan.grid.get(d, extents[d]) < extents[d]]
         bounds = [(extents[d], self.plan.grid[d]) for d in cut] or [(1, 1)]
-        grid = place.grid(bounds, [f"i{d}" for d in cut] or ["task"])
+        grid = place.parallel("grid", bounds, [f"i{d}" for d in cut] or ["task"])
         block = grid.body.block
         starts = dict(zip(cut, block.args, strict=False))
         tile = {d: Range(starts.get(d, 0), self.plan.grid.get(d, extents[d])) for d in self.plan.order}
@@ -91,7 +91,7 @@ class _Tiler:
         extent, (start, size) = self.nest.extents[d], (tile[d].offset, tile[d].size)
         assert isinstance(start, SSAValue)
         inner, edge = Block(), Block()
-        condition = place.at_most(start, extent - size)
+        condition = place.compare(start, "ule", extent - size)
         place.insert(scf.IfOp(condition, [], Region(inner), Region(edge)))
         for block, covered in ((inner, size), (edge, extent % size)):
             self.edges(place.inside(block), {**tile, d: Range(start, covered)}, rest)
