@@ -51,8 +51,8 @@ _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 def _cache_folder(given: Mapping[str, str]) -> Path | None:
     if chosen := given.get("DLC_CACHE_DIR"):
         return Path(chosen).absolute()
-    base = Path(given.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    # A `~` that stays, and by its specification a relative XDG_CACHE_HOME, name no place.
+    base = Path(given.get("XDG_CACHE_HOME") or Path(given.get("HOME", ""), ".cache"))
+    # By its specification, a relative XDG_CACHE_HOME names no place.
     return base / "dlc" if base.is_absolute() else None
 
 
@@ -69,7 +69,7 @@ class Options:
     `pipeline` replaces the passes of the target (`"a,b{k=1}"`); `dump_ir` is a folder for the IR after every pass that
     changed something; `until` is the stage whose module the target `reference` runs (None: the module as imported); `verify`
     checks the module after each pass; `num_threads=None` takes every CPU that this process may
-    use; `workers` bounds the processes that compile kernels.
+    use; `workers` bounds the processes that compile kernels; `cache` keeps what was compiled, and finds it again.
     """
 
     pipeline: str | None = None
@@ -78,6 +78,7 @@ class Options:
     verify: bool = field(default_factory=lambda: Environment.read().verify)
     num_threads: int | None = field(default_factory=lambda: Environment.read().num_threads)
     workers: int | None = field(default_factory=lambda: Environment.read().workers)
+    cache: bool = field(default_factory=lambda: Environment.read().cache)
 
     @staticmethod
     def of(**given: Any) -> Options:

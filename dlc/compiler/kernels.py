@@ -12,8 +12,8 @@ from dlc.backends.cpu.emit import KernelText, emit_kernel
 from dlc.backends.cpu.llvm import compile_text
 from dlc.dialects.dl.program import KernelOp
 from dlc.errors import CompileError
-from dlc.instrument.dump import PassRecord
 from dlc.instrument.manager import PassManager
+from dlc.instrument.report import PassRecord
 from dlc.ir import Context, ModuleOp, Operation
 from dlc.passes.base import Stage, kernels_of
 from dlc.target import Target

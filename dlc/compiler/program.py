@@ -37,13 +37,14 @@ from dlc.weights import WeightStore
 class Program:
     """A module at any stage, its weights, and the passes that are still to come if a dump says so.
 
-    `inputs` and `outputs` are those of its entry.
+    `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with.
     """
 
     module: ModuleOp
     weights: WeightStore
     name: str = "model"
     remaining: str | None = None
+    files: tuple[Path, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -98,7 +99,7 @@ def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | N
     """
     if path.suffix != ".mlir":
         imported = import_model(path, input_shapes)
-        return Program(imported.module, imported.weights, path.stem)
+        return Program(imported.module, imported.weights, path.stem, files=imported.files)
     if input_shapes:
         raise ShapeError(f"{path}: a dumped module has its shapes; give them when the model is imported")
     try:

@@ -20,7 +20,9 @@ from dlc.errors import DeviceError, ShapeError
 from dlc.instrument.manager import Progress
 from dlc.instrument.report import KernelReport, Report
 from dlc.ir import print_module
+from dlc.keys import Key, program_key
 from dlc.model import Model, Run
+from dlc.model_cache import CachedFile, fetch, is_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
@@ -34,8 +36,12 @@ def compile(
     *,
     report: Report | None = None,
     progress: Progress | None = None,
+    file: CachedFile | None = None,
 ) -> Model:
     """The model that runs `program` on `target`; a program with symbolic sizes is compiled when it is called.
+
+    What was compiled for a CPU is kept in the cache, and found there; `file` is where the program came from, if it is by the
+    file that it is to be found.
 
     Raises UnsupportedError for what the target cannot do, DeviceError for one that this machine is not, and CompileError
     for a bug of dlc.
@@ -55,7 +61,7 @@ def compile(
     elif device.name == "reference":
         run = _reference(program, device, options, report, progress)
     else:
-        artifact = _artifact(program, device, options, report, progress)
+        artifact = _artifact(program, device, options, report, progress, file)
         with report.timed("load"):
             run = artifact.program(options.num_threads).run
     report.seconds += perf_counter() - began
@@ -94,7 +100,31 @@ def _native(program: Program, device: Target, options: Options, report: Report, 
     return _artifact(program, device, options, report, progress).program(options.num_threads).run
 
 
-def _artifact(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Artifact:
+def _artifact(
+    program: Program,
+    device: Target,
+    options: Options,
+    report: Report,
+    progress: Progress | None,
+    file: CachedFile | None = None,
+) -> Artifact:
+    """The program as an artifact: out of the cache, or compiled now."""
+
+    def make() -> Artifact:
+        return _compiled(program, device, options, report, progress)
+
+    if not is_cached(device, options):
+        return make()
+    with report.timed("key"):
+        key = file.key if file is not None else _key(program, device, options)
+    return fetch(key, program.name, program.inputs, make, report, file.path if file is not None else None)
+
+
+def _key(program: Program, device: Target, options: Options) -> Key:
+    return program_key(print_module(program.module), program.weights, program.remaining, device, options)
+
+
+def _compiled(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Artifact:
     lowering = Lowering(program, device, options, report, progress)
     lowering.run(lowering.stages(kernels=False))
     kernel_stages = lowering.stages(kernels=True)
