@@ -11,7 +11,7 @@ from time import perf_counter
 from dlc.arrays import TensorInfo
 from dlc.instrument.report import Progress, Report
 from dlc.model import Model
-from dlc.model_cache import CachedFile, is_cached
+from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.options import Options
 from dlc.target import host_supports, resolve
 
@@ -60,8 +60,7 @@ def compile_file(
     report = report if report is not None else Report()
     device = resolve(target)
     file = None
-    # A dumped module has weights beside it: it is known by what is in them.
-    if is_cached(device, options) and host_supports(device) and path.suffix != ".mlir":
+    if reason_not_cached(device, options, path) is None and host_supports(device):
         with report.timed("key"), suppress(OSError):  # the importer says what is wrong
             file = CachedFile.look(path, input_shapes or {}, device, options)
     if file is not None:

@@ -22,11 +22,21 @@ from dlc.target import CPU_LEVELS, Target
 
 # Kinds of entries: artifacts, and for a model file that has them, the names of its files of external data.
 MODEL, EXTERNAL = "model", "external"
+# How the names of dumped modules end.
+DUMPED = ".mlir"
 
 
-def is_cached(target: Target, options: Options) -> bool:
-    """Whether compilations like this go through the cache; one that is watched is done anew each time."""
-    return options.cache and target.name in CPU_LEVELS and options.dump_ir is None and not options.verify
+def reason_not_cached(target: Target, options: Options, file: Path | None = None) -> str | None:
+    """Why a compilation does not go through the cache; None if it does."""
+    if not options.cache:
+        return "it was asked to be compiled anew"
+    if target.name not in CPU_LEVELS:
+        return f"only code for CPUs is kept, not that for {target.name}"
+    if options.dump_ir is not None or options.verify or options.check_each_pass:
+        return "its passes are to be watched (a dump, a check of each pass, DLC_VERIFY=1)"
+    if file is not None and file.suffix == DUMPED:
+        return "a dumped module is known by what it and the weights beside it hold"
+    return None
 
 
 def fetch(
@@ -89,32 +99,34 @@ class CachedFile:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Whether a model file is in the cache; if not, the entry that comes nearest and what of its key differs."""
+    """Whether a model file is in the cache: the entry, or the one that comes nearest and what of its key differs.
+
+    `at_calls` are entries of a model of this name whose sizes were open: they were made when it was called.
+    """
 
     key: Key
-    hit: Entry | None
+    hit: bool
     nearest: Entry | None
     reasons: tuple[str, ...]
+    at_calls: tuple[Entry, ...]
 
 
 def explain(file: CachedFile) -> Explanation:
     """Compares the key of a model file with what is in the cache."""
-    entries = [e for e in Cache.standard().entries(MODEL) if "parts" in e.about]
-    hit = next((e for e in entries if e.key == file.key.digest), None)
-    if hit is not None:
-        return Explanation(file.key, hit, hit, ())
-    path = str(file.path.resolve())
-    related = [
+    path, parts = str(file.path.resolve()), file.key.parts
+    entries = [(e, dict(e.about.get("parts", {}))) for e in Cache.standard().entries(MODEL)]
+    same = (parts["target"], parts["dlc"], parts["packages"])
+    at_calls = tuple(
         e
-        for e in entries
-        if "file" in e.about["parts"] and (e.about["file"] == path or e.about["parts"]["file"] == file.key.parts["file"])
-    ]
+        for e, its in entries
+        if "module" in its and e.about["model"] == file.path.stem and (its["target"], its["dlc"], its["packages"]) == same
+    )
+    related = [(e, its) for e, its in entries if "file" in its and (e.about["file"] == path or its["file"] == parts["file"])]
     if not related:
-        return Explanation(file.key, None, None, ("nothing in the cache was compiled from this file",))
-    nearest = min(related, key=lambda e: (len(file.key.differences(e.about["parts"])), -e.used))
-    parts = nearest.about["parts"]
-    reasons = tuple(_difference(name, parts.get(name), file.key.parts.get(name)) for name in file.key.differences(parts))
-    return Explanation(file.key, None, nearest, reasons)
+        return Explanation(file.key, False, None, ("nothing in the cache was compiled of this file alone",), at_calls)
+    nearest, its = min(related, key=lambda pair: (len(file.key.differences(pair[1])), -pair[0].used))
+    reasons = tuple(_difference(name, its.get(name), parts.get(name)) for name in file.key.differences(its))
+    return Explanation(file.key, not reasons, nearest, reasons, at_calls)
 
 
 def _difference(part: str, before: str | None, now: str | None) -> str:

@@ -22,7 +22,7 @@ from dlc.instrument.report import KernelReport, Report
 from dlc.ir import print_module
 from dlc.keys import Key, program_key
 from dlc.model import Model, Run
-from dlc.model_cache import CachedFile, fetch, is_cached
+from dlc.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
@@ -113,7 +113,7 @@ def _artifact(
     def make() -> Artifact:
         return _compiled(program, device, options, report, progress)
 
-    if not is_cached(device, options):
+    if reason_not_cached(device, options) is not None:
         return make()
     with report.timed("key"):
         key = file.key if file is not None else _key(program, device, options)
