@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
+from time import perf_counter
 
-from dlc.compiler import compile, load_program
+from dlc.arrays import TensorInfo
+from dlc.instrument.report import Progress, Report
 from dlc.model import Model
+from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.options import Options
+from dlc.target import host_supports, resolve
 
 
 def compile_model(
@@ -19,16 +24,62 @@ def compile_model(
     num_threads: int | None = None,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
+    cache: bool | None = None,
 ) -> Model:
     """The ONNX file `model` compiled for `target`: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, `reference`.
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a model that still has symbolic sizes is compiled
     when it is called, once per set of input shapes. `num_threads=None` uses the processors that this process may use.
-    `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes.
+    `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. What is compiled for a
+    CPU is kept and found again by the contents of the file, unless `cache` is False.
 
     Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
     ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
     """
-    program = load_program(Path(model), input_shapes)
     folder = Path(dump_ir) if dump_ir is not None else None
-    return compile(program, target, Options.of(num_threads=num_threads, dump_ir=folder, pipeline=pipeline))
+    options = Options.of(num_threads=num_threads, dump_ir=folder, pipeline=pipeline, cache=cache)
+    return compile_file(Path(model), target, input_shapes, options)
+
+
+def compile_file(
+    path: Path,
+    target: str = "cpu",
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    options: Options | None = None,
+    *,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    examine: Callable[[tuple[TensorInfo, ...]], None] | None = None,
+) -> Model:
+    """The model in an ONNX file or a dumped module; `examine` is told its inputs before it is compiled.
+
+    Raises what compile_model raises.
+    """
+    began = perf_counter()
+    options = options or Options()
+    report = report if report is not None else Report()
+    device = resolve(target)
+    file = None
+    if reason_not_cached(device, options, path) is None and host_supports(device):
+        with report.timed("key"), suppress(OSError):  # the importer says what is wrong
+            file = CachedFile.look(path, input_shapes or {}, device, options)
+    if file is not None:
+        with report.timed("load"):
+            artifact = file.find(report)
+        if artifact is not None:
+            if examine is not None:
+                examine(artifact.host.inputs)
+            with report.timed("load"):
+                model = artifact.model(options.num_threads)
+            report.seconds += perf_counter() - began
+            return model
+    # A model that was compiled before needs no compiler.
+    from dlc.compiler import compile, load_program
+
+    with report.timed("import"):
+        program = load_program(path, input_shapes)
+    if examine is not None:
+        examine(program.inputs)
+    report.seconds += perf_counter() - began
+    file = file.imported(program.files) if file is not None else None
+    return compile(program, target, options, report=report, progress=progress, file=file)

@@ -75,6 +75,11 @@ class Artifact:
         images = {kernel.name: kernel.image() for kernel in self.kernels}
         return NativeProgram(self.host, images, self.weights, runtime(self.runtime), num_threads)
 
+    def model(self, num_threads: int | None = None) -> Model:
+        """The model as users call it."""
+        program = self.program(num_threads)
+        return Model(program.inputs, program.outputs, program.run, self.name, self)
+
     def save(self, path: Path) -> None:
         """Writes the artifact; `path` is either the whole new file or what it was before.
 
@@ -209,9 +214,7 @@ def load(path: str | os.PathLike[str], *, num_threads: int | None = None) -> Mod
 
     Raises what Artifact.load raises.
     """
-    artifact = Artifact.load(Path(path))
-    program = artifact.program(num_threads)
-    return Model(program.inputs, program.outputs, program.run, artifact.name, artifact)
+    return Artifact.load(Path(path)).model(num_threads)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], memoryview]:

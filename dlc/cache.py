@@ -12,6 +12,7 @@ depends on: two of one kind and key are alike, so that it does not matter whose 
     path = cache.lookup("opencl", key)               the file, or None; counts as a use of the entry
     path = cache.store("opencl", key, write, about)  calls write(path of a new file); None if it could not be kept
     with cache.lock("opencl", key): ...              one process and thread at a time
+    cache.read("opencl", key, read)                  read(path), or None; what cannot be read is removed
     cache.fetch("opencl", key, read, make, write, about)     all of it: made by one process, read by the others
 
 An entry appears whole or not at all, whatever kills its maker: it is written elsewhere and renamed. The system lets go of a
@@ -129,28 +130,28 @@ class Cache:
     ) -> tuple[T, bool]:
         """What `read` makes of the entry, and True; or what `make` makes, which is kept, and False.
 
-        While one process makes it others wait, and read. An entry that `read` raises DlcError or OSError for is removed and
-        made again.
+        While one process makes it others wait, and read.
         """
-        found = self._read(kind, key, read)
+        found = self.read(kind, key, read)
         if found is not None:
             return found, True
         with self.lock(kind, key):
-            found = self._read(kind, key, read)
+            found = self.read(kind, key, read)
             if found is not None:
                 return found, True
             made = make()
             self.store(kind, key, lambda path: write(made, path), about)
             return made, False
 
-    def _read(self, kind: str, key: str, read: Callable[[Path], T]) -> T | None:
+    def read(self, kind: str, key: str, read: Callable[[Path], T]) -> T | None:
+        """What `read` makes of an entry's file; an entry that it raises DlcError or OSError for is removed: it is damaged."""
         path = self.lookup(kind, key)
         if path is None:
             return None
         try:
             return read(path)
         except (DlcError, OSError) as error:
-            log.info("%s is removed and made again: %s", path.parent, error)
+            log.info("%s is removed, to be made again: %s", path.parent, error)
             self.remove(kind, key)
             return None
 

@@ -16,7 +16,7 @@ class Environment:
     `DLC_VERIFY=1` verifies the module after each pass; `DLC_WORKERS=N` bounds the processes that compile kernels (1: none
     but this one); `DLC_NUM_THREADS=N` is the number of threads of a model that is not told one. `DLC_CACHE=0` turns off the
     cache (cache.py), `DLC_CACHE_DIR` is its folder (`~/.cache/dlc`; no folder if there is no home), `DLC_CACHE_SIZE` its
-    capacity (`500M`, `4G`, or bytes).
+    capacity (`500M`, `4G`, or bytes). `DLC_DEVICE=0:1` makes device 1 of platform 0 the one that the target `opencl` is.
     """
 
     verify: bool = False
@@ -25,6 +25,7 @@ class Environment:
     cache: bool = True
     cache_folder: Path | None = None
     cache_bytes: int = 4 << 30
+    device: str | None = None
 
     @staticmethod
     def read(variables: Mapping[str, str] | None = None) -> Environment:
@@ -42,6 +43,7 @@ class Environment:
             cache=given.get("DLC_CACHE", "1") != "0",
             cache_folder=_cache_folder(given),
             cache_bytes=_bytes(given.get("DLC_CACHE_SIZE", ""), Environment.cache_bytes),
+            device=given.get("DLC_DEVICE") or None,
         )
 
 
@@ -51,8 +53,8 @@ _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 def _cache_folder(given: Mapping[str, str]) -> Path | None:
     if chosen := given.get("DLC_CACHE_DIR"):
         return Path(chosen).absolute()
-    base = Path(given.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    # A `~` that stays, and by its specification a relative XDG_CACHE_HOME, name no place.
+    base = Path(given.get("XDG_CACHE_HOME") or Path(given.get("HOME", ""), ".cache"))
+    # By its specification, a relative XDG_CACHE_HOME names no place.
     return base / "dlc" if base.is_absolute() else None
 
 
@@ -68,8 +70,10 @@ class Options:
 
     `pipeline` replaces the passes of the target (`"a,b{k=1}"`); `dump_ir` is a folder for the IR after every pass that
     changed something; `until` is the stage whose module the target `reference` runs (None: the module as imported); `verify`
-    checks the module after each pass; `num_threads=None` takes every CPU that this process may
-    use; `workers` bounds the processes that compile kernels.
+    checks the module after each pass; `check_each_pass` checks what the module computes after each pass, when the model is
+    first run, on the inputs of that run; `num_threads=None` takes every CPU that this process may
+    use; `workers` bounds the processes that compile kernels; `cache` keeps what was compiled, and finds it again;
+    `device` is where the target `opencl` is ("0:1"; None: the first device that works).
     """
 
     pipeline: str | None = None
@@ -78,6 +82,9 @@ class Options:
     verify: bool = field(default_factory=lambda: Environment.read().verify)
     num_threads: int | None = field(default_factory=lambda: Environment.read().num_threads)
     workers: int | None = field(default_factory=lambda: Environment.read().workers)
+    cache: bool = field(default_factory=lambda: Environment.read().cache)
+    check_each_pass: bool = False
+    device: str | None = field(default_factory=lambda: Environment.read().device)
 
     @staticmethod
     def of(**given: Any) -> Options:

@@ -43,9 +43,7 @@ class WeightStore(Mapping[str, Array]):
     def add(self, array: Array, hint: str = "w") -> str:
         """Holds `array` (made C-contiguous) and returns its name, which starts with `hint`."""
         array = np.require(array, requirements="C")
-        digest = hashlib.blake2b(array.view(np.uint8).data if array.size and array.ndim else array.tobytes(), digest_size=16)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        content = digest.digest()
+        content = _digest(array)
         if content not in self._by_content:
             stem = re.sub(r"\W+", "_", hint) or "w"
             name, k = stem, 1
@@ -54,6 +52,11 @@ class WeightStore(Mapping[str, Array]):
             self._arrays[name] = array
             self._by_content[content] = name
         return self._by_content[content]
+
+    def digests(self) -> dict[str, bytes]:
+        """Of each array, by name, what tells it from all others: a digest of its bytes, dtype and shape."""
+        known = {name: content for content, name in self._by_content.items()}
+        return {name: known.get(name) or _digest(array) for name, array in self._arrays.items()}
 
     def only(self, names: Iterable[str]) -> WeightStore:
         """A store of the named arrays alone, which both hold."""
@@ -86,3 +89,9 @@ class WeightStore(Mapping[str, Array]):
                 raise ModelError(f"{path}: not an array of the weights store: {error}") from error
             store._arrays[name] = array.view(_EXTENDED[extended]) if extended else array
         return store
+
+
+def _digest(array: Array) -> bytes:
+    digest = hashlib.blake2b(array.view(np.uint8).data if array.size and array.ndim else array.tobytes(), digest_size=16)
+    digest.update(f"{array.dtype}{array.shape}".encode())
+    return digest.digest()

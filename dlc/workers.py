@@ -5,6 +5,7 @@ A child has the parent's memory as it was, so items are not sent to it; only res
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -70,6 +71,8 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int) -> tuple
     # A child must never return into its parent's program, whatever happens.
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # What is garbage there stays: its finalisers may wait for locks that other threads of the parent held.
+        gc.freeze()
         try:
             answer = pickle.dumps((True, _take(function, items, tickets)))
         except BaseException as error:

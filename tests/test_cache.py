@@ -79,7 +79,7 @@ def test_a_damaged_entry_is_made_again(cache: Cache, caplog: pytest.LogCaptureFi
     path.write_text("damaged")
     with caplog.at_level(logging.INFO, "dlc.cache"):
         assert fetch() == ("one", False)
-    assert "removed and made again" in caplog.text
+    assert "removed, to be made again" in caplog.text
     assert fetch() == ("one", True)
 
 

@@ -171,7 +171,7 @@ def test_a_python_bug_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr("dlc.cli.run.compile", broken)
+    monkeypatch.setattr("dlc.cli.run.compile_file", broken)
     result = dlc("run", MNIST)
     assert result.exit_code == 1
     assert "bug of dlc" in result.stderr and "Traceback" not in result.stderr

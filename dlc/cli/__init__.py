@@ -20,6 +20,7 @@ COMMANDS = {
     "opt": "dlc.cli.opt",
     "passes": "dlc.cli.opt",
     "targets": "dlc.cli.inspect",
+    "cache": "dlc.cli.cache",
 }
 
 

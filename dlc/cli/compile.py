@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from time import perf_counter
 
 import click
 
+from dlc.api import compile_file
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     json_option,
     model_argument,
+    no_cache_option,
     out,
     reports_errors,
     shape_option,
+    show_log,
     shown_progress,
     target_option,
     threads_option,
 )
 from dlc.cli.tables import print_model, print_passes, print_phases, summary
-from dlc.compiler import compile, emit, load_program
-from dlc.compiler.lowering import plan
+from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.target import resolve
@@ -41,8 +42,9 @@ FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm")
 @click.option("--print-pipeline", is_flag=True, help="Print the passes that would run, by stage, and stop.")
 @click.option("--time-passes", is_flag=True, help="Print how long each pass took.")
 @threads_option
+@no_cache_option
 @json_option
-@click.option("-v", "--verbose", is_flag=True, help="List the kernels.")
+@click.option("-v", "--verbose", is_flag=True, help="List the kernels, and tell of the cache.")
 @reports_errors
 def compile_command(
     model: Path,
@@ -55,6 +57,7 @@ def compile_command(
     print_pipeline: bool,
     time_passes: bool,
     num_threads: int | None,
+    no_cache: bool,
     as_json: bool,
     verbose: bool,
 ) -> None:
@@ -65,25 +68,18 @@ def compile_command(
     """
     if output is not None and form is None and output.suffix != ARTIFACT_SUFFIX:
         raise click.UsageError(f"the name of a compiled model ends in {ARTIFACT_SUFFIX}; for text, say which with --emit")
-    options = Options.of(pipeline=pipeline, dump_ir=dump_ir, num_threads=num_threads)
+    # A compilation whose passes are timed must take place.
+    options = Options.of(
+        pipeline=pipeline, dump_ir=dump_ir, num_threads=num_threads, cache=False if no_cache or time_passes else None
+    )
+    if verbose:
+        show_log()
     report = Report()
     with shown_progress() as progress:
-        began = perf_counter()
-        program = load_program(model, shapes)
-        report.add("import", perf_counter() - began)
-        report.seconds += perf_counter() - began
-        if print_pipeline:
-            for stage in plan(program, resolve(target), options):
-                click.echo(f"{stage.name}: {','.join(map(str, stage.passes))}")
+        if print_pipeline or form is not None:
+            _print_text(model, target, shapes, options, form, output)
             return
-        if form is not None:
-            text = emit(program, form, target, options)
-            if output is None:
-                click.echo(text, nl=False)
-            else:
-                output.write_text(text)
-            return
-        compiled = compile(program, target, options, report=report, progress=progress)
+        compiled = compile_file(model, target, shapes, options, report=report, progress=progress)
         if output is not None:
             with report.timed("save"):
                 compiled.save(output)
@@ -91,9 +87,11 @@ def compile_command(
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
-    if not program.is_static:
+    if not all(is_static(info.shape) for info in compiled.inputs):
         out.print("Its sizes are open: it is compiled when it is run, or now with --shape.")
         return
+    if report.from_cache:
+        out.print("From the cache: it was compiled before.")
     print_phases(report)
     if time_passes:
         print_passes(report)
@@ -104,3 +102,23 @@ def compile_command(
         out.print(f"Saved as {output}.")
     if dump_ir is not None:
         out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")
+
+
+def _print_text(
+    model: Path, target: str, shapes: dict[str, tuple[int, ...]], options: Options, form: str | None, output: Path | None
+) -> None:
+    """Prints or writes the program in a form; without one, prints the passes that it would go through."""
+    # What comes out of the cache needs no compiler.
+    from dlc.compiler import emit, load_program
+    from dlc.compiler.lowering import plan
+
+    program = load_program(model, shapes)
+    if form is None:
+        for stage in plan(program, resolve(target), options):
+            click.echo(f"{stage.name}: {','.join(map(str, stage.passes))}")
+        return
+    text = emit(program, form, target, options)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text)

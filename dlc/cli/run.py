@@ -6,18 +6,23 @@ import json
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
+from dlc.api import compile_file
+from dlc.arrays import TensorInfo
 from dlc.artifact import load
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     json_option,
     make_inputs,
     model_argument,
+    no_cache_option,
     out,
     reports_errors,
     shape_option,
@@ -25,9 +30,7 @@ from dlc.cli.shared import (
     target_option,
     threads_option,
 )
-from dlc.compiler import compile, load_program
-from dlc.dialects.dl.base import Array
-from dlc.instrument.manager import Progress
+from dlc.instrument.report import Progress
 from dlc.model import Model, require_fitting
 from dlc.options import Options
 
@@ -45,17 +48,20 @@ def _prepared(
     target: str,
     options: Options,
     progress: Progress | None,
-) -> tuple[Model, dict[str, Array]]:
+) -> tuple[Model, dict[str, NDArray[Any]]]:
     """The model in a file, loaded or compiled, and its inputs, which are looked at first: a wrong one is told at once."""
     if model.suffix == ARTIFACT_SUFFIX:
         if shapes or options.dump_ir is not None or options.pipeline is not None:
             raise click.UsageError(f"{model} is compiled already: --shape, --dump-ir and --pipeline need the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
         return compiled, make_inputs(compiled.inputs, inputs, seed)
-    program = load_program(model, shapes)
-    arrays = make_inputs(program.inputs, inputs, seed)
-    require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
-    return compile(program, target, options, progress=progress), arrays
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def examine(infos: tuple[TensorInfo, ...]) -> None:
+        arrays.update(make_inputs(infos, inputs, seed))
+        require_fitting(model.stem, infos, [arrays[info.name] for info in infos])
+
+    return compile_file(model, target, shapes, options, progress=progress, examine=examine), arrays
 
 
 @click.command("run")
@@ -69,6 +75,7 @@ def _prepared(
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
 @threads_option
+@no_cache_option
 @json_option
 @reports_errors
 def run_command(
@@ -82,6 +89,7 @@ def run_command(
     dump_ir: Path | None,
     pipeline: str | None,
     num_threads: int | None,
+    no_cache: bool,
     as_json: bool,
 ) -> None:
     """Runs MODEL, an ONNX file, a compiled model (.dlc) or a module of a dump (.mlir), once.
@@ -90,7 +98,9 @@ def run_command(
     """
     if stage is not None and target != "reference":
         raise click.UsageError("--stage needs --target reference: native code is made from the last stage")
-    options = Options.of(dump_ir=dump_ir, pipeline=pipeline, num_threads=num_threads, until=stage)
+    options = Options.of(
+        dump_ir=dump_ir, pipeline=pipeline, num_threads=num_threads, until=stage, cache=False if no_cache else None
+    )
     with shown_progress() as progress:
         compiled, arrays = _prepared(model, shapes, inputs, seed, target, options, progress)
         results = compiled(arrays)
@@ -113,6 +123,7 @@ def run_command(
 @shape_option
 @seed_option
 @threads_option
+@no_cache_option
 @click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
 @json_option
 @reports_errors
@@ -123,12 +134,13 @@ def bench_command(
     shapes: dict[str, tuple[int, ...]],
     seed: int,
     num_threads: int | None,
+    no_cache: bool,
     seconds: float,
     as_json: bool,
 ) -> None:
     """Measures the latency of MODEL, call by call, after one call that is not counted."""
     with shown_progress() as progress:
-        options = Options.of(num_threads=num_threads)
+        options = Options.of(num_threads=num_threads, cache=False if no_cache else None)
         compiled, arrays = _prepared(model, shapes, inputs, seed, target, options, progress)
         compiled(arrays)
         if progress is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import tempfile
 import traceback
 from collections.abc import Callable, Generator
@@ -19,7 +20,7 @@ from rich.markup import escape
 from dlc.arrays import TensorInfo
 from dlc.dims import is_static
 from dlc.errors import DlcError, ModelError, ShapeError
-from dlc.instrument.manager import Progress
+from dlc.instrument.report import Progress
 from dlc.target import CPU_LEVELS
 
 P = ParamSpec("P")
@@ -73,6 +74,12 @@ def shown_progress() -> Generator[Progress | None]:
         yield lambda phase, step: status.update(f"{phase}: {step}" if step else phase)
 
 
+def show_log() -> None:
+    """Shows on standard error what dlc's parts log, as far as it is of interest to who asked for more."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("dlc").setLevel(logging.INFO)
+
+
 def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for value in values:
@@ -93,6 +100,7 @@ shape_option = click.option(
 )
 target_option = click.option("--target", type=TARGET, default="cpu", show_default=True, help="What runs the model.")
 threads_option = click.option("--num-threads", type=click.IntRange(1), help="Threads; by default every usable processor.")
+no_cache_option = click.option("--no-cache", is_flag=True, help="Compile anew: neither look in the cache nor keep the result.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

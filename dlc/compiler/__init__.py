@@ -4,7 +4,7 @@
                           └─ host: weight expressions, buffers, arena ─ launches ───┘
 
 `program.py` says what a program is and where it comes from, `lowering.py` takes it through the stages, `kernels.py` makes
-code of kernels, `spine.py` puts it all together.
+code of kernels, `spine.py` puts it all together; `segments.py` runs programs whose sizes are known when they run.
 """
 
 from dlc.compiler.program import Program, load_program

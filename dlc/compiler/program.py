@@ -10,9 +10,10 @@ from typing import cast
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
-from dlc.dims import Dim, is_static
+from dlc.dims import Dim, Size, is_static
 from dlc.errors import ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import NEXT, WEIGHTS
@@ -36,13 +37,14 @@ from dlc.weights import WeightStore
 class Program:
     """A module at any stage, its weights, and the passes that are still to come if a dump says so.
 
-    `inputs` and `outputs` are those of its entry.
+    `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with.
     """
 
     module: ModuleOp
     weights: WeightStore
     name: str = "model"
     remaining: str | None = None
+    files: tuple[Path, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -61,25 +63,22 @@ class Program:
 
     @property
     def is_static(self) -> bool:
-        """Whether every size of the inputs is known."""
-        return all(is_static(info.shape) for info in self.inputs)
+        """Whether every size is known before the program runs."""
+        decided = any(isinstance(op, DataDependent) for op in entry_of(self.module).walk())
+        return not decided and all(is_static(info.shape) for info in self.inputs)
 
-    def bound(self, shapes: Sequence[tuple[int, ...]]) -> Program:
-        """This program for inputs of these shapes, which fit the inputs' symbolic ones.
-
-        Raises ShapeError when they leave a size unknown.
-        """
-        sizes: dict[str, int] = {}
-        for info, shape in zip(self.inputs, shapes, strict=True):
-            for size, value in zip(info.shape, shape, strict=True):
-                if isinstance(size, Dim) and size == Dim.symbol(str(size)):
-                    sizes[str(size)] = value
+    def with_sizes(self, sizes: Mapping[str, int]) -> Program:
+        """This program with its symbolic sizes given."""
         module = self.module.clone()
         bind_dims(module, sizes)
-        result = replace(self, module=module)
-        if not result.is_static:
-            raise ShapeError(f"{self.name}: {', '.join(map(str, result.inputs))}: not every size follows from the inputs")
-        return result
+        return replace(self, module=module)
+
+
+def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:
+    """Notes what each symbol that is a size of `shape` by itself is in `sizes`, the shape of an array."""
+    for size, value in zip(shape, sizes, strict=True):
+        if isinstance(size, Dim) and size == Dim.symbol(str(size)):
+            bindings[str(size)] = value
 
 
 def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, kind: str) -> tuple[TensorInfo, ...]:
@@ -100,7 +99,7 @@ def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | N
     """
     if path.suffix != ".mlir":
         imported = import_model(path, input_shapes)
-        return Program(imported.module, imported.weights, path.stem)
+        return Program(imported.module, imported.weights, path.stem, files=imported.files)
     if input_shapes:
         raise ShapeError(f"{path}: a dumped module has its shapes; give them when the model is imported")
     try:

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from threading import Lock
 from time import perf_counter
-from typing import Any
-
-from numpy.typing import NDArray
 
 from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
@@ -20,12 +14,15 @@ from dlc.backends.reference import evaluate
 from dlc.compiler.kernels import compile_kernels
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
+from dlc.compiler.segments import NotSaveable, split
 from dlc.cpus import usable_cpus
 from dlc.errors import DeviceError, ShapeError
 from dlc.instrument.manager import Progress
 from dlc.instrument.report import KernelReport, Report
 from dlc.ir import print_module
+from dlc.keys import Key, program_key
 from dlc.model import Model, Run
+from dlc.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
@@ -39,8 +36,12 @@ def compile(
     *,
     report: Report | None = None,
     progress: Progress | None = None,
+    file: CachedFile | None = None,
 ) -> Model:
     """The model that runs `program` on `target`; a program with symbolic sizes is compiled when it is called.
+
+    What was compiled for a CPU is kept in the cache, and found there; `file` is where the program came from, if it is by the
+    file that it is to be found.
 
     Raises UnsupportedError for what the target cannot do, DeviceError for one that this machine is not, and CompileError
     for a bug of dlc.
@@ -53,11 +54,14 @@ def compile(
         raise DeviceError(f"target {device.name}: this machine's processor lacks some of {', '.join(device.features)}")
     artifact = None
     if not program.is_static:
-        run = _specialising(program, device, options, report)
+        build = _reference if device.name == "reference" else _native
+        segments = split(program)
+        run = segments.run(lambda part, own: build(part, device, own, report, None), options)
+        artifact = NotSaveable(program.name) if segments.are_cut else None
     elif device.name == "reference":
         run = _reference(program, device, options, report, progress)
     else:
-        artifact = _artifact(program, device, options, report, progress)
+        artifact = _artifact(program, device, options, report, progress, file)
         with report.timed("load"):
             run = artifact.program(options.num_threads).run
     report.seconds += perf_counter() - began
@@ -70,7 +74,8 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
     Raises ShapeError when sizes are unknown.
     """
     if not program.is_static:
-        raise ShapeError(f"{program.name}: sizes of its inputs are open: {', '.join(map(str, program.inputs))}; give shapes")
+        infos = (*program.inputs, *program.outputs)
+        raise ShapeError(f"{program.name}: sizes are open: {', '.join(map(str, infos))}; give the shapes of its inputs")
     device, options = resolve(target), options or Options()
     lowering = Lowering(program, device, options, Report())
     if form not in ("llvm", "asm"):
@@ -95,7 +100,31 @@ def _native(program: Program, device: Target, options: Options, report: Report, 
     return _artifact(program, device, options, report, progress).program(options.num_threads).run
 
 
-def _artifact(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Artifact:
+def _artifact(
+    program: Program,
+    device: Target,
+    options: Options,
+    report: Report,
+    progress: Progress | None,
+    file: CachedFile | None = None,
+) -> Artifact:
+    """The program as an artifact: out of the cache, or compiled now."""
+
+    def make() -> Artifact:
+        return _compiled(program, device, options, report, progress)
+
+    if reason_not_cached(device, options) is not None:
+        return make()
+    with report.timed("key"):
+        key = file.key if file is not None else _key(program, device, options)
+    return fetch(key, program.name, program.inputs, make, report, file.path if file is not None else None)
+
+
+def _key(program: Program, device: Target, options: Options) -> Key:
+    return program_key(print_module(program.module), program.weights, program.remaining, device, options)
+
+
+def _compiled(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Artifact:
     lowering = Lowering(program, device, options, report, progress)
     lowering.run(lowering.stages(kernels=False))
     kernel_stages = lowering.stages(kernels=True)
@@ -127,21 +156,3 @@ def _artifact(program: Program, device: Target, options: Options, report: Report
             lowering.dump.kernel(code.name, "ll", code.ir.text)
     kernels = tuple(KernelObject(code.name, code.object, code.ir.grids) for code in codes)
     return Artifact(program.name, device, host, kernels, lowering.weights, runtime_object())
-
-
-def _specialising(program: Program, device: Target, options: Options, report: Report) -> Run:
-    """Runs a program whose sizes are known when it is called: it is compiled once per set of input shapes."""
-    build = _reference if device.name == "reference" else _native
-    compiled: dict[tuple[tuple[int, ...], ...], Run] = {}
-    lock = Lock()
-
-    def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        shapes = tuple(a.shape for a in arrays)
-        if shapes not in compiled:
-            with lock:
-                # A dump is of the first set of shapes: later ones differ in sizes only.
-                first = options if not compiled else replace(options, dump_ir=None)
-                compiled[shapes] = compiled.get(shapes) or build(program.bound(shapes), device, first, report, None)
-        return compiled[shapes](arrays)
-
-    return run

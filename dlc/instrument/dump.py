@@ -13,11 +13,11 @@ passes that were still to come, and the weights lie beside it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from dlc.dialects.dl.program import KernelOp
 from dlc.instrument.provenance import dispatches, header
+from dlc.instrument.report import PassRecord
 from dlc.ir import ModuleOp, StringAttr, print_module
 from dlc.passes.base import Stage, kernels_of
 from dlc.weights import WeightStore
@@ -25,19 +25,6 @@ from dlc.weights import WeightStore
 NEXT = "dlc.next"
 WEIGHTS = "weights"
 _TITLE = "# IR after every pass\n"
-
-
-@dataclass(frozen=True)
-class PassRecord:
-    """One pass that ran: its stage and spec, what it took, ops before and after; `file` if it changed something."""
-
-    stage: str
-    spec: str
-    seconds: float
-    ops_before: int
-    ops_after: int
-    change: str = ""
-    file: str = ""
 
 
 def op_counts(module: ModuleOp) -> Counter[str]:

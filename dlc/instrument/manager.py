@@ -9,13 +9,12 @@ from pathlib import Path
 from time import perf_counter
 
 from dlc.errors import CompileError, DlcError
-from dlc.instrument.dump import DumpFolder, PassRecord
+from dlc.instrument.dump import DumpFolder
+from dlc.instrument.report import PassRecord, Progress
 from dlc.instrument.verify import verify, verify_legal
 from dlc.ir import Context, ModuleOp, ModulePass, VerifyException, print_module
 from dlc.passes.base import Stage
 
-# Told the stage and the pass that is about to run.
-Progress = Callable[[str, str], None]
 # Told the stage and the pass that has run, and the module that it left.
 Observer = Callable[[Stage, ModulePass, ModuleOp], None]
 
@@ -76,7 +75,7 @@ class PassManager:
         began = perf_counter()
         current.apply(self.context, module)
         seconds = perf_counter() - began
-        last, remaining = current is stage.passes[-1], self._remaining(stage, current)
+        last, remaining = current is stage.passes[-1], _spec(passes_from(self.plan, stage, current)[1:])
         change, file = "", ""
         if self.dump is not None:
             change, file = self.dump.after_pass(module, current.name, remaining)
@@ -90,16 +89,6 @@ class PassManager:
             verify_legal(module, stage)
             if self.dump is not None:
                 self.dump.after_stage(module, stage)
-
-    def _remaining(self, stage: Stage, current: ModulePass) -> str:
-        """The passes of the plan after this one."""
-        later: list[ModulePass] = []
-        for s in self.plan:
-            if s is stage:
-                later = list(s.passes[[p is current for p in s.passes].index(True) + 1 :])
-            else:
-                later += s.passes
-        return _spec(later)
 
     def _failure(
         self, start: ModuleOp, done: Sequence[ModulePass], stage: Stage, current: ModulePass, error: Exception
@@ -118,6 +107,17 @@ class PassManager:
             f"pass {current.name} (stage {stage.name}) {kind}: {type(error).__name__}: {first}\n"
             f"This is a bug of dlc; to reproduce it: {line}"
         )
+
+
+def passes_from(plan: Sequence[Stage], stage: Stage, current: ModulePass) -> list[ModulePass]:
+    """The passes of a plan from `current` of `stage` on."""
+    later: list[ModulePass] = []
+    for s in plan:
+        if s is stage:
+            later = list(s.passes[[p is current for p in s.passes].index(True) :])
+        else:
+            later += s.passes
+    return later
 
 
 def _spec(passes: Sequence[ModulePass]) -> str:

@@ -1,13 +1,27 @@
-"""Where a compilation spent its time."""
+"""Where a compilation spent its time; read by what loads models too, so that it knows no compiler."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from dlc.instrument.dump import PassRecord
+# Told the stage and the pass that is about to run.
+Progress = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """One pass that ran: its stage and spec, what it took, ops before and after; `file` if it changed something."""
+
+    stage: str
+    spec: str
+    seconds: float
+    ops_before: int
+    ops_after: int
+    change: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -25,13 +39,14 @@ class Report:
     """Seconds per phase, passes and kernels of one compilation.
 
     Phases of kernels are sums over the processes that compiled them, so that they can exceed `seconds`, which is the time
-    that passed.
+    that passed. `from_cache`: nothing was compiled, as it had been before.
     """
 
     phases: dict[str, float] = field(default_factory=dict[str, float])
     passes: list[PassRecord] = field(default_factory=list[PassRecord])
     kernels: list[KernelReport] = field(default_factory=list[KernelReport])
     seconds: float = 0.0
+    from_cache: bool = False
 
     def add(self, phase: str, seconds: float) -> None:
         """Adds to a phase's time."""

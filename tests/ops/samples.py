@@ -8,6 +8,7 @@ from tests.ops import (
     samples_elementwise,
     samples_functions,
     samples_irregular,
+    samples_selection,
     samples_shape,
 )
 from tests.ops.sample import Sample
@@ -19,4 +20,5 @@ SAMPLES: list[Sample] = [
     *samples_contraction.SAMPLES,
     *samples_composite.SAMPLES,
     *samples_irregular.SAMPLES,
+    *samples_selection.SAMPLES,
 ]

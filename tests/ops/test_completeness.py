@@ -22,6 +22,7 @@ INTERFACES = [
     interfaces.Movement,
     interfaces.Gathering,
     interfaces.Composite,
+    interfaces.DataDependent,
 ]
 KNOWN_WITHOUT_INTERFACE: dict[type[DlOp], str] = {
     dl.ConstantOp: "a literal: kernels hold it as arith.constant",

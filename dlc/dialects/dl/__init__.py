@@ -23,6 +23,7 @@ from dlc.dialects.dl import (
     program,
     quantization,
     reduction,
+    selection,
     sorting,
     window,
 )
@@ -41,6 +42,7 @@ from dlc.dialects.dl.normalization import *
 from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
 from dlc.dialects.dl.reduction import *
+from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorting import *
 from dlc.dialects.dl.window import *
 from dlc.ir import Dialect, Operation
@@ -58,6 +60,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     indexing,
     irregular,
     sorting,
+    selection,
     composite,
     normalization,
     quantization,

@@ -22,10 +22,10 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SubOp
 from dlc.dialects.dl.functions import ExpOp, LogOp, SqrtOp
-from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp, reduced_shape
 from dlc.dialects.dl.scalar import wide_float
@@ -119,10 +119,10 @@ class CompositeReduction(Composite):
 
 @irdl_op_definition
 class ReduceMeanOp(CompositeReduction):
-    """`y = Σ x / n` over `axes`, n the number of elements; integers divide with truncation.
+    """`y = Σ x / n` over `axes`, n the number of elements; integers are summed in 64 bits and divide with truncation.
 
     (C1) `axes` are distinct axes of `x`, which is of numbers; (C2) their sizes are known when it is decomposed. The mean of
-    nothing is NaN.
+    nothing is NaN, of integers 0.
     """
 
     name = "dl.reduce_mean"
@@ -130,13 +130,16 @@ class ReduceMeanOp(CompositeReduction):
     def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
         if x.dtype.kind == "f":
             return x.mean(axes, keepdims=keepdims)
-        total, n = x.sum(axes, keepdims=keepdims, dtype=x.dtype), prod(x.shape[a] for a in axes)
-        return (np.sign(total) * (np.abs(total) // x.dtype.type(n))).astype(x.dtype)
+        total, n = x.sum(axes, keepdims=keepdims, dtype=f"{x.dtype.kind}8"), prod(x.shape[a] for a in axes)
+        return np.sign(total) * (np.abs(total) // total.dtype.type(n))
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         if is_float(element_type_of(x)):
             return mean(b, self, x, self.reduction_axes, self.keeps_axes)
-        return b(DivOp, self.sum(b, x), b.scalar(extent_of(self, x, self.reduction_axes), like=x))
+        # No narrower type holds every sum and every number of elements.
+        wide = ELEMENT_TYPES["uint64"] if is_unsigned(element_type_of(x)) else ELEMENT_TYPES["int64"]
+        total = self.sum(b, casted(b, x, wide))
+        return b(DivOp, total, b.scalar(extent_of(self, x, self.reduction_axes), like=total))
 
 
 @irdl_op_definition

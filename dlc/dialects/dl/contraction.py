@@ -5,6 +5,7 @@ Sums over 16-bit floats are kept in f32 and rounded once; integer sums wrap in t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -265,8 +266,9 @@ def convolve(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int
     rows = taps.reshape(n, *places, groups, depth, *kernel)
     # [G, rows, (K, C/G)] · [G, (K, C/G), O/G]
     order = (spatial + 1, *range(spatial + 1), *range(spatial + 3, rows.ndim), spatial + 2)
-    rows = rows.transpose(order).reshape(groups, -1, int(np.prod(kernel)) * depth)
-    columns = w.reshape(-1, groups, outputs // groups).transpose(1, 0, 2)
+    taps_of_all = math.prod(kernel) * depth
+    rows = rows.transpose(order).reshape(groups, n * math.prod(places), taps_of_all)
+    columns = w.reshape(taps_of_all, groups, outputs // groups).transpose(1, 0, 2)
     product = (rows @ columns).transpose(1, 0, 2)
     return product.reshape(n, *places, outputs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -70,10 +71,10 @@ class ConvTransposeOp(Composite):
         *kernel, _, outputs = w.shape
         reach = [(s - 1) * a + (k - 1) * d + 1 for s, k, a, d in zip(spatial, kernel, strides, dilations, strict=True)]
         y = np.zeros((n, *reach, groups * outputs), x.dtype)
-        rows = x.reshape(-1, groups, channels // groups).transpose(1, 0, 2)
+        rows = x.reshape(n * prod(spatial), groups, channels // groups).transpose(1, 0, 2)
         for tap in np.ndindex(*kernel):
             columns = w[tap].reshape(groups, channels // groups, outputs)
-            product = (rows @ columns).transpose(1, 0, 2).reshape(n, *spatial, -1)
+            product = (rows @ columns).transpose(1, 0, 2).reshape(n, *spatial, groups * outputs)
             places = (
                 slice(t * d, t * d + (s - 1) * a + 1, a) for t, d, s, a in zip(tap, dilations, spatial, strides, strict=True)
             )

@@ -132,7 +132,7 @@ class GatherNdOp(Gathering):
         flat, places = x.reshape(outer, *x.shape[batch:]), indices.reshape(outer, inner, depth)
         own = np.broadcast_to(np.arange(outer)[:, None], (outer, inner))
         taken = flat[(own, *(clamped_places(places[..., k], flat.shape[1 + k]) for k in range(depth)))]
-        return taken.reshape(*indices.shape[:-1], *x.shape[batch + depth :])
+        return taken.reshape((*indices.shape[:-1], *x.shape[batch + depth :]))
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         batch, outer = self.batch, rank_of(self.indices) - 1

@@ -161,6 +161,14 @@ class RowComposite(Composite, ABC):
         """The axes that a row spans, counted from the front."""
 
 
+class DataDependent(DlOp, ABC):
+    """Results whose sizes are data, so that no kernel can be made for them or for what follows until they are computed.
+
+    Its types name such a size by a symbol of its own. `reference` is what runs: on the host, between two segments of the
+    program, each of which is compiled for known sizes.
+    """
+
+
 def broadcast_map(operand: SSAValue | Attribute, result: SSAValue | Attribute) -> AffineMap:
     """How an elementwise op reads an operand for its result: trailing axes aligned, repeated axes at 0."""
     sizes, shape = shape_of(operand), shape_of(result)

@@ -200,12 +200,14 @@ class Scatter(Composite):
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array, indices: Array, updates: Array) -> Array:
             result = x.copy()
-            index, inside = self.places(indices)
+            # An axis in front, so that there is an index even where places index no axis.
+            whole, (index, inside) = result[None], self.places(indices)
+            index = (np.zeros_like(inside, np.int64), *index)
             index = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
             if self.combination == "none":
-                result[index] = updates[inside]
+                whole[index] = updates[inside]
             else:
-                _UFUNC[self.combination].at(result, index, updates[inside])
+                _UFUNC[self.combination].at(whole, index, updates[inside])
             return result
 
         return in_wide_type(self, compute, operands)

@@ -468,7 +468,8 @@ class UnpackOp(Movement):
     def reference(self, *operands: Array) -> Array:
         (x,) = operands
         tiles_last = np.moveaxis(x, 0, -2)
-        flat = tiles_last.reshape(*tiles_last.shape[:-2], -1)[..., : number(self.size)]
+        *rest, tiles, tile = tiles_last.shape
+        flat = tiles_last.reshape(*rest, tiles * tile)[..., : number(self.size)]
         return np.moveaxis(flat, -1, self.packed_axis)
 
     def source_map(self) -> AffineMap:

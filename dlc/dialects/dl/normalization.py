@@ -286,7 +286,8 @@ class LrnOp(Composite):
         def compute(x: Array) -> Array:
             axis, size = self.channel_axis, number(self.size)
             padded = np.pad(np.square(x), [self.halo if a == axis else (0, 0) for a in range(x.ndim)])
-            sums = np.lib.stride_tricks.sliding_window_view(padded, size, axis).sum(-1)
+            # Windows by place, since an axis without elements has room for none.
+            sums = sum(padded.take(range(k, k + x.shape[axis]), axis) for k in range(size))
             return x / (number(self.bias) + number(self.alpha) / size * sums) ** number(self.beta)
 
         return in_wide_type(self, compute, operands)

@@ -8,6 +8,7 @@ known value becomes a constant or a weight of the program only when an emitted o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,13 @@ class Emitter:
     def __init__(self, block: Block, weights: WeightStore) -> None:
         self.build = Build(block)
         self.weights = weights
+        self._symbols = {str(size) for a in block.args for size in shape_of(a) if isinstance(size, Dim)}
+
+    def new_size(self, name: str) -> Size:
+        """A size of its own, called `name_0`, `name_1`, …"""
+        symbol = next(s for s in (f"{name}_{k}" for k in count()) if s not in self._symbols)
+        self._symbols.add(symbol)
+        return Dim.symbol(symbol)
 
     def __call__(self, op: type[DlOp], *operands: Value, **properties: PropertyValue | None) -> Value:
         return self.all(op, *operands, **properties)[0]
@@ -113,9 +121,9 @@ class Emitter:
         """`x` broadcast to exactly `shape`."""
         return x if x.shape == tuple(shape) else self(dl.BroadcastToOp, x, shape=tuple(shape))
 
-    def iota(self, count: Size, element_type: Attribute = i64, start: int | float = 0, step: int | float = 1) -> Value:
+    def iota(self, size: Size, element_type: Attribute = i64, start: int | float = 0, step: int | float = 1) -> Value:
         """The numbers `start, start + step, …`."""
-        return self(dl.IotaOp, size=(count,), to=element_type, start=start, step=step)
+        return self(dl.IotaOp, size=(size,), to=element_type, start=start, step=step)
 
     def reshape(self, x: Value, shape: Sequence[Size]) -> Value:
         return x if x.shape == tuple(shape) else self(dl.ReshapeOp, x, shape=tuple(shape))

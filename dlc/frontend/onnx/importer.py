@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx
 from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
@@ -40,12 +41,13 @@ _MOST_INLINED = 1_000_000
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model as `dl` ops: `func @main` in `module`, its constant arrays in `weights`."""
+    """A model as `dl` ops: `func @main` in `module`, its constant arrays in `weights`; `files`: its external data."""
 
     module: ModuleOp
     weights: WeightStore
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    files: tuple[Path, ...] = ()
 
 
 @dataclass
@@ -300,7 +302,7 @@ class _Importer:
         main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Region(block))
         main.arg_attrs = _names(i.name for i in inputs)
         main.res_attrs = _names(names)
-        return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs)
+        return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs, self.tensors.files)
 
 
 def _require_addressable(where: str, t: Tensor) -> None:

@@ -17,6 +17,7 @@ from dlc.frontend.onnx import (
     reduction,
     resize,
     sampling,
+    selection,
     shape,
     signal,
     sorting,
@@ -25,7 +26,7 @@ from dlc.frontend.onnx.registry import Entry
 
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
-    shape, movement, indexing, sorting, creation, resize, sampling, attention, signal,
+    shape, movement, indexing, sorting, selection, creation, resize, sampling, attention, signal,
     quantization,
 )  # fmt: skip
 

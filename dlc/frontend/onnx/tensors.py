@@ -44,6 +44,11 @@ class TensorReader:
         self.folder = folder
         self._files: dict[Path, Array] = {}
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of external data that were read."""
+        return tuple(self._files)
+
     def read(self, tensor: TensorProto, place: str) -> Array:
         """The array that `tensor` holds, without copying where the file's bytes are the array's.
 

@@ -22,7 +22,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
 from dlc.errors import UnsupportedError
 from dlc.frontend.onnx import ImportedModel, import_model
@@ -87,8 +86,6 @@ def _imported(model: onnx.ModelProto, feeds: Feeds) -> ImportedModel:
 
 
 def _results(imported: ImportedModel, inputs: list[Any], target: str) -> Iterable[Any]:
-    if target == "reference":
-        return evaluate(imported.module, inputs, imported.weights)
     program = Program(imported.module, imported.weights)
     return compile(program, target, Options.of(num_threads=1))(*inputs).values()
 

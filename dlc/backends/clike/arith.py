@@ -1,0 +1,246 @@
+"""Arithmetic: one expression per op on one register, and the loop that applies it to all registers of a value.
+
+What traps or is undefined in C is defined here as it is on every target: integers divided by zero give zero, the most
+negative number divided by -1 wraps, shifts beyond the width give zero (or the sign); conversions to integers saturate, and
+NaN becomes zero. A half that the device does not compute with is a float that is rounded after each op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from dlc.backends.clike.core import Emitter, Handlers, Range, Register, is_float
+from dlc.backends.linear import Linear
+from dlc.ir import IndexType, IntegerAttr, Operation, VectorType
+
+# (emitter, result's register, first operand's register, operands) → expression
+Primitive = Callable[[Emitter, Register, Register, tuple[str, ...]], str]
+# Results of these are halves if their operands are.
+_EXACT = frozenset({"negf", "absf", "floor", "ceil", "trunc", "roundeven", "round", "copysign"}) | {
+    f"{which}{kind}" for which in ("max", "min") for kind in ("imumf", "numf")
+}
+_CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+_CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
+# Arithmetic modulo two.
+_ON_TRUTHS = {
+    "addi": "xori", "subi": "xori", "muli": "andi", "maxui": "ori", "minui": "andi", "maxsi": "andi", "minsi": "ori",
+}  # fmt: skip
+
+
+def apply(e: Emitter, op: Operation, primitive: Primitive, hint: str = "") -> None:
+    """Applies a primitive register by register; registers that share their operands share the result."""
+    result = op.results[0]
+    done: dict[object, str] = {}
+    names: list[str] = []
+    hint = result.name_hint or hint or op.name.partition(".")[2]
+    places = zip(e.layout(result.type), e.layout(op.operands[0].type), e.suffixes(result.type), strict=True)
+    for (t, s, suffix), *operands in zip(places, *map(e.regs, op.operands), strict=True):
+        key = (t, *operands)
+        if (name := done.get(key)) is None:
+            name = done[key] = e.define(e.type(t), primitive(e, t, s, tuple(operands)), hint + suffix)
+        names.append(name)
+    e.bind(result, names)
+
+
+@cache
+def expression(op: str) -> Primitive:
+    """The dialect's expression; rounded where it computes halves as floats."""
+
+    def compute(e: Emitter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+        name = _ON_TRUTHS.get(op, op) if t.kind == "i1" else op
+        held, held_by = t.of(e.computed(t.kind)), s.of(e.computed(s.kind))
+        text = e.expression(name, held, *xs, s=held_by)
+        return rounded(e, t, text) if is_float(t.kind) and op not in _EXACT else text
+
+    return compute
+
+
+def rounded(e: Emitter, t: Register, text: str) -> str:
+    """A float rounded to the half that it stands for."""
+    return text if e.computed(t.kind) == t.kind else e.expression(f"round.{t.kind}", t.of("f32"), text)
+
+
+def elementwise(primitive: Primitive) -> Callable[[Emitter, Operation], None]:
+    return lambda e, op: apply(e, op, primitive)
+
+
+def fused_multiply_add(e: Emitter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+    held = t.of(e.computed(t.kind))
+    # Without the instruction it would be a library call.
+    text = e.expression("fma", held, *xs) if e.target.has_fma else f"{xs[0]} * {xs[1]} + {xs[2]}"
+    return rounded(e, t, text)
+
+
+# Comparison and selection
+
+
+def truth(e: Emitter, s: Register, text: str) -> str:
+    """What a comparison of `s` gives, as a truth value."""
+    bits = Register(e.computed(s.kind), 1).bits
+    if s.width == 1 or bits == 32:
+        return text
+    return e.expression("convert", s.of("i32"), text, s=s.of(f"i{bits}"))
+
+
+def compare(prefix: str, predicates: tuple[str, ...]) -> Callable[[Emitter, Operation], None]:
+    def handle(e: Emitter, op: Operation) -> None:
+        attribute = op.properties["predicate"]
+        assert isinstance(attribute, IntegerAttr)
+        predicate = predicates[attribute.value.data]
+
+        def primitive(e: Emitter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+            if predicate in ("true", "false"):
+                return str((-1 if t.width > 1 else 1) if predicate == "true" else 0)
+            held = s.of(e.computed(s.kind))
+            return truth(e, s, e.expression(f"{prefix}.{predicate}", held, *xs))
+
+        if isinstance(op.operands[0].type, IndexType):
+            # C compares ints and longs as they are; of natural numbers the sign does not matter.
+            natural = all(_natural(e, e.linear(v)) for v in op.operands)
+            name = f"s{predicate[1:]}" if natural and predicate.startswith("u") else predicate
+            texts = map(e.scalar, op.operands) if name.startswith("u") else (e.index(e.linear(v)) for v in op.operands)
+            value = e.expression(f"{prefix}.{name}", Register("i64", 1), *texts)
+            e.bind(op.results[0], [e.define(e.type(Register("i1", 1)), value, op.results[0].name_hint or "test")])
+            return
+        apply(e, op, primitive)
+
+    return handle
+
+
+def select(e: Emitter, t: Register, mask: str, a: str, b: str, *, by_lane: bool) -> str:
+    """Lanes of `a` where `mask` holds, else of `b`; a scalar mask chooses between whole registers."""
+    held = t.of(e.computed(t.kind))
+    if t.width == 1 or not by_lane:
+        return f"{mask} ? {a} : {b}"
+    if held.bits != 32:
+        mask = e.expression("convert", t.of(f"i{held.bits}"), mask, s=t.of("i32"))
+    return e.expression("select", held, mask, a, b)
+
+
+def choose(e: Emitter, op: Operation) -> None:
+    """arith.select"""
+    condition, result = op.operands[0], op.results[0]
+    by_lane = isinstance(condition.type, VectorType)
+    conditions = e.regs(condition)
+    if isinstance(result.type, IndexType):
+        a, b = (e.linear(v) for v in op.operands[1:])
+        value = f"{conditions[0]} ? {e.index(a)} : {e.index(b)}"
+        e.linears[result] = e.define_index(value, result.name_hint or "select", _hull(e.range(a), e.range(b)))
+        return
+    names: list[str] = []
+    hint = result.name_hint or "select"
+    places = zip(e.layout(result.type), e.suffixes(result.type), *map(e.regs, op.operands[1:]), strict=True)
+    for i, (t, suffix, a, b) in enumerate(places):
+        value = select(e, t, conditions[i if by_lane else 0], a, b, by_lane=by_lane)
+        names.append(a if a == b else e.define(e.type(t), value, hint + suffix))
+    e.bind(result, names)
+
+
+# Indices, see Note [Indices in C]
+
+
+def _natural(e: Emitter, form: Linear) -> bool:
+    known = e.range(form)
+    return known is not None and known[0] >= 0
+
+
+def _hull(a: Range | None, b: Range | None) -> Range | None:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def linear_or(
+    primitive: Primitive, symbolic: Callable[[Linear, Linear], Linear | None]
+) -> Callable[[Emitter, Operation], None]:
+    def handle(e: Emitter, op: Operation) -> None:
+        if isinstance(op.results[0].type, IndexType):
+            a, b = (e.linear(v) for v in op.operands)
+            if (form := symbolic(a, b)) is not None:
+                e.linears[op.results[0]] = form
+                return
+        apply(e, op, primitive)
+
+    return handle
+
+
+def _divide(e: Emitter, form: Linear, divisor: int) -> tuple[Linear, Linear] | None:
+    """Quotient and remainder of a natural number, where they are linear forms: x·8 + y = 8·x + y if y < 8."""
+    whole = Linear(form.constant // divisor, tuple((d, n, c // divisor) for d, n, c in form.terms if c % divisor == 0))
+    rest = Linear(form.constant % divisor, tuple(t for t in form.terms if t[2] % divisor))
+    known = e.range(rest)
+    return (whole, rest) if known is not None and known[0] >= 0 and known[1] < divisor else None
+
+
+def division(name: str, *, remainder: bool) -> Callable[[Emitter, Operation], None]:
+    primitive = expression(name)
+
+    def handle(e: Emitter, op: Operation) -> None:
+        result = op.results[0]
+        if isinstance(result.type, IndexType):
+            a, b = (e.linear(v) for v in op.operands)
+            known = e.range(a)
+            if not b.terms and b.constant > 0 and known is not None and known[0] >= 0:
+                if (exact := _divide(e, a, b.constant)) is not None:
+                    e.linears[result] = exact[remainder]
+                    return
+                sign = "%" if remainder else "/"
+                ends = (0, min(known[1], b.constant - 1)) if remainder else (known[0] // b.constant, known[1] // b.constant)
+                value = f"({e.index(a)}) {sign} {b.constant}"
+                e.linears[result] = e.define_index(value, result.name_hint or name, ends)
+                return
+        apply(e, op, primitive)
+
+    return handle
+
+
+def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Emitter, Operation], None]:
+    def handle(e: Emitter, op: Operation) -> None:
+        result = op.results[0]
+        if isinstance(result.type, IndexType) and (name.endswith("si") or all(_natural(e, e.linear(v)) for v in op.operands)):
+            a, b = (e.range(e.linear(v)) for v in op.operands)
+            known = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
+            t = Register("i64", 1)
+            value = e.expression(f"{name[:3]}si", t, *map(e.scalar, op.operands))
+            e.linears[result] = e.define_index(value, result.name_hint or name, known)
+            return
+        apply(e, op, expression(name))
+
+    return handle
+
+
+HANDLERS: Handlers = {
+    **{f"arith.{name}": elementwise(expression(name)) for name in ("addf", "subf", "mulf", "divf", "negf")},
+    **{f"arith.{name}": elementwise(expression(name)) for name in ("maximumf", "minimumf", "maxnumf", "minnumf")},
+    "arith.addi": linear_or(expression("addi"), Linear.plus),
+    "arith.subi": linear_or(expression("subi"), lambda a, b: a.plus(b, -1)),
+    "arith.muli": linear_or(expression("muli"), Linear.times),
+    **{
+        f"arith.{name}": division(name, remainder=name.startswith("rem"))
+        for name in ("divui", "divsi", "remui", "remsi", "floordivsi")
+    },
+    **{f"arith.{name}": elementwise(expression(name)) for name in ("ceildivsi", "ceildivui")},
+    **{f"arith.{name}": elementwise(expression(name)) for name in ("andi", "ori", "xori", "shli", "shrui", "shrsi")},
+    **{f"arith.{m}{s}i": extremum(f"{m}{s}i", {"min": min, "max": max}[m]) for m in ("min", "max") for s in "us"},
+    "arith.cmpi": compare("cmpi", _CMPI),
+    "arith.cmpf": compare("cmpf", _CMPF),
+    "arith.select": choose,
+    **{
+        f"math.{name}": elementwise(expression(name))
+        for name in (
+            "sqrt",
+            "floor",
+            "ceil",
+            "trunc",
+            "roundeven",
+            "round",
+            "copysign",
+            "absf",
+            "absi",
+            "ctpop",
+            "ctlz",
+            "cttz",
+        )
+    },
+    "math.fma": elementwise(fused_multiply_add),
+    "vector.fma": elementwise(fused_multiply_add),
+}

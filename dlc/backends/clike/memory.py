@@ -1,0 +1,375 @@
+"""Memrefs: views, and reads and writes of scalars and vectors through any projected permutation.
+
+A row whose elements lie side by side is one vector load or store per register; other rows, and those that may leave the
+buffer, are read element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import gcd, prod
+from typing import NamedTuple, cast
+
+from dlc.backends.clike.convert import from_lanes, lane, splat
+from dlc.backends.clike.core import Emitter, Handlers, Register, View, element_bytes, vector_shape
+from dlc.backends.linear import Linear
+from dlc.dialects.prefetch import PrefetchOp
+from dlc.errors import CompileError, UnsupportedError
+from dlc.ir import (
+    AffineConstantExpr,
+    AffineDimExpr,
+    Attribute,
+    DenseArrayBase,
+    IndexType,
+    MemRefType,
+    NoneAttr,
+    Operation,
+    SSAValue,
+    memref,
+    vector,
+)
+
+_DYNAMIC = -(1 << 63)
+# What an item's private memory surely holds.
+_PRIVATE_BYTES = 4 << 20
+_BUFFER_ALIGN = 64
+
+
+class Access(NamedTuple):
+    """One tile in memory: where it starts, and per vector dimension the stride and the test whether an index is inside."""
+
+    view: View
+    pointer: str
+    form: Linear  # elements from `pointer` on
+    align: int  # of pointer + form's terms, in bytes
+    strides: tuple[int, ...]
+    # (index of the first element, size of the dimension) where the access may leave the buffer
+    bounds: tuple[tuple[Linear, int] | None, ...]
+
+
+# Views
+
+
+def memref_type(value: SSAValue) -> MemRefType[Attribute]:
+    assert isinstance(value.type, MemRefType)
+    return cast("MemRefType[Attribute]", value.type)
+
+
+def view_of(e: Emitter, source: tuple[str, str, int], value: SSAValue, offset: Linear) -> View:
+    """A value of memref type as elements `offset` elements from the (base, pointer type, alignment) on."""
+    type = memref_type(value)
+    strides = type.get_strides()
+    if strides is None or None in strides:
+        raise UnsupportedError(f"kernel @{e.kernel}: strides must be constants, not {type}")
+    return View(*source, e.kind(type.element_type), type.get_shape(), tuple(s for s in strides if s is not None), offset)
+
+
+def memory_type(e: Emitter, kind: str) -> str:
+    """C's type of an element in memory: a truth value takes a byte, as in NumPy."""
+    return e.syntax.types[{"i1": "u8", "bf16": "u16"}.get(kind, kind)]
+
+
+def argument_view(e: Emitter, name: str, value: SSAValue, written: bool) -> View:
+    kind = e.kind(memref_type(value).element_type)
+    pointer = f"{e.syntax.spaces['global']}{'' if written else 'const '}{memory_type(e, kind)} *"
+    return view_of(e, (name, pointer, _BUFFER_ALIGN), value, Linear(0))
+
+
+def _mixed(e: Emitter, op: Operation, operands: Sequence[SSAValue]) -> list[Linear]:
+    """The static and dynamic offsets of a view, as linear forms."""
+    static = op.properties["static_offsets"]
+    assert isinstance(static, DenseArrayBase)
+    dynamic = iter(operands)
+    return [e.linear(next(dynamic)) if v == _DYNAMIC else Linear(int(v)) for v in static.get_values()]
+
+
+def subview(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, memref.SubviewOp)
+    source, offset = e.view(op.source), e.view(op.source).offset
+    for form, stride in zip(_mixed(e, op, op.offsets), source.strides, strict=True):
+        offset = offset.plus(form, stride)
+    e.views[op.result] = view_of(e, source[:3], op.result, offset)
+
+
+def reinterpret_cast(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, memref.ReinterpretCastOp)
+    # As in MLIR the offset counts from the buffer's start, not from the start of a source that is a view.
+    (offset,) = _mixed(e, op, op.offsets)
+    e.views[op.result] = view_of(e, e.view(op.source)[:3], op.result, offset)
+
+
+def alloca(e: Emitter, op: Operation) -> None:
+    """An array of the item's, or of the group's if its memory space says so."""
+    type = memref_type(op.results[0])
+    kind, count = e.kind(type.element_type), prod(type.get_shape())
+    space = "private" if isinstance(type.memory_space, NoneAttr) else "local"
+    if space == "private":
+        e.private_bytes += count * element_bytes(kind)
+        if e.private_bytes > _PRIVATE_BYTES:
+            raise CompileError(f"kernel @{e.kernel} needs {e.private_bytes} bytes of local buffers; its tile plan is too large")
+    name = e.name(op.results[0].name_hint or "local")
+    start, text = e.syntax.spaces[space], memory_type(e, kind)
+    e.declarations.append(f"{start}{text} {name}[{max(1, count)}] {e.syntax.aligned.format(bytes=_BUFFER_ALIGN)};")
+    e.views[op.results[0]] = view_of(e, (name, f"{start}{text} *", _BUFFER_ALIGN), op.results[0], Linear(0))
+
+
+# Addresses
+
+
+def access(
+    e: Emitter,
+    view: View,
+    indices: Sequence[SSAValue],
+    dims: Sequence[int | None] = (),
+    in_bounds: Sequence[bool] = (),
+) -> Access:
+    """The tile that starts at `indices` and whose dimensions run along `dims` of the view (None: stays where it is)."""
+    forms = [e.linear(i) for i in indices]
+    total = view.offset
+    for form, stride in zip(forms, view.strides, strict=True):
+        total = total.plus(form, stride)
+    align = gcd(view.align, *(c * element_bytes(view.kind) for _, _, c in total.terms))
+    strides = tuple(0 if d is None else view.strides[d] for d in dims)
+    bounds = tuple(
+        None if inside or d is None else (forms[d], view.shape[d]) for d, inside in zip(dims, in_bounds, strict=True)
+    )
+    pointer, rest = _pointer(e, view, total)
+    return Access(view, pointer, rest, align, strides, bounds)
+
+
+def _pointer(e: Emitter, view: View, form: Linear) -> tuple[str, Linear]:
+    """A pointer to the part of `view.base[form]` that is known outside the current region, and the rest of the form."""
+    pointer, terms, here = view.base, form.terms, len(e.scopes) - 1
+    start = 0
+    for i in range(1, len(terms) + 1):
+        if i == len(terms) or terms[i][0] != terms[start][0]:
+            if (depth := terms[start][0]) == here:
+                break
+            group, source = Linear(0, terms[start:i]), pointer
+            pointer = e.at_depth(
+                depth, (view.base, terms[:i]),
+                lambda g=group, p=source: e.define(view.pointer, f"{p} + {e.index(g)}", view.base, movable=True),
+            )  # fmt: skip
+            start = i
+    return pointer, Linear(form.constant, terms[start:])
+
+
+# Conditions
+
+
+def _inside(e: Emitter, bound: tuple[Linear, int], at: int) -> str:
+    """Whether index + at lies in the buffer: "1" if it surely does, "0" if it surely does not."""
+    form = bound[0].plus(Linear(at))
+    known = e.range(form)
+    low, high = known if known is not None else (-1, bound[1])
+    if known is not None and (high < 0 or low >= bound[1]):
+        return "0"
+    text = e.index(form)
+    tests = [f"{text} >= 0"] * (low < 0) + [f"{text} < {bound[1]}"] * (high >= bound[1])
+    return " && ".join(tests) or "1"
+
+
+def _all(*conditions: str) -> str:
+    if "0" in conditions:
+        return "0"
+    return " && ".join(dict.fromkeys(c for c in conditions if c != "1")) or "1"
+
+
+def _row_condition(e: Emitter, a: Access, index: tuple[int, ...]) -> str:
+    """Whether the row at these leading indices lies in the buffer."""
+    return _all(*(_inside(e, bound, i) for bound, i in zip(a.bounds[:-1], index, strict=True) if bound is not None))
+
+
+def _lane_condition(e: Emitter, a: Access, row: str, lane: int) -> str:
+    if not a.bounds or (bound := a.bounds[-1]) is None:
+        return row
+    return _all(row, _inside(e, bound, lane))
+
+
+# One register
+
+
+def _words(e: Emitter, a: Access, t: Register, offset: int) -> dict[str, str]:
+    """The words of templates for a load or store: pointer {p}, index {i}, address {a}, and how its type begins {space}."""
+    form = a.form.plus(Linear(offset))
+    index = e.index(form)
+    space = a.view.pointer.removesuffix("*").removesuffix(f"{memory_type(e, a.view.kind)} ")
+    address = a.pointer if index == "0" else f"{a.pointer} + {index}".replace("+ -", "- ")
+    return {"p": a.pointer, "i": index, "a": address, "space": space}
+
+
+def _aligned(a: Access, t: Register, offset: int) -> bool:
+    size = element_bytes(t.kind)
+    return gcd(a.align, (a.form.constant + offset) * size) % (t.width * size) == 0
+
+
+def _access_expression(e: Emitter, verb: str, a: Access, t: Register, offset: int) -> str:
+    """The name of the expression that loads or stores a register."""
+    name = verb if e.computed(t.kind) == t.kind else f"{verb}.{t.kind}"
+    aligned = t.width > 1 and _aligned(a, t, offset) and e.has(f"{name}.aligned")
+    return f"{name}.aligned" if aligned else name
+
+
+def _load(e: Emitter, a: Access, t: Register, offset: int) -> str:
+    """Elements side by side."""
+    name = _access_expression(e, "load", a, t, offset)
+    return e.expression(name, t.of(e.computed(t.kind)), **_words(e, a, t, offset))
+
+
+def _store(e: Emitter, a: Access, t: Register, value: str, offset: int) -> str:
+    name = _access_expression(e, "store", a, t, offset)
+    return e.expression(name, t.of(e.computed(t.kind)), value, **_words(e, a, t, offset)) + ";"
+
+
+def read_register(e: Emitter, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
+    """The register whose first element lies `offset` elements into the tile, at lane `start` of its row."""
+    stride, single = a.strides[-1] if a.strides else 1, t._replace(width=1)
+    conditions = [_lane_condition(e, a, row, start + i) for i in range(t.width)]
+    surely = all(c == "1" for c in conditions)
+    if stride == 1 and surely:
+        return e.define(e.type(t), _load(e, a, t, offset), hint, movable=True)
+
+    def element(place: int, condition: str) -> str:
+        if condition == "0":
+            return padding
+        text = _load(e, a, single, offset + place * stride)
+        return text if condition == "1" else f"({condition} ? {text} : {padding})"
+
+    if stride == 0 and surely:
+        if t.width == 1:
+            return e.define(e.type(t), element(0, "1"), hint, movable=True)
+        scalar = e.define(e.type(single), element(0, "1"), hint, movable=True)
+        return e.define(e.type(t), splat(e, t, scalar), hint, movable=True)
+    lanes = [element(i, condition) for i, condition in enumerate(conditions)]
+    return e.define(e.type(t), from_lanes(e, t, lanes), hint, movable=True)
+
+
+def write_register(e: Emitter, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
+    stride, single = a.strides[-1] if a.strides else 1, t._replace(width=1)
+    conditions = [_lane_condition(e, a, row, start + i) for i in range(t.width)]
+    if stride == 1 and all(c == "1" for c in conditions):
+        e.emit(_store(e, a, t, value, offset))
+        return
+    for i, condition in enumerate(conditions):
+        if condition != "0":
+            text = _store(e, a, single, lane(e, t, value, i), offset + i * stride)
+            e.emit(text if condition == "1" else f"if ({condition}) {text}")
+
+
+# Ops
+
+
+def _places(e: Emitter, a: Access, value: SSAValue) -> Iterator[tuple[Register, int, str, int, str]]:
+    """(register, offset of its first element, row condition, first lane, suffix of its name) of each register of a tile."""
+    types, shape, suffixes = e.layout(value.type), vector_shape(value.type), e.suffixes(value.type)
+    row_types = types[: len(e.pieces(shape[-1] if shape else 1))]
+    stride = a.strides[-1] if a.strides else 0
+    for index in product(*(range(n) for n in shape[:-1])):
+        row = _row_condition(e, a, index) if a.bounds else "1"
+        offset, start = sum(i * s for i, s in zip(index, a.strides, strict=False)), 0
+        for t in row_types:
+            yield t, offset + start * stride, row, start, next(suffixes)
+            start += t.width
+
+
+def read(e: Emitter, a: Access, result: SSAValue, padding: str) -> None:
+    done: dict[object, str] = {}  # rows along broadcast dimensions are the same
+    names: list[str] = []
+    hint = result.name_hint or "read"
+    for t, offset, row, start, suffix in _places(e, a, result):
+        key = (t.width, offset, row)
+        if key not in done:
+            done[key] = read_register(e, a, t, offset, row, start, padding, hint + suffix)
+        names.append(done[key])
+    e.bind(result, names)
+
+
+def write(e: Emitter, a: Access, value: SSAValue) -> None:
+    for name, (t, offset, row, start, _) in zip(e.regs(value), _places(e, a, value), strict=True):
+        write_register(e, a, t, name, offset, row, start)
+
+
+def _transfer(e: Emitter, op: vector.TransferReadOp | vector.TransferWriteOp) -> Access:
+    if op.mask is not None:
+        raise UnsupportedError(f"kernel @{e.kernel}: {op.name} with a mask cannot be emitted; use in_bounds instead")
+    dims: list[int | None] = []
+    for expression in op.permutation_map.data.results:
+        if isinstance(expression, AffineDimExpr):
+            dims.append(expression.position)
+        elif isinstance(expression, AffineConstantExpr) and expression.value == 0:
+            dims.append(None)
+        else:
+            raise CompileError(f"kernel @{e.kernel}: {op.name} with {op.permutation_map.data}, not a projected permutation")
+    return access(e, e.view(op.source), op.indices, dims, [bool(b.value.data) for b in op.in_bounds])
+
+
+def transfer_read(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, vector.TransferReadOp)
+    read(e, _transfer(e, op), op.result, e.scalar(op.padding))
+
+
+def transfer_write(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, vector.TransferWriteOp)
+    write(e, _transfer(e, op), op.vector)
+
+
+def _minor(e: Emitter, base: SSAValue, indices: Sequence[SSAValue], type: Attribute) -> Access:
+    """The tile along the last dimensions of a buffer."""
+    view, rank = e.view(base), len(vector_shape(type))
+    return access(e, view, indices, range(len(view.shape) - rank, len(view.shape)), [True] * rank)
+
+
+def vector_load(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, vector.LoadOp)
+    read(e, _minor(e, op.base, op.indices, op.result.type), op.result, "")
+
+
+def vector_store(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, vector.StoreOp)
+    write(e, _minor(e, op.base, op.indices, op.vector.type), op.vector)
+
+
+def load(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, memref.LoadOp)
+    a = access(e, e.view(op.memref), op.indices)
+    (t,) = e.layout(op.res.type)
+    hint = op.res.name_hint or "element"
+    if isinstance(op.res.type, IndexType):
+        e.linears[op.res] = e.define_index(_load(e, a, t, 0), hint, None)
+    else:
+        e.bind(op.res, [e.define(e.type(t), _load(e, a, t, 0), hint, movable=True)])
+
+
+def store(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, memref.StoreOp)
+    a = access(e, e.view(op.memref), op.indices)
+    (t,) = e.layout(op.value.type)
+    e.emit(_store(e, a, t, e.scalar(op.value), 0))
+
+
+def prefetch(e: Emitter, op: Operation) -> None:
+    assert isinstance(op, PrefetchOp)
+    if e.has("prefetch"):
+        a = access(e, e.view(op.memref), op.indices)
+        t = Register(a.view.kind, 1)
+        e.emit(e.expression("prefetch", t.of(e.computed(t.kind)), **_words(e, a, t, 0)) + ";")
+
+
+def barrier(e: Emitter, op: Operation) -> None:
+    e.emit(e.syntax.barrier)
+
+
+HANDLERS: Handlers = {
+    "memref.subview": subview,
+    "memref.reinterpret_cast": reinterpret_cast,
+    "memref.alloca": alloca,
+    "memref.load": load,
+    "memref.store": store,
+    "memref.prefetch": prefetch,
+    "gpu.barrier": barrier,
+    "vector.load": vector_load,
+    "vector.store": vector_store,
+    "vector.transfer_read": transfer_read,
+    "vector.transfer_write": transfer_write,
+}

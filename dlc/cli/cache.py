@@ -1,0 +1,121 @@
+"""`dlc cache`: what was compiled before and is kept, and why a model is found there or not."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from dlc.cache import Cache, Entry
+from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors, shape_option, target_option
+from dlc.model_cache import CachedFile, explain, reason_not_cached
+from dlc.options import Options
+from dlc.target import resolve
+
+
+@click.group("cache", invoke_without_command=True)
+@json_option
+@click.pass_context
+@reports_errors
+def cache_command(context: click.Context, as_json: bool) -> None:
+    """Lists what was compiled before and is kept, the last used first."""
+    if context.invoked_subcommand is not None:
+        return
+    cache = Cache.standard()
+    entries = cache.entries()
+    if as_json:
+        rows = [_row(e) for e in entries]
+        state = {"folder": str(cache.folder) if cache.folder else None, "capacity": cache.capacity, "entries": rows}
+        click.echo(json.dumps(state, indent=2))
+        return
+    folder = _folder(cache)
+    out.print(
+        f"{escape(str(folder))}: {len(entries)} entries, {_size(sum(e.bytes for e in entries))} of {_size(cache.capacity)}"
+    )
+    for entry in entries:
+        out.print(escape(_line(entry)))
+        out.print(escape("\n".join(f"    {info}" for info in _row(entry)["inputs"])), style="dim")
+
+
+@cache_command.command("clear")
+@reports_errors
+def clear_command() -> None:
+    """Removes all that is kept."""
+    cache = Cache.standard()
+    folder = _folder(cache)
+    removed = cache.clear()
+    out.print(f"{escape(str(folder))}: {len(removed)} entries removed, {_size(sum(e.bytes for e in removed))}")
+
+
+@cache_command.command("explain")
+@model_argument
+@target_option
+@shape_option
+@click.option("--pipeline", metavar="PASSES", help='The passes, such as "a,b{k=1}", if not the target\'s.')
+@json_option
+@reports_errors
+def explain_command(model: Path, target: str, shapes: dict[str, tuple[int, ...]], pipeline: str | None, as_json: bool) -> None:
+    """Says whether compiling MODEL would be a hit, and if not what differs from what was compiled before."""
+    options, device = Options.of(pipeline=pipeline), resolve(target)
+    _folder(Cache.standard())
+    if (reason := reason_not_cached(device, options, model)) is not None:
+        fail(f"{model}: not looked for in the cache: {reason}")
+    found = explain(CachedFile.look(model, shapes, device, options))
+    if as_json:
+        nearest = _row(found.nearest) if found.nearest is not None else None
+        at_calls = [_row(e) for e in found.at_calls]
+        state = {"hit": found.hit, "key": found.key.digest, "nearest": nearest, "reasons": found.reasons, "at_calls": at_calls}
+        click.echo(json.dumps(state, indent=2))
+        return
+    out.print(escape("hit" if found.hit else f"miss: {'; '.join(found.reasons)}"))
+    if found.nearest is not None:
+        out.print(escape(f"{'entry' if found.hit else 'nearest'}: {_line(found.nearest)}, of {found.nearest.about['file']}"))
+    for entry in found.at_calls:
+        out.print(f"compiled when it was called with {escape(', '.join(_row(entry)['inputs']))}")
+
+
+def _folder(cache: Cache) -> Path:
+    if cache.folder is None:
+        fail("there is no cache: DLC_CACHE=0, or no home for it; DLC_CACHE_DIR names a folder")
+    return cache.folder
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    about = entry.about
+    return {
+        "kind": entry.kind,
+        "key": entry.key,
+        "model": about.get("model", ""),
+        "inputs": about.get("inputs", []),
+        "target": about.get("parts", {}).get("target", about.get("target", "")),
+        "file": about.get("file"),
+        "bytes": entry.bytes,
+        "made": entry.made,
+        "used": entry.used,
+        "hits": entry.hits,
+    }
+
+
+def _line(entry: Entry) -> str:
+    row = _row(entry)
+    name = f"{entry.kind} {row['model'] or entry.key}"
+    times = f"made {_time(entry.made)}, used {_time(entry.used)}"
+    return f"{name} for {row['target']}: {_size(entry.bytes)}, {times}, {entry.hits} hits"
+
+
+def _size(count: int) -> str:
+    """`1.5 MB`."""
+    size = float(count)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.1f} {unit}" if unit != "bytes" else f"{count} bytes"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")

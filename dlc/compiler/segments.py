@@ -1,0 +1,233 @@
+"""Programs whose sizes are known only when they run: cut where data decides a size, compiled for the sizes of each call.
+
+    %m = dl.not_equal %x, %zero                     segment 0: (%x) -> %m
+    %p = dl.nonzero %m {size = #dl.dims<"n">}       the host:  %p, and so n
+    %y = dl.gather %x, %p                           segment 1: (%x, %p) -> %y
+
+A segment is a program without data-dependent ops. Its symbolic sizes come from the shapes of the inputs and of what ran
+before it; it is compiled once for each set of them. A program without data-dependent ops is one segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc import dims
+from dlc.compiler.program import Program, bind_sizes
+from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
+from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.host import entry_of
+from dlc.dims import Size
+from dlc.errors import ShapeError, UnsupportedError
+from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
+from dlc.model import Run
+from dlc.options import Options
+
+Arrays = dict[SSAValue, NDArray[Any]]
+# Compiles a program of known sizes.
+Compile = Callable[[Program, Options], Run]
+
+# Sizes that data decides differ from call to call: what was compiled for those that came first makes room for new ones.
+_MOST_SIZES = 128
+
+
+class NotSaveable:
+    """The artifact that a program in segments has not."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def save(self, path: Path) -> None:
+        raise UnsupportedError(
+            f"{self._name}: it has sizes that depend on data, for which it is compiled while it runs; only a model whose sizes "
+            "are all known can be saved"
+        )
+
+
+class Segment:
+    """A part of a program without data-dependent ops, and what it was compiled to for the sizes that occurred."""
+
+    def __init__(self, program: Program, inputs: Sequence[SSAValue], outputs: Sequence[SSAValue]) -> None:
+        self.program = program
+        self.inputs = inputs
+        self.outputs = outputs
+        self.symbols = sorted(_symbols(program.module))
+        self._compiled: dict[tuple[int, ...], Run] = {}
+        self._lock = Lock()
+
+    def compiled(self, values: Mapping[str, int], compile: Compile, options: Options) -> Run:
+        """What runs the segment for these sizes."""
+        missing = [s for s in self.symbols if s not in values]
+        if missing:
+            raise ShapeError(
+                f"{self.program.name}: the size {missing[0]} follows from no shape; inputs: "
+                f"{', '.join(map(str, self.program.inputs))}"
+            )
+        key = tuple(values[s] for s in self.symbols)
+        run = self._compiled.get(key)
+        if run is None:
+            with self._lock:
+                run = self._compiled.get(key)
+                if run is None:
+                    # A dump is of the first set of sizes: later ones differ in them only.
+                    first = options if not self._compiled else replace(options, dump_ir=None)
+                    run = compile(self.program.with_sizes(dict(zip(self.symbols, key, strict=True))), first)
+                    if len(self._compiled) >= _MOST_SIZES:
+                        del self._compiled[next(iter(self._compiled))]
+                    self._compiled[key] = run
+        return run
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A program as steps: segments, and the data-dependent ops that the host runs between them."""
+
+    program: Program
+    steps: tuple[Segment | DataDependent, ...]
+
+    @property
+    def are_cut(self) -> bool:
+        """Whether data decides a size."""
+        return any(isinstance(step, DataDependent) for step in self.steps)
+
+    def run(self, compile: Compile, options: Options) -> Run:
+        """Runs the steps in order; segments without symbolic sizes are compiled now, the others when their sizes are known."""
+        main = entry_of(self.program.module)
+        results = _returned(main)
+        own = dict(self._options(options))
+        for segment, settings in own.items():
+            if not segment.symbols:
+                segment.compiled({}, compile, settings)
+
+        def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+            known: Arrays = dict(zip(main.args, arrays, strict=True))
+            sizes: dict[str, int] = {}
+            for value, array in known.items():
+                bind_sizes(shape_of(value), array.shape, sizes)
+            for step in self.steps:
+                if isinstance(step, Segment):
+                    inputs = [known[v] for v in step.inputs]
+                    made = step.compiled(sizes, compile, own[step])(inputs)
+                    known.update(zip(step.outputs, made, strict=True))
+                else:
+                    known.update(_computed(step, known))
+                    for result in step.results:
+                        bind_sizes(shape_of(result), known[result].shape, sizes)
+            return [known[v] for v in results]
+
+        return run
+
+    def _options(self, options: Options) -> Iterator[tuple[Segment, Options]]:
+        """Each segment with its options: of several, each dumps to a folder of its own."""
+        for k, segment in enumerate(step for step in self.steps if isinstance(step, Segment)):
+            folder = options.dump_ir
+            yield segment, replace(options, dump_ir=folder / f"segment{k}" if folder and self.are_cut else folder)
+
+
+def split(program: Program) -> Segments:
+    """The program in as few segments as its data-dependent ops allow."""
+    main = entry_of(program.module)
+    block = main.body.block
+    if not any(isinstance(op, DataDependent) for op in block.ops):
+        return Segments(program, (Segment(program, list(main.args), _returned(main)),))
+    levels, constant = _levels(block)
+    last = max(levels.values(), default=0)
+    asked = {v for op in block.ops if isinstance(op, DataDependent | func.ReturnOp) for v in op.operands}
+    steps: list[Segment | DataDependent] = []
+    for level in range(last + 1):
+        # Constants are made again wherever they are read; the first segment makes those that are results.
+        own = [op for op in block.ops if not isinstance(op, DataDependent | func.ReturnOp) and levels[op] == level]
+        own = [op for op in own if op not in constant or not asked.isdisjoint(op.results)]
+        outputs = [r for op in own for r in op.results if _leaves(r, level, levels, constant)]
+        if outputs:
+            steps.append(_segment(program, own, outputs, constant))
+        steps += [op for op in block.ops if isinstance(op, DataDependent) and levels[op] == level]
+    return Segments(program, tuple(steps))
+
+
+def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
+    """How many cuts lie before each op, and the ops that depend on no argument."""
+    levels: dict[Operation, int] = {}
+    constant: set[Operation] = set()
+    for op in block.ops:
+        sources = [v.owner for v in op.operands if isinstance(v.owner, Operation)]
+        levels[op] = max((levels[s] + isinstance(s, DataDependent) for s in sources), default=0)
+        if isinstance(op, DlOp) and not isinstance(op, DataDependent) and constant.issuperset(v.owner for v in op.operands):
+            constant.add(op)
+    return levels, constant
+
+
+def _leaves(value: SSAValue, level: int, levels: Mapping[Operation, int], constant: set[Operation]) -> bool:
+    """Whether a value is read outside of the segment of its op."""
+    readers = [use.operation for use in value.uses]
+    if any(isinstance(op, DataDependent | func.ReturnOp) for op in readers):
+        return True
+    return value.owner not in constant and any(levels[op] != level for op in readers)
+
+
+def _segment(program: Program, ops: Sequence[Operation], outputs: Sequence[SSAValue], constant: set[Operation]) -> Segment:
+    """The ops of a segment and the constants that they read, as a program of its own."""
+    body = _with_constants(ops, constant)
+    made = {r for op in body for r in op.results}
+    inputs = list(dict.fromkeys(v for op in body for v in op.operands if v not in made))
+    block = Block(arg_types=[v.type for v in inputs])
+    mapper: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
+    for value, argument in zip(inputs, block.args, strict=True):
+        argument.name_hint = value.name_hint
+    for op in body:
+        block.add_op(op.clone(mapper))
+    block.add_op(func.ReturnOp(*(mapper[v] for v in outputs)))
+    main = func.FuncOp("main", FunctionType.from_lists([v.type for v in inputs], [v.type for v in outputs]), Region(block))
+    main.arg_attrs, main.res_attrs = _names(inputs), _names(outputs)
+    return Segment(replace(program, module=ModuleOp([main])), inputs, outputs)
+
+
+def _with_constants(ops: Sequence[Operation], constant: set[Operation]) -> list[Operation]:
+    """`ops`, each after the constants that it depends on."""
+    body: dict[Operation, None] = {}
+    stack = [(op, False) for op in reversed(ops)]
+    while stack:
+        op, ready = stack.pop()
+        if ready:
+            body[op] = None
+        elif op not in body:
+            needed = [v.owner for v in op.operands if isinstance(v.owner, Operation) and v.owner in constant]
+            stack += [(op, True), *((source, False) for source in needed)]
+    return list(body)
+
+
+def _names(values: Sequence[SSAValue]) -> ArrayAttr[DictionaryAttr]:
+    # The number tells values of one name apart.
+    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(f"{v.name_hint or 'value'}_{k}")}) for k, v in enumerate(values)])
+
+
+def _returned(main: func.FuncOp) -> list[SSAValue]:
+    last = main.body.block.last_op
+    assert last is not None
+    return list(last.operands)
+
+
+def _computed(op: DataDependent, known: Arrays) -> Arrays:
+    """The results of a data-dependent op, whose known sizes are those of its types."""
+    results = op.evaluate(*(known[v] for v in op.operands))
+    for result, array in zip(op.results, results, strict=True):
+        wanted = shape_of(result)
+        if any(isinstance(size, int) and size != got for size, got in zip(wanted, array.shape, strict=True)):
+            raise ShapeError(f"{op.name} at {op.location}: a result of shape {array.shape}, expected {wanted}")
+    return dict(zip(op.results, results, strict=True))
+
+
+def _symbols(module: ModuleOp) -> set[str]:
+    """The symbolic sizes in the types and properties of a program."""
+    main = entry_of(module)
+    found: list[Size] = [size for a in main.args for size in shape_of(a)]
+    for op in main.body.block.ops:
+        found += [size for r in op.results for size in shape_of(r)]
+        found += [size for p in op.properties.values() if isinstance(p, DimsAttr) for size in p.sizes]
+    return {name for size in found if isinstance(size, dims.Dim) for name in size.symbols()}

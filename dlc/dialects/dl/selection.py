@@ -1,0 +1,194 @@
+"""Selection: results with as many entries as the data has, which no type can know.
+
+Their types have a symbolic size of their own, the property `size`, until the data is there. The host computes them between
+two segments of a program (`dlc/compiler/segments.py`); what follows is compiled for the sizes that it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dlc.dialects.dl.base import (
+    Array,
+    DimsAttr,
+    Tensor,
+    element_type_of,
+    flag,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    sizes,
+    tensor_type,
+)
+from dlc.dialects.dl.contraction import differ
+from dlc.dialects.dl.dtypes import is_float, is_integer
+from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dims import Size
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import (
+    BoolAttr,
+    DenseArrayBase,
+    IntegerAttr,
+    TensorType,
+    f32,
+    i1,
+    i64,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+
+
+class Selection(DataDependent):
+    """A data-dependent op whose results share one size that data decides: `size`, a symbol or what is known to come."""
+
+    size = prop_def(DenseArrayBase | DimsAttr)
+
+    @property
+    def count(self) -> Size:
+        """The size that the data decides."""
+        return sizes(self.size)[0]
+
+
+@irdl_op_definition
+class NonzeroOp(Selection):
+    """The places of the true elements of `x` in row-major order, one column each: NumPy's `stack(nonzero(x))`, as i64.
+
+    (C1) `x` is bool; (C2) the result has the shape (rank of `x`, `size`). A rank-0 `x` that is true has one place, without
+    coordinates.
+    """
+
+    name = "dl.nonzero"
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        if element_type_of(self.x) != i1:
+            raise DTypeError(f"dl.nonzero: element type {element_type_of(self.x)}; compare with 0 first (C1)")
+        return [tensor_type((rank_of(self.x), self.count), i64)]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,) = operands
+        return np.argwhere(x).T.astype(np.int64)
+
+
+@irdl_op_definition
+class UniqueOp(Selection):
+    """The distinct elements of `x`, or with `axis` its distinct slices, and how they come about; four results:
+
+    `y`, the distinct ones; `first`, the place of the first of each; `inverse`, the place in `y` of each element (slice) of
+    `x`; `counts`, how often each occurs. Ascending (slices lexicographically, NaN last), with `keep_order` in the order of
+    first occurrence. Without `axis`, elements count in row-major order and `y` has rank 1.
+    (C1) `axis` is an axis of `x`; (C2) places and counts are i64. NaN are equal to one another.
+    """
+
+    name = "dl.unique"
+    x = operand_def(TensorType)
+    axis = opt_prop_def(IntegerAttr)
+    keep_order = opt_prop_def(BoolAttr)
+    y = result_def(TensorType)
+    first = result_def(TensorType)
+    inverse = result_def(TensorType)
+    counts = result_def(TensorType)
+
+    @property
+    def unique_axis(self) -> int | None:
+        return None if self.axis is None else normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, axis, total = shape_of(self.x), self.unique_axis, 1
+        if axis is None:
+            for size in shape:
+                total = size * total
+            y: tuple[Size, ...] = (self.count,)
+        else:
+            total = shape[axis]
+            y = (*shape[:axis], self.count, *shape[axis + 1 :])
+        places = tensor_type((self.count,), i64)
+        return [tensor_type(y, element_type_of(self.x)), places, tensor_type((total,), i64), places]
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        (x,), axis = operands, self.unique_axis
+        # NumPy compares 16-bit floats of other packages by their bits: f32 holds them all.
+        narrow = is_float(element_type_of(self.x)) and x.dtype.itemsize == 2
+        wide = x.astype(np.float32) if narrow else x
+        y, first, inverse, counts = np.unique(wide, True, True, True, axis)
+        inverse = inverse.reshape(-1)
+        if flag(self.keep_order):
+            order = np.argsort(first, kind="stable")
+            y = np.take(y, order, 0 if axis is None else axis)
+            first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
+        return y.astype(x.dtype), *(a.astype(np.int64) for a in (first, inverse, counts))
+
+
+@irdl_op_definition
+class NonMaxSuppressionOp(Selection):
+    """The boxes that are left when, by descending score, those that overlap a better one are dropped; rows (batch, class, box).
+
+    `boxes` [batch, n, 4] are two opposite corners (y, x, y, x), with `center_point` (x, y, width, height); `scores` [batch,
+    classes, n]. For each batch and class: of the boxes with a score above `score_threshold`, the best is selected, those
+    whose intersection with it exceeds `iou_threshold` times the union are dropped, and so on until `max_boxes` are selected.
+    Of equal scores the first counts as the best; a box without area overlaps nothing.
+    (C1) boxes, scores and thresholds are f32, `max_boxes` is an integer; (C2) the three settings have rank 0; (C3) the
+    result is i64 of shape (`size`, 3), in the order of batch, class and selection.
+    """
+
+    name = "dl.non_max_suppression"
+    boxes = operand_def(TensorType)
+    scores = operand_def(TensorType)
+    max_boxes = operand_def(TensorType)
+    iou_threshold = operand_def(TensorType)
+    score_threshold = operand_def(TensorType)
+    center_point = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        boxes, scores = shape_of(self.boxes), shape_of(self.scores)
+        settings = [self.max_boxes, self.iou_threshold, self.score_threshold]
+        if len(boxes) != 3 or len(scores) != 3 or differ(boxes[0], scores[0]) or differ(boxes[1], scores[2]):
+            raise ShapeError(f"{self.name}: boxes {boxes} and scores {scores}; expected [batch, n, 4] and [batch, classes, n]")
+        if differ(boxes[2], 4) or any(rank_of(v) for v in settings):
+            raise ShapeError(f"{self.name}: boxes {boxes}, settings {[shape_of(v) for v in settings]}; see (C2)")
+        floats = {element_type_of(v) for v in (self.boxes, self.scores, *settings[1:])}
+        if floats != {f32} or not is_integer(element_type_of(self.max_boxes)):
+            raise DTypeError(f"{self.name}: element types {[str(element_type_of(v)) for v in self.operands]}; see (C1)")
+        return [tensor_type((self.count, 3), i64)]
+
+    def reference(self, *operands: Array) -> Array:
+        boxes, scores, max_boxes, iou_threshold, score_threshold = operands
+        rows = [
+            (batch, kind, box)
+            for batch, kind in np.ndindex(*scores.shape[:2])
+            for box in _selected(
+                self.corners(boxes[batch]), scores[batch, kind], int(max_boxes), iou_threshold, score_threshold
+            )
+        ]
+        return np.array(rows, np.int64).reshape(-1, 3)
+
+    def corners(self, boxes: Array) -> tuple[Array, Array]:
+        """The lower and the upper corner of each box."""
+        a, b = boxes[:, :2], boxes[:, 2:]
+        a, b = (a - b / 2, a + b / 2) if flag(self.center_point) else (a, b)
+        return np.minimum(a, b), np.maximum(a, b)
+
+
+def _selected(corners: tuple[Array, Array], scores: Array, most: int, iou: Array, threshold: Array) -> Iterator[int]:
+    """The boxes of one class, best first."""
+    low, high = corners
+    area = np.prod(high - low, axis=1)
+    left = np.argsort(-scores, kind="stable")
+    left = left[scores[left] > threshold]
+    for _ in range(most):
+        if not left.size:
+            return
+        best, left = left[0], left[1:]
+        yield int(best)
+        common = np.maximum(np.minimum(high[best], high[left]) - np.maximum(low[best], low[left]), 0).prod(axis=1)
+        union = area[best] + area[left] - common
+        # Multiplied, not divided: boxes without area have no ratio.
+        left = left[~((common > iou * union) & (union > 0))]

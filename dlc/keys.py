@@ -1,0 +1,113 @@
+"""What a compiled model depends on, part by part: equal keys mean equal code.
+
+A key is of a *model file* (its bytes and those of its external data, and the shapes that were asked for), so that nothing has
+to be parsed to find what was compiled before; or of a *program* (the text of its module, the contents of its weights), as a
+traced function or a model whose sizes came with a call. Both have the target, the passes if they were chosen, and what
+dlc was: a digest of its own sources and the versions of the packages that it compiles with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from dlc.options import Options
+from dlc.target import Target
+from dlc.weights import WeightStore
+
+# What each part is called when two keys are compared.
+PARTS = {
+    "file": "the model file",
+    "external": "the external data of the model",
+    "module": "the program",
+    "weights": "the weights",
+    "shapes": "the shapes",
+    "target": "the target",
+    "pipeline": "the passes",
+    "dlc": "dlc itself",
+    "packages": "the packages that dlc compiles with",
+}
+_COMPILES_WITH = ("xdsl", "llvmlite", "onnx", "numpy", "ml_dtypes")
+
+
+@dataclass(frozen=True)
+class Key:
+    """The parts, by name; two keys with the same parts are the same."""
+
+    parts: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """The key's name in the cache."""
+        return _digest(json.dumps(self.parts, sort_keys=True).encode())
+
+    def differences(self, other: Mapping[str, str]) -> list[str]:
+        """The names of the parts that another key has otherwise."""
+        return [name for name in PARTS if self.parts.get(name) != other.get(name)]
+
+
+def file_key(path: Path, shapes: Mapping[str, Sequence[int | str]], target: Target, options: Options) -> Key:
+    """The key of a model file with these input shapes, before its external data is known.
+
+    Raises OSError when it cannot be read.
+    """
+    given = json.dumps({name: list(shape) for name, shape in shapes.items()}, sort_keys=True)
+    return Key({"file": file_digest(path), "shapes": given, **_compilation(target, options)})
+
+
+def with_external(key: Key, folder: Path, names: Iterable[str]) -> Key:
+    """The key of a model file with the external data in these files of its folder."""
+    files = {name: file_digest(folder / name) for name in sorted(names)}
+    return Key({**key.parts, "external": json.dumps(files)}) if files else key
+
+
+def program_key(text: str, weights: WeightStore, remaining: str | None, target: Target, options: Options) -> Key:
+    """The key of a program: the text of its module, and the passes that are still to come if it says so."""
+    contents = "".join(f"{name} {digest.hex()}\n" for name, digest in sorted(weights.digests().items()))
+    parts = {"module": _digest(text.encode()), "weights": _digest(contents.encode()), **_compilation(target, options)}
+    return Key(parts if options.pipeline is not None or remaining is None else {**parts, "pipeline": remaining})
+
+
+def file_digest(path: Path) -> str:
+    """A digest of the bytes of a file: never of its times, which copies and archives set as they like."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=20).hexdigest()
+
+
+def _compilation(target: Target, options: Options) -> dict[str, str]:
+    return {"target": target.name, "pipeline": options.pipeline or "", "dlc": DLC, "packages": PACKAGES}
+
+
+def _sources() -> str:
+    root = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith((".py", ".ll")):
+                path = Path(folder, name)
+                content = hashlib.blake2b(path.read_bytes()).hexdigest()
+                digest.update(f"{path.relative_to(root)} {content}\n".encode())
+    return digest.hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "of an unknown version"
+
+
+# Looked at when this module is imported, as the compiler's own modules are about to be: sources that are edited later are not
+# what this process runs.
+DLC = f"{_version('dlc')}, sources {_sources()}"
+PACKAGES = ", ".join(f"{name} {_version(name)}" for name in _COMPILES_WITH)

@@ -1,0 +1,135 @@
+"""Compiled models in the cache: an entry is an artifact, of what a key (keys.py) names.
+
+A model file is looked for before it is parsed: a hit needs neither onnx, xDSL nor LLVM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dlc.arrays import TensorInfo
+from dlc.artifact import Artifact
+from dlc.cache import Cache, Entry
+from dlc.instrument.report import KernelReport, Report
+from dlc.keys import PARTS, Key, file_key, with_external
+from dlc.options import Options
+from dlc.target import CPU_LEVELS, Target
+
+# Kinds of entries: artifacts, and for a model file that has them, the names of its files of external data.
+MODEL, EXTERNAL = "model", "external"
+# How the names of dumped modules end.
+DUMPED = ".mlir"
+
+
+def reason_not_cached(target: Target, options: Options, file: Path | None = None) -> str | None:
+    """Why a compilation does not go through the cache; None if it does."""
+    if not options.cache:
+        return "it was asked to be compiled anew"
+    if target.name not in CPU_LEVELS:
+        return f"only code for CPUs is kept, not that for {target.name}"
+    if options.dump_ir is not None or options.verify or options.check_each_pass:
+        return "its passes are to be watched (a dump, a check of each pass, DLC_VERIFY=1)"
+    if file is not None and file.suffix == DUMPED:
+        return "a dumped module is known by what it and the weights beside it hold"
+    return None
+
+
+def fetch(
+    key: Key, name: str, inputs: Sequence[TensorInfo], make: Callable[[], Artifact], report: Report, origin: Path | None = None
+) -> Artifact:
+    """The artifact of a key, called `name`: out of the cache, or made and kept there."""
+    about = {
+        "model": name,
+        "inputs": [str(info) for info in inputs],
+        "file": str(origin.resolve()) if origin is not None else None,
+        "parts": dict(key.parts),
+    }
+    artifact, found = Cache.standard().fetch(MODEL, key.digest, Artifact.load, make, Artifact.save, about)
+    return _reported(artifact, name, report) if found else artifact
+
+
+def _reported(artifact: Artifact, name: str, report: Report) -> Artifact:
+    runs = Counter(launch.kernel for launch in artifact.host.launches)
+    report.from_cache = True
+    report.kernels += [KernelReport(k.name, runs[k.name], len(k.code), 0.0) for k in artifact.kernels]
+    # Models that are alike in all but the name are one entry.
+    return replace(artifact, name=name)
+
+
+@dataclass(frozen=True)
+class CachedFile:
+    """A model file and the key that it had when it was looked at; `known` are the names of its external data, if any."""
+
+    path: Path
+    base: Key
+    key: Key
+    seen: os.stat_result
+
+    @staticmethod
+    def look(path: Path, shapes: Mapping[str, Sequence[int | str]], target: Target, options: Options) -> CachedFile:
+        """Raises OSError when the file or its external data cannot be read."""
+        seen = path.stat()
+        base = file_key(path, shapes, target, options)
+        names = Cache.standard().lookup(EXTERNAL, base.digest)
+        key = with_external(base, path.parent, json.loads(names.read_text())) if names is not None else base
+        return CachedFile(path, base, key, seen)
+
+    def find(self, report: Report) -> Artifact | None:
+        """What was compiled of this file before."""
+        artifact = Cache.standard().read(MODEL, self.key.digest, Artifact.load)
+        return _reported(artifact, self.path.stem, report) if artifact is not None else None
+
+    def imported(self, external: Iterable[Path]) -> CachedFile | None:
+        """This file, of which an import has read these files of external data; None if it changed meanwhile."""
+        now = self.path.stat()
+        if (now.st_size, now.st_mtime_ns, now.st_ino) != (self.seen.st_size, self.seen.st_mtime_ns, self.seen.st_ino):
+            return None
+        folder = self.path.parent.resolve()
+        names = sorted(str(path.relative_to(folder)) for path in external)
+        if not names:
+            return replace(self, key=self.base)
+        Cache.standard().store(EXTERNAL, self.base.digest, lambda p: p.write_text(json.dumps(names)), {"model": self.path.stem})
+        return replace(self, key=with_external(self.base, folder, names))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Whether a model file is in the cache: the entry, or the one that comes nearest and what of its key differs.
+
+    `at_calls` are entries of a model of this name whose sizes were open: they were made when it was called.
+    """
+
+    key: Key
+    hit: bool
+    nearest: Entry | None
+    reasons: tuple[str, ...]
+    at_calls: tuple[Entry, ...]
+
+
+def explain(file: CachedFile) -> Explanation:
+    """Compares the key of a model file with what is in the cache."""
+    path, parts = str(file.path.resolve()), file.key.parts
+    entries = [(e, dict(e.about.get("parts", {}))) for e in Cache.standard().entries(MODEL)]
+    same = (parts["target"], parts["dlc"], parts["packages"])
+    at_calls = tuple(
+        e
+        for e, its in entries
+        if "module" in its and e.about["model"] == file.path.stem and (its["target"], its["dlc"], its["packages"]) == same
+    )
+    related = [(e, its) for e, its in entries if "file" in its and (e.about["file"] == path or its["file"] == parts["file"])]
+    if not related:
+        return Explanation(file.key, False, None, ("nothing in the cache was compiled of this file alone",), at_calls)
+    nearest, its = min(related, key=lambda pair: (len(file.key.differences(pair[1])), -pair[0].used))
+    reasons = tuple(_difference(name, its.get(name), parts.get(name)) for name in file.key.differences(its))
+    return Explanation(file.key, not reasons, nearest, reasons, at_calls)
+
+
+def _difference(part: str, before: str | None, now: str | None) -> str:
+    if part in ("file", "external"):
+        return f"{PARTS[part]} changed"
+    return f"{PARTS[part]} changed: {before or 'none'} before, {now or 'none'} now"

@@ -1,0 +1,65 @@
+"""`python -m tests.fuzz programs|files --count N --seed S`: exit status 1 if anything is found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.fuzz import programs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    for name in ("programs", "files"):
+        command = kinds.add_parser(name)
+        command.add_argument("--count", type=int, default=1000, help="how many seeds")
+        command.add_argument("--seed", type=int, default=0, help="the first of them")
+        command.add_argument("--jobs", type=int, default=1, help="processes at work at once")
+    kinds.choices["programs"].add_argument("--target", help="one target for all; else the levels of the CPU in turn")
+    kinds.choices["programs"].add_argument("--batch", type=int, default=programs.BATCH, help="programs compiled together")
+    given = parser.parse_args()
+    return fuzz_programs(given)
+
+
+class Progress:
+    """A line about how far a run is, where someone watches, and a summary at its end."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.done = 0
+        self.failed = 0
+        self.began = time.monotonic()
+
+    def line(self) -> str:
+        seconds = time.monotonic() - self.began
+        return f"{self.done} of {self.count}, {self.failed} failed, {seconds:.0f} s, {self.done / seconds:.1f} per second"
+
+    def step(self, done: int) -> None:
+        self.done += done
+        if sys.stderr.isatty():
+            print(f"\r{self.line()}  ", end="", file=sys.stderr, flush=True)
+
+    def failure(self, text: object) -> None:
+        self.failed += 1
+        print(f"\n{text}", flush=True)
+
+
+def fuzz_programs(given: argparse.Namespace) -> int:
+    progress, results = Progress(given.count), 0
+
+    def heard(report: programs.Report) -> None:
+        nonlocal results
+        results += report.results
+        progress.step(report.programs)
+
+    chosen = programs.trials(given.seed, given.count, given.target, given.batch)
+    for failure in programs.fuzz(chosen, given.jobs, heard):
+        progress.failure(failure)
+    print(progress.line(), results, "results")
+    return 1 if progress.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Random programs, compiled in batches and compared with the reference."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dlc.backends.reference import evaluate
+from dlc.compiler import compile
+from dlc.dialects.dl.base import DlOp
+from dlc.options import Options
+from dlc.target import host_supports, resolve
+from tests.fuzz.bounds import difference
+from tests.fuzz.random_program import Batch
+from tests.fuzz.recipes import random_program
+from tests.fuzz.supervise import supervised
+
+OPTIONS = Options(num_threads=1, workers=1)
+# The best level of this machine mostly, the others often enough.
+TARGETS = [t for t in (*["cpu"] * 6, "cpu:avx2", "cpu:generic") if host_supports(resolve(t))]
+BATCH = 25
+# For one batch; compiled code takes as much as the compiler gives it, so that this is generous.
+SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Programs that are compiled together, and for what."""
+
+    seeds: tuple[int, ...]
+    target: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A program that went wrong, or several that only do so together."""
+
+    seeds: tuple[int, ...]
+    target: str
+    what: str
+
+    def __str__(self) -> str:
+        together = f" --batch {len(self.seeds)}" if len(self.seeds) > 1 else ""
+        command = f"programs --seed {self.seeds[0]} --count {len(self.seeds)}{together} --target {self.target}"
+        return f"seed {self.seeds[0]}: {self.what.strip()}\n  reproduce: python -m tests.fuzz {command}"
+
+
+@dataclass
+class Report:
+    """Failures of a trial, and what took part in it."""
+
+    failures: list[Failure] = field(default_factory=list[Failure])
+    ops: set[type[DlOp]] = field(default_factory=set[type[DlOp]])
+    results: int = 0
+    programs: int = 0
+
+
+def trials(seed: int, count: int, target: str | None = None, batch: int = BATCH) -> list[Trial]:
+    """The programs of `count` seeds from `seed` on; without a target, the targets in turn."""
+    starts = range(seed, seed + count, batch)
+    return [
+        Trial(tuple(range(s, min(s + batch, seed + count))), target or TARGETS[s // batch % len(TARGETS)]) for s in starts
+    ]
+
+
+def run(trial: Trial) -> Report:
+    """Compiles and compares; what fails is tried again by itself."""
+    report = _attempt(trial)
+    if len(trial.seeds) == 1 or not report.failures:
+        return report
+    alone = [f for seed in trial.seeds for f in _attempt(Trial((seed,), trial.target)).failures]
+    report.failures = alone or [Failure(trial.seeds, trial.target, f"only together: {f.what}") for f in report.failures[:1]]
+    return report
+
+
+def _attempt(trial: Trial) -> Report:
+    report, at = Report(programs=len(trial.seeds)), "making the program"
+    try:
+        batch = Batch(random_program, trial.seeds)
+        report.ops, report.results = batch.ops, len(batch.owners)
+        at = "the reference"
+        expected = evaluate(batch.program.module, batch.inputs, batch.program.weights)
+        at = "compiling"
+        model = compile(batch.program, trial.target, OPTIONS)
+        at = "running"
+        got = [np.asarray(r) for r in model.run(batch.inputs)]
+    except Exception:
+        report.failures.append(Failure(trial.seeds, trial.target, f"{at}:\n{traceback.format_exc()}"))
+        return report
+    for seed, want, *made in zip(batch.owners, batch.expected, expected, got, strict=True):
+        for who, array in zip(("reference", trial.target), made, strict=True):
+            if wrong := difference(array, want):
+                report.failures.append(Failure((seed,), trial.target, f"{who}: {wrong}"))
+    return report
+
+
+def fuzz(chosen: Sequence[Trial], jobs: int, progress: Callable[[Report], None] = lambda report: None) -> Iterator[Failure]:
+    """The failures of all trials, crashes and hangs among them; `progress` hears of every trial."""
+    again: list[Trial] = []
+    for outcome in supervised(run, chosen, jobs=jobs, seconds=SECONDS, run=8):
+        if outcome.death is None:
+            assert isinstance(outcome.result, Report)
+            progress(outcome.result)
+            yield from outcome.result.failures
+        elif len(outcome.item.seeds) > 1:
+            # Which of its programs it was: each in a process of its own.
+            again += [Trial((seed,), outcome.item.target) for seed in outcome.item.seeds]
+        else:
+            yield Failure(outcome.item.seeds, outcome.item.target, outcome.death)
+    if again:
+        yield from fuzz(again, jobs, progress)

@@ -1,0 +1,450 @@
+"""How each op of the dialect is drawn: operands and properties that fit it. An op belongs to the first family that it is of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.activation import Activation
+from dlc.dialects.dl.base import DlOp, PropertyValue
+from dlc.dialects.dl.composite import CompositeReduction, FloatReduction
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.irregular import Running
+from dlc.dialects.dl.movement import PAD_MODES
+from dlc.dialects.dl.normalization import Softmaxes
+from dlc.dialects.dl.pointwise import Binary, Unary
+from dlc.dialects.dl.reduction import ArgExtremum, AxisReduction
+from dlc.dialects.dl.window import Pool
+from dlc.ir import Block, FloatAttr
+from dlc.weights import WeightStore
+from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
+from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, is_float
+
+Recipe = Callable[[RandomProgram, type[DlOp]], Known]
+_KINDS = {"float": FLOATS, "integer": INTEGERS, "bool": (BOOL,)}
+
+
+def _dtypes(op: type[DlOp]) -> tuple[np.dtype, ...]:
+    return tuple(d for kind in op.KINDS for d in _KINDS[kind])
+
+
+def _unary(p: RandomProgram, op: type[DlOp]) -> Known:
+    return p.add(op, p.any(_dtypes(op)))
+
+
+def _binary(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(_dtypes(op))
+    pair = [x, p.partner(x)]
+    if op in (dl.ShiftLeftOp, dl.ShiftRightOp) and not p.special:
+        pair[1] = p.given(p.numbers.integers(0, 8 * x.dtype.itemsize, x.shape).astype(x.dtype))
+    else:
+        p.random.shuffle(pair)
+    more = {"fmod": p.flag()} if op is dl.ModOp else {}
+    return p.add(op, *pair, **more)
+
+
+def _select(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any()
+    condition = p.like(BOOL, lambda s: s in (x.shape, ()), x.shape)
+    return p.add(op, condition, *p.random.sample([x, p.partner(x)], 2))
+
+
+def _cast(p: RandomProgram, op: type[DlOp]) -> Known:
+    return p.add(op, p.any(), to=element_type(p.random.choice(ANY)))
+
+
+def _bitcast(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(NUMBERS)
+    return p.add(op, x, to=element_type(p.random.choice([d for d in NUMBERS if d.itemsize == x.dtype.itemsize])))
+
+
+def _activation(p: RandomProgram, op: type[DlOp]) -> Known:
+    numbers = {name for name, prop in op.get_irdl_definition().properties.items() if name != "approximate"}
+    properties: dict[str, PropertyValue] = {n: p.random.choice([0.01, 0.2, 0.5, 1.0, 1.6]) for n in sorted(numbers)}
+    if op is dl.GeluOp:
+        properties = {"approximate": p.random.choice(["none", "tanh"])}
+    return p.add(op, p.any(FLOATS), **properties)
+
+
+def _prelu(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(NUMBERS)
+    return p.add(op, x, p.fresh(x.dtype, [s if p.flag() else 1 for s in x.shape][p.random.choice([0, 1]) :]))
+
+
+def _reduction(p: RandomProgram, op: type[DlOp]) -> Known:
+    among = NUMBERS if issubclass(op, CompositeReduction) else _dtypes(op)
+    x = p.any(FLOATS if issubclass(op, FloatReduction) else among)
+    return p.add(op, x, axes=p.axes(x), keepdims=p.flag())
+
+
+def _arg_extremum(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0, exact=True)
+    return p.add(op, x, axis=p.axis(x), keepdims=p.flag(), select_last=p.flag())
+
+
+def _running(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(NUMBERS, lambda s: len(s) > 0)
+    return p.add(op, x, axis=p.axis(x), exclusive=p.flag(), reverse=p.flag())
+
+
+def _argsort(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0, exact=True)
+    axis = p.axis(x)
+    count = p.random.choice([None, p.random.randint(0, x.shape[axis])])
+    return p.add(op, x, axis=axis, descending=p.flag(), count=count)
+
+
+def _softmax(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(FLOATS, lambda s: len(s) > 0)
+    return p.add(op, x, axis=p.axis(x))
+
+
+def _trailing_norm(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(FLOATS, lambda s: len(s) > 0)
+    axis = p.random.randrange(len(x.shape))
+    parameters = [p.fresh(x.dtype, x.shape[axis + p.random.choice([0, 0, 1]) :]) for _ in range(2)]
+    count = 1 if op is dl.RmsNormOp else p.random.choice([1, 2, 2])
+    return p.add(op, x, *parameters[:count], axis=axis, epsilon=p.random.choice([1e-5, 0.1]))
+
+
+def _batch_norm(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(FLOATS, lambda s: len(s) > 0)
+    axis = p.random.randrange(len(x.shape))
+    scale, bias, mean = (p.fresh(x.dtype, (x.shape[axis],)) for _ in range(3))
+    variance = p.given((np.abs(p.numbers.standard_normal(x.shape[axis])) + 0.1).astype(x.dtype))
+    return p.add(op, x, scale, bias, mean, variance, axis=axis, epsilon=1e-3)
+
+
+def _lrn(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(FLOATS, lambda s: len(s) > 0)
+    alpha, beta = p.random.choice([1e-2, 0.5]), p.random.choice([0.5, 0.75])
+    return p.add(op, x, axis=p.axis(x), size=p.random.randint(1, 6), alpha=alpha, beta=beta, bias=1.0)
+
+
+# Contractions and windows
+
+
+def _sum_type(p: RandomProgram, a: Known, b: Known) -> dict[str, PropertyValue]:
+    if a.dtype != b.dtype or (not is_float(a.dtype) and p.random.random() < 0.3):
+        return {"result": element_type(p.random.choice([I32, I64, U32]))}
+    if is_float(a.dtype) and a.dtype.itemsize == 2 and p.random.random() < 0.3:
+        return {"result": element_type(F32)}
+    return {}
+
+
+def _factor(p: RandomProgram, x: Known) -> np.dtype:
+    """The dtype of what `x` is multiplied with."""
+    if is_float(x.dtype) or p.random.random() < 0.7:
+        return x.dtype
+    return p.random.choice([I8, U8, I16])
+
+
+def _matmul(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(NUMBERS, lambda s: len(s) > 0)
+    k, n = x.shape[-1], p.random.choice([1, 2, 5, 16, 17, 33])
+    batch = [s if p.flag() else 1 for s in x.shape[:-2]][p.random.choice([0, 2]) :]
+    shape = p.random.choice([(k,), (k, n), (k, n), (*batch, k, n)])
+    y = p.like(_factor(p, x), lambda s: len(s) > 0 and s[-2:][0] == k, shape, max(k, 1) ** -0.5)
+    return p.add(op, x, y, **_sum_type(p, x, y))
+
+
+def _dot_general(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(NUMBERS, lambda s: 0 < len(s) < 5)
+    axes = p.random.sample(range(len(x.shape)), len(x.shape))
+    contracted = axes[: p.random.choice([1, 1, 2, 0])]
+    batch = axes[len(contracted) :][: p.random.choice([0, 0, 1, 2])]
+    shape = [x.shape[a] for a in (*batch, *contracted)] + [p.random.choice([1, 3, 8, 17]) for _ in range(p.random.choice([0, 1]))]
+    order = p.random.sample(range(len(shape)), len(shape))
+    w = p.fresh(_factor(p, x), [shape[k] for k in order])
+    places = [order.index(k) for k in range(len(shape))]
+    return p.add(
+        op,
+        x,
+        w,
+        lhs_batch=tuple(batch),
+        rhs_batch=tuple(places[: len(batch)]),
+        lhs_contract=tuple(contracted),
+        rhs_contract=tuple(places[len(batch) : len(batch) + len(contracted)]),
+        **_sum_type(p, x, w),
+    )
+
+
+def _windows(p: RandomProgram, x: Known) -> dict[str, tuple[int, ...]]:
+    """Kernel sizes, strides and dilations that fit the spatial axes of `x`."""
+    spatial = x.shape[1:-1]
+    if min(spatial) < 1:
+        raise Unsuitable
+    kernel = tuple(p.random.randint(1, min(4, s)) for s in spatial)
+    return {
+        "kernel": kernel,
+        "strides": tuple(p.random.choice([1, 1, 2, 3]) for _ in spatial),
+        "dilations": tuple(p.random.choice([1, 2]) if (k - 1) * 2 < s else 1 for k, s in zip(kernel, spatial, strict=True)),
+    }
+
+
+def _image(p: RandomProgram) -> Known:
+    x = p.any(NUMBERS, lambda s: len(s) in (3, 4, 5) and min(s[1:-1]) > 0, (3, 4, 4, 4, 5))
+    if p.random.random() < 0.4:
+        by = (0, *(p.random.randint(0, 2) for _ in x.shape[1:-1]), 0)
+        return p.add(dl.PadOp, x, p.given(np.zeros((), x.dtype)), low=by, high=by)
+    return x
+
+
+def _conv(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = _image(p)
+    window = _windows(p, x)
+    kernel, channels = window.pop("kernel"), x.shape[-1]
+    groups = p.random.choice([1, 1, 1, channels or 1, *(g for g in (2, 3, 4) if channels and channels % g == 0)])
+    outputs = p.random.choice([1, 1, 2, 5] if groups > 1 else [1, 3, 8, 16, 33])
+    if op is dl.ConvTransposeOp:
+        w = p.fresh(x.dtype, (*kernel, channels, outputs), 0.3)
+        return p.add(op, x, w, groups=groups, **window)
+    depth = math.prod(kernel) * channels // groups or 1
+    w = p.fresh(_factor(p, x), (*kernel, channels // groups, groups * outputs), depth**-0.5)
+    y = p.add(op, x, w, groups=groups, **window, **_sum_type(p, x, w))
+    if is_float(y.dtype) and p.flag():
+        y = p.add(dl.ReluOp, p.add(dl.AddOp, y, p.fresh(y.dtype, (groups * outputs,))))
+    return y
+
+
+def _pool(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = _image(p)
+    return p.add(op, x, **_windows(p, x))
+
+
+# Movement
+
+
+def _transpose(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any()
+    return p.add(op, x, permutation=tuple(p.random.sample(range(len(x.shape)), len(x.shape))))
+
+
+def _broadcast_to(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any()
+    wide = tuple(p.random.choice((*SMALL, 0, 17)) if s == 1 else s for s in x.shape)
+    return p.add(op, x, shape=(*p.random.choice([(), (2,), (1, 3)]), *wide))
+
+
+def _reshape(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any()
+    size, shape = math.prod(x.shape), list[int]()
+    if size == 0:
+        return p.add(op, x, shape=(*x.shape, 1) if p.flag() else (0, p.random.choice(SMALL)))
+    while size > 1 and len(shape) < 4:
+        factor = p.random.choice([f for f in range(1, size + 1) if size % f == 0])
+        shape.append(factor)
+        size //= factor
+    if size > 1 or p.random.random() < 0.2:
+        shape.insert(p.random.randint(0, len(shape)), size)
+    return p.add(op, x, shape=tuple(shape))
+
+
+def _slice(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any()
+    starts = [p.random.randint(0, s // 2) for s in x.shape]
+    limits = [p.random.randint(a, s) if p.flag() else s for a, s in zip(starts, x.shape, strict=True)]
+    return p.add(op, x, starts=starts, limits=limits, strides=tuple(p.random.choice([1, 1, 1, 2, 3]) for _ in x.shape))
+
+
+def _reverse(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any()
+    return p.add(op, x, axes=p.axes(x))
+
+
+def _pad(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any()
+    low, high = (tuple(p.random.choice([0, 0, 1, 2, 5, -1]) for _ in x.shape) for _ in range(2))
+    return p.add(op, x, p.fresh(x.dtype, ()), low=low, high=high, pad_mode=p.random.choice([None, None, *PAD_MODES]))
+
+
+def _concat(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0)
+    axis = p.axis(x)
+
+    def beside(s: tuple[int, ...]) -> list[int]:
+        return [n for a, n in enumerate(s) if a != axis % len(x.shape)]
+
+    def fitting() -> Known:
+        shape = [p.random.choice((0, 1, 3, 16)) if a == axis % len(x.shape) else n for a, n in enumerate(x.shape)]
+        return p.like(x.dtype, lambda s: len(s) == len(x.shape) and beside(s) == beside(x.shape), shape)
+
+    return p.add(op, *(p.random.choice([x, fitting()]) for _ in range(p.random.choice([1, 2, 2, 3, 5]))), axis=axis)
+
+
+def _pack(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(NUMBERS, lambda s: len(s) > 0)
+    return p.add(op, x, axis=p.axis(x), tile=p.random.choice([1, 3, 8, 16, 32]))
+
+
+def _unpack(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(NUMBERS, lambda s: 1 < len(s) < 6 and s[-1] > 0)
+    size = max(0, x.shape[0] * x.shape[-1] - p.random.randrange(x.shape[-1])) if x.shape[0] else 0
+    return p.add(op, x, axis=p.random.randrange(len(x.shape) - 1), tile=x.shape[-1], size=size)
+
+
+# Places that are data
+
+
+def _places(p: RandomProgram, shape: tuple[int, ...], size: int) -> Known:
+    """Indices, most of them inside an axis of `size`."""
+    dtype = p.random.choice(INTEGERS)
+    reach = size + 2 if p.special else max(size, 1)
+    low = 0 if dtype.kind == "u" else max(-reach, np.iinfo(dtype).min)
+    return p.given(p.numbers.integers(low, min(max(reach, 1), np.iinfo(dtype).max), shape).astype(dtype))
+
+
+def _gather(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0)
+    axis = p.axis(x)
+    return p.add(op, x, _places(p, p.shape(p.random.choice([0, 1, 1, 2]), 64), x.shape[axis]), axis=axis)
+
+
+def _gather_nd(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0)
+    batch = p.random.choice([0, 0, 1]) if len(x.shape) > 1 else 0
+    depth = p.random.randint(0, len(x.shape) - batch)
+    shape = (*x.shape[:batch], *p.shape(p.random.choice([0, 1, 2]), 32), depth)
+    return p.add(op, x, _places(p, shape, max(x.shape)), batch_dims=batch)
+
+
+def _gather_elements(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0)
+    axis = p.axis(x)
+    shape = [p.random.randint(min(1, s), s) for s in x.shape]
+    shape[axis] = p.random.choice([1, 2, 5])
+    return p.add(op, x, _places(p, tuple(shape), x.shape[axis]), axis=axis)
+
+
+def _scatter_mode(p: RandomProgram, x: Known) -> str:
+    return "none" if x.dtype == BOOL else p.random.choice(["none", "none", "add", "mul", "max", "min"])
+
+
+def _scatter_elements(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0 and math.prod(s) < 600)
+    axis = p.axis(x)
+    shape = [p.random.randint(min(1, s), s) for s in x.shape]
+    shape[axis] = p.random.choice([0, 1, 2, 5])
+    return p.add(
+        op, x, _places(p, tuple(shape), x.shape[axis]), p.fresh(x.dtype, shape), axis=axis, mode=_scatter_mode(p, x)
+    )
+
+
+def _scatter_nd(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0 and math.prod(s) < 600)
+    depth = p.random.randint(0, len(x.shape))
+    outer = p.shape(p.random.choice([0, 1, 1, 2]), 16)
+    indices = _places(p, (*outer, depth), max(x.shape[:depth], default=1))
+    return p.add(op, x, indices, p.fresh(x.dtype, (*outer, *x.shape[depth:])), mode=_scatter_mode(p, x))
+
+
+# Quantisation and creation
+
+
+def _parameters(p: RandomProgram, x: Known, scale: np.dtype, zero: np.dtype) -> tuple[Known, Known, int]:
+    """Scale and zero point for an axis of `x`, or for all of it."""
+    axis = p.random.randrange(len(x.shape)) if x.shape else 0
+    shape = p.random.choice([(), (1,), (x.shape[axis],)]) if x.shape else ()
+    scales = p.numbers.choice([0.25, 0.5, 1.0, 0.1, 3.0], shape)
+    zeros = p.numbers.integers(0 if zero.kind == "u" else -3, 4, shape)
+    return p.given(np.asarray(scales).astype(scale)), p.given(np.asarray(zeros).astype(zero)), axis
+
+
+def _quantize(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(FLOATS)
+    scale, zero, axis = _parameters(p, x, x.dtype, p.random.choice([I8, U8, I16, U16]))
+    return p.add(op, x, scale, zero, axis=axis)
+
+
+def _dequantize(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any((I8, U8, I16, U16, I32))
+    scale, zero, axis = _parameters(p, x, p.random.choice(FLOATS), x.dtype)
+    return p.add(op, x, scale, zero, axis=axis)
+
+
+def _dynamic_quantize(p: RandomProgram, op: type[DlOp]) -> Known:
+    return p.add(op, p.any((F32,)))
+
+
+def _iota(p: RandomProgram, op: type[DlOp]) -> Known:
+    dtype = p.random.choice(NUMBERS)
+    start, step = p.random.choice([(0, 1), (7, -3), (1, 2)]) if not is_float(dtype) else p.random.choice([(0.0, 0.5), (-1.5, 0.1)])
+    return p.add(op, size=(p.shape(1)[0],), to=element_type(dtype), start=start, step=step)
+
+
+def _creation(p: RandomProgram, op: type[DlOp]) -> Known:
+    return p.fresh(p.dtype(), p.shape(largest=16))
+
+
+RECIPES: dict[type[DlOp], Recipe] = {
+    Unary: _unary,
+    Binary: _binary,
+    dl.SelectOp: _select,
+    dl.CastOp: _cast,
+    dl.BitcastOp: _bitcast,
+    Activation: _activation,
+    dl.PreluOp: _prelu,
+    AxisReduction: _reduction,
+    CompositeReduction: _reduction,
+    ArgExtremum: _arg_extremum,
+    Running: _running,
+    dl.ArgsortOp: _argsort,
+    Softmaxes: _softmax,
+    dl.LayerNormOp: _trailing_norm,
+    dl.RmsNormOp: _trailing_norm,
+    dl.BatchNormOp: _batch_norm,
+    dl.LrnOp: _lrn,
+    dl.MatmulOp: _matmul,
+    dl.DotGeneralOp: _dot_general,
+    dl.ConvOp: _conv,
+    dl.ConvTransposeOp: _conv,
+    Pool: _pool,
+    dl.TransposeOp: _transpose,
+    dl.BroadcastToOp: _broadcast_to,
+    dl.ReshapeOp: _reshape,
+    dl.SliceOp: _slice,
+    dl.ReverseOp: _reverse,
+    dl.PadOp: _pad,
+    dl.ConcatOp: _concat,
+    dl.PackOp: _pack,
+    dl.UnpackOp: _unpack,
+    dl.GatherOp: _gather,
+    dl.GatherNdOp: _gather_nd,
+    dl.GatherElementsOp: _gather_elements,
+    dl.ScatterElementsOp: _scatter_elements,
+    dl.ScatterNdOp: _scatter_nd,
+    dl.QuantizeOp: _quantize,
+    dl.DequantizeOp: _dequantize,
+    dl.DynamicQuantizeLinearOp: _dynamic_quantize,
+    dl.IotaOp: _iota,
+    dl.ConstantOp: _creation,
+    dl.WeightOp: _creation,
+}
+# Ops whose results' sizes are data are left out: the host computes them by their reference on every target.
+OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp) and not issubclass(op, DataDependent)]
+
+
+def recipe(op: type[DlOp]) -> Recipe:
+    """How an op is drawn; raises KeyError for one that no family has."""
+    for family, made in RECIPES.items():
+        if issubclass(op, family):
+            return made
+    raise KeyError(f"{op.name}: add how it is drawn to {__name__}.RECIPES")
+
+
+def random_program(seed: int, block: Block | None = None, weights: WeightStore | None = None) -> RandomProgram:
+    """The program of a seed."""
+    p = RandomProgram(seed, block, weights)
+
+    def step(p: RandomProgram) -> None:
+        op = p.random.choice(OPS)
+        recipe(op)(p, op)
+
+    p.grow(step, p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))
+    while not p.values:
+        p.grow(step, 1)
+    return p

@@ -1,0 +1,96 @@
+"""Samples of results whose sizes are data, against loops over their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects import dl
+from tests.ops.sample import BF16, BOOL, F32, I64, U8, Sample, values
+
+
+def nonzero(x: np.ndarray) -> np.ndarray:
+    places = [place for place in np.ndindex(*x.shape) if x[place]]
+    return np.array(places, np.int64).reshape(len(places), x.ndim).T
+
+
+def unique(x: np.ndarray, axis: int | None, keep_order: bool) -> tuple[np.ndarray, ...]:
+    slices = [x[place] for place in np.ndindex(*x.shape)] if axis is None else list(np.moveaxis(x, axis, 0))
+    keys = [tuple(np.ravel(s).tolist()) for s in slices]
+    distinct = list(dict.fromkeys(keys))
+    if not keep_order:
+        distinct.sort(key=lambda key: [(v != v, v) for v in key])
+    first = [keys.index(key) for key in distinct]
+    y = np.array([slices[k] for k in first], x.dtype)
+    numbers = ([distinct.index(key) for key in keys], [keys.count(key) for key in distinct])
+    return (y if axis is None else np.moveaxis(y, 0, axis), np.array(first), *map(np.array, numbers))
+
+
+def non_max_suppression(
+    boxes: np.ndarray, scores: np.ndarray, most: np.ndarray, iou: np.ndarray, threshold: np.ndarray, center_point: bool
+) -> np.ndarray:
+    def corners(box: np.ndarray) -> tuple[float, ...]:
+        a, b, c, d = map(float, box)
+        if center_point:
+            return a - c / 2, b - d / 2, a + c / 2, b + d / 2
+        return min(a, c), min(b, d), max(a, c), max(b, d)
+
+    def area(box: tuple[float, ...]) -> float:
+        return max(box[2] - box[0], 0) * max(box[3] - box[1], 0)
+
+    def overlap(p: tuple[float, ...], q: tuple[float, ...]) -> bool:
+        common = area((max(p[0], q[0]), max(p[1], q[1]), min(p[2], q[2]), min(p[3], q[3])))
+        union = area(p) + area(q) - common
+        return union > 0 and common / union > float(iou)
+
+    rows: list[tuple[int, int, int]] = []
+    for n, c in np.ndindex(*scores.shape[:2]):
+        order = sorted(range(scores.shape[2]), key=lambda k: (-scores[n, c, k], k))
+        chosen: list[int] = []
+        for k in order:
+            dropped = any(overlap(corners(boxes[n, k]), corners(boxes[n, j])) for j in chosen)
+            if scores[n, c, k] > threshold and len(chosen) < most and not dropped:
+                chosen.append(k)
+        rows += [(n, c, k) for k in chosen]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _nonzero(*shape: int) -> Sample:
+    x = values(BOOL, *shape)
+    return Sample(dl.NonzeroOp, (x,), nonzero, {"size": (int(x.sum()),)}, label="x".join(map(str, shape)) or "scalar")
+
+
+def _unique(x: np.ndarray, axis: int | None, keep_order: bool) -> Sample:
+    def expected(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return unique(x, axis, keep_order)
+
+    properties = {"size": (len(expected(x)[1]),), "keep_order": keep_order} | ({} if axis is None else {"axis": axis})
+    return Sample(dl.UniqueOp, (x,), expected, properties, label=f"axis{axis}" + "_keep_order" * keep_order)
+
+
+def _non_max_suppression(center_point: bool, most: int, threshold: float) -> Sample:
+    random = np.random.default_rng(7)
+    boxes, scores = random.random((2, 12, 4), np.float32), random.random((2, 3, 12), np.float32)
+    scores[0, 0, 3:6] = scores[0, 0, 2]
+    boxes[1, 4, 2:] = 0 if center_point else boxes[1, 4, :2]
+    settings = (np.array(most, np.int64), np.array(0.25, np.float32), np.array(threshold, np.float32))
+
+    def expected(*operands: np.ndarray) -> np.ndarray:
+        return non_max_suppression(*operands, center_point)  # type: ignore[arg-type]
+
+    size = len(expected(boxes, scores, *settings))
+    properties = {"size": (size,), "center_point": center_point}
+    return Sample(dl.NonMaxSuppressionOp, (boxes, scores, *settings), expected, properties, label=f"best{most}_of_{threshold}")
+
+
+SAMPLES: list[Sample] = [
+    _nonzero(3, 4, 2),
+    _nonzero(17),
+    _nonzero(0, 3),
+    _unique(values(I64, 5, 4) // 4, None, keep_order=False),
+    _unique(values(I64, 5, 4) // 4, None, keep_order=True),
+    _unique(np.round(values(BF16, 23).astype(np.float32)).astype(BF16), None, keep_order=True),
+    _unique(values(U8, 9, 1, 2) // 8, 0, keep_order=False),
+    _unique(np.round(values(F32, 2, 8, scale=0.6)) + 0.0, 1, keep_order=True),
+    _non_max_suppression(center_point=False, most=4, threshold=0.3),
+    _non_max_suppression(center_point=True, most=12, threshold=-1.0),
+]
