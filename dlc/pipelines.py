@@ -17,6 +17,7 @@ from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.sink_reshapes import SinkReshapesPass
+from dlc.passes.dl.winograd import WinogradPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
@@ -52,6 +53,7 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
                 ChannelsLastPass(),
                 # Transposes are gone by now, so that scales stand next to the contractions they belong to.
                 FoldScalesPass(),
+                WinogradPass(),
                 FoldTransposesIntoContractionsPass(),
                 SinkReshapesPass(),
                 SimplifyPass(),

@@ -26,6 +26,7 @@ from dlc.dialects.dl import (
     selection,
     sorting,
     window,
+    winograd,
 )
 from dlc.dialects.dl.activation import *
 from dlc.dialects.dl.base import DimsAttr
@@ -45,6 +46,7 @@ from dlc.dialects.dl.reduction import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorting import *
 from dlc.dialects.dl.window import *
+from dlc.dialects.dl.winograd import *
 from dlc.ir import Dialect, Operation
 
 FAMILIES: tuple[ModuleType, ...] = (
@@ -55,6 +57,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     reduction,
     contraction,
     conv_transpose,
+    winograd,
     window,
     movement,
     indexing,

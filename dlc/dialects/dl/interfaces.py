@@ -148,6 +148,13 @@ class Composite(DlOp, ABC):
         """The same results from simpler ops; `dlc.dialects.dl.build.Build` at this op makes them."""
 
 
+class Staged(Composite, ABC):
+    """A composite that is one kernel of several stages: what its decomposition computes first, a cache keeps for the rest.
+
+    Elementwise ops may follow in its kernel, as they do after a contraction.
+    """
+
+
 class RowComposite(Composite, ABC):
     """A composite whose decomposition treats each row along `row_axes` by itself: softmax, layer norm.
 

@@ -187,6 +187,54 @@ class SliceOp(Movement):
 
 
 @irdl_op_definition
+class WindowsOp(Movement):
+    """Sliding windows: the result has one leading axis per axis in `axes`, the place in the window, then the axes of `x`.
+
+    `y[k, …, …, i, …] = x[…, i·stride + k, …]`. (C1) `axes` are distinct axes of `x`, `sizes` and `strides` have one positive
+    entry for each; (C2) no window is longer than its axis.
+    """
+
+    name = "dl.windows"
+    x = operand_def(TensorType)
+    axes = prop_def(DenseArrayBase)
+    sizes = prop_def(DenseArrayBase)
+    strides = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    @property
+    def slides(self) -> dict[int, tuple[int, int]]:
+        """Size and stride of the window along each axis that has one."""
+        return dict(zip(ints(self.axes), zip(ints(self.sizes), ints(self.strides), strict=True), strict=True))
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, slides = shape_of(self.x), self.slides
+        if normalized_axes(self.name, ints(self.axes), len(shape)) != ints(self.axes):
+            raise ShapeError(f"dl.windows: axes {ints(self.axes)} are counted from the front (C1)")
+        result: list[Size] = list(ints(self.sizes))
+        for axis, size in enumerate(shape):
+            window, stride = slides.get(axis, (1, 1))
+            if window < 1 or stride < 1 or known_less(size, window):
+                raise ShapeError(f"dl.windows: windows of {window} every {stride} on axis {axis} of {shape} (C1, C2)")
+            result.append((size - window) // stride + 1)
+        return [tensor_type(result, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        axes = ints(self.axes)
+        windows = np.lib.stride_tricks.sliding_window_view(operands[0], ints(self.sizes), axes)
+        stepped = windows[tuple(slice(None, None, self.slides.get(a, (1, 1))[1]) for a in range(operands[0].ndim))]
+        rank = operands[0].ndim
+        return np.ascontiguousarray(np.moveaxis(stepped, range(rank, rank + len(axes)), range(len(axes))))
+
+    def source_map(self) -> AffineMap:
+        axes, slides = ints(self.axes), self.slides
+        iterators = axis_expressions(len(axes) + rank_of(self.x))
+        places = iterators[len(axes) :]
+        for k, axis in enumerate(axes):
+            places[axis] = places[axis] * slides[axis][1] + iterators[k]
+        return AffineMap(len(iterators), 0, tuple(places))
+
+
+@irdl_op_definition
 class ReverseOp(Movement):
     """`x` with the order along `axes` turned around.
 

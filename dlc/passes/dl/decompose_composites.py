@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.interfaces import Composite, RowComposite
+from dlc.dialects.dl.interfaces import Composite, RowComposite, Staged
 from dlc.dims import Size, product
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import function_blocks, rewrite_forward
@@ -32,7 +32,7 @@ class DecomposeCompositesPass(ModulePass):
 
 
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
-    if not isinstance(op, Composite) or is_row_kernel(op):
+    if not isinstance(op, Composite) or isinstance(op, Staged) or is_row_kernel(op):
         return None
     return op.decompose(*op.operands)
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, shape_of
-from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Window
+from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Staged, Window
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, TransposeOp
 from dlc.dims import Size
 from dlc.ir import Block, Operation, SSAValue
@@ -57,14 +57,14 @@ def space_of(root: DlOp) -> Space:
         return Space(shape_of(root.results[0]), takes_rows=True, max_results=MAX_RESULTS)
     if rows := row_axes(root):
         return Space(shape_of(root.operands[0]), rows, takes_rows=True, max_results=MAX_RESULTS)
-    followed = isinstance(root, Contraction | Window | Reduction | Gathering | Movement)
+    followed = isinstance(root, Contraction | Staged | Window | Reduction | Gathering | Movement)
     return Space(shape_of(root.results[0]), closed=not followed or isinstance(root, ConcatOp | PadOp))
 
 
 def is_heavy(op: Operation) -> bool:
     """Whether elementwise ops had better follow this op in its kernel than start one of their own."""
     return (
-        isinstance(op, Contraction | Window | Reduction | Gathering)
+        isinstance(op, Contraction | Staged | Window | Reduction | Gathering)
         and not row_axes(op)
         and not isinstance(op, ConcatOp | PadOp)
     )

@@ -80,9 +80,13 @@ class Nest:
 
     @property
     def shared(self) -> list[int]:
-        """The dimensions that every stage can be cut along: parallel in the last, reduced in none."""
+        """The dimensions that every stage can be cut along: parallel in the last, reduced in none.
+
+        A contraction is computed once: what it does not walk, the stages that read it walk by themselves.
+        """
         reduced = {d for s in self.stages for d in s.reductions}
-        return [d for d in self.stages[-1].dims if d not in reduced]
+        contractions = [s for s in self.stages if s.is_contraction]
+        return [d for d in self.stages[-1].dims if d not in reduced and all(d in s.dims for s in contractions)]
 
     def locals(self) -> set[SSAValue]:
         """The buffers that live inside the nest."""

@@ -1,0 +1,60 @@
+"""Latencies measured fairly: runs of several programs take turns, since clock rates vary and machines are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter, sleep
+
+Run = Callable[[], object]
+
+# With several threads, programs take turns in blocks with a pause between that is longer than any runtime's threads spin:
+# the waiting threads of one would slow down another.
+_BLOCK, _PAUSE = 5, 0.03
+_MOST_RUNS = 10_000
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The seconds of each of a program's runs, ascending."""
+
+    runs: tuple[float, ...]
+
+    @property
+    def least(self) -> float:
+        """The fastest run."""
+        return self.runs[0]
+
+    @property
+    def median(self) -> float:
+        """The run in the middle."""
+        return median(self.runs)
+
+    @property
+    def ninth_decile(self) -> float:
+        """Nine of ten runs are at least as fast."""
+        return self.runs[len(self.runs) * 9 // 10]
+
+
+def interleaved(runs: Mapping[str, Run], seconds: float, threads: int = 1) -> dict[str, Latency]:
+    """The latency of each program over about `seconds` in all, after a run of each that is not counted."""
+    for run in runs.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    block = 1 if threads == 1 or len(runs) == 1 else _BLOCK
+    end = perf_counter() + seconds
+    while True:
+        for name, run in runs.items():
+            if block > 1:
+                sleep(_PAUSE)
+                run()
+            times[name] += [_timed(run) for _ in range(block)]
+        if perf_counter() >= end or len(next(iter(times.values()))) >= _MOST_RUNS:
+            return {name: Latency(tuple(sorted(t))) for name, t in times.items()}
+
+
+def _timed(run: Run) -> float:
+    began = perf_counter()
+    run()
+    return perf_counter() - began
