@@ -13,12 +13,13 @@ from typing import Any, overload
 import numpy as np
 
 import dlc.numpy
-from dlc.arrays import Array
+from dlc.backends.opencl.array import DeviceArray
+from dlc.backends.opencl.devices import is_opencl
 from dlc.compiler import Program, compile, emit
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import Tracer, is_number, trace
-from dlc.model import Model
+from dlc.model import Model, as_result, require_on_cpu
 from dlc.options import Options
 
 # Imported for what it does: it gives traced arrays their operators.
@@ -80,7 +81,8 @@ class JitFunction:
             # Called while another function is traced: it becomes part of that one.
             return self._function(*given[0], **given[1])
         arrays = [
-            leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else _native(leaf) for leaf in self._checked(leaves, tree)
+            leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else self._native(leaf)
+            for leaf in self._checked(leaves, tree)
         ]
         kinds = tuple([(a.shape, a.dtype, a is not v and is_number(v)) for a, v in zip(arrays, leaves, strict=True)])
         # 1 and True are equal, and not the same setting.
@@ -90,7 +92,7 @@ class JitFunction:
             with self._lock:
                 compiled = self._compiled.get(key) or self._compile(leaves, tree, static)
                 self._compiled[key] = compiled
-        return unflatten(compiled.results, (r.view(Array) for r in compiled.model.run(arrays)))
+        return unflatten(compiled.results, (as_result(r) for r in compiled.model.run(arrays)))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -126,6 +128,14 @@ class JitFunction:
                 require_array_like(leaf, f"{name} of {self._name}")
         return leaves
 
+    def _native(self, leaf: Any) -> Any:
+        """A leaf as an array in this machine's byte order; one that is on a device stays there."""
+        if isinstance(leaf, DeviceArray) and is_opencl(self._target):
+            return leaf
+        require_on_cpu(leaf, f"{self._name}: an argument")
+        array = np.asarray(leaf)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
     def _lower(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Lowered:
         leaves, names = self._checked(leaves, tree), self._names(tree)
         traced = trace(self._function, leaves, tree, names, **dict(static))
@@ -151,12 +161,6 @@ class JitFunction:
             # A dump is of the first compilation; later ones differ in shapes only.
             lowered = replace(lowered, options=replace(options, dump_ir=None))
         return _Compiled(lowered.compile(), lowered.results)
-
-
-def _native(leaf: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """An array in this machine's byte order."""
-    array = np.asarray(leaf)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 @overload
