@@ -7,13 +7,16 @@ from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-from dlc.arrays import TensorInfo
+from dlc.arrays import Array, TensorInfo
+from dlc.backends.opencl.array import DeviceArray, put
+from dlc.backends.opencl.devices import Device, all_devices, target_of
 from dlc.instrument.report import Progress, Report
 from dlc.model import Model
 from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.options import Options
-from dlc.target import host_supports, resolve
+from dlc.target import host_supports
 
 
 def compile_model(
@@ -26,7 +29,10 @@ def compile_model(
     pipeline: str | None = None,
     cache: bool | None = None,
 ) -> Model:
-    """The ONNX file `model` compiled for `target`: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, `reference`.
+    """The ONNX file `model` compiled for `target`.
+
+    Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`; `opencl` (the first OpenCL device that works, or
+    the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`.
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a model that still has symbolic sizes is compiled
     when it is called, once per set of input shapes. `num_threads=None` uses the processors that this process may use.
@@ -58,7 +64,7 @@ def compile_file(
     began = perf_counter()
     options = options or Options()
     report = report if report is not None else Report()
-    device = resolve(target)
+    device = target_of(target, options.device)
     file = None
     if reason_not_cached(device, options, path) is None and host_supports(device):
         with report.timed("key"), suppress(OSError):  # the importer says what is wrong
@@ -73,9 +79,11 @@ def compile_file(
                 model = artifact.model(options.num_threads)
             report.seconds += perf_counter() - began
             return model
+    report.seconds += perf_counter() - began
     # A model that was compiled before needs no compiler.
     from dlc.compiler import compile, load_program
 
+    began = perf_counter()
     with report.timed("import"):
         program = load_program(path, input_shapes)
     if examine is not None:
@@ -83,3 +91,16 @@ def compile_file(
     report.seconds += perf_counter() - began
     file = file.imported(program.files) if file is not None else None
     return compile(program, target, options, report=report, progress=progress, file=file)
+
+
+def devices() -> tuple[Device, ...]:
+    """The OpenCL devices of this machine; `str(device)` starts with the target that means it."""
+    return all_devices()
+
+
+def to_device(array: Any, target: str) -> Array | DeviceArray:
+    """An array moved to a target, `cpu` or an OpenCL device; itself if it is there already.
+
+    Raises DeviceError for a target without memory of its own, and for a device that is not there.
+    """
+    return put(array, target, Options().device)

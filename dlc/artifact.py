@@ -16,9 +16,11 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
+from time import time
 from typing import Any
 
 import ml_dtypes
@@ -39,6 +41,9 @@ MAGIC = b"dlcmodel"
 VERSION = 2
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
+# The end of the names of files that are being written; whoever still writes one after this long is dead.
+_PARTIAL = ".dlc-partial"
+_STALE_SECONDS = 3600.0
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
 
@@ -101,7 +106,8 @@ class Artifact:
         header = json.dumps(self._header() | {"sections": places}, separators=(",", ":")).encode()
         start = -(-(_PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
         try:
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            _remove_stale(path)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL, delete=False) as file:
                 try:
                     file.write(_PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header)
                     for place, (_, data) in zip(places, sections, strict=True):
@@ -241,6 +247,15 @@ def _read(path: Path) -> tuple[dict[str, Any], memoryview]:
     if any(memory[end:start]):
         raise ModelError(f"{path}: damaged: after the header; copy or compile the model again")
     return json.loads(header), memory[start:]
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes what processes that died left of files that were to become `path`."""
+    for other in path.parent.iterdir():
+        if other.name.startswith(f".{path.name}.") and other.name.endswith(_PARTIAL):
+            with suppress(FileNotFoundError):
+                if time() - other.stat().st_mtime > _STALE_SECONDS:
+                    other.unlink()
 
 
 def _info_to_json(info: TensorInfo) -> list[Any]:

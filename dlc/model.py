@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo
+from dlc.backends.opencl.array import DeviceArray
 from dlc.dims import Dim, Size, substitute
-from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 
-# Runs the program on checked inputs, in order.
-Run = Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]
+# Runs the program on checked inputs, in order: NumPy's arrays, and on an OpenCL device DeviceArrays.
+Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Saveable(Protocol):
@@ -39,27 +40,33 @@ class Model:
         run: Run,
         name: str = "model",
         artifact: Saveable | None = None,
+        *,
+        takes_device_arrays: bool = False,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.name = name
         self.run = run
         self._artifact = artifact
+        self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
 
-    def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array]:
-        """The outputs.
+    def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array | DeviceArray]:
+        """The outputs; those of a model for an OpenCL device stay there until they are looked at.
 
         Raises ShapeError or DTypeError for inputs that do not fit, naming all of them, and DlcError for missing and
         unknown ones.
         """
         results = self.run(self.checked(*arguments, **named))
-        return {info.name: result.view(Array) for info, result in zip(self.outputs, results, strict=True)}
+        return {info.name: as_result(result) for info, result in zip(self.outputs, results, strict=True)}
 
-    def checked(self, /, *arguments: Any, **named: Any) -> list[NDArray[Any]]:
+    def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
         """The inputs of a call as arrays, in order."""
         given = self._by_name(arguments, named)
         arrays = [_array(given[info.name], info) for info in self.inputs]
+        if not self._takes_device_arrays:
+            for array, info in zip(arrays, self.inputs, strict=True):
+                require_on_cpu(array, f"input {info}")
         if any(a.shape != info.shape or a.dtype != info.dtype for a, info in zip(arrays, self.inputs, strict=True)):
             require_fitting(self.name, self.inputs, arrays)
         return arrays
@@ -98,7 +105,18 @@ class Model:
         return given
 
 
-def require_fitting(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any]]) -> None:
+def as_result(array: NDArray[Any] | DeviceArray) -> Array | DeviceArray:
+    """An output as users get it."""
+    return array if isinstance(array, DeviceArray) else array.view(Array)
+
+
+def require_on_cpu(array: object, where: str) -> None:
+    """Raises DeviceError for an array that must be moved first: nothing leaves a device unseen."""
+    if isinstance(array, DeviceArray):
+        raise DeviceError(f"{where} is on {array.device}, the program on the CPU; move it there with .to('cpu')")
+
+
+def require_fitting(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray]) -> None:
     """Raises ShapeError or DTypeError, listing every array that is not what the program called `name` takes."""
     sizes: dict[str, Size] = {}
     for array, info in zip(arrays, infos, strict=True):
@@ -134,9 +152,9 @@ def _is_symbol(size: Size) -> bool:
     return isinstance(size, Dim) and size == Dim.symbol(str(size))
 
 
-def _array(value: Any, info: TensorInfo) -> NDArray[Any]:
-    if isinstance(value, np.ndarray):
-        return cast("NDArray[Any]", value)
+def _array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
+    if isinstance(value, np.ndarray | DeviceArray):
+        return cast("NDArray[Any] | DeviceArray", value)
     try:
         array: NDArray[Any] = np.asarray(value)
     except ValueError as error:

@@ -5,6 +5,7 @@ A child has the parent's memory as it was, so items are not sent to it; only res
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import pickle
@@ -17,6 +18,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
+# From Linux's <sys/prctl.h>: the signal that a process gets when the thread that made it ends.
+_PR_SET_PDEATHSIG = 1
 _TICKET = struct.Struct("<i")
 
 
@@ -68,8 +71,9 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int) -> tuple
     if child:
         os.close(sink)
         return child, results
-    # A child must never return into its parent's program, whatever happens.
+    # A child must never return into its parent's program, whatever happens, nor go on without it: it has the parent's locks.
     try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         # What is garbage there stays: its finalisers may wait for locks that other threads of the parent held.
         gc.freeze()

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -99,6 +100,20 @@ def test_a_failed_save_leaves_nothing(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(dlc.DlcError, match="cannot be written"):
         dlc.load(saved).save(tmp_path / "missing" / "m.dlc")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_the_dead_left_is_removed(saved: Path, tmp_path: Path) -> None:
+    ages = {
+        ".m.dlc.old.dlc-partial": 7200,
+        ".m.dlc.fresh.dlc-partial": 60,
+        ".other.dlc.old.dlc-partial": 7200,
+        ".m.dlc.mine": 7200,
+    }
+    for name, age in ages.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    dlc.load(saved).save(tmp_path / "m.dlc")
+    assert set(os.listdir(tmp_path)) == {"m.dlc", *ages} - {".m.dlc.old.dlc-partial"}
 
 
 def test_the_command_line_saves_and_runs(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -46,3 +48,20 @@ def test_a_killed_worker_is_noticed() -> None:
 
     with pytest.raises(OSError, match="worker process ended"):
         forked_map(die, range(2), 2)
+
+
+def test_workers_end_with_their_parent() -> None:
+    script = (
+        "import os, sys, time; from dlc.workers import forked_map\n"
+        "parent = os.getpid()\n"
+        "def work(item):\n"
+        "    if os.getpid() != parent: print(os.getpid(), flush=True)\n"
+        "    time.sleep(60)\n"
+        "forked_map(work, range(2), 2)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    worker = parent.stdout.readline().strip()
+    parent.kill()
+    # The worker has the other end of the pipe: it reads to the end when it is gone as well.
+    assert worker and parent.communicate(timeout=30)[0] == ""

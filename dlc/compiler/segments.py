@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dlc import dims
@@ -215,7 +216,7 @@ def _returned(main: func.FuncOp) -> list[SSAValue]:
 
 def _computed(op: DataDependent, known: Arrays) -> Arrays:
     """The results of a data-dependent op, whose known sizes are those of its types."""
-    results = op.evaluate(*(known[v] for v in op.operands))
+    results = op.evaluate(*(np.asarray(known[v]) for v in op.operands))
     for result, array in zip(op.results, results, strict=True):
         wanted = shape_of(result)
         if any(isinstance(size, int) and size != got for size, got in zip(wanted, array.shape, strict=True)):

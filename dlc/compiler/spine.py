@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from time import perf_counter
 
 from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.backends.opencl.devices import Device, choose, is_opencl, target_of
+from dlc.backends.opencl.emit import emit_kernel as emit_opencl
+from dlc.backends.opencl.emit import program_text
 from dlc.backends.read_host import read_host
 from dlc.backends.reference import evaluate
 from dlc.compiler.kernels import compile_kernels
 from dlc.compiler.lowering import Lowering
+from dlc.compiler.opencl import compile_opencl
 from dlc.compiler.program import Program
 from dlc.compiler.segments import NotSaveable, split
 from dlc.cpus import usable_cpus
-from dlc.errors import DeviceError, ShapeError
+from dlc.errors import DeviceError, ShapeError, UnsupportedError
 from dlc.instrument.manager import Progress
 from dlc.instrument.report import KernelReport, Report
 from dlc.ir import print_module
@@ -26,7 +31,10 @@ from dlc.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
-from dlc.target import Target, host_supports, resolve
+from dlc.target import CPU_LEVELS, Target, host_supports, resolve
+
+# The forms of a program that are the code of its kernels.
+CODE = ("llvm", "asm", "opencl")
 
 
 def compile(
@@ -49,40 +57,50 @@ def compile(
     began = perf_counter()
     report = report if report is not None else Report()
     options = options or Options()
-    device = resolve(target)
-    if device.name != "reference" and not host_supports(device):
+    place, device = choose(target, options.device) if is_opencl(target) else (None, resolve(target))
+    if device.name in CPU_LEVELS and not host_supports(device):
         raise DeviceError(f"target {device.name}: this machine's processor lacks some of {', '.join(device.features)}")
     artifact = None
     if not program.is_static:
-        build = _reference if device.name == "reference" else _native
+        build = partial(_on_device, place) if place is not None else _reference if device.name == "reference" else _native
         segments = split(program)
         run = segments.run(lambda part, own: build(part, device, own, report, None), options)
         artifact = NotSaveable(program.name) if segments.are_cut else None
     elif device.name == "reference":
         run = _reference(program, device, options, report, progress)
+    elif place is not None:
+        run = _on_device(place, program, device, options, report, progress)
     else:
         artifact = _artifact(program, device, options, report, progress, file)
         with report.timed("load"):
             run = artifact.program(options.num_threads).run
     report.seconds += perf_counter() - began
-    return Model(program.inputs, program.outputs, run, program.name, artifact)
+    return Model(program.inputs, program.outputs, run, program.name, artifact, takes_device_arrays=place is not None)
 
 
 def emit(program: Program, form: str, target: str = "cpu", options: Options | None = None) -> str:
-    """The text of a program at the end of a stage, or of its kernels as `llvm` or `asm`.
+    """The text of a program at the end of a stage, or of its kernels as `llvm`, `asm` or `opencl`.
 
     Raises ShapeError when sizes are unknown.
     """
     if not program.is_static:
         infos = (*program.inputs, *program.outputs)
         raise ShapeError(f"{program.name}: sizes are open: {', '.join(map(str, infos))}; give the shapes of its inputs")
-    device, options = resolve(target), options or Options()
+    options = options or Options()
+    device = target_of(target, options.device)
+    if form in CODE and is_opencl(target) != (form == "opencl"):
+        raise UnsupportedError(
+            f"the target {target} has no form {form!r}; kernels are opencl on OpenCL devices, llvm and asm on CPUs"
+        )
     lowering = Lowering(program, device, options, Report())
-    if form not in ("llvm", "asm"):
+    if form not in CODE:
         lowering.until(form)
         return print_module(lowering.module)
     lowering.run((*lowering.stages(kernels=False), *lowering.stages(kernels=True)))
-    texts = [emit_kernel(kernel, device).text for kernel in kernels_of(lowering.module)]
+    kernels = list(kernels_of(lowering.module))
+    if form == "opencl":
+        return program_text([emit_opencl(kernel, device) for kernel in kernels])
+    texts = [emit_kernel(kernel, device).text for kernel in kernels]
     return "\n".join(assembly(t, device) if form == "asm" else t for t in texts)
 
 
@@ -94,6 +112,12 @@ def _reference(program: Program, device: Target, options: Options, report: Repor
     elif options.pipeline is not None:
         lowering.run(chosen(parse(options.pipeline)))
     return lambda arrays: evaluate(lowering.module, arrays, lowering.weights)
+
+
+def _on_device(
+    place: Device, program: Program, device: Target, options: Options, report: Report, progress: Progress | None
+) -> Run:
+    return compile_opencl(program, place, device, options, report, progress).run
 
 
 def _native(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Run:

@@ -196,8 +196,10 @@ class Place:
         return self._binary(arith.RemUIOp, a, b)
 
     def multiply(self, a: Index, b: int) -> Index:
-        if isinstance(a, int) or b in (0, 1):
-            return a * b if isinstance(a, int) or b == 0 else a
+        if isinstance(a, int):
+            return a * b
+        if b in (0, 1):
+            return b and a
         properties = {"overflowFlags": arith.IntegerOverflowAttr("none")}
         op = arith.MuliOp.create(operands=[a, self.constants.index(b)], result_types=[index], properties=properties)
         return self.op(op)

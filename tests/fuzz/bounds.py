@@ -146,14 +146,39 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
         if step is not whole:
             assert isinstance(step, DlOp)
             known.update(zip(step.results, track(step, *(known[v] for v in step.operands)), strict=True))
-    return [_other_formula(known[r], array) for r, array in zip(results, arrays, strict=True)]
+    errors = [_other_formula(known[r], array) for r, array in zip(results, arrays, strict=True)]
+    if isinstance(op, dl.CumsumOp | dl.CumprodOp):
+        return [_other_order(op, operands[0], errors[0], arrays[0])]
+    if isinstance(op, dl.BatchNormOp):
+        # Products are moved from data to statistics: what infinities and overflows give is not promised.
+        return [np.where(np.isfinite(known[results[0]].array) & np.isfinite(arrays[0]), known[results[0]].errors, np.inf)]
+    return errors
 
 
 def _other_formula(decomposed: Tracked, array: Array) -> Array | None:
     if not is_float(array.dtype):
         return decomposed.error
     same = _apart(_wide(decomposed.array), _wide(array)) == 0
-    return None if decomposed.error is None and same.all() else decomposed.errors + np.where(same, 0, _spacing(array) * FUNCTION_ULPS)
+    rounding = np.where(same, 0, _spacing(array) * FUNCTION_ULPS)
+    return None if decomposed.error is None and same.all() else decomposed.errors + rounding
+
+
+def _other_order(op: dl.CumsumOp | dl.CumprodOp, x: Tracked, error: Array | None, array: Array) -> Array | None:
+    """The error of a running sum or product, infinite where a part of it may overflow or vanish."""
+    if error is None or not is_float(array.dtype):
+        return error
+    wide, dtype = _widened(op), _wide_type(array.dtype)
+    magnitudes = _finite(x.array)
+    if isinstance(op, dl.CumsumOp):
+        return np.where(wide.evaluate(magnitudes)[0] >= _largest(dtype) / 2, np.inf, error)
+    return np.where(_partly_extreme(wide, magnitudes, dtype), np.inf, error)
+
+
+def _partly_extreme(product: DlOp, magnitudes: Array, dtype: np.dtype) -> Array:
+    """Where a product of some of the factors may overflow or vanish, though the whole does not."""
+    factors = np.where(magnitudes == 0, 1, magnitudes)
+    (most,), (least,) = (product.evaluate(f(factors, 1)) for f in (np.maximum, np.minimum))
+    return (most > _largest(dtype) / 2) | (least < _smallest(dtype) * 2)
 
 
 # Elementwise ops
@@ -194,7 +219,7 @@ def _elementwise(op: Elementwise, operands: Sequence[Tracked], array: Array) -> 
 def _formula(op: Elementwise, wide: Sequence[Array]) -> Array:
     if isinstance(op, dl.CastOp):
         target = numpy_dtype(op.to)
-        return wide[0] if is_float(target) else _wide(op.reference(wide[0].astype(np.float64)))
+        return _wide(wide[0].astype(target)) if is_float(target) else _wide(op.reference(wide[0].astype(np.float64)))
     assert isinstance(op, Unary | Binary)
     return _wide(np.asarray(op.numpy(*wide))) if is_float(wide[0].dtype) else np.asarray(op.numpy(*wide))
 
@@ -312,11 +337,8 @@ def _reduced(op: DlOp, x: Tracked, array: Array) -> Array | None:
         (low,), (high,) = (product.evaluate(m) for m in (magnitudes, magnitudes + x.errors))
         error = (high - low) + high * count * unit
         error = np.where(np.isfinite(exact) | (total(x.errors) > 0), error, 0)
-        # A product of some of the factors may overflow or vanish where the whole does not.
-        factors = np.where(magnitudes == 0, 1, magnitudes)
-        (most,), (least,) = (product.evaluate(f(factors, 1)) for f in (np.maximum, np.minimum))
-        partial = (most > _largest(_wide_type(array.dtype)) / 2) | (least < _smallest(_wide_type(array.dtype)) * 2)
-        return _last_rounding(exact, np.where(partial, np.inf, error), array)
+        error = np.where(_partly_extreme(product, magnitudes, _wide_type(array.dtype)), np.inf, error)
+        return _last_rounding(exact, error, array)
     sums = total(magnitudes)
     error = total(x.errors) + np.where(np.isfinite(exact), count * unit * sums, 0)
     if x.error is None and _whole(x.array) and np.max(sums, initial=0) * unit < 1:

@@ -55,6 +55,8 @@ def _activations() -> list[Sample]:
             for op, formula, properties, _ in rows
             if op in (dl.SoftplusOp, dl.HardsigmoidOp, dl.LeakyReluOp, dl.EluOp, dl.ThresholdedReluOp)
         ]
+        # The largest numbers times at most 1.
+        + [sample(dl.HardswishOp, (np.float32([3e38, -3e38]),), lambda x: x * (x > 0), "large")]
         + [
             sample(dl.PreluOp, (values(d, 2, 3, 4), values(d, 3, 1, seed=1)), lambda x, s: np.where(x < 0, x * s, x))
             for d in (F32, BF16, I32)
@@ -84,6 +86,10 @@ def _reductions() -> list[Sample]:
         for d in dtypes
         for axes, keep in (((1,), False), ((0, -1), True))
     ]
+    # More elements than the type can count, and a sum that it cannot hold.
+    many = values(U8, 30, 40)
+    samples.append(sample(dl.ReduceMeanOp, (many,), lambda x: int(np.sum(x)) // x.size, "many", axes=(0, 1)))
+    samples.append(sample(dl.ReduceMeanOp, (many[:0],), lambda x: np.zeros(40), "empty", axes=(0,)))
     large = np.array([[1000.0, 1000.0], [-np.inf, -np.inf], [np.inf, 0.0]], np.float32)
     samples.append(
         sample(dl.ReduceLogSumExpOp, (large,), lambda x: np.array([1000 + math.log(2), -np.inf, np.inf]), "overflow", axes=(1,))
@@ -137,6 +143,7 @@ def _normalisations() -> list[Sample]:
     extreme = np.array([[1000.0, 999.0], [-np.inf, 0]], np.float32)
     statistics = (values(F32, 4, seed=1), values(F32, 4, seed=2), values(F32, 4, seed=3), abs(values(F32, 4, seed=4)) + 1)
     samples += [
+        sample(dl.LrnOp, (values(F32, 2, 0),), lambda x: x.astype(float), "empty", size=3, **lrn_properties),
         sample(dl.SoftmaxOp, (extreme,), lambda x: softmax(x, 1), "overflow", axis=1),
         sample(dl.BatchNormOp, (values(F32, 2, 4, 5), *statistics), batch_norm, axis=1, epsilon=1e-3),
         sample(

@@ -149,6 +149,21 @@ def _movement() -> list[Sample]:
             lambda x: x.transpose(1, 0, 3, 2).reshape(3, 12, 2)[:, :10],
             {"axis": 1, "tile": 4, "size": 10},
         ),
+        Sample(
+            dl.UnpackOp,
+            (values(F64, 3, 2, 129),),
+            lambda x: x.transpose(1, 0, 2).reshape(2, 387)[:, :364].T,
+            {"axis": 0, "tile": 129, "size": 364},
+            label="wide",
+        ),
+        Sample(
+            dl.UnpackOp,
+            (values(I8, 4, 7, 1),),
+            lambda x: x[..., 0],
+            {"axis": 0, "tile": 1, "size": 4},
+            label="single",
+        ),
+        Sample(dl.UnpackOp, (values(F32, 0, 3, 5),), lambda x: x[..., 0], {"axis": 0, "tile": 5, "size": 0}, label="empty"),
     ]
 
 
@@ -212,6 +227,7 @@ def _indexing() -> list[Sample]:
             {"batch_dims": 1},
             label="batch",
         ),
+        Sample(dl.GatherNdOp, (x, np.array([1, -1], I64)), lambda x, i: x[1, 3], label="scalar"),
         Sample(dl.GatherNdOp, (values(I8, 2, 3), np.zeros((2, 0), I64)), lambda x, i: np.stack([x, x]), label="whole"),
         Sample(
             dl.GatherElementsOp,

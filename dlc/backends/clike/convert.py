@@ -59,14 +59,14 @@ def from_lanes(e: Emitter, t: Register, lanes: Sequence[str]) -> str:
         lanes = [{"0": "0", "1": "-1"}.get(lane, f"-({lane})") for lane in lanes]
     if len(set(lanes)) == 1:
         return e.expression("splat", t.of(e.computed(t.kind)), lanes[0])
-    return e.expression("lanes", t.of(e.computed(t.kind)), lanes=", ".join(lanes))
+    return e.expression("lanes", t.of(e.computed(t.kind)), words={"lanes": ", ".join(lanes)})
 
 
 def lane(e: Emitter, t: Register, name: str, place: int) -> str:
     """One element of a register; a truth value is 1 or 0."""
     if t.width == 1:
         return name
-    text = e.expression("lane", t, name, i=place, x=f"{place:x}")
+    text = e.expression("lane", t, name, words={"i": place, "x": f"{place:x}"})
     return f"({text} & 1)" if t.kind == "i1" else text
 
 

@@ -265,12 +265,14 @@ class Emitter:
         table = self.syntax.expressions
         return table.get(f"{op}.{'vector' if vector else 'scalar'}") or table.get(op)
 
-    def expression(self, op: str, t: Register, *operands: str, s: Register | None = None, **words: str | int) -> str:
+    def expression(
+        self, op: str, t: Register, *operands: str, s: Register | None = None, words: Mapping[str, object] | None = None
+    ) -> str:
         """`op` on the operands in the dialect's words; `t` is the result's register, `s` that of the first operand."""
         s = s or t
         if (template := self._templates.get((op, t, s))) is None:
             template = self._templates[op, t, s] = self._instantiate(op, t, s)
-        return template.format(*operands, **words)
+        return template.format(*operands, **(words or {}))
 
     def _instantiate(self, op: str, t: Register, s: Register) -> str:
         template = self._template(op, max(t.width, s.width) > 1)

@@ -57,10 +57,10 @@ class KernelSource:
     @property
     def text(self) -> str:
         """A program of this kernel alone."""
-        return program([self])
+        return program_text([self])
 
 
-def program(kernels: Sequence[KernelSource]) -> str:
+def program_text(kernels: Sequence[KernelSource]) -> str:
     """The text of a program of several kernels; what they share is written once."""
     headers = dict.fromkeys(k.header for k in kernels if k.header)
     definitions = dict.fromkeys(d for k in kernels for d in k.definitions)

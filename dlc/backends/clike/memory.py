@@ -190,7 +190,7 @@ def _lane_condition(e: Emitter, a: Access, row: str, lane: int) -> str:
 # One register
 
 
-def _words(e: Emitter, a: Access, t: Register, offset: int) -> dict[str, str]:
+def _words(e: Emitter, a: Access, offset: int) -> dict[str, str]:
     """The words of templates for a load or store: pointer {p}, index {i}, address {a}, and how its type begins {space}."""
     form = a.form.plus(Linear(offset))
     index = e.index(form)
@@ -214,12 +214,12 @@ def _access_expression(e: Emitter, verb: str, a: Access, t: Register, offset: in
 def _load(e: Emitter, a: Access, t: Register, offset: int) -> str:
     """Elements side by side."""
     name = _access_expression(e, "load", a, t, offset)
-    return e.expression(name, t.of(e.computed(t.kind)), **_words(e, a, t, offset))
+    return e.expression(name, t.of(e.computed(t.kind)), words=_words(e, a, offset))
 
 
 def _store(e: Emitter, a: Access, t: Register, value: str, offset: int) -> str:
     name = _access_expression(e, "store", a, t, offset)
-    return e.expression(name, t.of(e.computed(t.kind)), value, **_words(e, a, t, offset)) + ";"
+    return e.expression(name, t.of(e.computed(t.kind)), value, words=_words(e, a, offset)) + ";"
 
 
 def read_register(e: Emitter, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
@@ -353,7 +353,7 @@ def prefetch(e: Emitter, op: Operation) -> None:
     if e.has("prefetch"):
         a = access(e, e.view(op.memref), op.indices)
         t = Register(a.view.kind, 1)
-        e.emit(e.expression("prefetch", t.of(e.computed(t.kind)), **_words(e, a, t, 0)) + ";")
+        e.emit(e.expression("prefetch", t.of(e.computed(t.kind)), words=_words(e, a, 0)) + ";")
 
 
 def barrier(e: Emitter, op: Operation) -> None:

@@ -11,7 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, aligned_empty
-from dlc.backends.opencl.devices import Session, choose, open_device
+from dlc.backends.opencl.devices import Session, choose, is_opencl, open_device
 from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
 
@@ -143,6 +143,6 @@ def put(array: Any, target: str, wanted: str | None = None) -> Array | DeviceArr
 
 
 def _session(target: str, wanted: str | None = None) -> Session:
-    if target.partition(":")[0] != "opencl":
+    if not is_opencl(target):
         raise DeviceError(f"arrays are on 'cpu' or on an OpenCL device, such as 'opencl:0:0'; {target!r} is neither")
     return open_device(choose(target, wanted)[0])

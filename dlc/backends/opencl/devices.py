@@ -156,6 +156,19 @@ def choose(name: str, wanted: str | None = None) -> tuple[Device, Target]:
     return device, fitted(resolve(parsed.target) if parsed.target is not None else device.target, device)
 
 
+def target_of(name: str, wanted: str | None = None) -> Target:
+    """What to compile for when the target is called `name`; a device is asked only if the name does not say it all."""
+    if not is_opencl(name):
+        return resolve(name)
+    parsed = OpenCLName.parse(name)
+    return resolve(parsed.target) if parsed.place is None and parsed.target else choose(name, wanted)[1]
+
+
+def is_opencl(name: str) -> bool:
+    """Whether a target's name is one of an OpenCL device."""
+    return name.partition(":")[0] == "opencl"
+
+
 def _at(place: tuple[int, int]) -> Device:
     found = all_devices()
     for device in found:

@@ -6,12 +6,12 @@ One `__kernel void <name>_<g>(…)` for each grid g, of all the kernel's argumen
 
 from __future__ import annotations
 
-from dlc.backends.clike.kernel import Grid, KernelSource, emit, program
+from dlc.backends.clike.kernel import Grid, KernelSource, emit, program_text
 from dlc.backends.opencl.syntax import OPENCL
 from dlc.ir import func
 from dlc.target import Target
 
-__all__ = ["Grid", "KernelSource", "emit_kernel", "program"]
+__all__ = ["Grid", "KernelSource", "emit_kernel", "program_text"]
 
 
 def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelSource:

@@ -11,8 +11,7 @@ from math import prod
 
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.structured import memref_of
-from dlc.passes.tiling.apply_tiles import combiner_of, identity_of
-from dlc.passes.tiling.nests import Nest, Stage
+from dlc.passes.tiling.nests import Nest, Stage, can_split
 from dlc.passes.tiling.plan import TilePlan, packed_periods
 from dlc.target import Target
 
@@ -83,9 +82,14 @@ class _Chooser:
         best = max(candidates, key=lambda d: (votes[d], self.nest.extents[d]), default=None)
         return best if best is not None and votes[best] else None
 
+    def fitting(self, d: int, wanted: int) -> int:
+        """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel."""
+        wanted = min(wanted, self.nest.extents[d])
+        period = packed_periods(self.nest).get(d)
+        return wanted if period is None else next(tile for tile in range(min(wanted, period), 0, -1) if period % tile == 0)
+
     def lane_tile(self, lane: int) -> int:
-        period = packed_periods(self.nest).get(lane)
-        return min(self.nest.extents[lane], period or _VECTORS * self.lanes(self.nest.stages[-1]))
+        return self.fitting(lane, _VECTORS * self.lanes(self.nest.stages[-1]))
 
     def contraction_tile(self, stage: Stage, lane: int) -> dict[int, int]:
         """Rows × lanes in registers: the vectors of one operand times broadcasts of the other.
@@ -94,15 +98,15 @@ class _Chooser:
         """
         lanes = self.lanes(stage)
         extents = self.nest.extents
-        period = packed_periods(self.nest).get(lane)
-        columns = min(extents[lane], period or 2 * lanes)
+        # Panels are as wide as is best for the contraction that they were made for, up to four vectors.
+        columns = self.fitting(lane, (_VECTORS if lane in packed_periods(self.nest) else 2) * lanes)
         vectors = -(-columns // lanes)
         rows = max(1, (self.target.vector_registers - 1 - vectors) // vectors)
         register = {lane: columns}
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
-            register[d] = _even_tile(extents[d], rows)
+            register[d] = self.fitting(d, _even_tile(extents[d], rows))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break
@@ -116,13 +120,18 @@ class _Chooser:
         for d in sorted((d for d in shared if d not in register), key=lambda d: stage.output.stride(d)):
             if vectors * 2 > _VECTORS:
                 break
-            register[d] = _even_tile(self.nest.extents[d], _VECTORS // vectors)
+            register[d] = self.fitting(d, _even_tile(self.nest.extents[d], _VECTORS // vectors))
             vectors *= register[d]
 
     def steps(self, register: dict[int, int], lane: int | None) -> dict[int, dict[int, int]]:
-        """Long formulas on a large register tile go row by row: all rows at once would spill, and fill the kernel."""
+        """What goes in smaller steps than the register tile, since it would spill, and fill the kernel.
+
+        Long formulas go row by row; the sums of a contraction that a later stage sums up again, one by one.
+        """
         steps: dict[int, dict[int, int]] = {}
         for k, stage in enumerate(self.nest.stages):
+            if stage.is_contraction and (own := [d for d in stage.dims if d in self.reduced() - stage.reductions]):
+                steps[k] = {d: 1 for d in own}
             rows = [d for d in register if d != lane and d in stage.dims and register[d] > 1]
             if rows and not stage.reductions and stage.has_long_formulas:
                 steps[k] = {d: 1 for d in rows}
@@ -131,6 +140,7 @@ class _Chooser:
     def chunks(self, lane: int | None) -> dict[int, int]:
         """Steps along the dimensions of single stages: vectors along contiguous memory, one element elsewhere."""
         chunks: dict[int, int] = {}
+        packed = packed_periods(self.nest)
         for stage in self.nest.stages:
             lanes = self.lanes(stage)
             for d in stage.dims:
@@ -138,18 +148,16 @@ class _Chooser:
                     continue
                 contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
                 if d not in self.reduced():
-                    chunks[d] = min(self.nest.extents[d], _VECTORS * lanes if contiguous else 1)
-                elif lane is None and contiguous and self.splits(stage, d):
-                    chunks[d] = min(self.nest.extents[d], _VECTORS * lanes)
+                    chunks[d] = self.fitting(d, _VECTORS * lanes if contiguous else 1)
+                elif d in packed or (lane is None and contiguous and self.splits(stage, d)):
+                    chunks[d] = self.fitting(d, _VECTORS * lanes)
         return chunks
 
     def reduced(self) -> set[int]:
         return {d for s in self.nest.stages for d in s.reductions}
 
     def splits(self, stage: Stage, d: int) -> bool:
-        return all(
-            combiner_of(s) is not None and identity_of(s, self.nest) is not None for s in self.nest.stages if d in s.reductions
-        )
+        return all(can_split(s, self.nest) for s in self.nest.stages if d in s.reductions)
 
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
         """Panels of the lane dimension outermost, so that one panel of weights serves all rows."""

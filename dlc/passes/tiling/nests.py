@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dlc.errors import UnsupportedError
-from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, SSAValue, func, linalg, math, memref
+from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, func, linalg, math, memref
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access, Term, access, root_of
 
@@ -82,15 +82,50 @@ class Nest:
     def shared(self) -> list[int]:
         """The dimensions that every stage can be cut along: parallel in the last, reduced in none.
 
-        A contraction is computed once: what it does not walk, the stages that read it walk by themselves.
+        A reduction that lacks a dimension would be computed anew for each part of it.
         """
-        reduced = {d for s in self.stages for d in s.reductions}
-        contractions = [s for s in self.stages if s.is_contraction]
-        return [d for d in self.stages[-1].dims if d not in reduced and all(d in s.dims for s in contractions)]
+        reductions = [s for s in self.stages if s.reductions]
+        reduced = {d for s in reductions for d in s.reductions}
+        return [d for d in self.stages[-1].dims if d not in reduced and all(d in s.dims for s in reductions)]
 
     def locals(self) -> set[SSAValue]:
         """The buffers that live inside the nest."""
         return {s.output.root for s in self.stages if isinstance(s.output.root.owner, memref.AllocaOp)}
+
+
+def combiner_of(stage: Stage) -> Operation | None:
+    """The op that combines the accumulator with an element, if the body ends in one such op."""
+    body = stage.op.regions[0].block
+    accumulator = body.args[-1]
+    last = body.last_op
+    combined = last.operands[0].owner if last is not None and last.operands else None
+    uses = list(accumulator.uses)
+    if not isinstance(combined, Operation) or len(uses) != 1 or uses[0].operation is not combined:
+        return None
+    # Operands in the order (accumulator, element), as the final reduction passes them.
+    return combined if len(combined.operands) == 2 and len(combined.results) == 1 else None
+
+
+def initial_of(stage: Stage, nest: Nest) -> Stage | None:
+    """The stage that filled the accumulator."""
+    fills = (s for s in nest.stages if isinstance(s.op, linalg.FillOp) and s.output.root is stage.output.root)
+    return next(fills, None)
+
+
+def can_split(stage: Stage, nest: Nest) -> bool:
+    """Whether parts of a reduction can be computed from its identity, and combined."""
+    return combiner_of(stage) is not None and initial_of(stage, nest) is not None
+
+
+def identity_of(stage: Stage, nest: Nest) -> SSAValue:
+    """The scalar that the accumulator was filled with.
+
+    Raises UnsupportedError for a reduction that cannot be split.
+    """
+    initial = initial_of(stage, nest)
+    if initial is None or combiner_of(stage) is None:
+        raise UnsupportedError("a reduction has no combiner or no identity to split it with")
+    return initial.op.operands[0]
 
 
 def is_read(op: StructuredOp, k: int) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import gcd
 
-from dlc.passes.tiling.nests import Nest
+from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,14 @@ class TilePlan:
     every task. `register`: for shared dimensions, the tile that all stages compute at once. `order`: the loops over
     register tiles inside a task, outermost first. `chunks`: for the dimensions that belong to single stages, how many
     elements are computed at once; for a dimension reduced along contiguous memory, the number of partial results. `steps`:
-    for single stages, by position, smaller parts of the register tile: a stage of long formulas would fill the registers.
+    for single stages, by position, the parts that are computed at once: all of a tile would not fit the registers.
     A dimension without an entry in `register` or `chunks` goes in steps of 1 when shared, else whole.
+
+    `items`, where a task is a group of items: how many share a dimension, outermost first; None where a task is one thread.
+    Along a shared dimension each item has its own register tile. The entries of dimensions of single stages, of one size,
+    are a team: its items share the work of a stage along its dimension chunk by chunk, and add up what they reduce.
+    `promote`: for one dimension that a contraction reduces, the part of it whose operands are brought to the group's memory
+    at a time.
     """
 
     grid: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -25,6 +32,8 @@ class TilePlan:
     order: tuple[int, ...] = ()
     chunks: Mapping[int, int] = field(default_factory=dict[int, int])
     steps: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
+    items: Mapping[int, int] | None = None
+    promote: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def check(self, nest: Nest) -> None:
         """Raises ValueError, naming the entry, if the plan is not legal for the nest."""
@@ -43,15 +52,57 @@ class TilePlan:
                 raise ValueError(f"chunks[d{d}] = {size}: must be a dimension of single stages with 1 ≤ size ≤ its extent")
         for k, steps in self.steps.items():
             for d, size in steps.items():
-                if not 0 <= k < len(nest.stages) or d not in shared or nest.stages[k].reductions or size < 1:
-                    raise ValueError(f"steps[{k}][d{d}] = {size}: must be a shared dimension of a stage that reduces nothing")
+                if not 0 <= k < len(nest.stages) or d not in nest.stages[k].dims or d in nest.stages[k].reductions or size < 1:
+                    raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the stage does not reduce")
         for d, period in packed_periods(nest).items():
-            if d in shared and self.tile(d) != min(period, nest.extents[d]):
-                raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand is packed in panels of {period}")
+            name, tile = ("register", self.tile(d)) if d in shared else ("chunks", self.chunks.get(d, nest.extents[d]))
+            if period % tile:
+                raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {period}")
+        self.check_items(nest)
+        self.check_promote(nest)
+
+    def check_items(self, nest: Nest) -> None:
+        for d, n in (self.items or {}).items():
+            if d not in nest.extents or n < 1:
+                raise ValueError(f"items[d{d}] = {n}: must be a dimension of the nest and at least 1")
+        team = self.team_dims(nest)
+        if not team:
+            return
+        size = self.team(nest)
+        if size & (size - 1) or any((self.items or {})[d] != size for d in team):
+            raise ValueError(f"items {self.items}: dimensions of single stages have equal items, a power of two")
+        for stage in nest.stages:
+            mine = [d for d in stage.dims if d in team]
+            if len(mine) > 1:
+                raise ValueError(f"items {self.items}: one stage has the dimensions {mine}, and one team")
+            if stage.reductions.intersection(mine) and not can_split(stage, nest):
+                raise ValueError(f"items[d{mine[0]}]: the reduction has no combiner or no identity to split it with")
+
+    def check_promote(self, nest: Nest) -> None:
+        if not self.promote:
+            return
+        contraction = promoted_stage(nest)
+        if contraction is None or self.items is None or self.team_dims(nest):
+            raise ValueError(f"promote {self.promote}: the nest is no contraction of plain operands by groups without a team")
+        for d, size in self.promote.items():
+            if len(self.promote) > 1 or d not in contraction.reductions or not 1 <= size <= nest.extents[d]:
+                raise ValueError(f"promote[d{d}] = {size}: must be one dimension that is reduced, with 1 ≤ size ≤ its extent")
 
     def tile(self, d: int) -> int:
         """The register tile along a shared dimension."""
         return self.register.get(d, 1)
+
+    def covered(self, d: int) -> int:
+        """What the items of a group, or the one thread of a task, cover of a shared dimension at once."""
+        return self.tile(d) * (self.items or {}).get(d, 1)
+
+    def team_dims(self, nest: Nest) -> list[int]:
+        """The dimensions of single stages that items share."""
+        return [d for d in self.items or {} if d not in nest.shared]
+
+    def team(self, nest: Nest) -> int:
+        """The number of items that compute one register tile together."""
+        return max(((self.items or {})[d] for d in self.team_dims(nest)), default=1)
 
     def __str__(self) -> str:
         def sizes(m: Mapping[int, int]) -> str:
@@ -60,9 +111,32 @@ class TilePlan:
         order = " ".join(f"d{d}" for d in self.order)
         cut = f"grid {{{sizes(self.grid)}}} register {{{sizes(self.register)}}} chunks {{{sizes(self.chunks)}}}"
         steps = "".join(f" steps[{k}] {{{sizes(s)}}}" for k, s in self.steps.items())
-        return f"{cut}{steps} order ({order})"
+        items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
+        promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
+        return f"{cut}{steps}{items}{promote} order ({order})"
 
 
 def packed_periods(nest: Nest) -> dict[int, int]:
-    """Dimensions along which an operand is packed in panels, and the panel's size."""
-    return {t.iterator: t.modulus for s in nest.stages for a in s.accesses if a is not None for t in a.terms if t.modulus}
+    """Dimensions along which an operand is packed in panels, and the panel's size: what is computed at once divides it."""
+    periods: dict[int, int] = {}
+    for t in (t for s in nest.stages for a in s.accesses if a is not None for t in a.terms if t.modulus):
+        # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
+        periods[t.iterator] = gcd(periods.get(t.iterator, 0), t.modulus)
+    return periods
+
+
+def promoted_stage(nest: Nest) -> Stage | None:
+    """The contraction whose operands can be brought to a group's memory: the first stage but for the fill of its result."""
+    contraction = next((k for k, s in enumerate(nest.stages) if s.is_contraction), 0)
+    stage = nest.stages[contraction]
+    before = nest.stages[:contraction]
+    if (
+        not stage.is_contraction
+        or stage.reads_at_computed_places
+        or len(before) != 1
+        or before[0] is not initial_of(stage, nest)
+    ):
+        return None
+    terms = [t for a in (*stage.inputs, stage.output) for t in a.terms]
+    private = [d for d in stage.dims if d >= 0 and d not in nest.shared and d not in stage.reductions]
+    return None if private or not all(t.is_plain for t in terms) else stage

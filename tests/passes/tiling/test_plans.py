@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,8 +19,8 @@ from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
-from dlc.passes.tiling.nests import Nest, nests_of
-from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.passes.tiling.nests import Nest, can_split, nests_of
+from dlc.passes.tiling.plan import TilePlan, packed_periods, promoted_stage
 from dlc.target import CPU_LEVELS
 
 from .kernels import KERNELS, kernel_module
@@ -56,6 +58,29 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     return TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
 
 
+def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
+    """A plan for groups: items on their own, as teams, or with promoted operands."""
+    plan = random_plan(nest, rng)
+    items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
+    own = [d for d in nest.extents if d not in nest.shared]
+    kind = rng.choice(["alone", "team", "promote"])
+    contraction = promoted_stage(nest)
+    if kind == "promote" and contraction is not None:
+        d = int(rng.choice(sorted(contraction.reductions)))
+        return replace(plan, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))})
+    if kind == "team" and own:
+        size = int(2 ** rng.integers(1, 4))
+        # At most one dimension of each stage.
+        taken: set[int] = set()
+        for d in rng.permutation(own).tolist():
+            stages = {k for k, s in enumerate(nest.stages) if d in s.dims}
+            if not stages & taken and all(can_split(s, nest) for s in nest.stages if d in s.reductions):
+                items[d] = size
+                taken |= stages
+        items = {d: items[d] for d in rng.permutation(list(items)).tolist()}
+    return replace(plan, items=items)
+
+
 def run(kernel: func.FuncOp, rng: np.random.Generator) -> np.ndarray:
     arrays = [rng.standard_normal(memref_of(a).get_shape()).astype(np.float32) for a in kernel.body.block.args]
     evaluate_function(kernel, arrays)
@@ -78,6 +103,21 @@ def test_random_plans_compute_the_same(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for nest in nests_of(kernel):
         apply_tiles(nest, random_plan(nest, rng), Constants(kernel))
+    module.verify()
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+    lowered(module)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_plans_of_groups_compute_the_same(name: str, seed: int) -> None:
+    module = buffered(name)
+    (kernel,) = kernels_of(module)
+    expected = run(kernel, np.random.default_rng(1))
+    rng = np.random.default_rng(seed)
+    for nest in nests_of(kernel):
+        apply_tiles(nest, random_group_plan(nest, rng), Constants(kernel))
     module.verify()
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
     lowered(module)
@@ -110,8 +150,8 @@ def test_an_illegal_plan_is_refused_by_entry() -> None:
     (kernel,) = kernels_of(buffered("matmul"))
     (nest,) = nests_of(kernel)
     m, n = nest.shared
-    with pytest.raises(ValueError, match=r"register\[d1\] = 8: an operand is packed in panels of 16"):
-        TilePlan({}, {n: 8}, (m, n)).check(nest)
+    with pytest.raises(ValueError, match=r"register\[d1\] = 12: an operand is packed in panels of 16"):
+        TilePlan({}, {n: 12}, (m, n)).check(nest)
     with pytest.raises(ValueError, match="order"):
         TilePlan({}, {n: 16}, (m,)).check(nest)
     with pytest.raises(ValueError, match="no multiple of the register tile"):

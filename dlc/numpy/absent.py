@@ -1,0 +1,60 @@
+"""What NumPy and the Array API have and `dlc.numpy` has not, each with the reason and what to do instead.
+
+A test holds these tables to the Array API's list of functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+_SIZE = (
+    "the size of its result depends on the elements, which are not known while a function is traced; call NumPy's before, or "
+)
+_COMPLEX = "dlc has no complex numbers; keep the real and the imaginary part in two arrays"
+_SPECTRAL = "it takes an iteration that ends when it has converged; call NumPy's before the compiled function"
+_IN_PLACE = "it changes an array in place; use x.at[…].set(value), or dlc.numpy.where"
+_TEXT = "a compiled function reads and writes no text or files; call NumPy's outside of it"
+
+ABSENT: Mapping[str, str] = {
+    **dict.fromkeys(("nonzero", "flatnonzero", "argwhere", "extract", "compress"), _SIZE + "use where, or sum(x, where=mask)"),
+    **dict.fromkeys(
+        ("unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "union1d", "intersect1d", "setdiff1d"),
+        _SIZE + "sort, and compare neighbours",
+    ),
+    **dict.fromkeys(("trim_zeros", "bincount", "histogram"), _SIZE + "give x.at[indices].add(1) an array of the size you want"),
+    **dict.fromkeys(("imag", "angle", "complex64", "complex128", "fft"), _COMPLEX),
+    **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),
+    **dict.fromkeys(("save", "load", "loadtxt", "savetxt", "array2string", "array_str", "array_repr"), _TEXT),
+    "random": "a compiled function gives the same results for the same arguments; draw with NumPy and pass the numbers",
+    "gcd": "Euclid's algorithm takes as many steps as the numbers ask for; call NumPy's before",
+    "lcm": "Euclid's algorithm takes as many steps as the numbers ask for; call NumPy's before",
+    "frexp": "use floor(log2(abs(x)))",
+    "ldexp": "use x * exp2(n)",
+    "partition": "use sort",
+    "argpartition": "use argsort, or top_k",
+    "insert": "use concat, on the parts before and after",
+    "delete": "use take, with the places to keep",
+    "resize": "use tile, or pad",
+    "block": "use concat, for rows and then for columns",
+    "apply_along_axis": "write the function for arrays: it is compiled as a whole",
+    "vectorize": "write the function for arrays: it is compiled as a whole",
+    "frompyfunc": "write the function for arrays: it is compiled as a whole",
+    "matrix": "use an array with two axes",
+    "fromiter": "a traced function has no elements to iterate over; build the array with NumPy before",
+    "fromfunction": "call the function on dlc.numpy.indices(shape)",
+    "gradient": "use diff, or differences of slices",
+}
+
+LINALG_ABSENT: Mapping[str, str] = {
+    **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals"), _SPECTRAL),
+    **dict.fromkeys(("pinv", "matrix_rank", "cond"), f"it needs singular values: {_SPECTRAL}"),
+    "qr": "its factors are not there yet; solve least squares by linalg.solve(a.mT @ a, a.mT @ b), or call NumPy's before",
+    "lstsq": "use linalg.solve(a.mT @ a, a.mT @ b), or call NumPy's before",
+}
+
+
+def raise_absent(module: str, name: str, reasons: Mapping[str, str]) -> NoReturn:
+    """Raises the AttributeError of a module that has no such name, with the reason if there is one."""
+    reason = f": {reasons[name]}" if name in reasons else "; docs/numpy.md lists what there is"
+    raise AttributeError(f"{module} has no {name!r}{reason}")

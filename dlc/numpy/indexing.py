@@ -1,0 +1,306 @@
+"""Elements at places: `x[key]`, `x.at[key].set(…)`, and the functions that take and choose.
+
+Indices of a traced array cannot be checked: negative ones count from the end, what is still outside is moved to the nearest
+place. Other indices that are out of bounds are an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.frontend.trace import Tracer
+from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, has_tracer, operand, promote, refuse
+from dlc.numpy.comparing import maximum, minimum
+from dlc.numpy.elementwise import add, divide, multiply, negative, remainder, where
+from dlc.numpy.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, ravel, reshape
+
+__all__ = ["choose", "select", "take", "take_along_axis"]
+
+_MASK = "a traced mask leaves the size of the result unknown; use dlc.numpy.where(mask, x, other), or sum(x, where=mask)"
+
+
+@dataclass(frozen=True)
+class _Along:
+    """What a key says of one axis: `count` places from `start` by `step`; `dropped` for an integer."""
+
+    axis: int
+    start: int
+    step: int
+    count: int
+    dropped: bool = False
+
+    @property
+    def places(self) -> Array:
+        return self.start + self.step * np.arange(self.count)
+
+
+# An entry of a key: an axis of the operand sliced, an array of places along one, or None for a new axis.
+_Entry = _Along | tuple[int, Operand] | None
+
+
+def getitem(x: ArrayLike, key: Any, /) -> Any:
+    """`x[key]` for integers, slices, None, Ellipsis, arrays of integers, and masks that are not traced."""
+    x = operand(x)
+    entries = _entries(x, key)
+    result = _sliced(x, [e for e in entries if isinstance(e, _Along)])
+    if not any(isinstance(e, tuple) for e in entries):
+        return reshape(result, [1 if e is None else e.count for e in entries if not _is_dropped(e)])  # pyright: ignore
+    # With None and without what integers took, each entry is one axis of `result`.
+    kept = [e for e in entries if not _is_dropped(e)]
+    result = reshape(result, [1 if e is None else x.shape[e[0]] if isinstance(e, tuple) else e.count for e in kept])
+    axes = [a for a, e in enumerate(kept) if isinstance(e, tuple)]
+    taken = _taken(result, axes, [cast("tuple[int, Operand]", kept[a])[1] for a in axes])
+    # NumPy: the new axes stand where the places stood, or first if those were apart; integers count among them.
+    advanced = [k for k, e in enumerate(entries) if isinstance(e, tuple) or _is_dropped(e)]
+    together = advanced[-1] - advanced[0] + 1 == len(advanced)
+    if not together or axes[0] == 0:
+        return taken
+    new = taken.ndim - (result.ndim - len(axes))
+    return moveaxis(taken, list(range(new)), list(range(axes[0], axes[0] + new)))
+
+
+def _is_dropped(entry: _Entry) -> bool:
+    return isinstance(entry, _Along) and entry.dropped
+
+
+def _sliced(x: Operand, along: Sequence[_Along]) -> Operand:
+    """`x` with its axes sliced; all axes stay."""
+    starts, limits, strides, reversed_axes = [0] * x.ndim, list(x.shape), [1] * x.ndim, list[int]()
+    for e in along:
+        start, step = e.start, e.step
+        if step < 0:
+            reversed_axes.append(e.axis)
+            start, step = start + (e.count - 1) * step, -step
+        starts[e.axis], limits[e.axis], strides[e.axis] = start, start + (e.count - 1) * step + 1, step
+        if e.count == 0:
+            starts[e.axis], limits[e.axis] = 0, 0
+    if starts != [0] * x.ndim or limits != list(x.shape) or set(strides) - {1}:
+        x = apply(dl.SliceOp, x, starts=starts, limits=limits, strides=strides)
+    return apply(dl.ReverseOp, x, axes=reversed_axes) if reversed_axes else x
+
+
+def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand]) -> Any:
+    """The elements at these places along these axes: the axes of the places, then the others of `x`."""
+    if len(axes) == 1:
+        taken = apply(dl.GatherOp, x, places[0], axis=axes[0])
+        return moveaxis(taken, range(axes[0], axes[0] + places[0].ndim), range(places[0].ndim))
+    columns = [convert(p, np.int64) for p in broadcast_arrays(*places)]
+    columns = [reshape(c, (*c.shape, 1)) for c in columns]
+    return apply(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), apply(dl.ConcatOp, *columns, axis=columns[0].ndim - 1))
+
+
+def _entries(x: Operand, key: Any) -> list[_Entry]:
+    """What the key says, entry by entry; every axis of `x` is in one."""
+    keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
+    keys = [part for k in keys for part in (_of_mask(x, k) if isinstance(k, np.ndarray) and k.dtype == np.bool_ else [k])]
+    used = sum(k is not None and not isinstance(k, EllipsisType) for k in keys)
+    if used > x.ndim:
+        refuse(ShapeError(f"{used} indices for an array of rank {x.ndim}"))
+    if sum(isinstance(k, EllipsisType) for k in keys) > 1:
+        refuse(ShapeError("an index with more than one Ellipsis (...); the axes it stands for are not known"))
+    at = next((p for p, k in enumerate(keys) if isinstance(k, EllipsisType)), len(keys))
+    keys[at : at + 1] = [slice(None)] * (x.ndim - used)
+    entries: list[_Entry] = []
+    axis = 0
+    for k in keys:
+        entries.append(None if k is None else _entry(x, axis, k))
+        axis += k is not None
+    return entries
+
+
+def _key(k: Any) -> Any:
+    """One part of a key: None, Ellipsis, a slice, an int, an array of integers, or a mask that is an array."""
+    if k is None or isinstance(k, EllipsisType | slice):
+        return cast("slice | EllipsisType | None", k)
+    if isinstance(k, int | np.integer) and not isinstance(k, bool):
+        return int(cast(int, k))
+    places = operand(k)
+    if places.size == 0 and isinstance(k, list | tuple):
+        places = np.zeros(places.shape, np.int64)
+    if places.dtype == np.bool_:
+        return refuse(UnsupportedError(_MASK)) if isinstance(places, Tracer) else places
+    if places.dtype.kind not in "iu":
+        refuse(DTypeError(f"an index of dtype {places.dtype}; expected integers, slices, or a mask of bools"))
+    return places
+
+
+def _of_mask(x: Operand, mask: Array) -> list[Array]:
+    if mask.ndim == 0:
+        refuse(UnsupportedError("an index that is one bool; use dlc.numpy.where"))
+    return list(np.nonzero(mask))
+
+
+def _entry(x: Operand, axis: int, k: Any) -> _Entry:
+    size = x.shape[axis]
+    if isinstance(k, int):
+        if not -size <= k < size:
+            refuse(ShapeError(f"index {k} is out of bounds for axis {axis} of {x.shape}"))
+        return _Along(axis, k % size, 1, 1, dropped=True)
+    if isinstance(k, slice):
+        if has_tracer(k):
+            problem = "a slice with a traced bound has no known size; use dlc.numpy.take(x, start + dlc.numpy.arange(count)"
+            refuse(UnsupportedError(f"{problem}, axis={axis}), or pass the bound in static_argnames"))
+        start, stop, step = k.indices(size)
+        return _Along(axis, start, step, len(range(start, stop, step)))
+    _require_inside(k, x, axis)
+    return axis, k
+
+
+def _require_inside(places: Operand, x: Operand, axis: int) -> None:
+    """Raises ShapeError for known places out of bounds."""
+    size = x.shape[axis]
+    if isinstance(places, np.ndarray) and places.size and not -size <= int(places.min()) <= int(places.max()) < size:
+        refuse(ShapeError(f"indices from {places.min()} to {places.max()} are out of bounds for axis {axis} of {x.shape}"))
+
+
+class At:
+    """`x.at[key]`: where an update goes. Its methods return a new array; `x` stays as it is."""
+
+    def __init__(self, x: Operand) -> None:
+        self.x = x
+
+    def __getitem__(self, key: Any) -> Update:
+        return Update(self.x, key)
+
+
+class Update:
+    """The elements `x[key]`, to be replaced. Places named several times are combined with each value; `set` keeps the last.
+
+    The key may also be a traced mask of the shape of `x`, or of its first axes; then the value broadcasts to the rest.
+    """
+
+    def __init__(self, x: Operand, key: Any) -> None:
+        self.x = x
+        self.key = key
+
+    def get(self) -> Any:
+        """The elements themselves."""
+        return getitem(self.x, self.key)
+
+    def set(self, value: ArrayLike, /) -> Any:
+        """`x` with `value` there."""
+        return self._updated(value, "none", lambda _, new: new)
+
+    def add(self, value: ArrayLike, /) -> Any:
+        """`x` with `value` added there."""
+        return self._updated(value, "add", add)
+
+    def subtract(self, value: ArrayLike, /) -> Any:
+        """`x` with `value` subtracted there."""
+        return self._updated(negative(convert(value, self.x.dtype)), "add", add)
+
+    def multiply(self, value: ArrayLike, /) -> Any:
+        """`x` multiplied by `value` there."""
+        return self._updated(value, "mul", multiply)
+
+    def divide(self, value: ArrayLike, /) -> Any:
+        """`x`, of floats, divided by `value` there."""
+        return self._updated(divide(1, convert(value, self.x.dtype)), "mul", multiply)
+
+    def max(self, value: ArrayLike, /) -> Any:
+        """`x` with the larger of itself and `value` there."""
+        return self._updated(value, "max", maximum)
+
+    def min(self, value: ArrayLike, /) -> Any:
+        """`x` with the smaller of itself and `value` there."""
+        return self._updated(value, "min", minimum)
+
+    def _updated(self, value: ArrayLike, mode: str, combine: Callable[[Any, Any], Any]) -> Any:
+        x, value = self.x, convert(value, self.x.dtype)
+        mask = operand(self.key) if isinstance(self.key, Tracer | np.ndarray) else None
+        if mask is not None and mask.dtype == np.bool_:
+            if mask.shape != x.shape[: mask.ndim]:
+                refuse(ShapeError(f"a mask of shape {mask.shape} for {x.shape}; expected one for its first axes"))
+            value = self._fitting(value, x.shape[mask.ndim :])
+            return where(reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), combine(x, value), x)
+        entries = _entries(x, self.key)
+        if not any(isinstance(e, tuple) for e in entries):
+            return self._updated_slices(value, entries, combine)
+        # Every place of `x` has a number: the numbers that the key selects are where the values go.
+        places = getitem(np.arange(x.size).reshape(x.shape), self.key)
+        updates = self._fitting(value, places.shape)
+        flat = apply(dl.ScatterElementsOp, ravel(x), ravel(places), ravel(updates), axis=0, mode=mode)
+        return reshape(flat, x.shape)
+
+    def _fitting(self, value: Operand, shape: tuple[int, ...]) -> Any:
+        """`value` in the shape of what it replaces."""
+        while value.ndim > len(shape) and value.shape[0] == 1:
+            value = reshape(value, value.shape[1:])
+        if value.ndim > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1], strict=False)):
+            refuse(ShapeError(f"a value of shape {value.shape} for a place of shape {shape}; they do not broadcast"))
+        return broadcast_to(value, shape)
+
+    def _updated_slices(self, value: Operand, entries: Sequence[_Entry], combine: Callable[[Any, Any], Any]) -> Any:
+        """Each element of `x` looks up along each axis which element of the value is for it, if one is."""
+        x = self.x
+        value = self._fitting(value, tuple(1 if e is None else e.count for e in entries if not _is_dropped(e)))  # pyright: ignore
+        value = reshape(value, [e.count for e in entries if isinstance(e, _Along)])
+        if 0 in value.shape:
+            return x
+        inside: Any = None
+        for e in (e for e in entries if isinstance(e, _Along)):
+            if e.count == x.shape[e.axis] and e.step == 1:
+                continue
+            source = np.full(x.shape[e.axis], -1)
+            source[e.places] = np.arange(e.count)
+            value = apply(dl.GatherOp, value, np.maximum(source, 0), axis=e.axis)
+            hit = (source >= 0).reshape([-1 if a == e.axis else 1 for a in range(x.ndim)])
+            inside = hit if inside is None else inside & hit
+        new = combine(x, value)
+        return convert(new, x.dtype) if inside is None else where(inside, new, x)
+
+
+def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str | None = None) -> Any:
+    """The slices of `x` along `axis` that `indices` name; None: of the flattened array. `mode`: "clip" or "wrap"."""
+    x, places = operand(x), operand(indices)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = axis_of("take", x, axis)
+    if mode == "wrap":
+        places = remainder(places, x.shape[axis])
+    elif mode == "clip":
+        places = maximum(minimum(places, x.shape[axis] - 1), 0)
+    elif mode not in (None, "raise"):
+        refuse(UnsupportedError(f'take: mode {mode!r}; expected "raise", "clip" or "wrap"'))
+    _require_inside(places, x, axis)
+    return apply(dl.GatherOp, x, places, axis=axis)
+
+
+def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) -> Any:
+    """The elements that `indices` name along `axis`, each from its own row; None: of the flattened array."""
+    x, places = operand(x), operand(indices)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = axis_of("take_along_axis", x, axis)
+    if places.ndim != x.ndim:
+        refuse(ShapeError(f"take_along_axis: indices of shape {places.shape} for {x.shape}; expected as many axes"))
+    _require_inside(places, x, axis)
+    others = broadcast_shapes(*(tuple(1 if a == axis else s for a, s in enumerate(v.shape)) for v in (x, places)))
+    x, places = (broadcast_to(v, (*others[:axis], v.shape[axis], *others[axis + 1 :])) for v in (x, places))
+    return apply(dl.GatherElementsOp, x, places, axis=axis)
+
+
+def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str = "clip") -> Any:
+    """For each element of `x` the element of the choice of that number; numbers are moved inside, or wrapped by "wrap"."""
+    numbers, *rows = broadcast_arrays(x, *promote(*cast("Sequence[ArrayLike]", choices)))
+    numbers = remainder(numbers, len(rows)) if mode == "wrap" else maximum(minimum(numbers, len(rows) - 1), 0)
+    table = apply(dl.ConcatOp, *(expand_dims(row) for row in rows), axis=0)
+    return reshape(apply(dl.GatherElementsOp, table, expand_dims(numbers), axis=0), numbers.shape)
+
+
+def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], /, default: ArrayLike = 0) -> Any:
+    """For each element the choice of the first condition that is true, `default` if none is."""
+    if len(conditions) != len(choices) or not conditions:
+        refuse(ShapeError(f"select: {len(conditions)} conditions for {len(choices)} choices; give one for each"))
+    result: Any = default
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        result = where(condition, choice, result)
+    return result

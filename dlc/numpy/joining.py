@@ -1,0 +1,145 @@
+"""Joining arrays, taking them apart, and padding."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.errors import ShapeError, UnsupportedError
+from dlc.frontend.trace import Tracer
+from dlc.numpy.apply import ArrayLike, apply, axis_of, convert, operand, promote, refuse
+from dlc.numpy.shaping import atleast_1d, atleast_2d, atleast_3d, expand_dims, part, ravel, reshape, squeeze
+
+__all__ = [
+    "append", "array_split", "column_stack", "concat", "dsplit", "dstack", "hsplit", "hstack", "pad", "split", "stack",
+    "unstack", "vsplit", "vstack",
+]  # fmt: skip
+
+Arrays = Sequence[ArrayLike] | Tracer
+
+
+def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
+    """The arrays one after the other along `axis`; flattened first if it is None."""
+    given = list(cast("Sequence[ArrayLike]", arrays))
+    if not given:
+        refuse(ShapeError("concat: no arrays; expected at least one"))
+    operands = promote(*given) if dtype is None else [convert(x, dtype) for x in given]
+    if axis is None:
+        operands, axis = [ravel(x) for x in operands], 0
+    if operands[0].ndim == 0:
+        refuse(ShapeError("concat: arrays of rank 0 have no axis; use stack"))
+    axis = axis_of("concat", operands[0], axis)
+    return apply(dl.ConcatOp, *operands, axis=axis) if len(operands) > 1 else operands[0]
+
+
+def stack(arrays: Arrays, /, axis: int = 0) -> Any:
+    """The arrays side by side along a new axis."""
+    given = [operand(x) for x in cast("Sequence[ArrayLike]", arrays)]
+    shapes = {x.shape for x in given}
+    if len(shapes) != 1:
+        refuse(ShapeError(f"stack: arrays of shapes {', '.join(map(str, sorted(shapes)))}; expected one shape"))
+    place = axis_of("stack", np.empty((1,) * (given[0].ndim + 1)), axis)
+    return concat([expand_dims(x, place) for x in given], axis=place)
+
+
+def hstack(arrays: Arrays, /) -> Any:
+    """The arrays one after the other along the second axis; vectors along their only one."""
+    given = [atleast_1d(x) for x in cast("Sequence[ArrayLike]", arrays)]
+    return concat(given, axis=0 if given and given[0].ndim == 1 else 1)
+
+
+def vstack(arrays: Arrays, /) -> Any:
+    """The arrays one below the other; vectors are rows."""
+    return concat([atleast_2d(x) for x in cast("Sequence[ArrayLike]", arrays)], axis=0)
+
+
+def dstack(arrays: Arrays, /) -> Any:
+    """The arrays one behind the other along the third axis."""
+    return concat([atleast_3d(x) for x in cast("Sequence[ArrayLike]", arrays)], axis=2)
+
+
+def column_stack(arrays: Arrays, /) -> Any:
+    """The arrays side by side; vectors are columns."""
+    given = [operand(x) for x in cast("Sequence[ArrayLike]", arrays)]
+    return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], axis=1)
+
+
+def append(x: ArrayLike, values: ArrayLike, /, axis: int | None = None) -> Any:
+    """`values` after `x` along `axis`; both flattened if it is None."""
+    return concat([x, values], axis=axis)
+
+
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
+    """The slices of `x` along `axis`, without that axis."""
+    x = operand(x)
+    axis = axis_of("unstack", x, axis)
+    return tuple(squeeze(p, axis) for p in split(x, x.shape[axis], axis)) if x.shape[axis] else ()
+
+
+def split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> list[Any]:
+    """`x` in so many equal parts along `axis`, or cut before these places."""
+    size = operand(x).shape[axis_of("split", operand(x), axis)]
+    if not isinstance(parts, Sequence) and (parts < 1 or size % parts):
+        refuse(ShapeError(f"split: size {size} in {parts} equal parts; use array_split"))
+    return array_split(x, parts, axis)
+
+
+def array_split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> list[Any]:
+    """`x` in so many parts along `axis`, the first ones larger by one if need be, or cut before these places."""
+    x = operand(x)
+    axis = axis_of("array_split", x, axis)
+    size = x.shape[axis]
+    if isinstance(parts, Sequence):
+        cuts = [slice(start, None).indices(size)[0] for start in parts]
+        cuts = [0, *cuts, size]
+    else:
+        if parts < 1:
+            refuse(ShapeError(f"array_split: {parts} parts; expected at least one"))
+        cuts = [k * (size // parts) + min(k, size % parts) for k in range(parts + 1)]
+    return [part(x, axis, start, max(start, stop)) for start, stop in pairwise(cuts)]
+
+
+def hsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
+    """`split` along the second axis, of a vector along its only one."""
+    return split(x, parts, 0 if operand(x).ndim == 1 else 1)
+
+
+def vsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
+    """`split` along the first axis."""
+    return split(x, parts, 0)
+
+
+def dsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
+    """`split` along the third axis."""
+    return split(x, parts, 2)
+
+
+PAD_MODES = "constant", "edge", "reflect", "symmetric", "wrap"
+
+
+def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_values: ArrayLike = 0) -> Any:
+    """New elements around `x`: `(before, after)` for each axis, or for all; mode constant, edge, reflect, symmetric or wrap."""
+    x = operand(x)
+    if mode not in PAD_MODES:
+        refuse(UnsupportedError(f"pad: mode {mode!r}; expected one of {', '.join(PAD_MODES)}"))
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
+    except ValueError:
+        refuse(ShapeError(f"pad: widths {pad_width} for {x.shape}; give (before, after) for each axis"))
+    low, high = ([operator.index(w) for w in side] for side in widths.T)
+    if mode == "constant":
+        value = convert(constant_values, x.dtype)
+        if value.ndim:
+            refuse(UnsupportedError("pad: different constants for the sides; pad side by side, or use concat"))
+        return apply(dl.PadOp, x, value, low=low, high=high, pad_mode=mode)
+    for axis, width in enumerate(zip(low, high, strict=True)):
+        if any(width):
+            if x.shape[axis] == 0:
+                refuse(ShapeError(f"pad: mode {mode!r} needs an element along axis {axis} of {x.shape}"))
+            x = apply(dl.GatherOp, x, np.pad(np.arange(x.shape[axis]), width, cast(Any, mode)), axis=axis)
+    return x

@@ -1,0 +1,328 @@
+"""The stages of a nest on the tile of a group: shared out to its items, which meet at barriers.
+
+Three ways. Each item computes its own register tile, without the others. A *team* shares the work along the dimensions of
+single stages: what one stage leaves, the items read behind a barrier. A contraction is *promoted*: all items bring parts of
+its operands to local memory, where each reads what its register tile needs.
+
+Barriers stand where all items come by. So what is ragged is guarded stage by stage: behind a guard an item computes a part
+of its tile, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from dlc.dialects.workgroup import WORKGROUP
+from dlc.ir import SSAValue, gpu
+from dlc.passes.structured import Index, Place, memref_of, strides_of
+from dlc.passes.tiling.leaf import Continuation, Leaf, Local, Range, Tile, Window, combine, copy, fill, part_of, steps
+from dlc.passes.tiling.nests import Nest, Stage, identity_of, initial_of, operand_maps
+from dlc.passes.tiling.plan import TilePlan, promoted_stage
+
+# Elements that an item copies at once, where they are contiguous.
+_LANES = (1, 2, 4)
+_PADDING = 4
+
+
+class Group:
+    """The items of a grid's point: `place` is where their code goes; buffers that they share stand before them."""
+
+    def __init__(self, nest: Nest, plan: TilePlan, task: Place) -> None:
+        self.nest = nest
+        self.plan = plan
+        self.axes = _axes(nest, plan)
+        loop = task.parallel("item", [(n, 1) for _, n in self.axes] or [(1, 1)], [f"t{d}" for d, _ in self.axes] or ["t"])
+        arguments = loop.body.block.args
+        self.place = task.inside(loop.body.block)
+        self.index: dict[int, Index] = {d: i for (d, n), i in zip(self.axes, arguments, strict=False) if n > 1}
+        self.count = prod(n for _, n in self.axes)
+        self._before = Place(task.constants, task.block, task.location, anchor=loop)
+        self._shared: dict[object, SSAValue] = {}
+        # The number of an item in its group.
+        self.number: Index = 0
+        for (_, n), i in zip(self.axes, arguments, strict=False) if plan.promote else ():
+            self.number = self.place.add(self.place.multiply(self.number, n), i)
+        team = plan.team_dims(nest)
+        self.team = plan.team(nest)
+        self.member: Index = self.index.get(team[0], 0) if team else 0
+
+    def shared(self, key: object, like: SSAValue, shape: tuple[int, ...], name: str | None) -> SSAValue:
+        """A buffer of the group, one for each key: code for the ends of ragged dimensions uses the same."""
+        if key not in self._shared:
+            self._shared[key] = self._before.alloca(memref_of(like).element_type, shape, name, WORKGROUP)
+        return self._shared[key]
+
+    def run(self, place: Place, tile: Tile) -> None:
+        if place.block is not self.place.block and (self.plan.promote or self.team > 1):
+            # In a loop: others may still read what the next round overwrites.
+            place.insert(gpu.BarrierOp())
+        _GroupLeaf(self, tile).run(place)
+
+
+def _axes(nest: Nest, plan: TilePlan) -> list[tuple[int, int]]:
+    """The axes of the items: a dimension and its size; the team has one, called by its first dimension."""
+    items, team = plan.items or {}, plan.team_dims(nest)
+    return [(d, n) for d, n in items.items() if d not in team[1:]]
+
+
+class _GroupLeaf(Leaf):
+    """All stages on the tile of a group; `tile` is an item's register tile."""
+
+    def __init__(self, group: Group, whole: Tile) -> None:
+        plan = group.plan
+        super().__init__(group.nest, plan, {d: Range(0, plan.tile(d)) for d in whole})
+        self.group = group
+        self.own = {d: r.size for d, r in self.tile.items()}
+        self.whole = {**self.tile, **whole}
+        self.fresh: set[SSAValue] = set()
+
+    def run(self, place: Place) -> None:
+        contraction = promoted_stage(self.nest) if self.plan.promote else None
+        for root in self.local_roots():
+            self.make_local(place, root, self.own)
+        if contraction is not None:
+            self.contract(place, contraction)
+        elif self.group.team > 1:
+            for stage in self.nest.stages:
+                self.team_stage(place.located(stage.op.location), stage)
+        else:
+            self.each_item(place, lambda p, t: self.stages(p, self.nest.stages, t))
+
+    # One item's part
+
+    def each_item(self, place: Place, then: Continuation) -> None:
+        """Runs `then` on the part of each item, where it has one."""
+        self._each_item(place, self.whole, self.plan.order, then)
+
+    def _each_item(self, place: Place, tile: Tile, dims: Sequence[int], then: Continuation) -> None:
+        if not dims:
+            then(place, tile)
+            return
+        d, *rest = dims
+        for at, part in shares(place, tile[d], self.group.index.get(d, 0), self.items(d), self.plan.tile(d)):
+            self._each_item(at, {**tile, d: part}, rest, then)
+
+    def items(self, d: int) -> int:
+        return (self.plan.items or {}).get(d, 1)
+
+    # A team
+
+    def make_local(self, place: Place, root: SSAValue, sizes: Mapping[int, int]) -> None:
+        """What a team's items leave for each other is shared; along their own dimension each keeps what it computes."""
+        team = self.plan.team_dims(self.nest)
+        if not team or set(team).intersection(self.axes_of(root)):
+            super().make_local(place, root, {**sizes, **{d: self.kept(d) for d in team}})
+            return
+        sizes = self.grouped()
+        dims = tuple(d for d in self.axes_of(root) if sizes[d] > 1)
+        buffer = self.group.shared(root, root, tuple(sizes[d] for d in dims), root.name_hint)
+        self.locals[root] = Local(buffer, dims, shared=True)
+
+    def grouped(self) -> dict[int, int]:
+        """The size of each dimension for all items of a group together, ragged or not."""
+        return {d: self.plan.covered(d) if d in self.plan.order else r.size for d, r in self.tile.items()}
+
+    def kept(self, d: int) -> int:
+        """How many iterations of a team's dimension one item computes."""
+        chunk = self.plan.chunks.get(d, 1)
+        return chunk * -(-self.nest.extents[d] // (chunk * self.group.team))
+
+    def team_stage(self, place: Place, stage: Stage) -> None:
+        d = next((d for d in self.plan.team_dims(self.nest) if d in stage.dims), None)
+        if self.is_replaced(stage):
+            return
+        self.meet(place, stage)
+        if d is not None and d in stage.reductions:
+            self.reduce(place, stage, d)
+        elif d is not None:
+            self.each_item(place, lambda p, t: self.spread(p, stage, t, d))
+        else:
+            self.each_item(place, lambda p, t: self.stages(self.alone(p, stage), [stage], t))
+
+    def is_replaced(self, stage: Stage) -> bool:
+        """Whether it fills what a team's reduction writes at its end."""
+        team = self.plan.team_dims(self.nest)
+        return any(s.reductions.intersection(team) and initial_of(s, self.nest) is stage for s in self.nest.stages)
+
+    def meet(self, place: Place, stage: Stage) -> None:
+        """A barrier where the stage touches what other items may have written since the last."""
+        roots = {a.root for a in stage.accesses if a is not None}
+        if roots & self.fresh:
+            place.insert(gpu.BarrierOp())
+            self.fresh.clear()
+        root = stage.output.root
+        if root not in self.locals or self.locals[root].shared:
+            self.fresh.add(root)
+
+    def alone(self, place: Place, stage: Stage) -> Place:
+        """Where one item of a team works, and of those that would compute the same."""
+        for d, i in self.group.index.items():
+            if d not in stage.dims or i is self.group.member:
+                place = place.branch(place.compare(i, "eq", 0))
+        return place
+
+    def spread(self, place: Place, stage: Stage, tile: Tile, d: int) -> None:
+        """A stage along the team's dimension, each item its chunks."""
+        for at, part in self.chunks(place, d):
+            self.stage(at, stage, {**{x: tile[x] for x in stage.dims if x >= 0}, d: part})
+
+    def chunks(self, place: Place, d: int) -> Iterator[tuple[Place, Range]]:
+        """An item's parts of a team's dimension: every so many chunks one, neighbours side by side."""
+        member, n, chunk = self.group.member, self.group.team, self.plan.chunks.get(d, 1)
+        rounds, rest = divmod(self.nest.extents[d], n * chunk)
+        own = place.multiply(member, chunk)
+        if rounds == 1:
+            yield place, Range(own, chunk)
+        elif rounds:
+            loop = place.loop(0, rounds, 1, name=f"j{d}")
+            inside, k = place.inside(loop.body.block), loop.body.block.args[0]
+            offset = inside.add(inside.multiply(k, n * chunk), own)
+            yield inside, Range(offset, chunk, inside.multiply(k, chunk))
+            inside.yield_()
+        if rest:
+            yield from shares(place, Range(rounds * n * chunk, rest, rounds * chunk), member, n, chunk)
+
+    def reduce(self, place: Place, stage: Stage, d: int) -> None:
+        """Each item reduces its chunks; then, as a tree, half of the items add to what they have what the others have.
+
+        p[t] = reduce(own chunks);  for s = team/2, …, 1: barrier;  if t < s: p[t] = combine(p[t], p[t + s]);  y = p[0]
+        """
+        output = len(stage.op.operands) - 1
+        sizes = self.grouped()
+        axes = [x for x in self.axes_of(stage.output.root) if sizes[x] > 1]
+        n, member = self.group.team, self.group.member
+        # Items that are neighbours have neighbouring results.
+        inner = self.group.axes[-1][0] in self.plan.team_dims(self.nest)
+        order = [*axes, d] if inner else [d, *axes]
+        shape = tuple({**sizes, d: n}[x] for x in order)
+        partials = self.group.shared((stage.op, "partials"), stage.op.operands[output], shape, "partials")
+
+        def of(p: Place, t: Tile, number: Index) -> Window:
+            ranges = {**{x: Range(t[x].grouped, t[x].size) for x in axes}, d: Range(number, 1)}
+            return self.window(p, partials, [(x, ranges[x]) for x in order])
+
+        def own(p: Place, t: Tile) -> None:
+            mine = of(p, t, member)
+            fill(p, identity_of(stage, self.nest), mine[0])
+            part = {**{x: t[x] for x in stage.dims if x >= 0}, d: self.tile[d]}
+            self.split_reduction(p, stage, part, d, mine, self.chunks(p, d))
+
+        def finish(p: Place, t: Tile) -> None:
+            alone = self.alone(p, stage)
+            copy(alone, of(alone, t, 0), self.operand(alone, stage, output, t))
+
+        self.each_item(place, own)
+        half = n // 2
+        while half:
+            place.insert(gpu.BarrierOp())
+            low = place.branch(place.compare(member, "ult", half))
+            tile = self.nominal(low)
+            combine(low, stage, of(low, tile, low.add(member, half)), of(low, tile, member))
+            half //= 2
+        self.each_item(place, finish)
+
+    # A promoted contraction
+
+    def nominal(self, place: Place) -> Tile:
+        """An item's register tile as if nothing were ragged: it may lie outside what there is to compute."""
+        starts = {d: place.multiply(self.group.index.get(d, 0), self.plan.tile(d)) for d in self.plan.order}
+        parts = {d: self.whole[d].part(place, start, self.plan.tile(d)) for d, start in starts.items()}
+        return {**self.tile, **{d: Range(r.offset, r.size, 0, r.grouped) for d, r in parts.items()}}
+
+    def contract(self, place: Place, stage: Stage) -> None:
+        """Accumulates in registers what local memory holds, part by part; then the stages after the contraction."""
+        root = stage.output.root
+        is_local = root in self.locals
+        if not is_local:
+            self.make_local(place, root, self.own)
+        fill(place, identity_of(stage, self.nest), self.locals[root].buffer)
+        (d,) = self.plan.promote
+        loops = [*(x for x in stage.dims if x in stage.reductions and x != d), d]
+        self.accumulate(place.located(stage.op.location), stage, self.nominal(place), d, loops)
+        sums = self.locals[root]
+        if not is_local:
+            del self.locals[root]
+        rest = self.nest.stages[self.nest.stages.index(stage) + 1 :]
+
+        def finish(p: Place, t: Tile) -> None:
+            if not is_local:
+                written = self.operand(p, stage, len(stage.op.operands) - 1, t)
+                copy(p, self.window(p, sums.buffer, [(x, Range(t[x].within, t[x].size)) for x in sums.dims]), written)
+            self.stages(p, rest, t)
+
+        self.each_item(place, finish)
+
+    def accumulate(self, place: Place, stage: Stage, tile: Tile, d: int, loops: Sequence[int]) -> None:
+        if loops:
+            x, *rest = loops
+            step = self.plan.promote[d] if x == d else 1
+            for at, part in steps(place, tile[x], step, f"k{x}"):
+                self.accumulate(at, stage, {**tile, x: Range(part.offset, part.size)}, d, rest)
+            return
+        place.insert(gpu.BarrierOp())
+        whole = {**tile, **{x: self.whole[x] for x in self.plan.order}}
+        promoted = {k: self.bring(place, stage, k, d, whole) for k, a in enumerate(stage.accesses[:-1]) if a is not None}
+        place.insert(gpu.BarrierOp())
+        windows: dict[int, Window] = {}
+        for k, local in promoted.items():
+            ranges = {x: Range(tile[x].grouped, tile[x].size) for x in local.dims} | {d: Range(0, tile[d].size)}
+            windows[k] = self.window(place, local.buffer, [(x, ranges[x]) for x in local.dims])
+        self.emit(place, stage, {x: tile[x] for x in stage.dims}, windows)
+
+    def bring(self, place: Place, stage: Stage, k: int, d: int, tile: Tile) -> Local:
+        """All items copy the part of an operand that the group needs; adjacent items copy what is adjacent in memory.
+
+        In local memory the reduced dimension comes first: what a register tile reads at a time is contiguous.
+        """
+        source = stage.op.operands[k]
+        parts = [part_of(place, e, stage.dims, tile) for e in operand_maps(stage.op)[k].results]
+        *_, last = parts
+        dims = (d, *(x for x, _ in parts if x in self.plan.order))
+        shape = tuple(self.plan.promote[d] if x == d else self.plan.covered(x) for x in dims)
+        transposed = last[0] == d and len(dims) > 1
+        # Items that copy along the reduced dimension write to columns: a longer row puts these in different banks.
+        padded = (*shape[:-1], shape[-1] + _PADDING) if transposed else shape
+        target = Local(self.group.shared((stage.op, k), source, padded, source.name_hint), dims, shared=True)
+        lanes = max(n for n in _LANES if last[1].size % n == 0) if strides_of(memref_of(source))[-1] == 1 else 1
+        widths = [1] * (len(parts) - 1) + [lanes]
+        counts = [r.size // w for (_, r), w in zip(parts, widths, strict=True)]
+        for at, number in self.numbers(place, prod(counts)):
+            read: list[tuple[int, Range]] = []
+            for (x, r), width, count in reversed(list(zip(parts, widths, counts, strict=True))):
+                start = at.multiply(at.remainder(number, count), width)
+                number = at.floordiv(number, count)
+                read.insert(0, (x, Range(at.add(r.offset, start), width, 0, start)))
+            starts = {x: Range(r.grouped, r.size) for x, r in read}
+            copy(at, self.window(at, source, read), self.window(at, target.buffer, [(x, starts[x]) for x in dims]))
+        return target
+
+    def numbers(self, place: Place, count: int) -> Iterator[tuple[Place, Index]]:
+        """Each of `count` numbers for one item: in rounds, and guarded what remains."""
+        items, own = self.group.count, self.group.number
+        rounds, rest = divmod(count, items)
+        if rounds == 1:
+            yield place, own
+        elif rounds:
+            loop = place.loop(0, rounds * items, items, name="c")
+            inside = place.inside(loop.body.block)
+            yield inside, inside.add(loop.body.block.args[0], own)
+            inside.yield_()
+        if rest:
+            guarded = place.branch(place.compare(own, "ult", rest))
+            yield guarded, guarded.add(own, rounds * items)
+
+
+def shares(place: Place, whole: Range, i: Index, n: int, step: int) -> Iterator[tuple[Place, Range]]:
+    """The part that item `i` of `n` has of a range, `step` iterations at most: guarded where not all have the same."""
+    full, rest = divmod(whole.size, step)
+    if full == n or n == 1:
+        # With one item what does not fill a step is all there is.
+        start, size = place.multiply(i, step), step if full else rest
+        yield place, Range(place.add(whole.offset, start), size, whole.within, place.add(whole.grouped, start))
+        return
+    start = place.multiply(i, step)
+    for relation, size in (("ult", step), ("eq", rest)):
+        if size and (relation == "eq" or full):
+            at = place.branch(place.compare(i, relation, full))
+            yield at, Range(at.add(whole.offset, start), size, whole.within, at.add(whole.grouped, start))

@@ -1,0 +1,304 @@
+"""The stages of a nest on one tile: structured ops on the windows of their operands that the tile touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dlc.errors import UnsupportedError
+from dlc.ir import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    AffineMapAttr,
+    ArrayAttr,
+    Block,
+    DenseArrayBase,
+    IntegerType,
+    IteratorTypeAttr,
+    MemRefType,
+    Operation,
+    Region,
+    SSAValue,
+    linalg,
+)
+from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.tiling.nests import Nest, Stage, combiner_of, identity_of, operand_maps
+from dlc.passes.tiling.plan import TilePlan
+
+
+@dataclass(frozen=True)
+class Range:
+    """`size` iterations from `offset` on.
+
+    `within` counts from the start of the register tile that they are part of, `grouped` from the start of what the items of
+    a group compute together.
+    """
+
+    offset: Index
+    size: int
+    within: Index = 0
+    grouped: Index = 0
+
+    def part(self, place: Place, start: Index, size: int) -> Range:
+        """`size` of these iterations, from the one at `start` on."""
+        at = place.add
+        return Range(at(self.offset, start), size, at(self.within, start), at(self.grouped, start))
+
+
+@dataclass(frozen=True)
+class Local:
+    """A buffer of the leaf, and the dimensions that its axes follow; `shared` by the items of a group, or an item's own."""
+
+    buffer: SSAValue
+    dims: tuple[int, ...]
+    shared: bool = False
+
+    def start(self, r: Range) -> Index:
+        return r.grouped if self.shared else r.within
+
+
+Tile: TypeAlias = Mapping[int, Range]
+Continuation: TypeAlias = Callable[[Place, Tile], None]
+# A window of a buffer, and the dimension that each of its axes follows.
+Window: TypeAlias = tuple[SSAValue, Sequence[int]]
+
+
+def steps(place: Place, whole: Range, step: int, name: str) -> Iterator[tuple[Place, Range]]:
+    """Where to compute each part of `step` iterations, in a loop if there are several, and what remains."""
+    main = whole.size - whole.size % step
+    if main == step:
+        yield place, whole.part(place, 0, step)
+    elif main:
+        loop = place.loop(0, main, step, name=name)
+        inside = place.inside(loop.body.block)
+        yield inside, whole.part(inside, loop.body.block.args[0], step)
+        inside.yield_()
+    if whole.size > main:
+        yield place, whole.part(place, main, whole.size - main)
+
+
+class Leaf:
+    """All stages on one tile, with local buffers of the tile's size."""
+
+    def __init__(self, nest: Nest, plan: TilePlan, tile: Tile) -> None:
+        self.nest = nest
+        self.plan = plan
+        whole = {d: Range(0, e) for d, e in nest.extents.items()}
+        self.tile: Tile = {**whole, **tile}
+        self.locals: dict[SSAValue, Local] = {}
+        self.views: dict[tuple[Any, ...], SSAValue] = {}
+        # Reductions whose accumulator is filled where they begin, and with what.
+        self.starts: dict[Operation, SSAValue] = {}
+
+    def run(self, place: Place) -> None:
+        for root in self.local_roots():
+            self.make_local(place, root, {d: r.size for d, r in self.tile.items()})
+        self.stages(place, self.nest.stages, self.tile)
+
+    def stages(self, place: Place, stages: Sequence[Stage], tile: Tile) -> None:
+        for stage, following in zip(stages, [*stages[1:], None], strict=True):
+            if following is not None and self.begins(stage, following, tile):
+                self.starts[following.op] = stage.op.operands[0]
+            else:
+                self.stage(place.located(stage.op.location), stage, {d: tile[d] for d in stage.dims if d >= 0})
+
+    def begins(self, stage: Stage, following: Stage, tile: Tile) -> bool:
+        """Whether a stage only fills what the following one accumulates in, part by part: they go in the same steps then."""
+        if not isinstance(stage.op, linalg.FillOp) or following.output.root is not stage.output.root:
+            return False
+        return not any(d in following.reductions for d in self.wanted(following, tile))
+
+    def wanted(self, stage: Stage, tile: Tile) -> dict[int, int]:
+        """The steps that the plan asks for in a stage on a tile."""
+        own = self.plan.steps.get(self.nest.stages.index(stage), {})
+        return {d: n for d, n in {**self.plan.chunks, **own}.items() if d in stage.dims and n < tile[d].size}
+
+    def stage(self, place: Place, stage: Stage, tile: Tile) -> None:
+        """A stage on a tile, in the steps that the plan asks for."""
+        wanted = self.wanted(stage, tile)
+        split = next((d for d in wanted if d in stage.reductions), None)
+        if split is not None:
+            target = self.operand(place, stage, len(stage.op.operands) - 1, tile)
+            self.split_reduction(place, stage, tile, split, target, steps(place, tile[split], wanted[split], f"j{split}"))
+        else:
+            self.stepwise(place, stage, tile, list(wanted.items()))
+
+    def stepwise(self, place: Place, stage: Stage, tile: Tile, wanted: Sequence[tuple[int, int]]) -> None:
+        """Loops over parts of the tile that are computed at once."""
+        if not wanted:
+            self.emit(place, stage, tile)
+            return
+        (d, step), *rest = wanted
+        for at, part in steps(place, tile[d], step, f"j{d}"):
+            self.stepwise(at, stage, {**tile, d: part}, rest)
+
+    def split_reduction(
+        self, place: Place, stage: Stage, tile: Tile, d: int, target: Window, parts: Iterator[tuple[Place, Range]]
+    ) -> None:
+        """A reduction along contiguous memory keeps `chunk` partial results and combines them at the end.
+
+        p = identity : [chunk];  for k: p[j] = combine(p[j], x[k + j]);  y = reduce(p)
+        """
+        width = min(self.plan.chunks.get(d, 1), tile[d].size)
+        kept = [t for t in target[1] if tile[t].size > 1]
+        shape = (*(tile[t].size for t in kept), width)
+        out = memref_of(stage.op.operands[-1])
+        partial = place.alloca(out.element_type, shape, "partial")
+        fill(place, identity_of(stage, self.nest), partial)
+        for at, part in parts:
+            window = without_units(at, at.subview(partial, [0] * len(shape), (*shape[:-1], part.size)))
+            axes = [*kept, d] if part.size > 1 else kept
+            self.emit(at, stage, {**tile, d: part}, {len(stage.op.operands) - 1: (window, axes)})
+        combine(place, stage, (partial, [*kept, d]), target)
+
+    def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:
+        """The stage's op on the part of its operands that the tile touches; `windows` replace operands, by position."""
+        windows = windows or {}
+        dims = [d for d in stage.dims if d >= 0 and tile[d].size > 1]
+        operands: list[SSAValue] = []
+        maps: list[AffineMap] = []
+        output: Sequence[int] = ()
+        for k, operand in enumerate(stage.op.operands):
+            view, output = operand, list[int]()
+            if isinstance(operand.type, MemRefType):
+                view, output = windows[k] if k in windows else self.operand(place, stage, k, tile)
+            operands.append(view)
+            maps.append(AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in output)))
+        if isinstance(stage.op, linalg.FillOp):
+            fill(place, operands[0], operands[1])
+            return
+        if stage.op in self.starts:
+            fill(place, self.starts[stage.op], operands[-1])
+        # Partial results of a reduction have an axis along it.
+        reduced = [d in stage.reductions and d not in output for d in dims]
+        generic(place, operands, maps, reduced, _clone_body(place, stage, tile, dims))
+
+    def operand(self, place: Place, stage: Stage, k: int, tile: Tile) -> Window:
+        """The window of an operand under the tile, and the dimension that each of its axes of size > 1 follows."""
+        a = stage.accesses[k]
+        assert a is not None
+        operand = stage.op.operands[k]
+        parts = [part_of(place, expr, stage.dims, tile) for expr in operand_maps(stage.op)[k].results]
+        if a.root in self.locals:
+            local = self.locals[a.root]
+            operand = local.buffer
+            parts = [(d, Range(local.start(r), r.size)) for d, r in parts if d in local.dims]
+        return self.window(place, operand, parts)
+
+    def window(self, place: Place, buffer: SSAValue, parts: Sequence[tuple[int, Range]]) -> Window:
+        """The part of a buffer that covers a range of each axis; axes of size 1 go."""
+        offsets = [r.offset for _, r in parts]
+        sizes = [r.size for _, r in parts]
+        key = (buffer, *offsets, *sizes, place.block)
+        if key not in self.views:
+            drop = [i for i, size in enumerate(sizes) if size == 1]
+            self.views[key] = place.subview(buffer, offsets, sizes, drop)
+        return self.views[key], [d for d, r in parts if r.size > 1]
+
+    def local_roots(self) -> list[SSAValue]:
+        """The buffers that live inside the nest, in the order in which they are first written."""
+        roots = self.nest.locals()
+        return list(dict.fromkeys(s.output.root for s in self.nest.stages if s.output.root in roots))
+
+    def make_local(self, place: Place, root: SSAValue, sizes: Mapping[int, int]) -> None:
+        """A local buffer for one tile; it has no axis where the tile's size is 1."""
+        dims = tuple(d for d in self.axes_of(root) if sizes[d] > 1)
+        shape = tuple(sizes[d] for d in dims)
+        self.locals[root] = Local(place.alloca(memref_of(root).element_type, shape, root.name_hint), dims)
+
+    def axes_of(self, root: SSAValue) -> list[int]:
+        """The dimensions along which a buffer of the nest is written."""
+        stage = next(s for s in self.nest.stages if s.output.root is root)
+        return [part_of(None, e, stage.dims, self.tile)[0] for e in operand_maps(stage.op)[-1].results]
+
+
+def part_of(place: Place | None, expr: AffineExpr, dims: Sequence[int], tile: Tile) -> tuple[int, Range]:
+    """The dimension that a map result follows, and the part of the operand's axis that the tile covers."""
+    match expr:
+        case AffineDimExpr(i):
+            return dims[i], tile[dims[i]]
+        case AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, AffineDimExpr(i), AffineConstantExpr(panel)) if place:
+            # A tile lies inside one panel (TilePlan.check).
+            return dims[i], Range(place.floordiv(tile[dims[i]].offset, panel), 1)
+        case AffineBinaryOpExpr(AffineBinaryOpKind.Mod, AffineDimExpr(i), AffineConstantExpr(panel)) if place:
+            r = tile[dims[i]]
+            return dims[i], Range(place.remainder(r.offset, panel) if r.size < panel else 0, r.size)
+        case _:
+            raise UnsupportedError(f"tile-kernels: access by {expr}; run collapse-iterators before")
+
+
+def combine(place: Place, stage: Stage, source: Window, target: Window) -> None:
+    """Adds partial results to others, by the reduction's combiner: along the axes that only `source` has, and elementwise."""
+    combiner = combiner_of(stage)
+    assert combiner is not None
+    (partial, axes), (result, kept) = source, target
+    maps = [AffineMap.identity(len(axes)), AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in kept))]
+    region = Region(Block(arg_types=[memref_of(partial).element_type] * 2))
+    block = region.block
+    value = combiner.clone(dict(zip(combiner.operands, block.args, strict=True)))
+    block.add_op(value)
+    block.add_op(linalg.YieldOp(value.results[0]))
+    generic(place, [partial, result], maps, [d not in kept for d in axes], region)
+
+
+def copy(place: Place, source: Window, target: Window) -> None:
+    """Copies a window of a buffer into one of another, whose axes follow the same dimensions in some order."""
+    (read, axes), (written, order) = source, target
+    t = memref_of(read).element_type
+    body = Block(arg_types=[t, t])
+    body.add_op(linalg.YieldOp(body.args[0]))
+    maps = [AffineMap.identity(len(axes)), AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in order))]
+    generic(place, [read, written], maps, [False] * len(axes), Region(body))
+
+
+def without_units(place: Place, view: SSAValue) -> SSAValue:
+    shape = memref_of(view).get_shape()
+    return place.subview(view, [0] * len(shape), shape, [i for i, size in enumerate(shape) if size == 1])
+
+
+def fill(place: Place, value: SSAValue, target: SSAValue) -> None:
+    body = Block(arg_types=[value.type, value.type])
+    body.add_op(linalg.YieldOp(body.args[0]))
+    segments = {"operandSegmentSizes": _segments(1, 1)}
+    place.insert(linalg.FillOp.create(operands=[value, target], properties=segments, regions=[Region(body)]))
+
+
+def generic(
+    place: Place, operands: Sequence[SSAValue], maps: Sequence[AffineMap], reduced: Sequence[bool], region: Region
+) -> None:
+    kinds = {True: IteratorTypeAttr.reduction(), False: IteratorTypeAttr.parallel()}
+    place.insert(
+        linalg.GenericOp.create(
+            operands=operands,
+            properties={
+                "indexing_maps": ArrayAttr([AffineMapAttr(m) for m in maps]),
+                "iterator_types": ArrayAttr([kinds[r] for r in reduced]),
+                "operandSegmentSizes": _segments(len(operands) - 1, 1),
+            },
+            regions=[region],
+        )
+    )
+
+
+def _segments(inputs: int, outputs: int) -> DenseArrayBase[Any]:
+    return DenseArrayBase.from_list(IntegerType(32), [inputs, outputs])
+
+
+def _clone_body(place: Place, stage: Stage, tile: Tile, dims: Sequence[int]) -> Region:
+    """The op's scalar body; its iteration indices count from the tile's offset."""
+    region = stage.op.regions[0].clone()
+    for op in list(region.block.ops):
+        if not isinstance(op, linalg.IndexOp):
+            continue
+        d = stage.dims[op.dim.value.data]
+        inner = Place(place.constants, region.block, op.location, anchor=op)
+        index: Index = inner.op(linalg.IndexOp(dims.index(d))) if d in dims else 0
+        op.result.replace_all_uses_with(inner.value(inner.add(tile[d].offset, index)))
+        op.detach()
+        op.erase()
+    return region
