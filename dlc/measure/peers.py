@@ -78,6 +78,5 @@ def _openvino(path: Path, inputs: Inputs, threads: int) -> Callable[[], Outputs]
 
 
 PEERS = {
-    peer.name: peer
-    for peer in (Peer("onnxruntime", "onnxruntime", _onnxruntime), Peer("openvino", "openvino", _openvino))
+    peer.name: peer for peer in (Peer("onnxruntime", "onnxruntime", _onnxruntime), Peer("openvino", "openvino", _openvino))
 }

@@ -10,6 +10,7 @@ from tests.ops import (
     samples_irregular,
     samples_selection,
     samples_shape,
+    samples_winograd,
 )
 from tests.ops.sample import Sample
 
@@ -18,6 +19,7 @@ SAMPLES: list[Sample] = [
     *samples_functions.SAMPLES,
     *samples_shape.SAMPLES,
     *samples_contraction.SAMPLES,
+    *samples_winograd.SAMPLES,
     *samples_composite.SAMPLES,
     *samples_irregular.SAMPLES,
     *samples_selection.SAMPLES,

@@ -84,6 +84,16 @@ def _pad(label: str, x: np.ndarray, low: tuple[int, ...], high: tuple[int, ...],
     return Sample(dl.PadOp, (x, np.array(7, x.dtype)), expected, properties, label=label)
 
 
+def _windows(x: np.ndarray) -> np.ndarray:
+    """Windows of 2 along the first axis, and of 3 every 2 elements along the last."""
+    return np.array(
+        [
+            [[[[x[i + k, j, 2 * m + n] for m in range(3)] for j in range(3)] for i in range(3)] for n in range(3)]
+            for k in range(2)
+        ]
+    )
+
+
 def _movement() -> list[Sample]:
     x = values(F32, 2, 3, 4)
     return [
@@ -110,6 +120,7 @@ def _movement() -> list[Sample]:
             {"starts": (3, 0), "limits": (3, 2), "strides": (1, 1)},
             label="empty",
         ),
+        Sample(dl.WindowsOp, (values(F32, 4, 3, 8),), _windows, {"axes": (0, 2), "sizes": (2, 3), "strides": (1, 2)}),
         Sample(dl.ReverseOp, (x,), lambda x: x[::-1, :, ::-1], {"axes": (0, -1)}),
         _pad("", values(F32, 3, 4), (1, 0), (2, 3)),
         _pad("negative", values(I32, 4, 5), (-1, 2), (1, -3)),

@@ -76,10 +76,11 @@ class ModeProductOp(Contraction):
 
 @irdl_op_definition
 class WinogradInputOp(Staged):
-    """The transformed tiles of an image: `V[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`.
+    """The transformed tiles of an image.
 
-    (C1) `x` has rank 4, `matrix` is square, both are of one float type; (C2) tiles of the matrix's size, `step` apart, cover
-    the image's height and width exactly.
+    `v[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`. (C1) `x` has
+    rank 4, `matrix` is square, both are of one float type; (C2) tiles of the matrix's size, `step` apart, cover the image's
+    height and width exactly.
     """
 
     name = "dl.winograd_input"
@@ -94,7 +95,7 @@ class WinogradInputOp(Staged):
         if len(shape) != 4 or t != columns:
             raise ShapeError(f"{self.name}: an image {shape} and a matrix {(t, columns)} (C1)")
         n, height, width, c = shape
-        if step < 1 or any((size - t) % step != 0 for size in (height, width)):
+        if step < 1 or any(differ((size - t) // step * step, size - t) for size in (height, width)):
             raise ShapeError(f"{self.name}: tiles of {t} every {step} do not cover {(height, width)} (C2)")
         return [tensor_type((t, t, n, (height - t) // step + 1, (width - t) // step + 1, c), element_type_of(self.x))]
 
@@ -114,10 +115,10 @@ class WinogradInputOp(Staged):
 
 @irdl_op_definition
 class WinogradOutputOp(Staged):
-    """The image that transformed tiles make up: `y[n, p·m + a, q·m + b, c] = Σᵢⱼ matrix[a, i] · matrix[b, j] · v[i, j, n, p, q, c]`.
+    """The image that transformed tiles make up.
 
-    m is the number of rows of `matrix`. (C1) `v` has rank 6, and its first two axes the size of the matrix's rows; both are
-    of one float type.
+    `y[n, p·m + a, q·m + b, c] = Σᵢⱼ matrix[a, i] · matrix[b, j] · v[i, j, n, p, q, c]`; m is the number of rows of
+    `matrix`. (C1) `v` has rank 6, and its first two axes the size of the matrix's rows; both are of one float type.
     """
 
     name = "dl.winograd_output"

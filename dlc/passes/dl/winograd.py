@@ -82,7 +82,7 @@ class WinogradPass(ModulePass):
     →   %v = dl.winograd_input %x, %b {step = 4};  %u = G·w·Gᵀ (an expression of weights)
         %m = dl.matmul %v, %u;  %y = dl.winograd_output %m, %a
 
-    The largest error is about 1e-5 of the largest result for tiles of 4×4, 2e-6 for 2×2 (1e-6 without). An image that tiles
+    The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
     do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`.
     """
 

@@ -1,0 +1,65 @@
+"""Samples of Winograd's tiles, against sums over each tile."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects import dl
+from tests.ops.sample import F16, F32, F64, Sample, exactly, values
+
+_TOLERANCE = {F32: 3e-6, F64: 1e-14, F16: 4e-3}
+
+
+def _tiles(x: np.ndarray, matrix: np.ndarray, step: int) -> np.ndarray:
+    """Each tile between the matrix and its transpose."""
+    t = len(matrix)
+    rows, columns = ((s - t) // step + 1 for s in x.shape[1:3])
+    v = np.zeros((t, t, x.shape[0], rows, columns, x.shape[3]), x.dtype)
+    for n, p, q, c in np.ndindex(*v.shape[2:]):
+        tile = x[n, p * step : p * step + t, q * step : q * step + t, c]
+        v[:, :, n, p, q, c] = matrix @ tile @ matrix.T
+    return v
+
+
+def _image(v: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Each tile between the matrix and its transpose, in its place in an image."""
+    _, _, images, rows, columns, channels = v.shape
+    m = len(matrix)
+    y = np.zeros((images, rows * m, columns * m, channels), v.dtype)
+    for n, p, q, c in np.ndindex(*v.shape[2:]):
+        y[n, p * m : (p + 1) * m, q * m : (q + 1) * m, c] = matrix @ v[:, :, n, p, q, c] @ matrix.T
+    return y
+
+
+def _input(label: str, x: tuple[int, ...], t: int, step: int, dtype: np.dtype = F32) -> Sample:
+    operands = (values(dtype, *x), values(dtype, t, t, seed=1))
+    formula = exactly(lambda x, matrix: _tiles(x, matrix, step))
+    return Sample(dl.WinogradInputOp, operands, formula, {"step": step}, _TOLERANCE[dtype], label)
+
+
+def _output(label: str, v: tuple[int, ...], m: int, dtype: np.dtype = F32) -> Sample:
+    operands = (values(dtype, *v), values(dtype, m, v[0], seed=1))
+    return Sample(dl.WinogradOutputOp, operands, exactly(_image), {}, _TOLERANCE[dtype], label)
+
+
+def _mode_product(label: str, x: tuple[int, ...], rows: int, axis: int, to: int, dtype: np.dtype = F32) -> Sample:
+    operands = (values(dtype, *x), values(dtype, rows, x[axis], seed=1))
+    formula = exactly(lambda x, matrix: np.moveaxis(np.tensordot(x, matrix, (axis, 1)), -1, to))
+    return Sample(dl.ModeProductOp, operands, formula, {"axis": axis, "to": to}, _TOLERANCE[dtype], label)
+
+
+SAMPLES = [
+    _mode_product("in_place", (3, 4, 5), 6, 1, 1),
+    _mode_product("moved", (3, 4, 2, 5), 2, 0, 2),
+    _mode_product("double", (4, 3), 5, 1, 0, F64),
+    _mode_product("half", (4, 3, 7), 2, 0, 1, F16),
+    _mode_product("one_row", (4, 37), 1, 0, 0),
+    _input("4", (2, 8, 6, 5), 4, 2),
+    _input("6", (1, 10, 14, 33), 6, 4),
+    _input("one_tile", (1, 6, 6, 3), 6, 4),
+    _input("double", (1, 6, 4, 3), 4, 2, F64),
+    _output("2", (4, 4, 2, 3, 2, 5), 2),
+    _output("4", (6, 6, 1, 2, 3, 33), 4),
+    _output("one_tile", (6, 6, 1, 1, 1, 3), 4),
+    _output("half", (4, 4, 1, 2, 2, 3), 2, F16),
+]

@@ -1,0 +1,103 @@
+"""`winograd`: convolutions by tiles compute the same, in fewer multiplications, where that pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import shape_of
+from dlc.ir import SSAValue
+from dlc.passes.dl.simplify import SimplifyPass
+from dlc.passes.dl.winograd import WinogradPass
+from tests.passes.programs import Program, Writer, program, randoms
+
+
+def convolution(
+    b: Writer, x: SSAValue, o: int, kernel: int = 3, stride: int = 1, dilation: int = 1, groups: int = 1
+) -> SSAValue:
+    c = int(shape_of(x)[-1]) // groups
+    (w,) = randoms((kernel, kernel, c, o))
+    weights = b.weight((w / np.sqrt(kernel * kernel * c)).astype(w.dtype))
+    return b(dl.ConvOp, x, weights, strides=(stride,) * 2, dilations=(dilation,) * 2, groups=groups)
+
+
+def rewritten(size: tuple[int, int], channels: int, o: int, **properties: int) -> Program:
+    image = randoms((1, size[0] + 2, size[1] + 2, channels))
+    return program(lambda b, x: convolution(b, x, o, **properties), *image).apply(WinogradPass(), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("size, step", [((28, 28), 4), ((24, 16), 4), ((14, 14), 2)])
+def test_tiles_that_divide_the_image(size: tuple[int, int], step: int) -> None:
+    p = rewritten(size, 128, 128)
+    (tiles,) = (op for op in p.main.body.block.ops if isinstance(op, dl.WinogradInputOp))
+    assert shape_of(tiles.result)[3:5] == (size[0] // step, size[1] // step)
+    assert "conv" not in p.ops and "slice" not in p.ops
+
+
+@pytest.mark.parametrize("size", [(27, 27), (21, 30)])
+def test_other_images_are_padded_and_cropped(size: tuple[int, int]) -> None:
+    p = rewritten(size, 64, 96)
+    assert p.ops[0] == "pad" and p.ops[-1] == "slice" and "winograd_output" in p.ops
+
+
+def test_pads_become_one() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        padded = b(dl.PadOp, x, b.scalar(0, x), low=(0, 1, 1, 0), high=(0, 1, 1, 0), pad_mode="constant")
+        return convolution(b, padded, 128)
+
+    p = program(body, *randoms((1, 27, 27, 64))).apply(WinogradPass(), SimplifyPass(), tolerance=1e-4)
+    assert p.ops.count("pad") == 1
+
+
+def test_elementwise_ops_come_before_the_crop() -> None:
+    def body(b: Writer, x: SSAValue, skip: SSAValue) -> SSAValue:
+        biased = b(dl.AddOp, convolution(b, x, 128), b.weight(randoms((128,))[0]))
+        return b(dl.AddOp, b(dl.ReluOp, biased), skip)
+
+    p = program(body, *randoms((1, 29, 29, 64), (1, 27, 27, 128))).apply(WinogradPass(), tolerance=1e-4)
+    # What differs from place to place is added to the image as it should be.
+    assert p.ops[-5:] == ["winograd_output", "add", "relu", "slice", "add"]
+
+
+@pytest.mark.parametrize(
+    "properties", [{"stride": 2}, {"dilation": 2}, {"groups": 2}, {"kernel": 5}, {"kernel": 1}], ids=lambda p: next(iter(p))
+)
+def test_other_convolutions_stay(properties: dict[str, int]) -> None:
+    assert rewritten((30, 30), 64, 64, **properties).ops == ["conv"]
+
+
+@pytest.mark.parametrize("size, channels, o", [((7, 7), 512, 512), ((56, 56), 3, 8), ((8, 8), 4, 4)])
+def test_what_would_be_slower_stays(size: tuple[int, int], channels: int, o: int) -> None:
+    assert rewritten(size, channels, o).ops == ["conv"]
+
+
+def test_other_types_and_weights_that_are_computed_stay() -> None:
+    def double(b: Writer, x: SSAValue) -> SSAValue:
+        w = b.weight(randoms((3, 3, 128, 128))[0].astype(np.float64))
+        return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1)
+
+    assert program(double, np.zeros((1, 30, 30, 128))).apply(WinogradPass()).ops == ["conv"]
+
+    def computed(b: Writer, x: SSAValue, w: SSAValue) -> SSAValue:
+        return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1)
+
+    p = program(computed, *randoms((1, 30, 30, 128), (3, 3, 128, 128))).apply(WinogradPass())
+    assert p.ops == ["conv"]
+
+
+def test_stated_error() -> None:
+    random = np.random.default_rng(5)
+    for size, channels, bound in ((28, 256, 2e-5), (14, 256, 4e-6)):
+        x = random.standard_normal((1, size + 2, size + 2, channels), np.float32)
+        w = random.standard_normal((3, 3, channels, 64), np.float32)
+
+        def body(b: Writer, x: SSAValue, w: np.ndarray = w) -> SSAValue:
+            return b(dl.ConvOp, x, b.weight(w), strides=(1, 1), dilations=(1, 1), groups=1)
+
+        p = program(body, x)
+        WinogradPass().apply(None, p.module)  # type: ignore[arg-type]
+        windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(np.float64), (3, 3), (0, 1))
+        exact = np.tensordot(windows, w, ((2, 3, 4), (2, 0, 1)))
+        assert "conv" not in p.ops
+        assert np.abs(p.run()[0][0] - exact).max() < bound * np.abs(exact).max()
