@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from itertools import chain
 from time import perf_counter
 
 from dlc.artifact import Artifact, KernelObject
@@ -23,6 +24,7 @@ from dlc.compiler.segments import NotSaveable, split
 from dlc.cpus import usable_cpus
 from dlc.errors import DeviceError, ShapeError, UnsupportedError
 from dlc.instrument.manager import Progress
+from dlc.instrument.provenance import dispatches
 from dlc.instrument.report import KernelReport, Report
 from dlc.ir import print_module
 from dlc.keys import Key, program_key
@@ -169,6 +171,7 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
     lowering.host()
     host = read_host(lowering.module)
     runs = Counter(launch.kernel for launch in host.launches)
+    layers = dispatches(lowering.module)
     for code in codes:
         report.passes.extend(code.passes)
         for record in code.passes:
@@ -178,5 +181,8 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
         report.kernels.append(KernelReport(code.name, runs[code.name], len(code.object), code.emission + code.llvm))
         if lowering.dump is not None:
             lowering.dump.kernel(code.name, "ll", code.ir.text)
-    kernels = tuple(KernelObject(code.name, code.object, code.ir.grids) for code in codes)
+    kernels = tuple(
+        KernelObject(code.name, code.object, code.ir.grids, tuple(dict.fromkeys(chain(*layers.get(code.name, ())))))
+        for code in codes
+    )
     return Artifact(program.name, device, host, kernels, lowering.weights, runtime_object())
