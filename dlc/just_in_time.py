@@ -173,6 +173,7 @@ def jit(
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
+    check_each_pass: bool = False,
     cache: bool | None = None,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
@@ -184,19 +185,23 @@ def jit(
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
+    check_each_pass: bool = False,
     cache: bool | None = None,
 ) -> Any:
     """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
     `static_argnames`: arguments that are settings, not arrays; each value is compiled for by itself. `dump_ir`: a folder for
     the IR after every pass of the first compilation. `num_threads`: all CPUs of this process if None. `pipeline`: passes to
-    run instead of the target's. What is compiled for a CPU is kept and found again in later processes, by what the function
-    computes, unless `cache` is False.
+    run instead of the target's. `check_each_pass`: the first call with new shapes checks, on its arguments, what every pass
+    makes of the function; CompileError names the first one after which results are wrong, and your lines. What is compiled
+    for a CPU is kept and found again in later processes, by what the function computes, unless `cache` is False.
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
     folder = Path(dump_ir) if dump_ir is not None else None
-    options = Options.of(num_threads=num_threads, dump_ir=folder, pipeline=pipeline, cache=cache)
+    options = Options.of(
+        num_threads=num_threads, dump_ir=folder, pipeline=pipeline, check_each_pass=check_each_pass, cache=cache
+    )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:
         return JitFunction(f, target, options, static_argnames)

@@ -16,6 +16,7 @@ from dlc.backends.opencl.emit import emit_kernel as emit_opencl
 from dlc.backends.opencl.emit import program_text
 from dlc.backends.read_host import read_host
 from dlc.backends.reference import evaluate
+from dlc.compiler.checking import check, first_checked
 from dlc.compiler.kernels import compile_kernels
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.opencl import compile_opencl
@@ -66,16 +67,16 @@ def compile(
     if not program.is_static:
         build = partial(_on_device, place) if place is not None else _reference if device.name == "reference" else _native
         segments = split(program)
-        run = segments.run(lambda part, own: build(part, device, own, report, None), options)
+        run = segments.run(lambda part, own: _checked(build(part, device, own, report, None), part, device, own), options)
         artifact = NotSaveable(program.name) if segments.are_cut else None
     elif device.name == "reference":
-        run = _reference(program, device, options, report, progress)
+        run = _checked(_reference(program, device, options, report, progress), program, device, options)
     elif place is not None:
-        run = _on_device(place, program, device, options, report, progress)
+        run = _checked(_on_device(place, program, device, options, report, progress), program, device, options)
     else:
         artifact = _artifact(program, device, options, report, progress, file)
         with report.timed("load"):
-            run = artifact.program(options.num_threads).run
+            run = _checked(artifact.program(options.num_threads).run, program, device, options)
     report.seconds += perf_counter() - began
     return Model(program.inputs, program.outputs, run, program.name, artifact, takes_device_arrays=place is not None)
 
@@ -104,6 +105,15 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
         return program_text([emit_opencl(kernel, device) for kernel in kernels])
     texts = [emit_kernel(kernel, device).text for kernel in kernels]
     return "\n".join(assembly(t, device) if form == "asm" else t for t in texts)
+
+
+def _checked(run: Run, program: Program, device: Target, options: Options) -> Run:
+    """`run`, and if asked for, before its first result a check of every pass on the same inputs."""
+    if not options.check_each_pass:
+        return run
+    return first_checked(
+        run, lambda arrays: check(program, arrays, device, options, lambda part, own: compile(part, device.name, own))
+    )
 
 
 def _reference(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Run:
