@@ -202,7 +202,7 @@ def _log10(x: Operand) -> Any:
 
 def sinc(x: ArrayLike, /) -> Any:
     """sin(πx) / πx; 1 at 0."""
-    return _sinc(*promote_to_float(x, least=np.float16))
+    return _sinc(*promote_to_float(x))
 
 
 @in_wide_type
