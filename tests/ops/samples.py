@@ -8,6 +8,7 @@ from tests.ops import (
     samples_elementwise,
     samples_functions,
     samples_irregular,
+    samples_narrow,
     samples_selection,
     samples_shape,
 )
@@ -20,5 +21,6 @@ SAMPLES: list[Sample] = [
     *samples_contraction.SAMPLES,
     *samples_composite.SAMPLES,
     *samples_irregular.SAMPLES,
+    *samples_narrow.SAMPLES,
     *samples_selection.SAMPLES,
 ]
