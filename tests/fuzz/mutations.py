@@ -17,7 +17,22 @@ from onnx import ModelProto
 INTEGERS = (0, 1, -1, 2, 3, 7, 8, 64, 127, 128, 255, 256, 1000, 65536, 10**6, 10**9)
 HUGE = (2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, float("inf"), float("-inf"), float("nan"))
-STRINGS = ("", "x", "y", ".", "../secret", "/etc/passwd", "a\0b", "NaN", "-1", "0", "4", "99999999999999999999", "é" * 300, "main")
+STRINGS = (
+    "",
+    "x",
+    "y",
+    ".",
+    "../secret",
+    "/etc/passwd",
+    "a\0b",
+    "NaN",
+    "-1",
+    "0",
+    "4",
+    "99999999999999999999",
+    "é" * 300,
+    "main",
+)
 # Of a model's parts, those where its meaning is.
 _SITES = 4000
 
@@ -147,7 +162,7 @@ def mutated_text(text: str, rng: random.Random) -> str:
                 lines[at], lines[other] = lines[other], lines[at]
             case 3:
                 place = rng.randrange(len(lines[at]) + 1)
-                lines[at] = lines[at][:place] + rng.choice("(){}<>[]%@#:,=\"0x-é\0 ") + lines[at][place + 1 :]
+                lines[at] = lines[at][:place] + rng.choice('(){}<>[]%@#:,="0x-é\0 ') + lines[at][place + 1 :]
             case 4 if rng.random() < 0.2:
                 del lines[at + 1 :]
             case _:

@@ -61,9 +61,7 @@ class Report:
 def trials(seed: int, count: int, target: str | None = None, batch: int = BATCH) -> list[Trial]:
     """The programs of `count` seeds from `seed` on; without a target, the targets in turn."""
     starts = range(seed, seed + count, batch)
-    return [
-        Trial(tuple(range(s, min(s + batch, seed + count))), target or TARGETS[s // batch % len(TARGETS)]) for s in starts
-    ]
+    return [Trial(tuple(range(s, min(s + batch, seed + count))), target or TARGETS[s // batch % len(TARGETS)]) for s in starts]
 
 
 def run(trial: Trial) -> Report:

@@ -184,7 +184,9 @@ class RandomProgram:
                 return self.fresh(self.dtype(among), shape)
         raise Unsuitable
 
-    def like(self, dtype: np.dtype, suits: Callable[[tuple[int, ...]], bool], shape: Sequence[int], scale: float = 1.0) -> Known:
+    def like(
+        self, dtype: np.dtype, suits: Callable[[tuple[int, ...]], bool], shape: Sequence[int], scale: float = 1.0
+    ) -> Known:
         """A value of this dtype whose shape suits, or a new one of `shape`."""
         found = [v for v in self.values if v.dtype == dtype and suits(v.shape)]
         if found and self.random.random() < 0.5:

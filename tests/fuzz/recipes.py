@@ -19,7 +19,7 @@ from dlc.dialects.dl.normalization import Softmaxes
 from dlc.dialects.dl.pointwise import Binary, Unary
 from dlc.dialects.dl.reduction import ArgExtremum, AxisReduction
 from dlc.dialects.dl.window import Pool
-from dlc.ir import Block, FloatAttr
+from dlc.ir import Block
 from dlc.weights import WeightStore
 from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
 from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, is_float
@@ -157,7 +157,9 @@ def _dot_general(p: RandomProgram, op: type[DlOp]) -> Known:
     axes = p.random.sample(range(len(x.shape)), len(x.shape))
     contracted = axes[: p.random.choice([1, 1, 2, 0])]
     batch = axes[len(contracted) :][: p.random.choice([0, 0, 1, 2])]
-    shape = [x.shape[a] for a in (*batch, *contracted)] + [p.random.choice([1, 3, 8, 17]) for _ in range(p.random.choice([0, 1]))]
+    shape = [x.shape[a] for a in (*batch, *contracted)] + [
+        p.random.choice([1, 3, 8, 17]) for _ in range(p.random.choice([0, 1]))
+    ]
     order = p.random.sample(range(len(shape)), len(shape))
     w = p.fresh(_factor(p, x), [shape[k] for k in order])
     places = [order.index(k) for k in range(len(shape))]
@@ -329,9 +331,7 @@ def _scatter_elements(p: RandomProgram, op: type[DlOp]) -> Known:
     axis = p.axis(x)
     shape = [p.random.randint(min(1, s), s) for s in x.shape]
     shape[axis] = p.random.choice([0, 1, 2, 5])
-    return p.add(
-        op, x, _places(p, tuple(shape), x.shape[axis]), p.fresh(x.dtype, shape), axis=axis, mode=_scatter_mode(p, x)
-    )
+    return p.add(op, x, _places(p, tuple(shape), x.shape[axis]), p.fresh(x.dtype, shape), axis=axis, mode=_scatter_mode(p, x))
 
 
 def _scatter_nd(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -372,7 +372,9 @@ def _dynamic_quantize(p: RandomProgram, op: type[DlOp]) -> Known:
 
 def _iota(p: RandomProgram, op: type[DlOp]) -> Known:
     dtype = p.random.choice(NUMBERS)
-    start, step = p.random.choice([(0, 1), (7, -3), (1, 2)]) if not is_float(dtype) else p.random.choice([(0.0, 0.5), (-1.5, 0.1)])
+    start, step = (
+        p.random.choice([(0, 1), (7, -3), (1, 2)]) if not is_float(dtype) else p.random.choice([(0.0, 0.5), (-1.5, 0.1)])
+    )
     return p.add(op, size=(p.shape(1)[0],), to=element_type(dtype), start=start, step=step)
 
 
