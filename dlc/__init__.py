@@ -21,6 +21,9 @@ LLVM IR text in one visit, LLVM makes an object of it, and `backends.cpu.loader`
 says what kernel runs when on which buffers, is planned by `passes.host` into one arena and a table of launches that one
 native function executes.
 
+A compiled model is an `artifact`, one file. `model_cache` keeps artifacts and finds them again by what `keys` says they depend
+on, in a `cache` on disk; a hit comes before all of the above.
+
 Every stage is a program. `backends.reference` executes the module of any stage with NumPy, so that two stages can be
 compared; it is the target `reference` as well.
 

@@ -27,6 +27,7 @@ def compile_model(
     num_threads: int | None = None,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
+    check_each_pass: bool = False,
     cache: bool | None = None,
 ) -> Model:
     """The ONNX file `model` compiled for `target`.
@@ -36,14 +37,18 @@ def compile_model(
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a model that still has symbolic sizes is compiled
     when it is called, once per set of input shapes. `num_threads=None` uses the processors that this process may use.
-    `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. What is compiled for a
+    `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. With
+    `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
+    after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a
     CPU is kept and found again by the contents of the file, unless `cache` is False.
 
     Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
     ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
     """
     folder = Path(dump_ir) if dump_ir is not None else None
-    options = Options.of(num_threads=num_threads, dump_ir=folder, pipeline=pipeline, cache=cache)
+    options = Options.of(
+        num_threads=num_threads, dump_ir=folder, pipeline=pipeline, check_each_pass=check_each_pass, cache=cache
+    )
     return compile_file(Path(model), target, input_shapes, options)
 
 

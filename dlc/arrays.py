@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.dims import Size
+from dlc.errors import DeviceError
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
@@ -48,10 +49,16 @@ def address_of(array: NDArray[Any]) -> int:
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> NDArray[Any]:
-    """An uninitialised C-contiguous array that starts at a multiple of 64 bytes."""
+    """An uninitialised C-contiguous array that starts at a multiple of 64 bytes.
+
+    Raises DeviceError when there is no memory for it.
+    """
     dtype = np.dtype(dtype)
     count = math.prod(shape) * dtype.itemsize
-    memory = np.empty(count + ALIGNMENT, np.uint8)
+    try:
+        memory = np.empty(count + ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise DeviceError(f"no memory for a buffer of {count} bytes ({dtype}{list(shape)}); make the sizes smaller") from error
     start = -address_of(memory) % ALIGNMENT
     return memory[start : start + count].view(dtype).reshape(shape)
 

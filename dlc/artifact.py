@@ -31,7 +31,7 @@ from dlc.arrays import TensorInfo
 from dlc.backends.cpu.loader import load_object
 from dlc.backends.cpu.program import KernelImage, NativeProgram
 from dlc.backends.cpu.runtime import runtime
-from dlc.backends.host_program import HostProgram, Launch
+from dlc.backends.host_program import HostProgram, Launch, check_launches
 from dlc.errors import DeviceError, DlcError, ModelError
 from dlc.model import Model
 from dlc.target import Target, host_supports
@@ -58,9 +58,12 @@ class KernelObject:
     origins: tuple[str, ...] = ()
 
     def image(self) -> KernelImage:
-        """The kernel in executable memory."""
-        loaded = load_object(self.code)
-        grids = tuple((loaded.address(f"{self.name}.{g}"), tasks) for g, tasks in enumerate(self.tasks))
+        """The kernel in executable memory. Raises ModelError for an object that is none, or lacks a grid."""
+        try:
+            loaded = load_object(self.code)
+            grids = tuple((loaded.address(f"{self.name}.{g}"), tasks) for g, tasks in enumerate(self.tasks))
+        except (struct.error, KeyError, IndexError, ValueError, OSError) as error:
+            raise ModelError(f"kernel {self.name}: damaged: not the object of its grids ({error!r})") from error
         return KernelImage(grids, loaded)
 
 
@@ -158,7 +161,7 @@ class Artifact:
                 )
             sections = {s["name"]: (s["offset"], s["size"], s["crc32c"]) for s in header["sections"]}
             return _Reader(path, header, target, data, sections).artifact()
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise ModelError(f"{path}: damaged: the header does not describe a model ({error!r})") from error
 
 
@@ -187,17 +190,24 @@ class _Reader:
             tuple(map(_info_from_json, header["inputs"])),
             tuple(map(_info_from_json, header["outputs"])),
             tuple(map(_info_from_json, header["weights"])),
-            header["arena"],
+            _count(header["arena"]),
             tuple(
-                Launch(kernel, tuple((b, o) for b, o in places), tuple(sizes)) for kernel, places, sizes in header["launches"]
+                Launch(kernel, tuple((_count(b), _count(o)) for b, o in places), tuple(map(_count, sizes)))
+                for kernel, places, sizes in header["launches"]
             ),
         )
         kernels = tuple(
-            KernelObject(k["name"], bytes(self.slice(f"kernel/{k['name']}")), tuple(k["tasks"]), tuple(k["origins"]))
+            KernelObject(
+                _text(k["name"]),
+                bytes(self.slice(f"kernel/{k['name']}")),
+                tuple(map(_count, k["tasks"])),
+                tuple(map(_text, k["origins"])),
+            )
             for k in header["kernels"]
         )
+        check_launches(host, {k.name for k in kernels})
         weights = {info.name: self.weight(info) for info in host.weights}
-        return Artifact(header["name"], self.target, host, kernels, weights, code)
+        return Artifact(_text(header["name"]), self.target, host, kernels, weights, code)
 
     def slice(self, name: str) -> memoryview:
         offset, size, _ = self.sections[name]
@@ -246,7 +256,10 @@ def _read(path: Path) -> tuple[dict[str, Any], memoryview]:
     start = end + -end % _ALIGNMENT
     if any(memory[end:start]):
         raise ModelError(f"{path}: damaged: after the header; copy or compile the model again")
-    return json.loads(header), memory[start:]
+    try:
+        return json.loads(header), memory[start:]
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: damaged: the header is no JSON ({error})") from error
 
 
 def _remove_stale(path: Path) -> None:
@@ -264,7 +277,28 @@ def _info_to_json(info: TensorInfo) -> list[Any]:
 
 def _info_from_json(fields: Sequence[Any]) -> TensorInfo:
     name, shape, dtype = fields
-    return TensorInfo(name, tuple(map(int, shape)), np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    return TensorInfo(_text(name), tuple(map(_count, shape)), _dtype(dtype))
+
+
+def _count(value: Any) -> int:
+    """A number of things, as the header has it; raises ValueError for anything else."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _dtype(name: Any) -> np.dtype[Any]:
+    """The dtype called `name`, one of numbers or bools."""
+    dtype = np.dtype(getattr(ml_dtypes, _text(name), name))
+    if dtype.name != name or dtype.kind not in "biufV":
+        raise ValueError(f"{name!r} is no dtype of numbers")
+    return dtype
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

@@ -56,7 +56,7 @@ _unusable: set[Path] = set()
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry as it is on disk: `about` is what its maker said of it; times are seconds since 1970."""
+    """An entry as it is on disk; times are seconds since 1970."""
 
     kind: str
     key: str
@@ -65,7 +65,14 @@ class Entry:
     made: float
     used: float
     hits: int
-    about: Mapping[str, Any]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its maker said of it; nothing if that cannot be read, as it is for people to read."""
+        try:
+            return json.loads((self.path.parent / _ABOUT).read_text())
+        except (OSError, ValueError):
+            return {}
 
 
 class Cache:
@@ -237,11 +244,8 @@ def _entry(place: Path) -> Entry | None:
         entry, hits = (place / _ENTRY).stat(), (place / _HITS).stat()
     except OSError:
         return None
-    about: dict[str, Any] = {}
-    with suppress(OSError, ValueError):  # it is for people: an entry does without
-        about = json.loads((place / _ABOUT).read_text())
     size = entry.st_size + hits.st_size
-    return Entry(place.parent.name, place.name, place / _ENTRY, size, entry.st_mtime, hits.st_mtime, hits.st_size, about)
+    return Entry(place.parent.name, place.name, place / _ENTRY, size, entry.st_mtime, hits.st_mtime, hits.st_size)
 
 
 def _rename(new: Path, place: Path) -> None:
@@ -256,6 +260,7 @@ def _rename(new: Path, place: Path) -> None:
 def _acquire(path: Path) -> int | None:
     """A descriptor of the locked file of this name; None if it was not to be had in time."""
     end = time.monotonic() + _PATIENCE_SECONDS
+    told = False
     while time.monotonic() < end:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -263,6 +268,9 @@ def _acquire(path: Path) -> int | None:
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except BlockingIOError:
+            if not told:
+                log.info("%s: another process makes this entry; waiting for it", path.name)
+                told = True
             time.sleep(_POLL_SECONDS)
         except FileNotFoundError:
             pass  # removed by its last holder

@@ -13,12 +13,13 @@ from typing import Any, overload
 import numpy as np
 
 import dlc.numpy
-from dlc.arrays import Array
+from dlc.backends.opencl.array import DeviceArray
+from dlc.backends.opencl.devices import is_opencl
 from dlc.compiler import Program, compile, emit
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import Tracer, is_number, trace
-from dlc.model import Model
+from dlc.model import Model, as_result, require_on_cpu
 from dlc.options import Options
 
 # Imported for what it does: it gives traced arrays their operators.
@@ -80,7 +81,8 @@ class JitFunction:
             # Called while another function is traced: it becomes part of that one.
             return self._function(*given[0], **given[1])
         arrays = [
-            leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else _native(leaf) for leaf in self._checked(leaves, tree)
+            leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else self._native(leaf)
+            for leaf in self._checked(leaves, tree)
         ]
         kinds = tuple([(a.shape, a.dtype, a is not v and is_number(v)) for a, v in zip(arrays, leaves, strict=True)])
         # 1 and True are equal, and not the same setting.
@@ -90,7 +92,7 @@ class JitFunction:
             with self._lock:
                 compiled = self._compiled.get(key) or self._compile(leaves, tree, static)
                 self._compiled[key] = compiled
-        return unflatten(compiled.results, (r.view(Array) for r in compiled.model.run(arrays)))
+        return unflatten(compiled.results, (as_result(r) for r in compiled.model.run(arrays)))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -126,6 +128,14 @@ class JitFunction:
                 require_array_like(leaf, f"{name} of {self._name}")
         return leaves
 
+    def _native(self, leaf: Any) -> Any:
+        """A leaf as an array in this machine's byte order; one that is on a device stays there."""
+        if isinstance(leaf, DeviceArray) and is_opencl(self._target):
+            return leaf
+        require_on_cpu(leaf, f"{self._name}: an argument")
+        array = np.asarray(leaf)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
     def _lower(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Lowered:
         leaves, names = self._checked(leaves, tree), self._names(tree)
         traced = trace(self._function, leaves, tree, names, **dict(static))
@@ -153,12 +163,6 @@ class JitFunction:
         return _Compiled(lowered.compile(), lowered.results)
 
 
-def _native(leaf: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """An array in this machine's byte order."""
-    array = np.asarray(leaf)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
 @overload
 def jit(function: Callable[..., Any], /) -> JitFunction: ...
 @overload
@@ -169,6 +173,7 @@ def jit(
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
+    check_each_pass: bool = False,
     cache: bool | None = None,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
@@ -180,19 +185,23 @@ def jit(
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
+    check_each_pass: bool = False,
     cache: bool | None = None,
 ) -> Any:
     """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
     `static_argnames`: arguments that are settings, not arrays; each value is compiled for by itself. `dump_ir`: a folder for
     the IR after every pass of the first compilation. `num_threads`: all CPUs of this process if None. `pipeline`: passes to
-    run instead of the target's. What is compiled for a CPU is kept and found again in later processes, by what the function
-    computes, unless `cache` is False.
+    run instead of the target's. `check_each_pass`: the first call with new shapes checks, on its arguments, what every pass
+    makes of the function; CompileError names the first one after which results are wrong, and your lines. What is compiled
+    for a CPU is kept and found again in later processes, by what the function computes, unless `cache` is False.
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
     folder = Path(dump_ir) if dump_ir is not None else None
-    options = Options.of(num_threads=num_threads, dump_ir=folder, pipeline=pipeline, cache=cache)
+    options = Options.of(
+        num_threads=num_threads, dump_ir=folder, pipeline=pipeline, check_each_pass=check_each_pass, cache=cache
+    )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:
         return JitFunction(f, target, options, static_argnames)

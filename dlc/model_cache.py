@@ -114,19 +114,21 @@ class Explanation:
 def explain(file: CachedFile) -> Explanation:
     """Compares the key of a model file with what is in the cache."""
     path, parts = str(file.path.resolve()), file.key.parts
-    entries = [(e, dict(e.about.get("parts", {}))) for e in Cache.standard().entries(MODEL)]
-    same = (parts["target"], parts["dlc"], parts["packages"])
-    at_calls = tuple(
-        e
-        for e, its in entries
-        if "module" in its and e.about["model"] == file.path.stem and (its["target"], its["dlc"], its["packages"]) == same
-    )
-    related = [(e, its) for e, its in entries if "file" in its and (e.about["file"] == path or its["file"] == parts["file"])]
+    compiler = ("target", "dlc", "packages")
+    related: list[tuple[Entry, dict[str, str]]] = []
+    at_calls: list[Entry] = []
+    for entry in Cache.standard().entries(MODEL):
+        about = entry.about
+        its: dict[str, str] = about.get("parts", {})
+        if "file" in its and (about["file"] == path or its["file"] == parts["file"]):
+            related.append((entry, its))
+        elif "module" in its and about["model"] == file.path.stem and all(its[name] == parts[name] for name in compiler):
+            at_calls.append(entry)
     if not related:
-        return Explanation(file.key, False, None, ("nothing in the cache was compiled of this file alone",), at_calls)
+        return Explanation(file.key, False, None, ("nothing in the cache was compiled of this file alone",), tuple(at_calls))
     nearest, its = min(related, key=lambda pair: (len(file.key.differences(pair[1])), -pair[0].used))
     reasons = tuple(_difference(name, its.get(name), parts.get(name)) for name in file.key.differences(its))
-    return Explanation(file.key, not reasons, nearest, reasons, at_calls)
+    return Explanation(file.key, not reasons, nearest, reasons, tuple(at_calls))
 
 
 def _difference(part: str, before: str | None, now: str | None) -> str:

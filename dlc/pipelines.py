@@ -42,7 +42,11 @@ _SCALARS = frozenset({"arith", "math", "func"})
 
 
 def cpu_stages(target: Target) -> tuple[Stage, ...]:
-    """From a `dl` module of static sizes to vectorised loops, for a CPU."""
+    """From a `dl` module of static sizes to vectorised loops, for a CPU or a device with groups of items."""
+    # Items meet at barriers; no processor of theirs prefetches by hand.
+    grouped = target.groups is not None
+    meeting = frozenset({"gpu.barrier"}) if grouped else frozenset[str]()
+    prefetch = () if grouped else (PrefetchPanelsPass(),)
     return (
         Stage(
             "dl",
@@ -70,13 +74,13 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
             "tiling",
             (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target.name)),
             _HOST,
-            _SCALARS | {"linalg", "memref", "scf"},
+            _SCALARS | {"linalg", "memref", "scf"} | meeting,
         ),
         Stage(
             "loops",
-            (VectorizePass(), ForwardStoresPass(), ExpandMathPass(), PrefetchPanelsPass(), CseKernelsPass(), NameValuesPass()),
+            (VectorizePass(), ForwardStoresPass(), ExpandMathPass(), *prefetch, CseKernelsPass(), NameValuesPass()),
             _HOST,
-            _SCALARS | {"memref", "scf", "vector"},
+            _SCALARS | {"memref", "scf", "vector"} | meeting,
         ),
     )
 

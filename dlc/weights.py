@@ -21,7 +21,13 @@ from dlc.errors import ModelError
 Array = NDArray[Any]
 
 # npy headers know only NumPy's own dtypes: these travel as their bits, the name says which they are.
-_EXTENDED = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4")}
+_EXTENDED = {
+    name: np.dtype(getattr(ml_dtypes, name))
+    for name in (
+        "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn", "int4", "uint4",
+        "int2", "uint2",
+    )
+}  # fmt: skip
 
 
 class WeightStore(Mapping[str, Array]):

@@ -12,11 +12,12 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
 import dlc
-from dlc.artifact import MAGIC, VERSION
+from dlc.artifact import MAGIC, VERSION, Artifact
 from dlc.cli import main
 from tests.models import skeletons
 
@@ -36,6 +37,12 @@ def test_a_loaded_model_computes_the_same(saved: Path) -> None:
     for inputs, _ in skeletons.recordings("mnist_cnn"):
         for name, value in compiled(inputs).items():
             np.testing.assert_array_equal(loaded(inputs)[name], value)
+
+
+def test_it_says_what_it_came_from(saved: Path) -> None:
+    nodes = {node.name for node in onnx.load(MNIST).graph.node}
+    layers = [kernel.origins for kernel in Artifact.load(saved).kernels]
+    assert all(layers) and {name for origins in layers for name in origins} <= nodes
 
 
 def test_loading_needs_no_compiler(saved: Path) -> None:

@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,13 @@ def test_another_compiler_compiles_anew(model: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(f"dlc.keys.{part}", f"{now}, but another")
     (reason,) = explain(CachedFile.look(model, {}, resolve("cpu"), Options())).reasons
     assert now in reason and "but another now" in reason
+
+
+def test_every_option_is_in_the_key_or_known_not_to_matter() -> None:
+    in_the_key, watched = {"pipeline"}, {"dump_ir", "verify", "check_each_pass"}
+    # Other targets' own, and how a model is compiled or run, whatever it becomes.
+    without_effect = {"until", "device", "num_threads", "workers", "cache"}
+    assert {f.name for f in fields(Options)} == in_the_key | watched | without_effect
 
 
 def test_settings_of_a_run_are_not_in_the_key(model: Path) -> None:

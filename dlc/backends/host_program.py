@@ -6,8 +6,9 @@ outputs and weights. An argument of a launch is a buffer and an offset in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
@@ -44,6 +45,33 @@ class HostProgram:
     weights: tuple[TensorInfo, ...]
     arena_bytes: int
     launches: tuple[Launch, ...]
+
+
+def check_launches(host: HostProgram, kernels: Collection[str]) -> None:
+    """Raises ModelError unless every launch runs one of `kernels`, or copies, on parts of the program's buffers.
+
+    What a kernel's code does within the parts that it is given is not seen from here.
+    """
+    buffers = [0, host.arena_bytes, *(_bytes_of(info) for info in (*host.inputs, *host.outputs, *host.weights))]
+
+    def fits(buffer: int, offset: int, size: int) -> bool:
+        return NOTHING < buffer < len(buffers) and 0 <= offset <= offset + size <= buffers[buffer]
+
+    for k, launch in enumerate(host.launches):
+        parts, sizes = launch.arguments, launch.sizes
+        if launch.kernel is None:
+            # A copy says how much in place of a third part.
+            sizes = (parts[-1][1],) * 2
+            known = len(parts) == 3 and parts[-1][0] == NOTHING
+            parts = parts[:-1]
+        else:
+            known = launch.kernel in kernels
+        if not known or len(parts) != len(sizes) or not all(fits(*part, size) for part, size in zip(parts, sizes, strict=True)):
+            raise ModelError(f"launch {k} of {launch.kernel or 'a copy'}: its arguments {parts} are no parts of the buffers")
+
+
+def _bytes_of(info: TensorInfo) -> int:
+    return prod(int(size) for size in info.shape) * info.dtype.itemsize
 
 
 def weight_array(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

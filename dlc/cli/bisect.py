@@ -1,10 +1,13 @@
-"""`dlc bisect`: the first pass that changes a model's numbers."""
+"""`dlc bisect`: what makes a model's numbers wrong."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,9 +22,16 @@ from dlc.cli.shared import (
     shown_progress,
     target_option,
 )
-from dlc.compiler import load_program
-from dlc.debug.bisect import bisect
+from dlc.compiler import Program, load_program
+from dlc.debug.bisect import Verdict, bisect, compare_recorded
+from dlc.debug.importing import first_wrong_node
+from dlc.errors import DlcError, ModelError
+from dlc.instrument.manager import Progress
+from dlc.model import require_fitting
 from dlc.options import Options
+from dlc.target import resolve
+
+Arrays = dict[str, NDArray[Any]]
 
 
 @click.command("bisect")
@@ -30,8 +40,16 @@ from dlc.options import Options
 @target_option
 @shape_option
 @seed_option
-@click.option("--tolerance", type=float, default=1e-4, show_default=True, help="Largest difference, of the largest magnitude.")
+@click.option(
+    "--against",
+    default="reference",
+    show_default=True,
+    metavar="FILE.npz|TARGET",
+    help="What is right: outputs recorded elsewhere, or the evaluator; another target is checked as well.",
+)
+@click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
+@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write what shows the fault here.")
 @reports_errors
 def bisect_command(
     model: Path,
@@ -39,20 +57,82 @@ def bisect_command(
     target: str,
     shapes: dict[str, tuple[int, ...]],
     seed: int,
-    tolerance: float,
+    against: str,
+    tolerance: float | None,
     pipeline: str | None,
+    output: Path | None,
 ) -> None:
-    """Evaluates MODEL after each pass and names the first one after which the outputs differ from the imported model's."""
+    """Finds what makes the numbers of MODEL wrong: its import, a pass, a kernel's code, or what runs the kernels."""
     with shown_progress() as progress:
         program = load_program(model, shapes)
-        arrays = list(make_inputs(program.inputs, inputs, seed).values())
-        steps = bisect(program, arrays, target, tolerance=tolerance, options=Options.of(pipeline=pipeline), progress=progress)
-    table = Table("stage", "pass", "output", "deviation")
-    table.columns[3].justify = "right"
-    for step in steps:
-        table.add_row(step.stage, escape(step.spec), escape(step.output), f"{step.deviation:.1e}")
+        arrays = make_inputs(program.inputs, inputs, seed)
+        require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
+        program = program.for_inputs(list(arrays.values()))
+        if against.endswith(".npz"):
+            _require_import(program, model, arrays, _recorded(Path(against)), tolerance)
+        targets = [target] if against.endswith(".npz") or against == "reference" else [target, resolve(against).name]
+        verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
+    for name, verdict in verdicts.items():
+        _print(name, verdict)
+    for name, verdict in verdicts.items():
+        if verdict.fault is not None:
+            where = f"{name}: " if len(verdicts) > 1 else ""
+            fail(f"{where}{verdict.fault}" + (f"\n{verdict.advice}" if verdict.advice else ""))
+    out.print(f"{escape(str(model))}: every step from the model to its native results keeps the numbers")
+
+
+def _bisect(
+    program: Program,
+    arrays: Arrays,
+    target: str,
+    tolerance: float | None,
+    pipeline: str | None,
+    output: Path | None,
+    progress: Progress | None,
+) -> Verdict:
+    options = Options.of(pipeline=pipeline)
+    return bisect(
+        program, list(arrays.values()), target, tolerance=tolerance, options=options, folder=output, progress=progress
+    )
+
+
+def _recorded(path: Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (ValueError, EOFError) as error:
+        raise ModelError(f"{path}: not an .npz file: {error}") from error
+
+
+def _require_import(program: Program, model: Path, arrays: Arrays, recorded: Arrays, tolerance: float | None) -> None:
+    """Ends with a message if the program is something else than what was recorded, before any pass."""
+    wrong = [r for r in compare_recorded(program, list(arrays.values()), recorded, tolerance) if not r.agrees]
+    if not wrong:
+        return
+    lines = [f"output {r.name} is off by {r.deviation:.1e} of its largest magnitude" for r in wrong]
+    lines.insert(
+        0, f"{model}: before any pass the program differs from the recording: the import is at fault, or the recording"
+    )
+    if model.suffix == ".onnx":
+        try:
+            node = first_wrong_node(model, arrays, tolerance)
+        except DlcError as error:
+            lines.append(str(error))
+        else:
+            lines.append(
+                f"node {node.node} ({node.op_type}) is the first to give something else than onnx's own evaluator: "
+                f"{node.tensor} is off by {node.deviation:.1e}"
+                if node is not None
+                else "every node gives what onnx's own evaluator gives: look at the inputs and at the recording"
+            )
+    fail("\n".join(lines))
+
+
+def _print(target: str, verdict: Verdict) -> None:
+    table = Table("stage", "step", "compared", "deviation", "s", title=f"{target}: what keeps the numbers")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for check in verdict.checks:
+        step = check.step
+        table.add_row(step.stage, step.name.partition("{")[0], check.checked, f"{check.deviation:.1e}", f"{check.seconds:.2f}")
     out.print(table)
-    if steps and steps[-1].deviation > tolerance:
-        last = steps[-1]
-        fail(f"{last.spec} ({last.stage}) changes output {last.output} by {last.deviation:.1e} of its largest magnitude")
-    out.print(f"{model}: every pass keeps the outputs within {tolerance:.0e}")

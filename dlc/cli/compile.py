@@ -10,7 +10,9 @@ import click
 from dlc.api import compile_file
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
+    check_option,
     json_option,
+    make_inputs,
     model_argument,
     no_cache_option,
     out,
@@ -40,6 +42,7 @@ FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm")
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
 @click.option("--print-pipeline", is_flag=True, help="Print the passes that would run, by stage, and stop.")
+@check_option
 @click.option("--time-passes", is_flag=True, help="Print how long each pass took.")
 @threads_option
 @no_cache_option
@@ -55,6 +58,7 @@ def compile_command(
     dump_ir: Path | None,
     pipeline: str | None,
     print_pipeline: bool,
+    check_each_pass: bool,
     time_passes: bool,
     num_threads: int | None,
     no_cache: bool,
@@ -70,7 +74,11 @@ def compile_command(
         raise click.UsageError(f"the name of a compiled model ends in {ARTIFACT_SUFFIX}; for text, say which with --emit")
     # A compilation whose passes are timed must take place.
     options = Options.of(
-        pipeline=pipeline, dump_ir=dump_ir, num_threads=num_threads, cache=False if no_cache or time_passes else None
+        pipeline=pipeline,
+        dump_ir=dump_ir,
+        check_each_pass=check_each_pass,
+        num_threads=num_threads,
+        cache=False if no_cache or time_passes else None,
     )
     if verbose:
         show_log()
@@ -80,6 +88,9 @@ def compile_command(
             _print_text(model, target, shapes, options, form, output)
             return
         compiled = compile_file(model, target, shapes, options, report=report, progress=progress)
+        if check_each_pass:
+            # Passes are checked on the inputs of the first run.
+            compiled(make_inputs(compiled.inputs, (), seed=0))
         if output is not None:
             with report.timed("save"):
                 compiled.save(output)
@@ -100,6 +111,8 @@ def compile_command(
             out.print(f"kernel {kernel.name}: {kernel.runs} runs, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
     if output is not None:
         out.print(f"Saved as {output}.")
+    if check_each_pass:
+        out.print("Every pass keeps the numbers, on random inputs.")
     if dump_ir is not None:
         out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")
 

@@ -19,6 +19,7 @@ from dlc.arrays import TensorInfo
 from dlc.artifact import load
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
+    check_option,
     json_option,
     make_inputs,
     model_argument,
@@ -35,7 +36,11 @@ from dlc.model import Model, require_fitting
 from dlc.options import Options
 
 input_option = click.option(
-    "--input", "inputs", multiple=True, metavar="NAME=FILE.npy|random", help="An input; random if not given. Repeatable."
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy|random|FOLDER",
+    help="An input, or a folder of them; else random. Repeatable.",
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
 
@@ -51,8 +56,9 @@ def _prepared(
 ) -> tuple[Model, dict[str, NDArray[Any]]]:
     """The model in a file, loaded or compiled, and its inputs, which are looked at first: a wrong one is told at once."""
     if model.suffix == ARTIFACT_SUFFIX:
-        if shapes or options.dump_ir is not None or options.pipeline is not None:
-            raise click.UsageError(f"{model} is compiled already: --shape, --dump-ir and --pipeline need the ONNX model")
+        if shapes or options.dump_ir is not None or options.pipeline is not None or options.check_each_pass:
+            given = "--shape, --dump-ir, --pipeline and --check-each-pass"
+            raise click.UsageError(f"{model} is compiled already: {given} need the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
         return compiled, make_inputs(compiled.inputs, inputs, seed)
     arrays: dict[str, NDArray[Any]] = {}
@@ -74,6 +80,7 @@ def _prepared(
 @click.option("--stage", help="With --target reference: evaluate the module at the end of this stage.")
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
+@check_option
 @threads_option
 @no_cache_option
 @json_option
@@ -88,6 +95,7 @@ def run_command(
     stage: str | None,
     dump_ir: Path | None,
     pipeline: str | None,
+    check_each_pass: bool,
     num_threads: int | None,
     no_cache: bool,
     as_json: bool,
@@ -99,7 +107,12 @@ def run_command(
     if stage is not None and target != "reference":
         raise click.UsageError("--stage needs --target reference: native code is made from the last stage")
     options = Options.of(
-        dump_ir=dump_ir, pipeline=pipeline, num_threads=num_threads, until=stage, cache=False if no_cache else None
+        dump_ir=dump_ir,
+        pipeline=pipeline,
+        check_each_pass=check_each_pass,
+        num_threads=num_threads,
+        until=stage,
+        cache=False if no_cache else None,
     )
     with shown_progress() as progress:
         compiled, arrays = _prepared(model, shapes, inputs, seed, target, options, progress)

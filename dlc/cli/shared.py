@@ -101,29 +101,34 @@ shape_option = click.option(
 target_option = click.option("--target", type=TARGET, default="cpu", show_default=True, help="What runs the model.")
 threads_option = click.option("--num-threads", type=click.IntRange(1), help="Threads; by default every usable processor.")
 no_cache_option = click.option("--no-cache", is_flag=True, help="Compile anew: neither look in the cache nor keep the result.")
+check_option = click.option(
+    "--check-each-pass", is_flag=True, help="Check what the model computes after each pass; name the first that is wrong."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int) -> dict[str, NDArray[Any]]:
     """An array per input: from a `.npy` file, or random (the default) for an input whose sizes are known.
 
-    `given` holds `NAME=FILE.npy` and `NAME=random`.
+    `given` holds `NAME=FILE.npy`, `NAME=random`, and folders in which inputs are called `NAME.npy`.
     """
-    values = dict(_parse_input(text) for text in given)
-    unknown = [name for name in values if name not in {info.name for info in infos}]
+    names = [info.name for info in infos]
+    values: dict[str, str] = {}
+    for text in given:
+        name, separator, value = text.rpartition("=")
+        if Path(text).is_dir():
+            values |= {n: str(Path(text) / f"{n}.npy") for n in names if (Path(text) / f"{n}.npy").exists()}
+        elif separator and name:
+            values[name] = value
+        else:
+            raise click.BadParameter(f"{text!r}: write NAME=FILE.npy, NAME=random or a folder", param_hint="--input")
+    unknown = [name for name in values if name not in names]
     if unknown:
         raise click.BadParameter(
             f"no input is called {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"
         )
     generator = np.random.default_rng(seed)
     return {info.name: _make_input(info, values.get(info.name, "random"), generator) for info in infos}
-
-
-def _parse_input(text: str) -> tuple[str, str]:
-    name, separator, value = text.rpartition("=")
-    if not separator or not name:
-        raise click.BadParameter(f"{text!r}: write NAME=FILE.npy or NAME=random", param_hint="--input")
-    return name, value
 
 
 def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) -> NDArray[Any]:

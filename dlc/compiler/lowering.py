@@ -5,8 +5,9 @@ from __future__ import annotations
 from dlc.compiler.program import Program
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
+from dlc.instrument.check import Checker
 from dlc.instrument.dump import DumpFolder
-from dlc.instrument.manager import Observer, PassManager, Progress
+from dlc.instrument.manager import PassManager, Progress
 from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.passes.base import Stage
@@ -35,7 +36,7 @@ class Lowering:
         options: Options,
         report: Report,
         progress: Progress | None = None,
-        observer: Observer | None = None,
+        checker: Checker | None = None,
     ) -> None:
         self.module = program.module.clone()
         self.weights = program.weights
@@ -43,6 +44,8 @@ class Lowering:
         self.plan = plan(program, target, options)
         self.dump = DumpFolder(options.dump_ir, self.weights) if options.dump_ir is not None else None
         self._report = report
+        self._checker = checker
+        observer = checker.after_pass if checker is not None else None
         self._manager = PassManager(
             self.context, self.plan, check=options.verify, dump=self.dump, progress=progress, observer=observer
         )
@@ -68,6 +71,8 @@ class Lowering:
             # Expressions are of tensors; on buffers there are none left.
             with self._report.timed("weights"):
                 self.weights = evaluate_weight_expressions(self.module, self.weights)
+            if self._checker is not None:
+                self._checker.after_weights(stages[0], self.module, self.weights)
         if self.dump is not None:
             self.dump.save_weights(self.weights)
         self.run(stages)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+
+from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
@@ -72,6 +74,13 @@ class Program:
         module = self.module.clone()
         bind_dims(module, sizes)
         return replace(self, module=module)
+
+    def for_inputs(self, arrays: Sequence[NDArray[Any]]) -> Program:
+        """This program with the sizes that inputs of these shapes, which fit, give to its symbols."""
+        sizes: dict[str, int] = {}
+        for info, array in zip(self.inputs, arrays, strict=True):
+            bind_sizes(info.shape, array.shape, sizes)
+        return self.with_sizes(sizes) if sizes else self
 
 
 def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from itertools import chain
 from time import perf_counter
 
 from dlc.artifact import Artifact, KernelObject
@@ -15,6 +16,7 @@ from dlc.backends.opencl.emit import emit_kernel as emit_opencl
 from dlc.backends.opencl.emit import program_text
 from dlc.backends.read_host import read_host
 from dlc.backends.reference import evaluate
+from dlc.compiler.checking import check, first_checked
 from dlc.compiler.kernels import compile_kernels
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.opencl import compile_opencl
@@ -23,6 +25,7 @@ from dlc.compiler.segments import NotSaveable, split
 from dlc.cpus import usable_cpus
 from dlc.errors import DeviceError, ShapeError, UnsupportedError
 from dlc.instrument.manager import Progress
+from dlc.instrument.provenance import dispatches
 from dlc.instrument.report import KernelReport, Report
 from dlc.ir import print_module
 from dlc.keys import Key, program_key
@@ -64,16 +67,16 @@ def compile(
     if not program.is_static:
         build = partial(_on_device, place) if place is not None else _reference if device.name == "reference" else _native
         segments = split(program)
-        run = segments.run(lambda part, own: build(part, device, own, report, None), options)
+        run = segments.run(lambda part, own: _checked(build(part, device, own, report, None), part, device, own), options)
         artifact = NotSaveable(program.name) if segments.are_cut else None
     elif device.name == "reference":
-        run = _reference(program, device, options, report, progress)
+        run = _checked(_reference(program, device, options, report, progress), program, device, options)
     elif place is not None:
-        run = _on_device(place, program, device, options, report, progress)
+        run = _checked(_on_device(place, program, device, options, report, progress), program, device, options)
     else:
         artifact = _artifact(program, device, options, report, progress, file)
         with report.timed("load"):
-            run = artifact.program(options.num_threads).run
+            run = _checked(artifact.program(options.num_threads).run, program, device, options)
     report.seconds += perf_counter() - began
     return Model(program.inputs, program.outputs, run, program.name, artifact, takes_device_arrays=place is not None)
 
@@ -102,6 +105,15 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
         return program_text([emit_opencl(kernel, device) for kernel in kernels])
     texts = [emit_kernel(kernel, device).text for kernel in kernels]
     return "\n".join(assembly(t, device) if form == "asm" else t for t in texts)
+
+
+def _checked(run: Run, program: Program, device: Target, options: Options) -> Run:
+    """`run`, and if asked for, before its first result a check of every pass on the same inputs."""
+    if not options.check_each_pass:
+        return run
+    return first_checked(
+        run, lambda arrays: check(program, arrays, device, options, lambda part, own: compile(part, device.name, own))
+    )
 
 
 def _reference(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Run:
@@ -169,6 +181,7 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
     lowering.host()
     host = read_host(lowering.module)
     runs = Counter(launch.kernel for launch in host.launches)
+    layers = dispatches(lowering.module)
     for code in codes:
         report.passes.extend(code.passes)
         for record in code.passes:
@@ -178,5 +191,8 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
         report.kernels.append(KernelReport(code.name, runs[code.name], len(code.object), code.emission + code.llvm))
         if lowering.dump is not None:
             lowering.dump.kernel(code.name, "ll", code.ir.text)
-    kernels = tuple(KernelObject(code.name, code.object, code.ir.grids) for code in codes)
+    kernels = tuple(
+        KernelObject(code.name, code.object, code.ir.grids, tuple(dict.fromkeys(chain(*layers.get(code.name, ())))))
+        for code in codes
+    )
     return Artifact(program.name, device, host, kernels, lowering.weights, runtime_object())

@@ -1,93 +1,91 @@
-"""The first pass that changes what a program computes, found by evaluating the module after each one."""
+"""What makes a program's numbers wrong: its import, a pass, a kernel's code, or the program that runs the kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dlc.backends.reference import evaluate
-from dlc.compiler import Program, compile
-from dlc.compiler.lowering import Lowering
+from dlc.compiler import Program, check, compile
+from dlc.debug.plans import describe_plans
+from dlc.dialects.dl.base import Array
+from dlc.errors import ModelError
+from dlc.instrument.capture import Evaluator, rounding
+from dlc.instrument.check import Check, Fault, WrongNumbers
+from dlc.instrument.compare import deviation, tolerance_of
 from dlc.instrument.manager import Progress
-from dlc.instrument.report import Report
-from dlc.ir import ModuleOp, ModulePass, print_module
 from dlc.options import Options
-from dlc.passes.base import Stage
-from dlc.pipelines import HOST
 from dlc.target import resolve
 
 
 @dataclass(frozen=True)
-class Step:
-    """What a pass (or the native code) made of the results: the largest difference from those of the imported program, as a
-    fraction of the largest magnitude of the output where it is."""
+class Verdict:
+    """What was checked, and the step at fault if there is one; `advice` says more about it."""
 
-    stage: str
-    spec: str
-    output: str
-    deviation: float
-
-
-class _Found(Exception):
-    """A pass past the tolerance ends the search."""
+    checks: list[Check]
+    fault: Fault | None = None
+    advice: str = ""
 
 
 def bisect(
     program: Program,
-    arrays: Sequence[NDArray[Any]],
+    arrays: Sequence[Array],
     target: str = "cpu",
     *,
-    tolerance: float = 1e-4,
+    tolerance: float | None = None,
     options: Options | None = None,
+    folder: Path | None = None,
     progress: Progress | None = None,
-) -> list[Step]:
-    """A step per pass that changed the module, up to the first one whose deviation exceeds `tolerance`; last the native code.
+) -> Verdict:
+    """The first step between `program` and what it computes on `target` that changes the results for these inputs.
 
-    Raises what compiling raises.
+    `tolerance` is of the largest magnitude; None takes that of the dtypes. What shows the fault is written to `folder`.
+    Raises UnsupportedError for a program whose sizes are open, and what compiling raises.
     """
-    names = [info.name for info in program.outputs]
-    expected = evaluate(program.module, arrays, program.weights)
-    steps: list[Step] = []
-    before = print_module(program.module)
-
-    def compare(stage: str, spec: str, results: Sequence[NDArray[Any]]) -> None:
-        deviations = [deviation(got, want) for got, want in zip(results, expected, strict=True)]
-        worst = int(np.argmax(deviations)) if deviations else 0
-        steps.append(Step(stage, spec, names[worst], deviations[worst]))
-        if deviations[worst] > tolerance:
-            raise _Found
-
-    def observe(stage: Stage, current: ModulePass, module: ModuleOp) -> None:
-        nonlocal before
-        text = print_module(module)
-        if text != before:
-            compare(stage.name, str(current), evaluate(module, arrays, lowering.weights))
-        before = text
-
-    options = options or Options()
-    lowering = Lowering(program, resolve(target), options, Report(), progress, observe)
+    checks: list[Check] = []
     try:
-        lowering.run(tuple(s for s in lowering.plan if s.name != HOST.name))
-        lowering.host()
-        native = compile(program, target, options)
-        compare("native", target, list(native(*arrays).values()))
-    except _Found:
-        pass
-    return steps
+        check(
+            program,
+            arrays,
+            resolve(target),
+            options or Options(),
+            lambda part, own: compile(part, target, own),
+            every_kernel_pass=False,
+            tolerance=tolerance,
+            folder=folder,
+            progress=progress,
+            checks=checks,
+        )
+    except WrongNumbers as error:
+        return Verdict(checks, error.fault, describe_plans(error.fault))
+    return Verdict(checks)
 
 
-def deviation(got: NDArray[Any], expected: NDArray[Any]) -> float:
-    """The largest difference as a fraction of the largest finite magnitude; infinite where NaN or infinities differ."""
-    if got.shape != expected.shape:
-        return float("inf")
-    a, b = got.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(b)
-    if not np.array_equal(np.where(finite, 0, a), np.where(finite, 0, b), equal_nan=True) or not np.isfinite(a[finite]).all():
-        return float("inf")
-    difference = float(np.abs(a[finite] - b[finite]).max(initial=0))
-    largest = float(np.abs(b[finite]).max(initial=0))
-    return difference / largest if largest else difference
+@dataclass(frozen=True)
+class Recorded:
+    """An output of the imported program beside what was recorded elsewhere."""
+
+    name: str
+    deviation: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.deviation <= self.tolerance
+
+
+def compare_recorded(
+    program: Program, arrays: Sequence[Array], recorded: Mapping[str, Array], tolerance: float | None = None
+) -> list[Recorded]:
+    """The outputs of the program, evaluated before any pass, beside recorded ones.
+
+    Raises ModelError when nothing recorded is an output.
+    """
+    trace = Evaluator(arrays).trace(program.module, program.weights)
+    results = {info.name: array for info, array in zip(program.outputs, trace.results, strict=True)}
+    if not results.keys() & recorded.keys():
+        raise ModelError(f"recorded are {', '.join(recorded) or 'no arrays'}; the outputs are {', '.join(results)}")
+    allowed = tolerance if tolerance is not None else tolerance_of(trace.arrays)
+    if any(deviation(a, recorded[name]) > allowed for name, a in results.items() if name in recorded):
+        allowed = max(allowed, rounding(program.module, program.weights, arrays, trace.results))
+    return [Recorded(name, deviation(a, recorded[name]), allowed) for name, a in results.items() if name in recorded]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Trace:
 
     def require_own(self, value: Tracer) -> None:
         """Raises DlcError for a value of another trace, and for any value when this one is finished."""
-        if self.finished or value.trace is not self:
+        if self.finished or value.owner is not self:
             problem = "a value that stands for an array while a function is traced is used outside of that call"
             raise at_user_line(DlcError(f"{problem}; return it from there, or pass it as an argument"))
 
@@ -91,13 +91,13 @@ class Trace:
 
 
 class Tracer:
-    """A stand-in for an array while a function is traced; `weak` marks a number without a dtype of its own."""
+    """A stand-in for an array while a function is traced; `weak` marks a number without a dtype of its own.
 
-    # The functions that NumPy's operators are here, for an array on the left: dlc.numpy fills them in.
-    ufuncs: ClassVar[dict[np.ufunc, Callable[..., Any]]] = {}
+    `dlc.numpy` gives it the operators and methods of an array.
+    """
 
-    def __init__(self, trace: Trace, value: SSAValue, weak: bool = False) -> None:
-        self.trace = trace
+    def __init__(self, owner: Trace, value: SSAValue, weak: bool = False) -> None:
+        self.owner = owner
         self.value = value
         self.weak = weak
 
@@ -131,30 +131,40 @@ class Tracer:
         )
 
     def __bool__(self) -> NoReturn:
-        self._has_no_value("a condition", "use dlc.numpy.where, or pass the deciding value in static_argnames")
+        repair = "use dlc.numpy.where to choose, & | ~ for and, or, not, or pass the deciding value in static_argnames"
+        self._has_no_value("a condition (if, while, and, or, not, in)", repair)
 
     def __int__(self) -> NoReturn:
         self._has_no_value("int()", "use .astype, or pass the value in static_argnames")
 
-    __index__ = __int__
+    def __index__(self) -> NoReturn:
+        repair = "use dlc.numpy.take for an index of a list, or pass the value in static_argnames"
+        self._has_no_value("a Python index or range", repair)
 
     def __float__(self) -> NoReturn:
-        self._has_no_value("float()", "use .astype, or pass the value in static_argnames")
+        repair = "use .astype, a function of dlc.numpy in place of the one in math, or pass the value in static_argnames"
+        self._has_no_value("float()", repair)
+
+    def __complex__(self) -> NoReturn:
+        self._has_no_value("complex()", "dlc has no complex numbers")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._has_no_value(f"the format {spec!r}", "format the result of the compiled function")
+        return repr(self)
+
+    def item(self, *_: object) -> NoReturn:
+        self._has_no_value(".item()", "keep the array of rank 0, which can be used as a number")
+
+    def tolist(self) -> NoReturn:
+        self._has_no_value(".tolist()", "iterate over the array, or convert the result of the compiled function")
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         self._has_no_value("a NumPy function", "call the function of the same name in dlc.numpy")
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
-        if method == "__call__" and not settings and ufunc in self.ufuncs:
-            return self.ufuncs[ufunc](*operands)
-        return self.__array__()
-
-    def __array_function__(self, *_: object) -> NoReturn:
-        self.__array__()
-
     def __setitem__(self, place: object, value: object) -> NoReturn:
-        problem = "an array cannot be changed in place while a function is traced"
-        raise at_user_line(DlcError(f"{problem}; make a new one, with dlc.numpy.where or concat"))
+        problem = "an array cannot be changed in place while a function is traced; make a new one"
+        raise at_user_line(DlcError(f"{problem}: y = x.at[place].set(value), or dlc.numpy.where(mask, value, x)"))
 
     def __iter__(self) -> Iterator[Any]:
         return (cast(Any, self)[i] for i in range(len(self)))

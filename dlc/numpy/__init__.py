@@ -1,4 +1,4 @@
-"""The array functions to write a traced function with: NumPy's, by their Array API names.
+"""NumPy for traced functions: what an array function is written with under `@dlc.jit`.
 
     import dlc.numpy as dnp
 
@@ -6,76 +6,59 @@
     def predict(params, x):
         return dnp.tanh(x @ params["w"] + params["b"])
 
-On plain arrays the functions compute at once, by NumPy. `dlc.numpy.nn` has layers of neural networks.
+The functions have NumPy's names and the Array API's, and do what NumPy's do. Arrays of a traced function also have the
+operators and methods of NumPy's arrays, and NumPy's own functions on them (`np.tanh(x)`) are these. On plain arrays the
+functions compute at once. `dlc.numpy.linalg` is linear algebra, `dlc.numpy.nn` has layers of neural networks.
 """
 
-from numpy import bool_ as bool
-from numpy import float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+import sys
+from typing import Any
 
-from dlc.numpy import nn
-from dlc.numpy.creation import arange, asarray, eye, full, ones, ones_like, zeros, zeros_like
-from dlc.numpy.elementwise import (
-    abs,
-    add,
-    astype,
-    ceil,
-    clip,
-    cos,
-    divide,
-    equal,
-    exp,
-    expm1,
-    floor,
-    floor_divide,
-    greater,
-    greater_equal,
-    isinf,
-    isnan,
-    less,
-    less_equal,
-    log,
-    log1p,
-    log2,
-    logical_and,
-    logical_not,
-    logical_or,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    not_equal,
-    power,
-    reciprocal,
-    remainder,
-    round,
-    sign,
-    sin,
-    sqrt,
-    square,
-    subtract,
-    tan,
-    tanh,
-    where,
-)  # fmt: skip
-from dlc.numpy.linear import dot, matmul
+from dlc.numpy import (
+    comparing,
+    creation,
+    dtypes,
+    einstein,
+    elementwise,
+    floats,
+    indexing,
+    joining,
+    linalg,
+    linear,
+    nn,
+    reductions,
+    running,
+    shaping,
+    sorting,
+)
+from dlc.numpy.absent import ABSENT, raise_absent
+from dlc.numpy.comparing import *  # noqa: F403
+from dlc.numpy.creation import *  # noqa: F403
+from dlc.numpy.dtypes import *  # noqa: F403
+from dlc.numpy.einstein import *  # noqa: F403
+from dlc.numpy.elementwise import *  # noqa: F403
+from dlc.numpy.floats import *  # noqa: F403
+from dlc.numpy.indexing import *  # noqa: F403
+from dlc.numpy.joining import *  # noqa: F403
+from dlc.numpy.linear import *  # noqa: F403
 from dlc.numpy.operators import install
-from dlc.numpy.reductions import all, any, argmax, argmin, max, mean, min, prod, std, sum, var
-from dlc.numpy.shaping import (
-    broadcast_to,
-    concat,
-    concatenate,
-    expand_dims,
-    flip,
-    matrix_transpose,
-    pad,
-    permute_dims,
-    reshape,
-    squeeze,
-    stack,
-    swapaxes,
-    take,
-    transpose,
-)  # fmt: skip
+from dlc.numpy.reductions import *  # noqa: F403
+from dlc.numpy.running import *  # noqa: F403
+from dlc.numpy.shaping import *  # noqa: F403
+from dlc.numpy.sorting import *  # noqa: F403
+
+# The other names that NumPy and the Array API have for the same functions.
+absolute = elementwise.abs
+amax, amin = reductions.max, reductions.min
+arccos, arccosh, arcsin, arcsinh = elementwise.acos, elementwise.acosh, elementwise.asin, elementwise.asinh
+arctan, arctan2, arctanh = elementwise.atan, floats.atan2, elementwise.atanh
+around = elementwise.round
+bitwise_not = invert = comparing.bitwise_invert
+concatenate = joining.concat
+conjugate = elementwise.conj
+degrees, radians = elementwise.rad2deg, elementwise.deg2rad
+left_shift, right_shift = comparing.bitwise_left_shift, comparing.bitwise_right_shift
+mod, pow, true_divide = elementwise.remainder, elementwise.power, elementwise.divide
 
 pi = 3.141592653589793
 e = 2.718281828459045
@@ -83,15 +66,36 @@ inf = float("inf")
 nan = float("nan")
 newaxis = None
 
-install()
+# Where the public functions are defined, in the order of the documentation.
+FAMILIES = (
+    creation, dtypes, elementwise, floats, comparing, reductions, running, sorting, shaping, joining, indexing, linear,
+    einstein,
+)  # fmt: skip
 
 __all__ = [
-    "abs", "add", "all", "any", "arange", "argmax", "argmin", "asarray", "astype", "bool", "broadcast_to", "ceil", "clip",
-    "concat", "concatenate", "cos", "divide", "dot", "e", "equal", "exp", "expand_dims", "expm1", "eye", "flip", "float16",
-    "float32", "float64", "floor", "floor_divide", "full", "greater", "greater_equal", "inf", "int8", "int16", "int32",
-    "int64", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or",
-    "matmul", "matrix_transpose", "max", "maximum", "mean", "min", "minimum", "multiply", "nan", "negative", "newaxis", "nn",
-    "not_equal", "ones", "ones_like", "pad", "permute_dims", "pi", "power", "prod", "reciprocal", "remainder", "reshape",
-    "round", "sign", "sin", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "tan", "tanh",
-    "transpose", "uint8", "uint16", "uint32", "uint64", "var", "where", "zeros", "zeros_like",
+    "absolute", "amax", "amin", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "around",
+    "bitwise_not", "concatenate", "conjugate", "degrees", "e", "inf", "invert", "left_shift", "linalg", "mod", "nan", "newaxis",
+    "nn", "pi", "pow", "radians", "right_shift", "true_divide",
 ]  # fmt: skip
+__all__ += comparing.__all__
+__all__ += creation.__all__
+__all__ += dtypes.__all__
+__all__ += einstein.__all__
+__all__ += elementwise.__all__
+__all__ += floats.__all__
+__all__ += indexing.__all__
+__all__ += joining.__all__
+__all__ += linear.__all__
+__all__ += reductions.__all__
+__all__ += running.__all__
+__all__ += shaping.__all__
+__all__ += sorting.__all__
+
+__array_api_version__ = "2023.12"
+
+
+def __getattr__(name: str) -> Any:
+    raise_absent("dlc.numpy", name, ABSENT)
+
+
+install(sys.modules[__name__])

@@ -6,38 +6,76 @@ so that the functions also work on plain arrays and a traced function folds what
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
-from dlc.dialects.dl.dtypes import element_type
-from dlc.errors import DTypeError
-from dlc.frontend.trace import Tracer, blamed_on_user, is_number
+from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, is_number
 from dlc.ir import Block
 
 # What a function takes for an array. Numbers take the dtype of the arrays they meet.
 ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...]"
 Operand: TypeAlias = "Tracer | Array"
+Axes: TypeAlias = "int | Sequence[int] | None"
+Function = TypeVar("Function", bound=Callable[..., Any])
 _NUMBER = {"b": True, "i": 1, "u": 1, "f": 1.0}
 
 
 def operand(x: ArrayLike) -> Operand:
-    """A Tracer or an array."""
-    return x if isinstance(x, Tracer) else np.asarray(x)
+    """A Tracer or an array; a list or tuple that holds Tracers is stacked."""
+    if isinstance(x, Tracer):
+        return x
+    if isinstance(x, list | tuple) and has_tracer(x):
+        rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
+        return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)
+    return np.asarray(x)
 
 
-def dtype_of(*xs: ArrayLike) -> np.dtype[Any]:
-    """The dtype that the operands promote to: NumPy's rules, with numbers (and traced numbers) as weak."""
-    if all(is_weak(x) for x in xs):
-        return np.result_type(*(operand(x).dtype for x in xs))
-    return np.result_type(*(_NUMBER[operand(x).dtype.kind] if is_weak(x) else operand(x).dtype for x in xs))
+def has_tracer(value: object) -> bool:
+    """Whether it is a Tracer, or a list, tuple or slice that holds one."""
+    if isinstance(value, list | tuple):
+        return any(has_tracer(v) for v in cast("Sequence[object]", value))
+    if isinstance(value, slice):
+        return any(isinstance(v, Tracer) for v in (value.start, value.stop, value.step))
+    return isinstance(value, Tracer)
 
 
 def is_weak(x: ArrayLike) -> bool:
     """Whether it is a number, or stands for one."""
     return x.weak if isinstance(x, Tracer) else is_number(x)
+
+
+def is_floating(dtype: np.dtype[Any]) -> bool:
+    """Whether it is a floating-point dtype; NumPy itself does not know that bfloat16 is one."""
+    return dtype.kind == "f" or is_float(element_type(dtype))
+
+
+def dtype_of(*xs: ArrayLike) -> np.dtype[Any]:
+    """The dtype that the operands promote to: NumPy's rules, with numbers (and traced numbers) as weak.
+
+    Raises DTypeError for dtypes that dlc does not have, or that promote to none.
+    """
+    dtypes = [operand(x).dtype for x in xs]
+    with blamed_on_user():
+        for dtype in dtypes:
+            element_type(dtype)
+        strong = [d for d, x in zip(dtypes, xs, strict=True) if not is_weak(x)]
+        try:
+            if not strong:
+                return np.result_type(*dtypes)
+            if is_floating(result := np.result_type(*strong)):
+                return result
+        except TypeError:
+            names = " and ".join(str(d) for d in strong)
+            raise DTypeError(f"{names} have no dtype in common; convert one of them with .astype") from None
+        return np.result_type(result, *(_NUMBER[d.kind] for d, x in zip(dtypes, xs, strict=True) if is_weak(x)))
 
 
 def promote(*xs: ArrayLike) -> list[Operand]:
@@ -46,10 +84,10 @@ def promote(*xs: ArrayLike) -> list[Operand]:
     return [convert(x, dtype) for x in xs]
 
 
-def promote_to_float(*xs: ArrayLike) -> list[Operand]:
-    """The operands with one floating-point dtype: float64 for integers, as in NumPy."""
+def promote_to_float(*xs: ArrayLike, least: Any = np.float64) -> list[Operand]:
+    """The operands with one floating-point dtype: for integers the one that holds them, at least `least`."""
     dtype = dtype_of(*xs)
-    return [convert(x, np.dtype(np.float64) if dtype.kind in "iub" else dtype) for x in xs]
+    return [convert(x, dtype if is_floating(dtype) else np.result_type(dtype, least)) for x in xs]
 
 
 def convert(x: ArrayLike, dtype: Any) -> Operand:
@@ -60,9 +98,7 @@ def convert(x: ArrayLike, dtype: Any) -> Operand:
         if is_number(x):
             return _number(x, dtype)
     x = operand(x)
-    if x.dtype == dtype:
-        return x
-    return apply(dl.CastOp, x, to=to) if isinstance(x, Tracer) else x.astype(dtype)
+    return x if x.dtype == dtype else apply(dl.CastOp, x, to=to)
 
 
 def _number(x: Any, dtype: np.dtype[Any]) -> Array:
@@ -76,8 +112,51 @@ def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None
     """The result of an op; errors of shape and dtype name the user's line."""
     tracer = next((x for x in operands if isinstance(x, Tracer)), None)
     if tracer is not None:
-        trace = tracer.trace
+        trace = tracer.owner
         return trace.apply(op, *(x if isinstance(x, Tracer) else trace.constant(x) for x in operands), **properties)
-    with blamed_on_user():
+    with blamed_on_user(), np.errstate(all="ignore"):
         block = Block(arg_types=[tensor_type(x.shape, element_type(x.dtype)) for x in operands])
         return op.make(*block.args, **properties).evaluate(*(np.asarray(x) for x in operands))[0]
+
+
+def described(function: Function, name: str, doc: str) -> Function:
+    """The function, called so, with this docstring."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def in_wide_type(function: Function) -> Function:
+    """A function of operands of one float dtype that computes in float32 where they are narrower, and rounds once."""
+
+    @functools.wraps(function)
+    def widened(*xs: Operand) -> Any:
+        dtype = xs[0].dtype
+        if dtype.itemsize >= 4:
+            return function(*xs)
+        return convert(function(*(convert(x, np.float32) for x in xs)), dtype)
+
+    return cast(Function, widened)
+
+
+def refuse(error: DlcError) -> Any:
+    """Raises the error with the user's line in front."""
+    raise at_user_line(error)
+
+
+def axes_of(name: str, x: Operand, axis: Axes) -> tuple[int, ...]:
+    """Axes counted from the front; all of them for None. Raises ShapeError for one that `x` has not, or twice the same."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    given = tuple(operator.index(a) for a in axis) if isinstance(axis, Sequence) else (operator.index(axis),)
+    axes = tuple(a + x.ndim if a < 0 else a for a in given)
+    if any(not 0 <= a < x.ndim for a in axes):
+        refuse(ShapeError(f"{name}: axis {axis} of an array of shape {x.shape}; it has {x.ndim} axes, counted from 0"))
+    if len(set(axes)) < len(axes):
+        refuse(ShapeError(f"{name}: axis {axis} names an axis of {x.shape} twice"))
+    return axes
+
+
+def axis_of(name: str, x: Operand, axis: int) -> int:
+    """An axis counted from the front. Raises ShapeError for one that `x` has not."""
+    return axes_of(name, x, axis)[0]

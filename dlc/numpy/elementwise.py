@@ -1,83 +1,121 @@
-"""Elementwise functions, with NumPy's broadcasting and promotion."""
+"""Arithmetic and functions of elements, with NumPy's broadcasting and promotion."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.numpy.apply import ArrayLike, apply, convert, operand, promote, promote_to_float
+from dlc.errors import DTypeError
+from dlc.numpy.apply import (
+    ArrayLike,
+    Operand,
+    apply,
+    convert,
+    described,
+    dtype_of,
+    in_wide_type,
+    is_floating,
+    operand,
+    promote,
+    promote_to_float,
+    refuse,
+)
+
+__all__ = [
+    "abs", "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "cbrt", "ceil", "clip", "conj", "cos", "cosh",
+    "deg2rad", "divide", "divmod", "exp", "exp2", "expm1", "fix", "float_power", "floor", "floor_divide", "fmod", "log",
+    "log10", "log1p", "log2", "multiply", "negative", "positive", "power", "rad2deg", "real", "reciprocal",
+    "remainder", "rint", "round", "sign", "sin", "sinc", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
+]  # fmt: skip
 
 
-def _binary(op: type[DlOp], doc: str) -> Any:
+def _binary(name: str, op: type[DlOp], doc: str, of_bools: type[DlOp] | None = None, repair: str = "") -> Any:
+    """A function of two numbers; bools are what `of_bools` makes of them, int8 without it, or refused with a `repair`."""
+
     def function(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-        return apply(op, *promote(x1, x2))
+        operands = promote(x1, x2)
+        if operands[0].dtype == np.bool_:
+            if repair:
+                refuse(DTypeError(f"{op.name.removeprefix('dl.')} of bools; use {repair}"))
+            if of_bools is not None:
+                return apply(of_bools, *operands)
+            operands = [convert(x, np.int8) for x in operands]
+        return apply(op, *operands)
 
-    function.__doc__ = doc
-    return function
+    return described(function, name, doc)
 
 
-def _unary(op: type[DlOp], doc: str) -> Any:
+def _unary(name: str, op: type[DlOp], doc: str, bools: bool = False) -> Any:
+    """A function of one number; of a bool too, which stays what it is, if `bools`."""
+
     def function(x: ArrayLike, /) -> Any:
-        return apply(op, operand(x))
+        x = operand(x)
+        if x.dtype == np.bool_:
+            return x if bools else refuse(DTypeError(f"{op.name.removeprefix('dl.')} of bools; convert them with .astype"))
+        return apply(op, x)
 
-    function.__doc__ = doc
-    return function
+    return described(function, name, doc)
 
 
-def _floating(op: type[DlOp], doc: str) -> Any:
+def _floating(name: str, op: type[DlOp], doc: str) -> Any:
+    """A function of one float."""
+
     def function(x: ArrayLike, /) -> Any:
-        return apply(op, *promote_to_float(x))
+        return apply(op, *promote_to_float(x, least=np.float16))
 
-    function.__doc__ = f"{doc} Integers become float64 first."
-    return function
-
-
-def _logical(op: type[DlOp], doc: str) -> Any:
-    def function(*xs: ArrayLike) -> Any:
-        return apply(op, *(convert(x, np.bool_) for x in xs))
-
-    function.__doc__ = doc
-    return function
+    return described(function, name, doc)
 
 
-add = _binary(dl.AddOp, "x1 + x2.")
-subtract = _binary(dl.SubOp, "x1 - x2.")
-multiply = _binary(dl.MulOp, "x1 · x2.")
-floor_divide = _binary(dl.FloordivOp, "The largest whole number ≤ x1 / x2.")
-remainder = _binary(dl.ModOp, "x1 - x2 · floor(x1 / x2): the sign of x2.")
-maximum = _binary(dl.MaximumOp, "The larger; NaN if either is.")
-minimum = _binary(dl.MinimumOp, "The smaller; NaN if either is.")
-equal = _binary(dl.EqualOp, "x1 == x2.")
-not_equal = _binary(dl.NotEqualOp, "x1 != x2.")
-less = _binary(dl.LessOp, "x1 < x2.")
-less_equal = _binary(dl.LessEqualOp, "x1 <= x2.")
-greater = _binary(dl.GreaterOp, "x1 > x2.")
-greater_equal = _binary(dl.GreaterEqualOp, "x1 >= x2.")
-logical_and = _logical(dl.AndOp, "Whether both are true (not zero).")
-logical_or = _logical(dl.OrOp, "Whether one is true (not zero).")
-logical_not = _logical(dl.NotOp, "Whether it is false (zero).")
-negative = _unary(dl.NegOp, "-x.")
-abs = _unary(dl.AbsOp, "|x|.")
-sign = _unary(dl.SignOp, "-1, 0 or 1; NaN for NaN.")
-sqrt = _floating(dl.SqrtOp, "√x; NaN below 0.")
-reciprocal = _floating(dl.ReciprocalOp, "1 / x.")
-exp = _floating(dl.ExpOp, "eˣ.")
-expm1 = _floating(dl.Expm1Op, "eˣ - 1, exact near 0.")
-log = _floating(dl.LogOp, "ln x.")
-log1p = _floating(dl.Log1pOp, "ln(1 + x), exact near 0.")
-log2 = _floating(dl.Log2Op, "The logarithm to base 2.")
-sin = _floating(dl.SinOp, "sin x, x in radians.")
-cos = _floating(dl.CosOp, "cos x, x in radians.")
-tan = _floating(dl.TanOp, "tan x, x in radians.")
-tanh = _floating(dl.TanhOp, "tanh x.")
-floor = _floating(dl.FloorOp, "The largest whole number ≤ x.")
-ceil = _floating(dl.CeilOp, "The smallest whole number ≥ x.")
-round = _floating(dl.RoundOp, "The nearest whole number, halves to even.")
-isnan = _floating(dl.IsnanOp, "Whether x is not a number.")
-isinf = _floating(dl.IsinfOp, "Whether x is infinite.")
+def _rounding(name: str, op: type[DlOp], doc: str) -> Any:
+    """A function of one number that leaves integers as they are."""
+
+    def function(x: ArrayLike, /) -> Any:
+        x = operand(x)
+        return apply(op, x) if is_floating(x.dtype) else x
+
+    return described(function, name, doc)
+
+
+add = _binary("add", dl.AddOp, "x1 + x2; of bools, whether one is true.", dl.OrOp)
+subtract = _binary("subtract", dl.SubOp, "x1 - x2.", repair="logical_xor or ^")
+multiply = _binary("multiply", dl.MulOp, "x1 · x2; of bools, whether both are true.", dl.AndOp)
+floor_divide = _binary("floor_divide", dl.FloordivOp, "The largest whole number ≤ x1 / x2; 0 where an integer is divided by 0.")
+remainder = _binary("remainder", dl.ModOp, "x1 - x2 · floor(x1 / x2): the sign of x2; 0 where an integer is divided by 0.")
+power = _binary("power", dl.PowOp, "x1 to the power of x2; integers wrap around, negative powers of them are truncated.")
+
+negative = _unary("negative", dl.NegOp, "-x.")
+abs = _unary("abs", dl.AbsOp, "|x|.", bools=True)
+sign = _unary("sign", dl.SignOp, "-1, 0 or 1; NaN for NaN.")
+
+sqrt = _floating("sqrt", dl.SqrtOp, "√x; NaN below 0.")
+exp = _floating("exp", dl.ExpOp, "eˣ.")
+exp2 = _floating("exp2", dl.Exp2Op, "2ˣ.")
+expm1 = _floating("expm1", dl.Expm1Op, "eˣ - 1, exact near 0.")
+log = _floating("log", dl.LogOp, "ln x; -inf at 0, NaN below.")
+log2 = _floating("log2", dl.Log2Op, "The logarithm to base 2.")
+log1p = _floating("log1p", dl.Log1pOp, "ln(1 + x), exact near 0.")
+sin = _floating("sin", dl.SinOp, "sin x, x in radians.")
+cos = _floating("cos", dl.CosOp, "cos x, x in radians.")
+tan = _floating("tan", dl.TanOp, "tan x, x in radians.")
+asin = _floating("asin", dl.AsinOp, "The angle in radians whose sine is x; NaN outside [-1, 1].")
+acos = _floating("acos", dl.AcosOp, "The angle in radians whose cosine is x; NaN outside [-1, 1].")
+atan = _floating("atan", dl.AtanOp, "The angle in radians whose tangent is x.")
+sinh = _floating("sinh", dl.SinhOp, "sinh x.")
+cosh = _floating("cosh", dl.CoshOp, "cosh x.")
+tanh = _floating("tanh", dl.TanhOp, "tanh x.")
+asinh = _floating("asinh", dl.AsinhOp, "arsinh x.")
+acosh = _floating("acosh", dl.AcoshOp, "arcosh x; NaN below 1.")
+atanh = _floating("atanh", dl.AtanhOp, "artanh x; ±inf at ±1, NaN outside.")
+rint = _floating("rint", dl.RoundOp, "The nearest whole number, halves to even, as a float.")
+
+floor = _rounding("floor", dl.FloorOp, "The largest whole number ≤ x.")
+ceil = _rounding("ceil", dl.CeilOp, "The smallest whole number ≥ x.")
+trunc = _rounding("trunc", dl.TruncOp, "x without its fraction.")
+fix = _rounding("fix", dl.TruncOp, "x without its fraction.")
 
 
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Any:
@@ -85,28 +123,128 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     return apply(dl.DivOp, *promote_to_float(x1, x2))
 
 
-def power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """x1 to the power of x2."""
-    return apply(dl.PowOp, *promote(x1, x2))
+def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """x1 - x2 · trunc(x1 / x2): the sign of x1; 0 where an integer is divided by 0."""
+    operands = promote(x1, x2)
+    return apply(dl.ModOp, *(convert(x, np.int8) if x.dtype == np.bool_ else x for x in operands), fmod=True)
+
+
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Any, Any]:
+    """floor_divide and remainder."""
+    return floor_divide(x1, x2), remainder(x1, x2)
+
+
+def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """x1 to the power of x2, computed in float64."""
+    return apply(dl.PowOp, convert(x1, np.float64), convert(x2, np.float64))
+
+
+def positive(x: ArrayLike, /) -> Any:
+    """x itself."""
+    x = operand(x)
+    return refuse(DTypeError("positive of bools; convert them with .astype")) if x.dtype == np.bool_ else x
+
+
+def reciprocal(x: ArrayLike, /) -> Any:
+    """1 / x; of integers truncated, 0 at 0."""
+    x = operand(x)
+    if is_floating(x.dtype):
+        return apply(dl.ReciprocalOp, x)
+    x = convert(x, np.int8) if x.dtype == np.bool_ else x
+    return apply(dl.DivOp, convert(1, x.dtype), x)
 
 
 def square(x: ArrayLike, /) -> Any:
     """x²."""
-    return multiply(x, x)
+    x = operand(x)
+    x = convert(x, np.int8) if x.dtype == np.bool_ else x
+    return apply(dl.MulOp, x, x)
+
+
+def round(x: ArrayLike, /, decimals: int = 0) -> Any:
+    """The nearest number with so many decimals, halves to even."""
+    x = operand(x)
+    if x.dtype == np.bool_:
+        x = convert(x, np.float16)
+    if not is_floating(x.dtype):
+        return x if decimals >= 0 else convert(round(convert(x, np.float64), decimals), x.dtype)
+    if decimals == 0:
+        return apply(dl.RoundOp, x)
+    scale = 10.0 ** (decimals if decimals > 0 else -decimals)
+    to, back = (multiply, divide) if decimals > 0 else (divide, multiply)
+    return back(apply(dl.RoundOp, to(x, scale)), scale)
+
+
+def cbrt(x: ArrayLike, /) -> Any:
+    """The cube root; of negative numbers too."""
+    return _cbrt(*promote_to_float(x, least=np.float16))
+
+
+@in_wide_type
+def _cbrt(x: Operand) -> Any:
+    size = abs(x)
+    root = exp(multiply(log(size), 1 / 3))
+    # One step of Newton's method: the logarithm of a large number has lost digits of the root.
+    better = subtract(root, divide(subtract(root, divide(size, square(root))), 3.0))
+    usable = apply(dl.AndOp, apply(dl.GreaterOp, root, convert(0, x.dtype)), apply(dl.LessOp, size, convert(math.inf, x.dtype)))
+    return multiply(sign(x), where(usable, better, size))
+
+
+def log10(x: ArrayLike, /) -> Any:
+    """The logarithm to base 10."""
+    return _log10(*promote_to_float(x, least=np.float16))
+
+
+@in_wide_type
+def _log10(x: Operand) -> Any:
+    return multiply(log2(x), math.log10(2))
+
+
+def sinc(x: ArrayLike, /) -> Any:
+    """sin(πx) / πx; 1 at 0."""
+    return _sinc(*promote_to_float(x))
+
+
+@in_wide_type
+def _sinc(x: Operand) -> Any:
+    angle = multiply(x, math.pi)
+    return where(x, divide(sin(angle), where(x, angle, 1)), 1)
+
+
+def deg2rad(x: ArrayLike, /) -> Any:
+    """Degrees as radians."""
+    return multiply(*promote_to_float(x, least=np.float16), math.pi / 180)
+
+
+def rad2deg(x: ArrayLike, /) -> Any:
+    """Radians as degrees."""
+    return multiply(*promote_to_float(x, least=np.float16), 180 / math.pi)
+
+
+def conj(x: ArrayLike, /) -> Any:
+    """x itself: dlc has real numbers only."""
+    return operand(x)
+
+
+def real(x: ArrayLike, /) -> Any:
+    """x itself: dlc has real numbers only."""
+    return operand(x)
 
 
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """x1 where `condition` is true, else x2."""
+    """x1 where `condition` is true (not zero), else x2."""
     return apply(dl.SelectOp, convert(condition, np.bool_), *promote(x1, x2))
 
 
-def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None, /) -> Any:
+def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Any:
     """`x` moved into [min, max]; a bound that is None is open."""
+    bounds = [b for b in (min, max) if b is not None]
+    x = convert(x, dtype_of(x, *bounds))
     if min is not None:
-        x = maximum(x, min)
-    return minimum(x, max) if max is not None else operand(x)
+        x = apply(dl.MaximumOp, x, convert(min, x.dtype))
+    return x if max is None else apply(dl.MinimumOp, x, convert(max, x.dtype))
 
 
-def astype(x: ArrayLike, dtype: Any, /) -> Any:
+def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = True) -> Any:
     """`x` as `dtype`: floats to integers truncate and saturate, integers to integers wrap."""
-    return convert(x, dtype)
+    return np.array(x) if copy and isinstance(x, np.ndarray) and x.dtype == dtype else convert(x, dtype)

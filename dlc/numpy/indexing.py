@@ -300,7 +300,7 @@ def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], /, def
     """For each element the choice of the first condition that is true, `default` if none is."""
     if len(conditions) != len(choices) or not conditions:
         refuse(ShapeError(f"select: {len(conditions)} conditions for {len(choices)} choices; give one for each"))
-    result: Any = default
-    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+    result, *options = promote(default, *choices)
+    for condition, choice in zip(reversed(conditions), reversed(options), strict=True):
         result = where(condition, choice, result)
     return result

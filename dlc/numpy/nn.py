@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import DlOp
 from dlc.errors import ShapeError
 from dlc.frontend.trace import at_user_line
 from dlc.numpy.apply import ArrayLike, Operand, apply, operand, promote, promote_to_float
-from dlc.numpy.shaping import pad
+from dlc.numpy.joining import pad
 
 # "valid", "same", or (before, after) for each spatial axis.
 Padding = str | Sequence[tuple[int, int]]

@@ -1,35 +1,77 @@
-"""Shapes, joining, and indexing with slices and integers."""
+"""Shapes: the elements of an array in another order, or repeated."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from types import EllipsisType
+from math import prod
 from typing import Any, cast
 
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.base import broadcast_shapes as _broadcast
+from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.frontend.trace import Tracer, at_user_line
-from dlc.numpy.apply import ArrayLike, Operand, apply, operand, promote
+from dlc.frontend.trace import Tracer, blamed_on_user
+from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, axis_of, operand, refuse
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",
+    "expand_dims", "flip", "fliplr", "flipud", "matrix_transpose", "moveaxis", "ndim", "permute_dims", "ravel", "repeat",
+    "reshape", "roll", "rot90", "shape", "size", "squeeze", "swapaxes", "tile", "transpose",
+]  # fmt: skip
 
 
-def reshape(x: ArrayLike, /, shape: int | Sequence[int]) -> Any:
+def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Any:
     """The elements of `x`, in row-major order, in another shape; one size may be -1."""
     x = operand(x)
-    sizes = [shape] if isinstance(shape, int) else list(shape)
-    if sizes.count(-1) == 1:
-        known = int(np.prod([s for s in sizes if s != -1], dtype=np.int64))
-        if known == 0 or x.size % known:
-            raise at_user_line(ShapeError(f"reshape: {x.size} elements of {x.shape} do not fit {tuple(sizes)}"))
+    if order != "C":
+        refuse(UnsupportedError(f"reshape: order {order!r}; transpose before and after instead"))
+    if _holds_tracer(shape):
+        refuse(UnsupportedError("reshape: a size that is a traced value; sizes must be known: pass it in static_argnames"))
+    sizes = [operator.index(s) for s in shape] if isinstance(shape, Sequence) else [operator.index(shape)]
+    known = prod(s for s in sizes if s != -1)
+    if sizes.count(-1) == 1 and known and x.size % known == 0:
         sizes[sizes.index(-1)] = x.size // known
+    if -1 in sizes or prod(sizes) != x.size:
+        refuse(ShapeError(f"reshape: {x.size} elements of {x.shape} do not fit {tuple(sizes)}"))
     return x if tuple(sizes) == x.shape else apply(dl.ReshapeOp, x, shape=tuple(sizes))
+
+
+def _holds_tracer(shape: Any) -> bool:
+    return any(isinstance(s, Tracer) for s in (cast("Sequence[Any]", shape) if isinstance(shape, Sequence) else [shape]))
+
+
+def ravel(x: ArrayLike, /) -> Any:
+    """The elements of `x`, in row-major order, as a vector."""
+    return reshape(x, -1 if operand(x).size else 0)
+
+
+def shape(x: ArrayLike, /) -> tuple[int, ...]:
+    """The sizes of `x`."""
+    return operand(x).shape
+
+
+def ndim(x: ArrayLike, /) -> int:
+    """The number of axes of `x`."""
+    return operand(x).ndim
+
+
+def size(x: ArrayLike, /, axis: int | None = None) -> int:
+    """The number of elements of `x`, or its size along `axis`."""
+    x = operand(x)
+    return x.size if axis is None else x.shape[axis_of("size", x, axis)]
 
 
 def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Any:
     """The axes of `x` in another order."""
     x = operand(x)
-    return apply(dl.TransposeOp, x, permutation=tuple(a % x.ndim for a in axes))
+    order = axes_of("permute_dims", x, tuple(axes))
+    if len(order) != x.ndim:
+        refuse(ShapeError(f"permute_dims: axes {tuple(axes)} for {x.shape}; name each of its {x.ndim} axes once"))
+    return x if order == tuple(range(x.ndim)) else apply(dl.TransposeOp, x, permutation=order)
 
 
 def transpose(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Any:
@@ -40,133 +82,200 @@ def transpose(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Any:
 
 def matrix_transpose(x: ArrayLike, /) -> Any:
     """The last two axes exchanged."""
+    x = operand(x)
+    if x.ndim < 2:
+        refuse(ShapeError(f"matrix_transpose: an array of shape {x.shape} is no matrix; expected at least two axes"))
     return swapaxes(x, -1, -2)
 
 
 def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Any:
     """Two axes exchanged."""
     x = operand(x)
+    a, b = (axis_of("swapaxes", x, axis) for axis in (axis1, axis2))
     axes = list(range(x.ndim))
-    axes[axis1], axes[axis2] = axes[axis2], axes[axis1]
+    axes[a], axes[b] = b, a
     return permute_dims(x, axes)
 
 
-def expand_dims(x: ArrayLike, /, axis: int = 0) -> Any:
-    """A new axis of size 1 at `axis` of the result."""
+def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Any:
+    """Axes moved to other places; the rest keep their order."""
     x = operand(x)
-    place = axis % (x.ndim + 1)
-    return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
+    moved, places = axes_of("moveaxis", x, source), axes_of("moveaxis", x, destination)
+    if len(moved) != len(places):
+        refuse(ShapeError(f"moveaxis: {len(moved)} axes for {len(places)} places; give as many"))
+    order = [a for a in range(x.ndim) if a not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        order.insert(place, axis)
+    return permute_dims(x, order)
 
 
-def squeeze(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Any:
+def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Any:
+    """New axes of size 1, at these axes of the result."""
+    x = operand(x)
+    count = len(axis) if isinstance(axis, Sequence) else 1
+    places = axes_of("expand_dims", np.empty((1,) * (x.ndim + count)), axis)
+    sizes = list(x.shape)
+    for place in sorted(places):
+        sizes.insert(place, 1)
+    return reshape(x, sizes)
+
+
+def squeeze(x: ArrayLike, /, axis: Axes = None) -> Any:
     """Without the axes of size 1 that `axis` names; all of them if None."""
     x = operand(x)
-    axes = [a for a, s in enumerate(x.shape) if s == 1] if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    gone = {a % x.ndim for a in axes}
+    gone = [a for a, s in enumerate(x.shape) if s == 1] if axis is None else axes_of("squeeze", x, axis)
     if any(x.shape[a] != 1 for a in gone):
-        raise at_user_line(ShapeError(f"squeeze: axes {sorted(gone)} of {x.shape} are not all of size 1"))
+        refuse(ShapeError(f"squeeze: axes {sorted(gone)} of {x.shape} are not all of size 1"))
     return reshape(x, [s for a, s in enumerate(x.shape) if a not in gone])
 
 
-def broadcast_to(x: ArrayLike, /, shape: Sequence[int]) -> Any:
+def atleast_1d(x: ArrayLike, /) -> Any:
+    """`x`, with an axis if it has none."""
+    x = operand(x)
+    return x if x.ndim else reshape(x, 1)
+
+
+def atleast_2d(x: ArrayLike, /) -> Any:
+    """`x`, with axes before its own if it has fewer than two."""
+    x = operand(x)
+    return x if x.ndim >= 2 else reshape(x, (1,) * (2 - x.ndim) + x.shape)
+
+
+def atleast_3d(x: ArrayLike, /) -> Any:
+    """`x`, with axes around its own if it has fewer than three: a vector becomes 1 × n × 1, a matrix m × n × 1."""
+    x = atleast_1d(x)
+    return x if x.ndim >= 3 else reshape(x, (*((1,) if x.ndim == 1 else ()), *x.shape, 1))
+
+
+def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Any:
     """`x` repeated along new axes and axes of size 1."""
-    return apply(dl.BroadcastToOp, operand(x), shape=tuple(shape))
+    x, sizes = operand(x), (shape,) if isinstance(shape, int) else tuple(shape)
+    return x if x.shape == sizes else apply(dl.BroadcastToOp, x, shape=sizes)
 
 
-def concat(arrays: Sequence[ArrayLike], /, *, axis: int = 0) -> Any:
-    """The arrays one after the other along `axis`."""
-    operands = promote(*arrays)
-    return apply(dl.ConcatOp, *operands, axis=axis % operands[0].ndim) if len(operands) > 1 else operands[0]
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape that these broadcast to."""
+    with blamed_on_user():
+        sizes = _broadcast("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes))
+    return cast("tuple[int, ...]", sizes)
 
 
-concatenate = concat
+def broadcast_arrays(*arrays: ArrayLike) -> list[Any]:
+    """The arrays in the shape that they broadcast to."""
+    operands = [operand(x) for x in arrays]
+    sizes = broadcast_shapes(*(x.shape for x in operands))
+    return [broadcast_to(x, sizes) for x in operands]
 
 
-def stack(arrays: Sequence[ArrayLike], /, *, axis: int = 0) -> Any:
-    """The arrays side by side along a new axis."""
-    return concat([expand_dims(x, axis) for x in arrays], axis=axis % (operand(arrays[0]).ndim + 1))
-
-
-def flip(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Any:
+def flip(x: ArrayLike, /, axis: Axes = None) -> Any:
     """The order along the axes reversed; along all if None."""
     x = operand(x)
-    axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
-    return apply(dl.ReverseOp, x, axes=tuple(a % x.ndim for a in axes))
+    axes = axes_of("flip", x, axis)
+    return apply(dl.ReverseOp, x, axes=axes) if axes else x
 
 
-def pad(x: ArrayLike, /, pad_width: Sequence[tuple[int, int]], mode: str = "constant", constant_values: float = 0) -> Any:
-    """New elements around `x`: `(before, after)` for each axis; mode constant, edge, reflect or wrap."""
+def flipud(x: ArrayLike, /) -> Any:
+    """The order along the first axis reversed."""
+    return flip(x, 0)
+
+
+def fliplr(x: ArrayLike, /) -> Any:
+    """The order along the second axis reversed."""
+    return flip(x, 1)
+
+
+def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+    """`x` turned by k · 90°, from the first of two axes to the second."""
     x = operand(x)
-    low, high = [p[0] for p in pad_width], [p[1] for p in pad_width]
-    return apply(dl.PadOp, x, np.asarray(constant_values, x.dtype), low=low, high=high, pad_mode=mode)
+    a, b = axes_of("rot90", x, axes)
+    if k % 4 == 2:
+        return flip(x, axes)
+    turned = flip(x, b) if k % 4 == 1 else x
+    turned = swapaxes(turned, a, b) if k % 2 else turned
+    return flip(turned, b) if k % 4 == 3 else turned
 
 
-def take(x: ArrayLike, indices: ArrayLike, /, *, axis: int) -> Any:
-    """The slices of `x` along `axis` that `indices` name; negative ones count from the end, others are moved inside."""
-    return apply(dl.GatherOp, operand(x), operand(indices), axis=axis)
+def part(x: Operand, axis: int, start: int, stop: int) -> Any:
+    """The places from `start` to before `stop` along one axis."""
+    starts, limits = [0] * x.ndim, list(x.shape)
+    starts[axis], limits[axis] = start, stop
+    return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=[1] * x.ndim)
 
 
-def getitem(x: Tracer, key: Any) -> Any:
-    """`x[key]` for integers, slices, None, Ellipsis, and at most one integer array."""
-    keys = _expanded(x, cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))
-    starts, limits, strides, flipped = [0] * x.ndim, list(x.shape), [1] * x.ndim, list[int]()
-    gathers: list[tuple[int, Operand]] = []
-    shape: list[int | None] = []
-    axis = 0
-    for k in keys:
-        if k is None:
-            shape.append(1)
-            continue
-        size = x.shape[axis]
-        if isinstance(k, int):
-            if not -size <= k < size:
-                raise at_user_line(ShapeError(f"index {k} is out of bounds for axis {axis} of {x.shape}"))
-            starts[axis], limits[axis] = k % size, k % size + 1
-        elif isinstance(k, slice):
-            start, stop, step = k.indices(size)
-            count = len(range(start, stop, step))
-            if step < 0:
-                flipped.append(axis)
-                start, step = start + (count - 1) * step, -step
-            starts[axis], limits[axis], strides[axis] = start, max(start, start + (count - 1) * step + 1), step
-            shape.append(count)
-        else:
-            gathers.append((axis, k))
-            shape.append(None)
-        axis += 1
-    result: Operand = x
-    if starts != [0] * x.ndim or limits != list(x.shape) or set(strides) != {1}:
-        result = apply(dl.SliceOp, x, starts=starts, limits=limits, strides=strides)
-    if flipped:
-        result = apply(dl.ReverseOp, result, axes=tuple(flipped))
-    if not gathers:
-        return reshape(result, [cast(int, s) for s in shape])
-    if len(gathers) > 1:
-        raise at_user_line(UnsupportedError("indexing with several arrays; use dlc.numpy.take along one axis after the other"))
-    (axis, indices), place = gathers[0], shape.index(None)
-    taken = apply(dl.GatherOp, result, indices, axis=axis)
-    return reshape(taken, [*cast("list[int]", shape[:place]), *indices.shape, *cast("list[int]", shape[place + 1 :])])
+def roll(x: ArrayLike, shift: int | Sequence[int] | Tracer, /, axis: Axes = None) -> Any:
+    """The elements moved by `shift` places along `axis`, those that leave it at the other end; None: in the flattened array."""
+    x = operand(x)
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), x.shape)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    shifts = tuple(shift) if isinstance(shift, Sequence) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        refuse(ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each"))
+    for by, a in zip(shifts, axes, strict=True):
+        x = _rolled(x, by, axis_of("roll", x, a))
+    return x
 
 
-def _expanded(x: Tracer, keys: tuple[Any, ...]) -> list[int | slice | Operand | None]:
-    """One entry per axis and per new axis."""
-    used = sum(k is not None and not isinstance(k, EllipsisType) for k in keys)
-    if used > x.ndim:
-        raise at_user_line(ShapeError(f"{used} indices for an array of rank {x.ndim}"))
-    result: list[int | slice | Operand | None] = []
-    rest = [slice(None)] * (x.ndim - used)
-    for k in keys:
-        if isinstance(k, EllipsisType):
-            result += rest
-            rest = []
-        elif k is None or isinstance(k, slice):
-            result.append(cast("slice | None", k))
-        elif isinstance(k, int | np.integer) and not isinstance(k, bool):
-            result.append(int(cast(int, k)))
-        else:
-            array = operand(k)
-            if array.dtype.kind not in "iu":
-                problem = f"indexing with {array.dtype} values has no static shape; use dlc.numpy.where(mask, x, other)"
-                raise at_user_line(UnsupportedError(problem))
-            result.append(array)
-    return [*result, *rest]
+def _rolled(x: Operand, shift: int | Tracer, axis: int) -> Any:
+    size = x.shape[axis]
+    if isinstance(shift, Tracer):
+        places = apply(dl.SubOp, np.arange(size), apply(dl.CastOp, shift, to=element_type(np.int64)))
+        return apply(dl.GatherOp, x, apply(dl.ModOp, places, np.asarray(max(size, 1))), axis=axis)
+    cut = size - shift % size if size else 0
+    if cut == size:
+        return x
+    return apply(dl.ConcatOp, *(part(x, axis, start, stop) for start, stop in ((cut, size), (0, cut))), axis=axis)
+
+
+def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | None = None) -> Any:
+    """Each element along `axis` so many times in a row (as often as its entry of `repeats` says); None: flattened."""
+    if isinstance(repeats, Tracer):
+        refuse(UnsupportedError("repeat: traced repeats leave the size unknown; pass them in static_argnames"))
+    x = operand(x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = axis_of("repeat", x, axis)
+    counts = np.asarray(repeats)
+    if counts.size != 1:
+        if counts.shape != (x.shape[axis],):
+            refuse(
+                ShapeError(f"repeat: {counts.size} repeats for size {x.shape[axis]} of axis {axis}; give one for each place")
+            )
+        return apply(dl.GatherOp, x, np.repeat(np.arange(x.shape[axis]), counts), axis=axis)
+    before, after, count = x.shape[: axis + 1], x.shape[axis + 1 :], int(counts.reshape(()))
+    spread = broadcast_to(reshape(x, (*before, 1, *after)), (*before, count, *after))
+    return reshape(spread, (*before[:-1], before[-1] * count, *after))
+
+
+def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
+    """`x` so many times side by side along each of its last axes."""
+    x = operand(x)
+    counts = [repetitions] if isinstance(repetitions, int) else list(repetitions)
+    counts = [1] * (x.ndim - len(counts)) + counts
+    sizes = (1,) * (len(counts) - x.ndim) + x.shape
+    spread = broadcast_to(
+        reshape(x, [part for s in sizes for part in (1, s)]),
+        [part for n, s in zip(counts, sizes, strict=True) for part in (n, s)],
+    )
+    return reshape(spread, [n * s for n, s in zip(counts, sizes, strict=True)])
+
+
+def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The elements of equal index along two axes, `offset` further along the second, as a new last axis."""
+    x = moveaxis(x, (axis1, axis2), (-2, -1))
+    *rest, rows, columns = x.shape
+    first = -offset * columns if offset < 0 else offset
+    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    return apply(dl.GatherOp, reshape(x, (*rest, rows * columns)), first + np.arange(count) * (columns + 1), axis=len(rest))
+
+
+def diag(x: ArrayLike, /, k: int = 0) -> Any:
+    """The diagonal `k` above the main one of a matrix; of a vector, the matrix that has it there and 0 elsewhere."""
+    x = operand(x)
+    if x.ndim != 1:
+        return diagonal(x, k)
+    size = x.size + abs(k)
+    # Row i holds element i, or i + k below the main diagonal.
+    rows = np.clip(np.arange(size) + min(k, 0), 0, max(x.size - 1, 0))
+    spread = apply(dl.GatherOp, x, rows, axis=0) if x.size else np.zeros(size, x.dtype)
+    return apply(dl.SelectOp, np.eye(size, k=k, dtype=np.bool_), reshape(spread, (size, 1)), np.zeros((), x.dtype))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 
-from tests.fuzz import programs
+from tests.fuzz import files, programs
 
 
 def main() -> int:
@@ -19,8 +20,10 @@ def main() -> int:
         command.add_argument("--jobs", type=int, default=1, help="processes at work at once")
     kinds.choices["programs"].add_argument("--target", help="one target for all; else the levels of the CPU in turn")
     kinds.choices["programs"].add_argument("--batch", type=int, default=programs.BATCH, help="programs compiled together")
+    families = list(files.FAMILIES)
+    kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
     given = parser.parse_args()
-    return fuzz_programs(given)
+    return fuzz_programs(given) if given.kind == "programs" else fuzz_files(given)
 
 
 class Progress:
@@ -58,6 +61,17 @@ def fuzz_programs(given: argparse.Namespace) -> int:
     for failure in programs.fuzz(chosen, given.jobs, heard):
         progress.failure(failure)
     print(progress.line(), results, "results")
+    return 1 if progress.failed else 0
+
+
+def fuzz_files(given: argparse.Namespace) -> int:
+    progress, became = Progress(given.count), Counter[str]()
+    for trial, what, wrong in files.fuzz(files.trials(given.seed, given.count, given.of or list(files.FAMILIES)), given.jobs):
+        progress.step(1)
+        became[what] += 1
+        if wrong is not None:
+            progress.failure(f"{trial}\n{wrong.strip()}")
+    print(progress.line(), *(f"{n} {what}" for what, n in became.most_common()), sep=", ")
     return 1 if progress.failed else 0
 
 

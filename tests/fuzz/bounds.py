@@ -111,6 +111,8 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             return [_spacing(arrays[0]) * 2 if is_float(arrays[0].dtype) else None]
         case Composite() if exact and not any(is_float(o.array.dtype) for o in operands):
             return [None] * len(arrays)
+        case dl.CumsumOp() | dl.CumprodOp() if is_float(arrays[0].dtype):
+            return [_reduced(op, operands[0], arrays[0])]
         case Composite():
             return _decomposed(op, operands, arrays)
         case dl.GatherOp() | dl.GatherNdOp() | dl.GatherElementsOp():
@@ -147,12 +149,14 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
             assert isinstance(step, DlOp)
             known.update(zip(step.results, track(step, *(known[v] for v in step.operands)), strict=True))
     errors = [_other_formula(known[r], array) for r, array in zip(results, arrays, strict=True)]
-    if isinstance(op, dl.CumsumOp | dl.CumprodOp):
-        return [_other_order(op, operands[0], errors[0], arrays[0])]
-    if isinstance(op, dl.BatchNormOp):
-        # Products are moved from data to statistics: what infinities and overflows give is not promised.
-        return [np.where(np.isfinite(known[results[0]].array) & np.isfinite(arrays[0]), known[results[0]].errors, np.inf)]
+    if isinstance(op, dl.BatchNormOp | dl.ConvTransposeOp):
+        # Products move from data to statistics, and padding is multiplied: what infinities give there is not promised.
+        return [np.where(_infinite(known[results[0]].array, arrays[0]), np.inf, 0 if errors[0] is None else errors[0])]
     return errors
+
+
+def _infinite(*arrays: Array) -> Array:
+    return np.logical_or.reduce([~np.isfinite(a.astype(np.float64)) for a in arrays])
 
 
 def _other_formula(decomposed: Tracked, array: Array) -> Array | None:
@@ -161,17 +165,6 @@ def _other_formula(decomposed: Tracked, array: Array) -> Array | None:
     same = _apart(_wide(decomposed.array), _wide(array)) == 0
     rounding = np.where(same, 0, _spacing(array) * FUNCTION_ULPS)
     return None if decomposed.error is None and same.all() else decomposed.errors + rounding
-
-
-def _other_order(op: dl.CumsumOp | dl.CumprodOp, x: Tracked, error: Array | None, array: Array) -> Array | None:
-    """The error of a running sum or product, infinite where a part of it may overflow or vanish."""
-    if error is None or not is_float(array.dtype):
-        return error
-    wide, dtype = _widened(op), _wide_type(array.dtype)
-    magnitudes = _finite(x.array)
-    if isinstance(op, dl.CumsumOp):
-        return np.where(wide.evaluate(magnitudes)[0] >= _largest(dtype) / 2, np.inf, error)
-    return np.where(_partly_extreme(wide, magnitudes, dtype), np.inf, error)
 
 
 def _partly_extreme(product: DlOp, magnitudes: Array, dtype: np.dtype) -> Array:
@@ -281,7 +274,7 @@ def _quotient_rounding(op: dl.ModOp | dl.FloordivOp, wide: Sequence[Array], arra
     return error
 
 
-# Sums, products, extrema
+# Sums, products, extrema, also running ones
 
 
 def _widened(op: DlOp) -> DlOp:
@@ -313,7 +306,9 @@ def _touched(op: DlOp, operands: Sequence[Tracked]) -> Array:
 def _sum_of(op: DlOp):
     """The sums over what an op on one operand reduces, in f64."""
     wide = _widened(op)
-    if isinstance(op, Window):
+    if isinstance(op, dl.CumsumOp | dl.CumprodOp):
+        total: DlOp = dl.CumsumOp.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
+    elif isinstance(op, Window):
         total = dl.SumPoolOp.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
     else:
         total = dl.ReduceSumOp.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
@@ -332,7 +327,7 @@ def _reduced(op: DlOp, x: Tracked, array: Array) -> Array | None:
     count, magnitudes = total(np.ones(x.array.shape)), _finite(x.array)
     unit = _unit(array.dtype)
     exact = _widened(op).evaluate(x.array.astype(np.float64))[0]
-    if isinstance(op, dl.ReduceProdOp):
+    if isinstance(op, dl.ReduceProdOp | dl.CumprodOp):
         product = _widened(op)
         (low,), (high,) = (product.evaluate(m) for m in (magnitudes, magnitudes + x.errors))
         error = (high - low) + high * count * unit

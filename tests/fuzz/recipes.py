@@ -19,7 +19,7 @@ from dlc.dialects.dl.normalization import Softmaxes
 from dlc.dialects.dl.pointwise import Binary, Unary
 from dlc.dialects.dl.reduction import ArgExtremum, AxisReduction
 from dlc.dialects.dl.window import Pool
-from dlc.ir import Block, FloatAttr
+from dlc.ir import Block
 from dlc.weights import WeightStore
 from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
 from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, is_float

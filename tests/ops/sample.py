@@ -19,7 +19,8 @@ BOOL = np.dtype(bool)
 
 
 def is_float(dtype: np.dtype) -> bool:
-    return dtype == BF16 or dtype.kind == "f"
+    """Whether it is a dtype of floats; those of ml_dtypes count as such, and f64 holds them all."""
+    return dtype.kind in "fV"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from tests.ops import (
     samples_elementwise,
     samples_functions,
     samples_irregular,
+    samples_narrow,
     samples_selection,
     samples_shape,
     samples_winograd,
@@ -22,5 +23,6 @@ SAMPLES: list[Sample] = [
     *samples_winograd.SAMPLES,
     *samples_composite.SAMPLES,
     *samples_irregular.SAMPLES,
+    *samples_narrow.SAMPLES,
     *samples_selection.SAMPLES,
 ]

@@ -7,8 +7,8 @@ import pytest
 
 import dlc.backends.reference  # noqa: F401 - registers the rules of arith, math and tensor
 from dlc.backends.reference.machine import Frame, Machine
-from dlc.dialects.dl.base import element_type_of, shape_of
-from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.base import element_type_of, is_narrow, shape_of
+from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise, Gathering, Movement, Reduction, storage_type
 from dlc.dialects.dl.scalar import wide_float
 from dlc.ir import Attribute, Block, SSAValue, TensorType, func, index
@@ -23,8 +23,12 @@ def of_interface(interface: type):
 
 
 def stored(array: np.ndarray) -> np.ndarray:
-    """An array as kernels hold it: unsigned integers by their bits."""
-    return array.view(f"i{array.itemsize}") if array.dtype.kind == "u" else array
+    """An array as kernels hold it: unsigned integers and narrow numbers by their bits."""
+    return array.view(f"i{array.itemsize}") if held_by_bits(array.dtype) else array
+
+
+def held_by_bits(dtype: np.dtype) -> bool:
+    return dtype.kind == "u" or is_narrow(element_type(dtype))
 
 
 def run(block: Block, arguments: list[np.ndarray], points: int) -> np.ndarray:
@@ -38,7 +42,7 @@ def check(sample: Sample, elements: np.ndarray) -> None:
     result = op_of(module_of(sample)).results[0]
     dtype = numpy_dtype(element_type_of(result))
     got = np.broadcast_to(elements, (int(np.prod(shape_of(result))),)).reshape(shape_of(result))
-    got = got.view(dtype) if dtype.kind == "u" else got
+    got = got.view(dtype) if held_by_bits(dtype) else got
     # Formulas may round differently from the reference, by a few ulp of the result.
     tolerance = max(sample.tolerance, {2: 1e-3, 4: 1e-6, 8: 1e-14}.get(dtype.itemsize, 0.0) if dtype.kind in "fV" else 0.0)
     assert_close(got, sample.expected_results([dtype])[0], tolerance)

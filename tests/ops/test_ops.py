@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import pytest
 
 from dlc import dims
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
-from dlc.errors import ShapeError
+from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Block, Builtin, Context, TensorType, VerifyException, f16, f32, func, parse_module, print_module
 from tests.ops.programs import decomposed_results, module_of, op_of
 from tests.ops.sample import Sample, assert_close
@@ -107,3 +108,10 @@ def test_errors_name_the_op_and_the_shapes() -> None:
     x, y = Block(arg_types=[tensor_type((2, 3), f32), tensor_type((4,), f32)]).args
     with pytest.raises(ShapeError, match=r"dl.add: shapes \(2, 3\) and \(4,\) do not broadcast"):
         dl.AddOp.make(x, y)
+
+
+def test_narrow_numbers_are_stored_but_not_computed_with() -> None:
+    (x,) = Block(arg_types=[tensor_type((2,), element_type(ml_dtypes.int4))]).args
+    with pytest.raises(DTypeError, match=r"dl\.neg: i4 is stored, not computed with; dl.cast it"):
+        dl.NegOp.make(x)
+    dl.ReshapeOp.make(x, shape=(2, 1))

@@ -56,7 +56,7 @@ _EXPRESSIONS = {
     "store.bf16.vector": "vstore{n}(convert_ushort{n}(as_uint{n}({0}) >> 16), 0, {a})",
     # Conversions
     "convert": "convert_{T}({0})",
-    "saturate": "convert_{T}_sat({0})",
+    "saturate": "{S}_to_{T}({0})",
     "bits": "as_{T}({0})",
     "odd": "odd_{T}({0})",
     "round.f16": "round_half_{T}({0})",
@@ -107,7 +107,7 @@ def _binary(name: str, *body: str) -> dict[str, str]:
 
 
 # A division by zero traps on some devices, and so does that of the most negative number by -1: they divide by one.
-_SIGNED = "const {T} one = ({T})(1), zero = ({T})(0), divisor = (b == zero) | (b == -one) ? one : b;"
+_SIGNED = "const {T} one = ({T})(1), zero = ({T})(0), divisor = ((b == zero) | (b == -one)) ? one : b;"
 _QUOTIENT = "const {T} quotient = b == zero ? zero : b == -one ? as_{T}(({U})(as_{U}(zero) - as_{U}(a))) : ({T})(a / divisor);"
 _REMAINDER = "const {T} remainder = ({T})(a % divisor);"
 _UNSIGNED = "const {U} one = ({U})(1), zero = ({U})(0), x = as_{U}(a), y = as_{U}(b), divisor = y == zero ? one : y;"
@@ -115,23 +115,25 @@ _BITS = "const {U} bits = ({U})(8 * sizeof({t})), amount = as_{U}(b);"
 
 _DEFINITIONS = {
     # A NaN wins.
-    **_binary("maximumf", "return (b > a) | (b != b) ? b : a;"),
-    **_binary("minimumf", "return (b < a) | (b != b) ? b : a;"),
+    **_binary("maximumf", "return ((b > a) | (b != b)) ? b : a;"),
+    **_binary("minimumf", "return ((b < a) | (b != b)) ? b : a;"),
     **_binary("divsi", _SIGNED, _QUOTIENT, "return quotient;"),
     **_binary("remsi", _SIGNED, _REMAINDER, "return remainder;"),
-    **_binary("floordivsi", _SIGNED, _QUOTIENT, _REMAINDER, "return (remainder != zero) & ((a ^ b) < zero) "
+    **_binary("floordivsi", _SIGNED, _QUOTIENT, _REMAINDER, "return ((remainder != zero) & ((a ^ b) < zero)) "
     "? quotient - one : quotient;"),
-    **_binary("ceildivsi", _SIGNED, _QUOTIENT, _REMAINDER, "return (remainder != zero) & ((a ^ b) >= zero) "
+    **_binary("ceildivsi", _SIGNED, _QUOTIENT, _REMAINDER, "return ((remainder != zero) & ((a ^ b) >= zero)) "
     "? quotient + one : quotient;"),
-    **_binary("divui", _UNSIGNED, "return as_{T}(y == zero ? zero : ({U})(x / divisor));"),
+    **_binary("divui", _UNSIGNED, "return as_{T}(({U})(y == zero ? zero : ({U})(x / divisor)));"),
     **_binary("remui", _UNSIGNED, "return as_{T}(({U})(x % divisor));"),
     **_binary(
         "ceildivui", _UNSIGNED,
-        "return as_{T}(y == zero ? zero : ({U})(x / divisor + (x % divisor != zero ? one : zero)));",
+        "return as_{T}(({U})(y == zero ? zero : ({U})(x / divisor + (x % divisor != zero ? one : zero))));",
     ),
     **_binary("shli", _BITS, "return amount < bits ? as_{T}(({U})(as_{U}(a) << amount)) : ({T})(0);"),
     **_binary("shrui", _BITS, "return amount < bits ? as_{T}(({U})(as_{U}(a) >> amount)) : ({T})(0);"),
     **_binary("shrsi", _BITS, "return ({T})(a >> (amount < bits ? b : ({T})(8 * sizeof({t}) - 1)));"),
+    # What NaN becomes is left open by OpenCL.
+    "saturate": _function("const {S} x", "return convert_{T}_sat(x == x ? x : ({S})(0));", name="{S}_to_{T}"),
     "lane.dynamic": _function(
         "const {S} x, const int i", "{s} lanes[{m}];", "vstore{m}(x, 0, lanes);", "return lanes[i];",
         name="lane_{S}", result="{s}",
@@ -149,7 +151,7 @@ _DEFINITIONS = {
         name="round_half_{T}",
     ),
     "round.f16.vector": _function(
-        "const {T} x", "ushort bits[{n}];", "vstore_half{n}_rte(x, 0, (half *)bits);",
+        "const {T} x", "ushort bits[{n}] __attribute__((aligned(64)));", "vstore_half{n}_rte(x, 0, (half *)bits);",
         "return vload_half{n}(0, (const half *)bits);", name="round_half_{T}",
     ),
     "round.bf16": _function(
@@ -173,14 +175,14 @@ _DEFINITIONS = {
         result="short",
     ),
     "to_bits.f16.vector": _function(
-        "const {T} x", "short bits[{n}];", "vstore_half{n}_rte(x, 0, (half *)bits);", "return vload{n}(0, bits);",
+        "const {T} x", "short bits[{n}] __attribute__((aligned(64)));", "vstore_half{n}_rte(x, 0, (half *)bits);", "return vload{n}(0, bits);",
         name="half_bits_{T}", result="short{n}",
     ),
     "from_bits.f16.scalar": _function(
         "const short x", "short bits[1] = {x};", "return vload_half(0, (const half *)bits);", name="bits_half_{T}"
     ),
     "from_bits.f16.vector": _function(
-        "const short{n} x", "short bits[{n}];", "vstore{n}(x, 0, bits);", "return vload_half{n}(0, (const half *)bits);",
+        "const short{n} x", "short bits[{n}] __attribute__((aligned(64)));", "vstore{n}(x, 0, bits);", "return vload_half{n}(0, (const half *)bits);",
         name="bits_half_{T}",
     ),
 }  # fmt: skip

@@ -20,8 +20,9 @@ from dlc.backends.reference.values import (
     shape_of,
 )
 from dlc.dialects import host
-from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.base import DlOp, is_narrow
 from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.ir import Attribute, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 
@@ -101,12 +102,12 @@ def argument(where: str, array: Array, t: Attribute) -> Value:
 
 
 def same_bits(where: str, array: Array, t: Attribute) -> Array:
-    """The array as one of type `t`: kernels hold unsigned integers as signless ones."""
+    """The array as one of type `t`: kernels hold unsigned integers as signless ones, narrow numbers as bytes."""
     dtype = dtype_of(t)
     shape = shape_of(t)
     fits = array.ndim == len(shape) and all(n in (-1, m) for n, m in zip(shape, array.shape, strict=True))
-    integers = array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize == dtype.itemsize
-    if not fits or not (array.dtype == dtype or integers):
+    stored = all(d.kind in "iu" or is_narrow(element_type_for(d)) for d in (array.dtype, dtype))
+    if not fits or not (array.dtype == dtype or (stored and array.dtype.itemsize == dtype.itemsize)):
         raise EvaluationError(f"{where}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
     return array if array.dtype == dtype else array.view(dtype)
 

@@ -13,6 +13,7 @@ from dlc.dialects.dl import (
     composite,
     contraction,
     conv_transpose,
+    conversion,
     creation,
     elementwise,
     functions,
@@ -33,6 +34,7 @@ from dlc.dialects.dl.base import DimsAttr
 from dlc.dialects.dl.composite import *
 from dlc.dialects.dl.contraction import *
 from dlc.dialects.dl.conv_transpose import *
+from dlc.dialects.dl.conversion import *
 from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
 from dlc.dialects.dl.functions import *
@@ -52,6 +54,7 @@ from dlc.ir import Dialect, Operation
 FAMILIES: tuple[ModuleType, ...] = (
     creation,
     elementwise,
+    conversion,
     functions,
     activation,
     reduction,

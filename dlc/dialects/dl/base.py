@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,15 @@ from dlc.ir import (
     AttrParser,
     BoolAttr,
     DenseArrayBase,
+    Float4E2M1FNType,
+    Float8E4M3FNType,
+    Float8E4M3FNUZType,
+    Float8E5M2FNUZType,
+    Float8E5M2Type,
     FloatAttr,
     IntAttr,
     IntegerAttr,
+    IntegerType,
     IRDLOperation,
     OpResult,
     ParametrizedAttribute,
@@ -43,6 +49,8 @@ from dlc.ir import (
     param_def,
     traits_def,
 )
+
+_NARROW_FLOATS = (Float4E2M1FNType, Float8E4M3FNType, Float8E4M3FNUZType, Float8E5M2Type, Float8E5M2FNUZType)
 
 Array: TypeAlias = NDArray[Any]
 # The tensor types of the `dl` dialect; a symbolic size is `?` in the type, its polynomial in the `#dl.dims` encoding.
@@ -107,6 +115,13 @@ def shape_of(value: SSAValue | Attribute) -> tuple[Size, ...]:
 def element_type_of(value: SSAValue | Attribute) -> Attribute:
     """The element type of a tensor value or type."""
     return tensor_of(value).element_type
+
+
+def is_narrow(element_type: Attribute) -> bool:
+    """Whether an element type is one that is stored but not computed with: floats of 8 and 4 bits, integers of 4 and 2."""
+    if isinstance(element_type, IntegerType):
+        return 1 < int(cast("IntegerType", element_type).width.data) < 8
+    return isinstance(element_type, _NARROW_FLOATS)
 
 
 def rank_of(value: SSAValue | Attribute) -> int:
@@ -187,6 +202,8 @@ class DlOp(IRDLOperation, ABC):
     """Base of the `dl` ops. Pure, tensors in and out, one syntax: `dl.add %x, %y {axis = 1 : i64} : (…) -> …`."""
 
     traits = traits_def(Pure())
+    # Whether its operands may be narrow numbers, which are moved and converted but not computed with.
+    TAKES_NARROW: ClassVar[bool] = False
 
     @abstractmethod
     def infer(self) -> Sequence[Tensor]:
@@ -203,8 +220,15 @@ class DlOp(IRDLOperation, ABC):
             operands=operands,
             properties={k: attribute(v) for k, v in properties.items() if v is not None},
         )
+        op.require_wide_operands()
         op.set_result_types(op.infer())
         return op
+
+    def require_wide_operands(self) -> None:
+        """Raises DTypeError for an operand of narrow numbers where the op would compute with them."""
+        narrow = [v for v in self.operands if not self.TAKES_NARROW and is_narrow(element_type_of(v))]
+        if narrow:
+            raise DTypeError(f"{self.name}: {element_type_of(narrow[0])} is stored, not computed with; dl.cast it")
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
         """Gives a new op its results."""
@@ -212,6 +236,7 @@ class DlOp(IRDLOperation, ABC):
 
     def verify_(self) -> None:
         try:
+            self.require_wide_operands()
             expected = list(self.infer())
         except (ShapeError, DTypeError) as error:
             raise VerifyException(str(error)) from error

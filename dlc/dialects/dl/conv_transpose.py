@@ -35,7 +35,8 @@ class ConvTransposeOp(Composite):
     is [N, *((S - 1)·stride + (K - 1)·dilation + 1), O]. ONNX's pads are a `dl.slice` of it.
 
     (C1) `strides` and `dilations` have a positive entry per spatial axis; (C2) `groups` divides C, and w has C channels;
-    (C3) element types are equal; (C4) w has static sizes.
+    (C3) element types are equal; (C4) w has static sizes. Decomposed, it multiplies zeros beside the elements of x and w: an
+    infinity or NaN among them makes NaN of results within a kernel's reach.
 
         >>> b(ConvTransposeOp, x, w, strides=(2,), dilations=(1,), groups=1)   # [1, 5, 3], [4, 3, 8] → [1, 12, 8]
     """

@@ -7,11 +7,16 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from dlc.dialects.dl.base import Array, Tensor
+from dlc.dialects.dl.base import Array, Tensor, is_narrow
 from dlc.errors import DTypeError
 from dlc.ir import (
     Attribute,
     DenseIntOrFPElementsAttr,
+    Float4E2M1FNType,
+    Float8E4M3FNType,
+    Float8E4M3FNUZType,
+    Float8E5M2FNUZType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -29,7 +34,7 @@ from dlc.ir import (
     i64,
 )
 
-_UNSIGNED = {width: IntegerType(width, Signedness.UNSIGNED) for width in (8, 16, 32, 64)}
+_UNSIGNED = {width: IntegerType(width, Signedness.UNSIGNED) for width in (2, 4, 8, 16, 32, 64)}
 
 # Signed integers are signless in the IR, unsigned ones say so: i8 and ui8.
 ELEMENT_TYPES: dict[str, Attribute] = {
@@ -37,8 +42,12 @@ ELEMENT_TYPES: dict[str, Attribute] = {
     "int8": i8, "int16": i16, "int32": i32, "int64": i64,
     "uint8": _UNSIGNED[8], "uint16": _UNSIGNED[16], "uint32": _UNSIGNED[32], "uint64": _UNSIGNED[64],
     "bool": i1,
+    "float8_e4m3fn": Float8E4M3FNType(), "float8_e4m3fnuz": Float8E4M3FNUZType(),
+    "float8_e5m2": Float8E5M2Type(), "float8_e5m2fnuz": Float8E5M2FNUZType(), "float4_e2m1fn": Float4E2M1FNType(),
+    "int4": IntegerType(4), "uint4": _UNSIGNED[4], "int2": IntegerType(2), "uint2": _UNSIGNED[2],
 }  # fmt: skip
-_NUMPY = {t: np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name) for name, t in ELEMENT_TYPES.items()}
+# Those that NumPy has not itself are dtypes of ml_dtypes.
+_NUMPY = {t: np.dtype(getattr(ml_dtypes, name, name)) for name, t in ELEMENT_TYPES.items()}
 
 
 def element_type(dtype: Any) -> Attribute:
@@ -60,16 +69,22 @@ def numpy_dtype(element: Attribute) -> np.dtype[Any]:
 
 
 def is_float(element: Attribute) -> bool:
+    """Whether it is a float type with arithmetic."""
     return element == bf16 or isinstance(element, Float16Type | Float32Type | Float64Type)
 
 
 def is_integer(element: Attribute) -> bool:
-    """Whether it is an integer type other than bool."""
-    return isinstance(element, IntegerType) and element != i1
+    """Whether it is an integer type with arithmetic, and not bool."""
+    return isinstance(element, IntegerType) and element != i1 and not is_narrow(cast(Attribute, element))
 
 
 def is_bool(element: Attribute) -> bool:
     return element == i1
+
+
+def stored_number(value: int | float, element: Attribute) -> int | float:
+    """A number as kernels store it: that of a narrow float is the integer of its bits."""
+    return np.asarray(value, numpy_dtype(element)).view(np.int8).item() if is_narrow(element) else value
 
 
 def dense_attribute(array: Array, tensor: Tensor) -> DenseIntOrFPElementsAttr:
@@ -77,7 +92,7 @@ def dense_attribute(array: Array, tensor: Tensor) -> DenseIntOrFPElementsAttr:
     flat = np.ascontiguousarray(array).reshape(-1)
     bits = flat.view(f"u{flat.itemsize}") if flat.size else flat
     splat = flat.size > 1 and bool((bits == bits[0]).all())
-    printed_as = np.float64 if is_float(tensor.element_type) else flat.dtype
+    printed_as = flat.dtype if is_integer(tensor.element_type) or is_bool(tensor.element_type) else np.float64
     values = [v.item() for v in (flat[:1] if splat else flat).astype(printed_as)]
     return cast(DenseIntOrFPElementsAttr, DenseIntOrFPElementsAttr.from_list(cast(Any, tensor), values))
 

@@ -1,4 +1,4 @@
-"""Elementwise ops: arithmetic, comparison, logic, selection and conversion.
+"""Elementwise ops: arithmetic, comparison, logic and selection.
 
 Operands broadcast as in NumPy and share one element type. Integers wrap around; on floats NaN, infinities and signed zeros
 are as NumPy has them. Functions of one float are in `functions.py`.
@@ -13,7 +13,7 @@ import numpy as np
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, flag, shape_of, tensor_type
-from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
+from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise, is_unsigned
 from dlc.dialects.dl.pointwise import Binary, Comparison, Unary, common_element_type, kind_of
 from dlc.errors import DTypeError
@@ -28,7 +28,6 @@ from dlc.ir import (
     math,
     operand_def,
     opt_prop_def,
-    prop_def,
     result_def,
 )
 
@@ -501,7 +500,7 @@ def _shift_amount(body: Body, y: SSAValue) -> tuple[SSAValue, SSAValue]:
     return body(arith.CmpiOp(y, last, "ule")), body(arith.MinUIOp(y, last))
 
 
-# ── selection and conversion ──
+# ── selection ──
 
 
 @irdl_op_definition
@@ -512,6 +511,7 @@ class SelectOp(Elementwise):
     """
 
     name = "dl.select"
+    TAKES_NARROW: ClassVar[bool] = True
     condition = operand_def(TensorType)
     x = operand_def(TensorType)
     y = operand_def(TensorType)
@@ -520,7 +520,7 @@ class SelectOp(Elementwise):
     def infer(self) -> Sequence[Tensor]:
         if kind_of(element_type_of(self.condition)) != "bool":
             raise DTypeError(f"dl.select: condition has element type {element_type_of(self.condition)}, expected i1 (C1)")
-        element = common_element_type(self, [self.x, self.y], ANY)
+        element = common_element_type(self, [self.x, self.y], (*ANY, "narrow"))
         return [tensor_type(broadcast_shapes(self.name, *map(shape_of, self.operands)), element)]
 
     def reference(self, *operands: Array) -> Array:
@@ -528,61 +528,3 @@ class SelectOp(Elementwise):
 
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
         return scalar.select(body, *elements)
-
-
-@irdl_op_definition
-class CastOp(Elementwise):
-    """`x` as element type `to`.
-
-    Float to float rounds to nearest even. Float to integer truncates and saturates, NaN becomes 0. Integer to integer
-    wraps around. To bool: whether `x` is not 0 (NaN is not). From bool: 0 or 1.
-    (C1) the result has the shape of `x` and the element type `to`.
-    """
-
-    name = "dl.cast"
-    x = operand_def(TensorType)
-    to = prop_def(Attribute)
-    result = result_def(TensorType)
-
-    def infer(self) -> Sequence[Tensor]:
-        numpy_dtype(self.to)
-        return [tensor_type(shape_of(self.x), self.to)]
-
-    def reference(self, *operands: Array) -> Array:
-        (x,), dtype = operands, numpy_dtype(self.to)
-        with np.errstate(all="ignore"):
-            if not is_float(element_type_of(self.x)) or dtype.kind not in "iu":
-                return (x != 0) if dtype.kind == "b" else x.astype(dtype)
-            low, high = scalar.limits(self.to)
-            wide = x.astype(np.float64)
-            too_large, too_small = wide >= float(high + 1), wide < float(low)
-            safe = np.where(np.isnan(wide) | too_large | too_small, 0.0, wide).astype(dtype)
-            return np.where(too_large, dtype.type(high), np.where(too_small, dtype.type(low), safe))
-
-    def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
-        return scalar.convert(body, elements[0], element_type_of(self.x), self.to)
-
-
-@irdl_op_definition
-class BitcastOp(Elementwise):
-    """The bits of `x` as element type `to`: NumPy's `x.view(to)`.
-
-    (C1) the result has the shape of `x` and the element type `to`; (C2) both element types have as many bits, neither is bool.
-    """
-
-    name = "dl.bitcast"
-    x = operand_def(TensorType)
-    to = prop_def(Attribute)
-    result = result_def(TensorType)
-
-    def infer(self) -> Sequence[Tensor]:
-        source = element_type_of(self.x)
-        if is_bool(source) or is_bool(self.to) or numpy_dtype(source).itemsize != numpy_dtype(self.to).itemsize:
-            raise DTypeError(f"dl.bitcast: the bits of {source} as {self.to}; expected numbers of one width (C2)")
-        return [tensor_type(shape_of(self.x), self.to)]
-
-    def reference(self, *operands: Array) -> Array:
-        return np.ascontiguousarray(operands[0]).view(numpy_dtype(self.to)).reshape(operands[0].shape)
-
-    def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
-        return scalar.same_bits(body, elements[0], self.to)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -55,6 +56,7 @@ class GatherOp(Gathering):
     """
 
     name = "dl.gather"
+    TAKES_NARROW: ClassVar[bool] = True
     x = operand_def(TensorType)
     indices = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
@@ -93,6 +95,7 @@ class GatherNdOp(Gathering):
     """
 
     name = "dl.gather_nd"
+    TAKES_NARROW: ClassVar[bool] = True
     x = operand_def(TensorType)
     indices = operand_def(TensorType)
     batch_dims = opt_prop_def(IntegerAttr)
@@ -153,6 +156,7 @@ class GatherElementsOp(Gathering):
     """
 
     name = "dl.gather_elements"
+    TAKES_NARROW: ClassVar[bool] = True
     x = operand_def(TensorType)
     indices = operand_def(TensorType)
     axis = prop_def(IntegerAttr)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue
+from dlc.dialects.dl.base import DlOp, is_narrow, shape_of
+from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue, i8
 
 
 class Body:
@@ -31,7 +32,9 @@ class Body:
 
 
 def storage_type(element_type: Attribute) -> Attribute:
-    """The element type inside kernels: `ui8` and `si8` become `i8`, everything else is itself."""
+    """The element type inside kernels: `ui8`, `si8` and narrow numbers become `i8`, everything else is itself."""
+    if is_narrow(element_type):
+        return i8
     match element_type:
         case IntegerType(signedness=s, width=w) if s.data != Signedness.SIGNLESS:
             return IntegerType(int(w.data))
@@ -122,6 +125,8 @@ class Window(DlOp, ABC):
 
 class Movement(DlOp, ABC):
     """Each result element is one element of the only operand, at an affine place: transpose, broadcast, slice, flip."""
+
+    TAKES_NARROW: ClassVar[bool] = True
 
     @abstractmethod
     def source_map(self) -> AffineMap:

@@ -7,7 +7,7 @@ between places (padding, concatenation) gather.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -49,7 +49,7 @@ from dlc.ir import (
     var_operand_def,
 )
 
-ANY = ("float", "integer", "bool")
+ANY = ("float", "integer", "bool", "narrow")
 
 
 def known_less(a: Size, b: Size) -> bool:
@@ -135,6 +135,7 @@ class ReshapeOp(DlOp):
     """
 
     name = "dl.reshape"
+    TAKES_NARROW: ClassVar[bool] = True
     x = operand_def(TensorType)
     shape = prop_def(DenseArrayBase | DimsAttr)
     result = result_def(TensorType)
@@ -276,6 +277,7 @@ class PadOp(Gathering):
     """
 
     name = "dl.pad"
+    TAKES_NARROW: ClassVar[bool] = True
     x = operand_def(TensorType)
     value = operand_def(TensorType)
     low = prop_def(DenseArrayBase)
@@ -392,6 +394,7 @@ class ConcatOp(Gathering):
     """
 
     name = "dl.concat"
+    TAKES_NARROW: ClassVar[bool] = True
     values = var_operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     result = result_def(TensorType)

@@ -102,7 +102,10 @@ class LogSoftmaxOp(Softmaxes):
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array) -> Array:
-            x = x.astype(np.float64)  # an offset common to a row must not cost the result its digits
+            # An offset common to a row must not cost the result its digits.
+            x = x.astype(np.float64)
+            top = x.max(self.row_axes, keepdims=True, initial=-np.inf)
+            x = x - np.where(np.isfinite(top), top, 0)
             return x - np.logaddexp.reduce(x, self.row_axes[0], keepdims=True)
 
         return in_wide_type(self, compute, operands)
@@ -206,7 +209,7 @@ class BatchNormOp(Composite):
     """`y = (x - mean) / √(variance + epsilon) · scale + bias`, with given statistics per place of `axis`.
 
     (C1) operands are of one float type; (C2) scale, bias, mean and variance have the size of `axis`. Decomposed, it is one
-    product and one sum with expressions of the statistics.
+    product and one sum with expressions of the statistics: an infinity among them may make NaN of what the formula has not.
     """
 
     name = "dl.batch_norm"

@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, DlOp, Tensor, broadcast_shapes, element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, Tensor, broadcast_shapes, element_type_of, is_narrow, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise
 from dlc.errors import DTypeError
@@ -20,7 +20,9 @@ MathOp: TypeAlias = Callable[[SSAValue], Operation]
 
 
 def kind_of(element_type: Attribute) -> str:
-    """What an element type is: float, integer or bool."""
+    """What an element type is: float, integer, bool or narrow."""
+    if is_narrow(element_type):
+        return "narrow"
     return "float" if is_float(element_type) else "bool" if is_bool(element_type) else "integer"
 
 

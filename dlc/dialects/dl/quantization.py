@@ -7,6 +7,7 @@ computed in f32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,10 +24,12 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import differ
+from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
 from dlc.dialects.dl.elementwise import AddOp, DivOp, EqualOp, MaximumOp, MinimumOp, MulOp, NegOp, SelectOp, SubOp
 from dlc.dialects.dl.functions import RoundOp
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.narrow import FORMATS, narrowed
 from dlc.dialects.dl.normalization import along_axis
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp
 from dlc.dialects.dl.scalar import limits, wide_float
@@ -45,7 +48,7 @@ from dlc.ir import (
 )
 
 _UI8 = ELEMENT_TYPES["uint8"]
-_STORED = {ELEMENT_TYPES[name] for name in ("int8", "uint8", "int16", "uint16")}
+_STORED = {ELEMENT_TYPES[f"{sign}int{width}"] for sign in ("", "u") for width in (2, 4, 8, 16)} | FORMATS.keys()
 
 
 def _saturated(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
@@ -61,6 +64,8 @@ def _saturate(value: Array, to: Attribute) -> Array:
 
 class Scaled(Composite):
     """An op on `x` with a scale and a zero point, each of rank 0 or with one entry per place of `axis`."""
+
+    TAKES_NARROW: ClassVar[bool] = True
 
     x = operand_def(TensorType)
     scale = operand_def(TensorType)
@@ -96,10 +101,10 @@ class Scaled(Composite):
 
 @irdl_op_definition
 class QuantizeOp(Scaled):
-    """`y = saturate(round(x / scale) + zero_point)`, in the zero point's type.
+    """`y = saturate(round(x / scale) + zero_point)`, in the zero point's type; without zero point if that is a narrow float.
 
-    (C1) `x` and `scale` are of one float type; (C2) `zero_point` is of i8, ui8, i16 or ui16; (C3) scale and zero point have
-    rank 0 or one entry per place of `axis`. NaN gives 0.
+    (C1) `x` and `scale` are of one float type; (C2) `zero_point` is of integers of at most 16 bits or narrow floats; (C3)
+    scale and zero point have rank 0 or one entry per place of `axis`. NaN gives 0, in a narrow float what `dl.cast` says.
     """
 
     name = "dl.quantize"
@@ -115,38 +120,50 @@ class QuantizeOp(Scaled):
         x, scale, zero = operands
         wide = numpy_dtype(wide_float(element_type_of(self.x)))
         with np.errstate(all="ignore"):
-            steps = np.rint(x.astype(wide) / self.trailing(scale, x.ndim).astype(wide))
+            ratio = x.astype(wide) / self.trailing(scale, x.ndim).astype(wide)
+            if element_type_of(self.zero_point) in FORMATS:
+                return narrowed(ratio, element_type_of(self.zero_point), saturate=True)
+            steps = np.rint(ratio)
             return _saturate(steps + self.trailing(zero, x.ndim).astype(wide), element_type_of(self.zero_point))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
         x, scale = (widened(b, v) for v in operands[:2])
-        axis, rank = self.channel_axis, rank_of(x)
-        steps = b(RoundOp, b(DivOp, x, along_axis(b, scale, axis, rank)))
+        axis, rank, stored = self.channel_axis, rank_of(x), element_type_of(self.zero_point)
+        ratio = b(DivOp, x, along_axis(b, scale, axis, rank))
+        if stored in FORMATS:
+            return [b(CastOp, ratio, to=stored, saturate=True)]
+        steps = b(RoundOp, ratio)
         shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), element_type_of(x)))
-        return [_saturated(b, shifted, element_type_of(self.zero_point))]
+        return [_saturated(b, shifted, stored)]
 
 
 @irdl_op_definition
 class DequantizeOp(Scaled):
     """`y = (x - zero_point) · scale`, in the scale's type.
 
-    (C1) `x` and `zero_point` are of one integer type of at most 32 bits; (C2) `scale` is of floats; (C3) scale and zero
-    point have rank 0 or one entry per place of `axis`. The difference is exact for 8 and 16 bits and wraps for 32.
+    (C1) `x` and `zero_point` are of one integer type of at most 32 bits or one narrow float; (C2) `scale` is of floats; (C3)
+    scale and zero point have rank 0 or one entry per place of `axis`. The difference is exact for at most 16 bits and wraps
+    for 32; of narrow floats it rounds as f32.
     """
 
     name = "dl.dequantize"
+
+    @property
+    def _steps_in(self) -> Attribute:
+        return f32 if element_type_of(self.x) in FORMATS else i32
 
     def infer(self) -> Sequence[Tensor]:
         self.check_parameters()
         x, zero = element_type_of(self.x), element_type_of(self.zero_point)
         if x != zero or not (x in _STORED or x == i32):
-            raise DTypeError(f"dl.dequantize: x {x}, zero point {zero}; expected one integer type of at most 32 bits")
+            raise DTypeError(f"dl.dequantize: x {x}, zero point {zero}; expected one type, as (C1) says")
         return [tensor_type(shape_of(self.x), element_type_of(self.scale))]
 
     def reference(self, *operands: Array) -> Array:
         x, scale, zero = operands
-        steps = x.astype(np.int32) - self.trailing(zero, x.ndim).astype(np.int32)
+        steps_in = numpy_dtype(self._steps_in)
+        steps = x.astype(steps_in) - self.trailing(zero, x.ndim).astype(steps_in)
         wide = numpy_dtype(wide_float(element_type_of(self.scale)))
         return (steps.astype(wide) * self.trailing(scale, x.ndim).astype(wide)).astype(scale.dtype)
 
@@ -155,7 +172,7 @@ class DequantizeOp(Scaled):
         x, scale, zero = operands
         axis, rank = self.channel_axis, rank_of(x)
         scale = along_axis(b, widened(b, scale), axis, rank)
-        steps = b(SubOp, casted(b, x, i32), casted(b, along_axis(b, zero, axis, rank), i32))
+        steps = b(SubOp, casted(b, x, self._steps_in), casted(b, along_axis(b, zero, axis, rank), self._steps_in))
         return [casted(b, b(MulOp, casted(b, steps, element_type_of(scale)), scale), element_type_of(self.scale))]
 
 

@@ -131,9 +131,8 @@ def limits(element_type: Attribute) -> tuple[int | float, int | float]:
         return -float("inf"), float("inf")
     if is_bool(element_type):
         return 0, 1
-    kind = numpy_dtype(element_type)
-    bits = 8 * kind.itemsize
-    return (0, (1 << bits) - 1) if kind.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    width = bits(element_type)
+    return (0, (1 << width) - 1) if is_unsigned(element_type) else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
 
 
 def wide_float(element_type: Attribute) -> Attribute:
@@ -152,7 +151,7 @@ def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute) -> SS
     if is_bool(target):
         return compare_with(body, "ne", x, 0, source)
     if is_float(source):
-        return _resize_float(body, x, target) if is_float(target) else _saturate(body, x, target)
+        return _resize_float(body, x, target) if is_float(target) else saturate(body, x, target)
     if is_float(target):
         # Through f32 for the 16-bit floats: few processors convert integers to those.
         wide = wide_float(target)
@@ -170,21 +169,24 @@ def same_bits(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     return x if x.type == stored else body(arith.BitcastOp(x, stored))
 
 
-def _bits(element_type: Attribute) -> int:
+def bits(element_type: Attribute) -> int:
+    """How many bits tell the values of an element type apart."""
+    if isinstance(element_type, IntegerType):
+        return int(cast("IntegerType", element_type).width.data)
     return 8 * numpy_dtype(element_type).itemsize
 
 
 def _resize_float(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     if x.type == target:
         return x
-    if _bits(x.type) < _bits(target):
+    if bits(x.type) < bits(target):
         return body(arith.ExtFOp(x, target))
-    if _bits(x.type) > _bits(target):
+    if bits(x.type) > bits(target):
         return body(arith.TruncFOp(x, target))
     return body(arith.TruncFOp(body(arith.ExtFOp(x, f32)), target))
 
 
-def _saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
+def saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     """A float as an integer, truncated, within the limits of `target`; NaN as 0."""
     x = _resize_float(body, x, wide_float(x.type))
     low, high = limits(target)

@@ -7,13 +7,14 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type, is_bool, is_float
+from dlc.dialects.dl.narrow import FORMATS
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.tensors import dtype_of
-from dlc.ir import i8
+from dlc.ir import Attribute, i8
 
 table = Table()
 
@@ -125,14 +126,18 @@ def clip(node: Node) -> Value:
 
 @table("Cast")
 def cast(node: Node) -> Value:
-    node.ignore("saturate", "round_mode")  # of 8-bit floats
-    return node.emit.cast(node[0], element_type(dtype_of(node.integer("to"))))
+    return _converted(node, element_type(dtype_of(node.integer("to"))))
 
 
 @table("CastLike")
 def cast_like(node: Node) -> Value:
-    node.ignore("saturate", "round_mode")
-    return node.emit.cast(node[0], node[1].element_type)
+    return _converted(node, node[1].element_type)
+
+
+def _converted(node: Node, to: Attribute) -> Value:
+    node.ignore("round_mode")  # of float8e8m0
+    saturate = node.flag("saturate", True) and to in FORMATS
+    return node.emit(dl.CastOp, node[0], to=to, saturate=True) if saturate else node.emit.cast(node[0], to)
 
 
 @table("BitCast", since=26)

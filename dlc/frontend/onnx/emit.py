@@ -26,7 +26,7 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type as element_type_for
-from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.dims import Dim, Size, is_static, product
 from dlc.frontend.onnx import symbolic
 from dlc.ir import Attribute, Block, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, SymbolRefAttr, i64
@@ -153,7 +153,7 @@ class Emitter:
     def _materialised(self, value: Value, known: Array) -> SSAValue:
         if known.dtype == object:
             return self._of_sizes(value, known)
-        if _is_splat(known) or (not is_float(value.element_type) and known.size <= LITERAL_LIMIT):
+        if _is_splat(known) or (_is_literal(value.element_type) and known.size <= LITERAL_LIMIT):
             return self.build.constant(known, value.element_type)
         # The end of a name is its own; the store makes file names of it.
         symbol = self.weights.add(known, value.name[-60:] or "constant")
@@ -172,6 +172,10 @@ class Emitter:
         entries = [one(size) for size in known.reshape(-1)]
         flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
         return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
+
+
+def _is_literal(element_type: Attribute) -> bool:
+    return is_integer(element_type) or is_bool(element_type)
 
 
 def _is_splat(array: Array) -> bool:

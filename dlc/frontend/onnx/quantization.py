@@ -57,7 +57,9 @@ def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribu
 
 @table("QuantizeLinear")
 def quantize_linear(node: Node) -> Value:
-    node.ignore("saturate", "precision")
+    node.ignore("precision")
+    if not node.flag("saturate", True):
+        raise NodeProblem("attribute", "saturate = 0 is not supported: divide and Cast instead")
     x, scale, target = node[0], node[1], node.integer("output_dtype", 0)
     stored = element_type(dtype_of(target)) if target else element_type(np.uint8)
     if x.element_type != scale.element_type:

@@ -20,6 +20,16 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     TensorProto.INT8: np.dtype("<i1"), TensorProto.INT16: np.dtype("<i2"), TensorProto.INT32: np.dtype("<i4"),
     TensorProto.INT64: np.dtype("<i8"), TensorProto.UINT8: np.dtype("<u1"), TensorProto.UINT16: np.dtype("<u2"),
     TensorProto.UINT32: np.dtype("<u4"), TensorProto.UINT64: np.dtype("<u8"),
+    TensorProto.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn), TensorProto.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    TensorProto.FLOAT8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    TensorProto.FLOAT8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    TensorProto.FLOAT4E2M1: np.dtype(ml_dtypes.float4_e2m1fn), TensorProto.INT4: np.dtype(ml_dtypes.int4),
+    TensorProto.UINT4: np.dtype(ml_dtypes.uint4), TensorProto.INT2: np.dtype(ml_dtypes.int2),
+    TensorProto.UINT2: np.dtype(ml_dtypes.uint2),
+}  # fmt: skip
+# Types of which several elements share a byte in a file, the first in its lowest bits, and their bits.
+_PACKED: dict[int, int] = {
+    TensorProto.FLOAT4E2M1: 4, TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.INT2: 2, TensorProto.UINT2: 2,
 }  # fmt: skip
 
 
@@ -56,8 +66,25 @@ class TensorReader:
         """
         if any(d < 0 for d in tensor.dims):
             raise ModelError(f"{place}: negative size in the shape {list(tensor.dims)}")
-        dtype = dtype_of(tensor.data_type)
-        count = math.prod(tensor.dims)
+        dtype, count = dtype_of(tensor.data_type), math.prod(tensor.dims)
+        if tensor.data_type in _PACKED:
+            flat = self._packed(tensor, dtype, count, place)
+        else:
+            flat = self._flat(tensor, dtype, count, place)
+        try:
+            return flat.reshape(tuple(tensor.dims))
+        except ValueError as error:
+            raise ModelError(f"{place}: no array has the shape {list(tensor.dims)}: {error}") from error
+
+    def _packed(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
+        """The elements of a type of which several share a byte, one in a byte of its own."""
+        width = _PACKED[tensor.data_type]
+        bytes_ = self._flat(tensor, np.dtype(np.uint8), -(-count * width // 8), place)
+        codes = (bytes_[:, None] >> np.arange(0, 8, width, dtype=np.uint8)).reshape(-1)[:count] & ((1 << width) - 1)
+        return codes.view(dtype)
+
+    def _flat(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
+        """`count` elements of a tensor as they stand in the file."""
         if tensor.data_location == TensorProto.EXTERNAL:
             flat = self._external(tensor, dtype, count, place)
         elif tensor.HasField("raw_data"):
@@ -65,12 +92,7 @@ class TensorReader:
             flat = np.frombuffer(tensor.raw_data, dtype)
         else:
             flat = _typed_data(tensor, dtype, count, place)
-        if dtype == np.bool_:
-            flat = flat.view(np.uint8) != 0
-        try:
-            return flat.reshape(tuple(tensor.dims))
-        except ValueError as error:
-            raise ModelError(f"{place}: no array has the shape {list(tensor.dims)}: {error}") from error
+        return flat.view(np.uint8) != 0 if dtype == np.bool_ else flat
 
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
         entries = {e.key: e.value for e in tensor.external_data}
@@ -120,9 +142,9 @@ def _typed_data(tensor: TensorProto, dtype: np.dtype[Any], count: int, place: st
         case _:
             field = tensor.int32_data
     _expect(place, tensor, count, len(field), "elements")
-    if tensor.data_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+    if dtype.itemsize <= 2 and dtype.kind not in "iub":
         # These travel as their bits.
-        return np.asarray(field, np.int32).astype(np.uint16).view(dtype)
+        return np.asarray(field, np.int32).astype(f"u{dtype.itemsize}").view(dtype)
     wide = np.asarray(field, np.int32) if field is tensor.int32_data else np.asarray(field, dtype)
     return wide.astype(dtype, copy=False)
 

@@ -12,14 +12,14 @@ from typing import Any, TypeAlias, cast
 import ml_dtypes
 import numpy as np
 
-from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
+from dlc.dialects.dl.conversion import CastOp
+from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.elementwise import (
     AbsOp,
     AddOp,
     AndOp,
-    CastOp,
     DivOp,
     MaximumOp,
     MinimumOp,
@@ -33,7 +33,9 @@ from dlc.dialects.dl.elementwise import (
     SubOp,
 )
 from dlc.dialects.dl.functions import ExpOp, ReciprocalOp, SigmoidOp, SqrtOp
+from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp
+from dlc.dialects.dl.narrow import FORMATS
 from dlc.ir import Attribute, SSAValue
 from dlc.passes.dl.rewriting import defining, splat
 
@@ -193,7 +195,7 @@ def _cast(op: CastOp) -> Values:
         return [op.x]
     inner = defining(op.x, CastOp)
     if inner is not None and _holds(element_type_of(inner.result), element_type_of(inner.x)):
-        return [Build(op)(CastOp, inner.x, to=op.to)]
+        return [Build(op)(CastOp, inner.x, to=op.to, saturate=op.saturate)]
     return None
 
 
@@ -201,7 +203,11 @@ def _holds(wide: Attribute, narrow: Attribute) -> bool:
     """Whether every value of the element type `narrow` is one of `wide`."""
     if is_bool(narrow) or wide == narrow:
         return True
-    if is_bool(wide) or (is_float(narrow) and not is_float(wide)):
+    if is_narrow(narrow):
+        # Narrow floats are in every float, narrow integers in every number that has the sign.
+        integers = narrow not in FORMATS and is_integer(wide)
+        return is_float(wide) or (integers and (is_unsigned(narrow) or not is_unsigned(wide)))
+    if is_bool(wide) or is_narrow(wide) or (is_float(narrow) and not is_float(wide)):
         return False
     w, n = numpy_dtype(wide), numpy_dtype(narrow)
     if is_float(wide):

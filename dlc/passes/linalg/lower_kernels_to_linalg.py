@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.contraction import static
 from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.dtypes import stored_number
 from dlc.dialects.dl.interfaces import (
     Composite,
     Contraction,
@@ -211,7 +212,8 @@ class _KernelLowering:
             raise UnsupportedError(
                 f"dl.constant of several values in kernel @{self.kernel.symbol}: kernels hold one number; make it an argument"
             )
-        number = self.write.number(value, storage_type(element_type_of(op.result)))
+        element = element_type_of(op.result)
+        number = self.write.number(stored_number(value, element), storage_type(element))
         return Read(number, AffineMap(rank_of(op.result), 0, ()))
 
     def slice(self, op: SliceOp) -> Read:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, func, memref, vector
+from dlc.dialects.workgroup import is_workgroup
+from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, func, gpu, memref, scf, vector
 from dlc.passes.base import KernelPass
 
 # A place in memory with the shape of what is there: the buffer, the indices, the permutation map (None for a scalar) and
@@ -22,8 +23,15 @@ class ForwardStoresPass(KernelPass):
       →
         … %a …
 
+    A loop carries what it would leave at one place of a local buffer for its next iteration:
+
+        scf.for %k … { %a = vector.transfer_read %t[%c0]; …; vector.transfer_write %b, %t[%c0] }
+      →
+        %r = scf.for %k … iter_args(%a = …) { …; scf.yield %b };  vector.transfer_write %r, %t[%c0]
+
     Two views of one buffer are taken to overlap, buffers with different roots not: arguments do not alias. A local buffer
     that is only written goes with its writes; a write is dropped when the same place is written again before any read.
+    Behind a barrier any buffer may have changed but those that an item has for itself.
     """
 
     name = "forward-stores"
@@ -88,16 +96,109 @@ def _forward(block: Block, known: dict[Key, _Known]) -> None:
             for other in [k for k in known if _root(k[0]) is root]:
                 del known[other]
             known[key] = _Known(value, op)
+        elif isinstance(op, gpu.BarrierOp):
+            _forget_shared(known)
         elif op.regions:
             written = {_root(k[0]) for k, _ in _stores_within(op)}
             kept = {k: v for k, v in known.items() if _root(k[0]) not in written}
+            if any(isinstance(inner, gpu.BarrierOp) for inner in op.walk()):
+                _forget_shared(kept)
+            carried: dict[Key, _Known] = {}
+            if isinstance(op, scf.ForOp):
+                carried = {k: v for k, v in known.items() if _root(k[0]) in written and _is_carried(op, k)}
+                op = _with_carried(op, carried) if carried else op
+            arguments = op.regions[0].block.args[-len(carried) :] if carried else ()
             for region in op.regions:
                 for inner in region.blocks:
-                    _forward(inner, {k: _Known(v.value, None) for k, v in kept.items()})
+                    inside = {k: _Known(v.value, None) for k, v in kept.items()}
+                    inside |= {k: _Known(a, None) for k, a in zip(carried, arguments, strict=True)}
+                    _forward(inner, inside)
+                    if carried:
+                        _yield_carried(inner, [inside[k].value for k in carried])
             for root in {_root(k[0]) for k in _loads_within(op)}:
                 _forget_stores(kept, root)
+            results = op.results[len(op.results) - len(carried) :]
+            stores = _stores_after(op, list(carried), results)
             known.clear()
             known.update(kept)
+            known.update({k: _Known(r, s) for k, r, s in zip(carried, results, stores, strict=True)})
+
+
+def _is_private(root: SSAValue) -> bool:
+    return isinstance(root.owner, memref.AllocaOp) and not is_workgroup(root)
+
+
+def _forget_shared(known: dict[Key, _Known]) -> None:
+    for key in [k for k in known if not _is_private(_root(k[0]))]:
+        del known[key]
+
+
+def _is_carried(loop: scf.ForOp, key: Key) -> bool:
+    """Whether a loop touches a private buffer at one place only, and in each iteration."""
+    root = _root(key[0])
+    if not _is_private(root):
+        return False
+    for op in loop.walk():
+        store = _store_key(op)
+        touched = _load_key(op) if store is None else store[0]
+        if touched is None or _root(touched[0]) is not root:
+            continue
+        parent = op.parent_op()
+        while parent is not loop and isinstance(parent, scf.ForOp):
+            parent = parent.parent_op()
+        if touched != key or parent is not loop:
+            return False
+    return True
+
+
+def _with_carried(loop: scf.ForOp, carried: dict[Key, _Known]) -> scf.ForOp:
+    """The loop with more values that it carries, which its body does not yield yet."""
+    values = [entry.value for entry in carried.values()]
+    body = loop.detach_region(loop.body)
+    for value in values:
+        body.block.insert_arg(value.type, len(body.block.args)).name_hint = value.name_hint
+    types = [*(r.type for r in loop.results), *(v.type for v in values)]
+    new = scf.ForOp.create(
+        operands=[*loop.operands, *values],
+        result_types=types,
+        properties=loop.properties,
+        attributes=loop.attributes,
+        regions=[body],
+    )
+    new.location = loop.location
+    block = loop.parent
+    assert block is not None
+    block.insert_op_before(new, loop)
+    for old, result in zip(loop.results, new.results, strict=False):
+        old.replace_all_uses_with(result)
+    loop.detach()
+    loop.erase()
+    return new
+
+
+def _yield_carried(body: Block, values: Sequence[SSAValue]) -> None:
+    last = body.last_op
+    assert last is not None
+    last.operands = [*last.operands, *values]
+
+
+def _stores_after(loop: Operation, keys: Sequence[Key], results: Sequence[SSAValue]) -> list[Operation]:
+    """Moves the stores to these places behind the loop, of what it has carried to its end."""
+    moved: list[Operation] = []
+    for key, result in zip(keys, results, strict=True):
+        stores = [op for op in loop.walk() if (s := _store_key(op)) is not None and s[0] == key]
+        block = loop.parent
+        assert block is not None
+        value = _store_key(stores[0])
+        assert value is not None
+        # Every operand but the value is defined before the loop.
+        last = stores[0].clone({value[1]: result})
+        block.insert_op_after(last, loop)
+        for op in stores:
+            op.detach()
+            op.erase()
+        moved.append(last)
+    return moved
 
 
 def _forget_stores(known: dict[Key, _Known], root: SSAValue) -> None:

@@ -11,8 +11,8 @@ from math import prod
 
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.structured import memref_of
-from dlc.passes.tiling.nests import Nest, Stage, can_split
-from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
+from dlc.passes.tiling.plan import TilePlan, even_tile, packed_periods
 from dlc.target import Target
 
 # Multiply-adds that make a task: about 5 µs on one core, ten times a hand-over between threads.
@@ -39,7 +39,7 @@ class _Chooser:
         if any(s.reads_at_computed_places for s in nest.stages):
             return TilePlan(self.grid({}, shared), {}, tuple(shared), {d: 1 for d in self.own_dims()})
         contraction = next((s for s in nest.stages if s.is_contraction), None)
-        lane = self.lane_dim(contraction or nest.stages[-1])
+        lane = lane_dim(nest, contraction or nest.stages[-1])
         if contraction is not None and lane in shared:
             register = self.contraction_tile(contraction, lane)
         elif lane in shared:
@@ -67,21 +67,6 @@ class _Chooser:
         # Conversions keep lane counts equal across types: four-byte lanes unless elements are wider.
         return self.target.lanes(max(width, 4))
 
-    def lane_dim(self, stage: Stage) -> int | None:
-        """The dimension that is contiguous in memory: in the output, else in most inputs."""
-        candidates = [d for d in stage.dims if d >= 0]
-        votes = {d: 0 for d in candidates}
-        for weight, accesses in ((2, (stage.output,)), (1, stage.inputs)):
-            for a in accesses:
-                for d in candidates:
-                    votes[d] += weight * (a.stride(d) == 1)
-        if stage.reductions and not any(votes[d] >= 2 for d in candidates):
-            # A reduction to few elements: along the inputs' contiguous dimension, if that is reduced.
-            contiguous = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs)]
-            return max(contiguous, key=lambda d: self.nest.extents[d], default=None)
-        best = max(candidates, key=lambda d: (votes[d], self.nest.extents[d]), default=None)
-        return best if best is not None and votes[best] else None
-
     def fitting(self, d: int, wanted: int) -> int:
         """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel."""
         wanted = min(wanted, self.nest.extents[d])
@@ -106,7 +91,7 @@ class _Chooser:
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
-            register[d] = self.fitting(d, _even_tile(extents[d], rows))
+            register[d] = self.fitting(d, even_tile(extents[d], rows))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break
@@ -120,7 +105,7 @@ class _Chooser:
         for d in sorted((d for d in shared if d not in register), key=lambda d: stage.output.stride(d)):
             if vectors * 2 > _VECTORS:
                 break
-            register[d] = self.fitting(d, _even_tile(self.nest.extents[d], _VECTORS // vectors))
+            register[d] = self.fitting(d, even_tile(self.nest.extents[d], _VECTORS // vectors))
             vectors *= register[d]
 
     def steps(self, register: dict[int, int], lane: int | None) -> dict[int, dict[int, int]]:
@@ -188,13 +173,3 @@ class _Chooser:
             grid[d] = block
             work *= -(-block // tile)
         return {d: grid[d] for d in order}
-
-
-def _even_tile(extent: int, limit: int) -> int:
-    """The largest tile up to `limit` that cuts `extent` evenly, or nearly so; a divisor if one is above half the limit."""
-    if extent <= limit:
-        return extent
-    for tile in range(limit, limit // 2, -1):
-        if extent % tile == 0:
-            return tile
-    return -(-extent // -(-extent // limit))

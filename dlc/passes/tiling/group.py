@@ -45,6 +45,8 @@ class Group:
             self.number = self.place.add(self.place.multiply(self.number, n), i)
         team = plan.team_dims(nest)
         self.team = plan.team(nest)
+        in_rounds = any(plan.grid.get(d, nest.extents[d]) > plan.covered(d) for d in plan.order)
+        self.repeats = in_rounds and (self.team > 1 or bool(plan.promote))
         self.member: Index = self.index.get(team[0], 0) if team else 0
 
     def shared(self, key: object, like: SSAValue, shape: tuple[int, ...], name: str | None) -> SSAValue:
@@ -54,8 +56,8 @@ class Group:
         return self._shared[key]
 
     def run(self, place: Place, tile: Tile) -> None:
-        if place.block is not self.place.block and (self.plan.promote or self.team > 1):
-            # In a loop: others may still read what the next round overwrites.
+        if self.repeats:
+            # Others may still read what the next round overwrites.
             place.insert(gpu.BarrierOp())
         _GroupLeaf(self, tile).run(place)
 

@@ -128,6 +128,22 @@ def identity_of(stage: Stage, nest: Nest) -> SSAValue:
     return initial.op.operands[0]
 
 
+def lane_dim(nest: Nest, stage: Stage) -> int | None:
+    """The dimension that is contiguous in memory: in the output, else in most inputs."""
+    candidates = [d for d in stage.dims if d >= 0]
+    votes = {d: 0 for d in candidates}
+    for weight, accesses in ((2, (stage.output,)), (1, stage.inputs)):
+        for a in accesses:
+            for d in candidates:
+                votes[d] += weight * (a.stride(d) == 1)
+    if stage.reductions and not any(votes[d] >= 2 for d in candidates):
+        # A reduction to few elements: along the inputs' contiguous dimension, if that is reduced.
+        contiguous = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs)]
+        return max(contiguous, key=lambda d: nest.extents[d], default=None)
+    best = max(candidates, key=lambda d: (votes[d], nest.extents[d]), default=None)
+    return best if best is not None and votes[best] else None
+
+
 def is_read(op: StructuredOp, k: int) -> bool:
     """Whether the body uses operand `k`: a window's shape, say, is an operand for its sizes alone."""
     return op.regions[0].block.args[k].first_use is not None

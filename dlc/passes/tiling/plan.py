@@ -140,3 +140,13 @@ def promoted_stage(nest: Nest) -> Stage | None:
     terms = [t for a in (*stage.inputs, stage.output) for t in a.terms]
     private = [d for d in stage.dims if d >= 0 and d not in nest.shared and d not in stage.reductions]
     return None if private or not all(t.is_plain for t in terms) else stage
+
+
+def even_tile(extent: int, limit: int) -> int:
+    """The largest tile up to `limit` that cuts `extent` evenly, or nearly so; a divisor if one is above half the limit."""
+    if extent <= limit:
+        return extent
+    for tile in range(limit, limit // 2, -1):
+        if extent % tile == 0:
+            return tile
+    return -(-extent // -(-extent // limit))

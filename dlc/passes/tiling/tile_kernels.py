@@ -8,6 +8,7 @@ from dlc.ir import Context, func
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
+from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.nests import nests_of
 from dlc.target import resolve
@@ -15,7 +16,7 @@ from dlc.target import resolve
 
 @dataclass(frozen=True)
 class TileKernelsPass(KernelPass):
-    """Cuts each nest as `choose_tiles` plans it for the target.
+    """Cuts each nest as `choose_tiles` plans it for the target, or `choose_groups` for one with groups of items.
 
         linalg.fill outs(%acc);  linalg.generic (h, w, o, kh, k) … outs(%acc);  linalg.generic (h, w, o) ins(%acc, …) outs(%y)
       →
@@ -24,14 +25,18 @@ class TileKernelsPass(KernelPass):
             … subviews; %acc = memref.alloca : memref<14x32xf32>
             linalg.fill; linalg.generic (w, o, kh, k); linalg.generic (w, o) } }
 
-    Requires views as `collapse-iterators` leaves them. What does not divide is code of its own, with static sizes.
+    Requires views as `collapse-iterators` leaves them. What does not divide is code of its own, with static sizes. In
+    groups the grid's body is one `scf.parallel {level = "item"}`, before which the buffers stand that its items share.
+    `naive` is for comparison: an item for each element of the result, and no tiles.
     """
 
     name = "tile-kernels"
 
     target: str = "cpu"
+    naive: bool = False
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         device = resolve(self.target)
+        choose = naive_groups if self.naive else choose_tiles if device.groups is None else choose_groups
         for nest in nests_of(kernel):
-            apply_tiles(nest, choose_tiles(nest, device), Constants(kernel))
+            apply_tiles(nest, choose(nest, device), Constants(kernel))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,11 +18,12 @@ from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.structured import Constants, memref_of
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
+from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.nests import Nest, can_split, nests_of
 from dlc.passes.tiling.plan import TilePlan, packed_periods, promoted_stage
-from dlc.target import CPU_LEVELS
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
 from .kernels import KERNELS, kernel_module
 
@@ -165,3 +167,16 @@ def test_the_nest_of_a_convolution_shares_what_its_epilogue_has() -> None:
     assert [main.extents[d] for d in main.shared] == [7, 6, 20]
     # kw and c walk memory as one iterator.
     assert sorted(main.extents[d] for d in main.extents if d not in main.shared) == [3, 15]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("target", ["opencl:gpu", "opencl:small"])
+@pytest.mark.parametrize("choose", [choose_groups, naive_groups])
+def test_chosen_plans_of_groups_compute_the_same(name: str, target: str, choose: Callable[[Nest, Target], TilePlan]) -> None:
+    module = buffered(name)
+    (kernel,) = kernels_of(module)
+    expected = run(kernel, np.random.default_rng(1))
+    for nest in nests_of(kernel):
+        apply_tiles(nest, choose(nest, OPENCL_PROFILES[target]), Constants(kernel))
+    lowered(module)
+    np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)

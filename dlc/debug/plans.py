@@ -1,0 +1,50 @@
+"""Whether a kernel's tile plan is at fault, or what applies it: the plan in words, and the kernel under the simplest one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.backends.reference import evaluate
+from dlc.compiler import load_program
+from dlc.instrument.check import Fault
+from dlc.instrument.compare import tolerance_of, worst
+from dlc.ir import func
+from dlc.passes.base import kernels_of
+from dlc.passes.structured import Constants
+from dlc.passes.tiling.apply_tiles import apply_tiles
+from dlc.passes.tiling.choose_tiles import choose_tiles
+from dlc.passes.tiling.nests import Nest, nests_of
+from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.pipelines import parse
+from dlc.target import resolve
+
+
+def describe_plans(fault: Fault) -> str:
+    """For a kernel that tiling makes wrong, its plans and whether a simpler one is right; nothing for other faults."""
+    if fault.kernel is None or not fault.step.name.startswith(TileKernelsPass.name):
+        return ""
+    (tiling,) = (p for p in parse(fault.step.name) if isinstance(p, TileKernelsPass))
+    target = resolve(tiling.target)
+    program = load_program(fault.evidence.folder / "before.mlir")
+    inputs = [np.load(fault.evidence.folder / f"{info.name}.npy") for info in program.inputs]
+    expected = evaluate(program.module, inputs)
+    (kernel,) = kernels_of(program.module)
+    lines = [f"plan of its nest {k}: {choose_tiles(nest, target)}" for k, nest in enumerate(nests_of(kernel))]
+    simplest = [_apply_simplest(nest, kernel) for nest in nests_of(kernel)]
+    off = worst(evaluate(program.module, inputs), expected)[1]
+    plans = "; ".join(map(str, simplest))
+    if off <= tolerance_of([*inputs, *expected]):
+        return "\n".join([*lines, f"with the simplest plan ({plans}) it is right: look at how the plan above is applied"])
+    return "\n".join(
+        [*lines, f"with the simplest plan ({plans}) it is off by {off:.1e}: applying plans is wrong, not this one"]
+    )
+
+
+def _apply_simplest(nest: Nest, kernel: func.FuncOp) -> TilePlan:
+    """Cuts the nest into single points, but for the panels of packed operands."""
+    panels = {d: min(p, nest.extents[d]) for d, p in packed_periods(nest).items() if d in nest.shared}
+    plan = TilePlan(register=panels, order=tuple(nest.shared))
+    plan.check(nest)
+    apply_tiles(nest, plan, Constants(kernel))
+    return plan

@@ -1,0 +1,283 @@
+"""What a program computes on given inputs, op by op and kernel by kernel, captured once and compared with later.
+
+    trace = Evaluator(inputs).trace(module, weights)     values of a module's ops, outputs, and what each kernel was run on
+    run_kernel(module, run)                              a kernel at any stage, on what it was captured with
+    replay(module, weights, inputs, trace.runs)          the host program with the kernels' captured results in their place
+
+Passes change few ops, and a kernel's stages change nothing outside it: an expression that has been evaluated is not
+evaluated again, and from fusion on each kernel is judged by itself on captured inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import cast
+
+import numpy as np
+
+from dlc.backends.reference import evaluate
+from dlc.backends.reference.machine import Frame, Machine, rule_of
+from dlc.backends.reference.program import argument, empty_like, same_bits
+from dlc.backends.reference.values import Array, EvaluationError, View
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.host import LaunchOp, entry_of, outputs_of
+from dlc.errors import UnsupportedError
+from dlc.instrument.compare import deviation, tolerance_of, worst
+from dlc.instrument.provenance import origins
+from dlc.ir import Block, ModuleOp, Operation, SSAValue, func, print_module
+from dlc.passes.base import kernels_of
+
+# A program rounds more often than its inputs and weights do.
+_ROUNDINGS = 16
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array that an expression gave; equal expressions over equal inputs have equal numbers."""
+
+    number: int
+    array: Array
+    constant: bool = False
+
+
+Values = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One `dl` op, evaluated; `kernel` is the one that it is inside of."""
+
+    op: Operation
+    origins: tuple[str, ...]
+    kernel: str | None
+    operands: Values
+    results: Values
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """A kernel's inputs and outputs where the program ran it, the origins of its ops, and the tolerance of its dtypes."""
+
+    kernel: str
+    origins: tuple[str, ...]
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    tolerance: float
+
+
+@dataclass
+class Trace:
+    """All that one evaluation of a program gave."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    runs: list[KernelRun] = field(default_factory=list[KernelRun])
+    outputs: Values = ()
+
+    @property
+    def results(self) -> list[Array]:
+        """The program's outputs."""
+        return [value.array for value in self.outputs]
+
+    @property
+    def arrays(self) -> list[Array]:
+        """Everything that was computed."""
+        return [value.array for step in self.steps for value in step.results]
+
+    def run_of(self, kernel: str) -> KernelRun | None:
+        """The first run of a kernel, if the program runs it."""
+        return next((run for run in self.runs if run.kernel == kernel), None)
+
+
+class Evaluator:
+    """Evaluates the entry of a program, again and again while passes change it, for the same inputs."""
+
+    def __init__(self, inputs: Sequence[Array]) -> None:
+        self.inputs = tuple(inputs)
+        self._known: dict[Hashable, Values] = {}
+        self._numbers = count()
+
+    def trace(self, module: ModuleOp, weights: Mapping[str, Array]) -> Trace:
+        """What `module` computes, whatever stage its kernels are at.
+
+        Raises EvaluationError where the IR contradicts itself, and what evaluating it raises.
+        """
+        main = entry_of(module)
+        if outputs_of(main):
+            raise UnsupportedError("the program's buffers are planned already; start from an earlier file of the dump")
+        tracer = _Tracer(module, weights, self._known, self._numbers)
+        with np.errstate(all="ignore"):
+            tracer.run(main, self.inputs)
+        self._known = tracer.used
+        return tracer.trace
+
+
+class _Tracer:
+    """One evaluation; `known` holds the values of expressions that the last one met, `used` those that this one does."""
+
+    def __init__(
+        self,
+        module: ModuleOp,
+        weights: Mapping[str, Array],
+        known: Mapping[Hashable, Values],
+        numbers: Iterator[int],
+    ) -> None:
+        self.module = module
+        self.weights = weights
+        self.known = known
+        self.used: dict[Hashable, Values] = {}
+        self.numbers = numbers
+        self.trace = Trace()
+        self.callees: dict[str, KernelOp | func.FuncOp] = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
+        self.callees |= {k.sym_name.data: k for k in kernels_of(module)}
+
+    def run(self, main: func.FuncOp, inputs: Sequence[Array]) -> None:
+        arguments = [
+            self.values(("input", k), lambda a=a, t=v.type: (same_bits("an input", a, t),))[0]
+            for k, (a, v) in enumerate(zip(inputs, main.args, strict=True))
+        ]
+        self.trace.outputs = self.block(main.body.block, arguments)
+
+    def values(self, key: Hashable, compute: Callable[[], Sequence[Array]], constant: bool = False) -> Values:
+        """The values of an expression, computed unless they are known."""
+        if key not in self.used:
+            known = self.known.get(key)
+            self.used[key] = known or tuple(Value(next(self.numbers), array, constant) for array in compute())
+        return self.used[key]
+
+    def block(self, block: Block, arguments: Sequence[Value], kernel: str | None = None, places: Sequence[str] = ()) -> Values:
+        """Evaluates the ops of the entry, or of a kernel whose origins are `places`; the operands of its terminator."""
+        env: dict[SSAValue, Value] = dict(zip(block.args, arguments, strict=True))
+        for op in block.ops:
+            operands = tuple(env[v] for v in op.operands)
+            if op is block.last_op:
+                return operands
+            if isinstance(op, DispatchOp):
+                results = self.dispatch(op, operands)
+            else:
+                results = self.op(op, operands)
+                if not isinstance(op, WeightOp):
+                    self.trace.steps.append(Step(op, _named(op, places), kernel, operands, results))
+            env.update(zip(op.results, results, strict=True))
+        return ()
+
+    def op(self, op: Operation, operands: Values) -> Values:
+        if not isinstance(op, DlOp):
+            raise UnsupportedError(f"{op.name} in the entry of a program on tensors: no evaluation rule")
+        properties = tuple(sorted(op.properties.items(), key=lambda item: item[0]))
+        key = (op.name, properties, tuple(op.result_types), tuple(v.number for v in operands))
+
+        def compute() -> list[Array]:
+            if isinstance(op, WeightOp):
+                results: Sequence[Array] = (weight_of(self.weights, op.symbol.string_value()),)
+            else:
+                results = op.evaluate(*(v.array for v in operands))
+            return [same_bits(f"result of {op.name}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+
+        return self.values(key, compute, all(v.constant for v in operands))
+
+    def dispatch(self, op: DispatchOp, operands: Values) -> Values:
+        if op.symbol not in self.callees:
+            raise EvaluationError(f"{op.name}: no kernel @{op.symbol} in the module")
+        kernel, places, first = self.callees[op.symbol], origins(op.location), len(self.trace.steps)
+        if isinstance(kernel, KernelOp):
+            results = self.block(kernel.body.block, operands, op.symbol, places)
+        else:
+            key = (print_module(kernel, locations=False), tuple(v.number for v in operands))
+            arrays = [v.array for v in operands]
+            results = self.values(key, lambda: evaluate(self.module, arrays, function=op.symbol))
+        inputs, outputs = (tuple(v.array for v in values) for values in (operands, results))
+        inner = (v.array for step in self.trace.steps[first:] for v in step.results)
+        self.trace.runs.append(KernelRun(op.symbol, places, inputs, outputs, tolerance_of((*inputs, *outputs, *inner))))
+        return results
+
+
+def weight_of(weights: Mapping[str, Array], name: str) -> Array:
+    """An array of the store; raises EvaluationError if it has none of that name."""
+    if name not in weights:
+        raise EvaluationError(f"no weight @{name} in the store")
+    return weights[name]
+
+
+def _named(op: Operation, places: Sequence[str]) -> tuple[str, ...]:
+    """The origins of an op; inside a kernel its location is a place in the dispatch's list."""
+    names = origins(op.location)
+    return tuple(places[int(n[1:])] if n[:1] == "#" and n[1:].isdecimal() and int(n[1:]) < len(places) else n for n in names)
+
+
+def rounding(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Array], results: Sequence[Array]) -> float:
+    """The deviation that rounding explains: some times the one that the last bits of inputs and weights make.
+
+    In an ill-conditioned program that is more than the tolerance of its dtypes.
+    """
+    nudged = {name: _nudged(a) for name, a in weights.items()}
+    moved = Evaluator([_nudged(a) for a in inputs]).trace(module, nudged).results
+    return _ROUNDINGS * worst(moved, results)[1]
+
+
+def _nudged(array: Array) -> Array:
+    """An array of floats, every other one its neighbour."""
+    if array.dtype.kind != "f":
+        return array
+    result = np.array(array, order="C")
+    flat = result.reshape(-1)
+    flat[::2] = np.nextafter(flat[::2], np.array(np.inf, array.dtype))
+    return result
+
+
+def run_kernel(module: ModuleOp, run: KernelRun) -> list[Array]:
+    """What a kernel of `module`, at whatever stage it is, makes of captured inputs."""
+    return evaluate(module, run.inputs, function=run.kernel)
+
+
+def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Array], runs: Sequence[KernelRun]) -> list[Array]:
+    """The outputs of a host program, on tensors or on buffers, whose kernels give what was captured.
+
+    Raises WrongOperand where a kernel is not run on what it was captured with.
+    """
+    main = entry_of(module)
+    machine = Machine({}, weights)
+    frame = Frame(machine)
+    destinations = [empty_like(a.type) for a in outputs_of(main)]
+    arrays = (*(np.asarray(a, order="C") for a in inputs), *destinations)
+    for k, (value, array) in enumerate(zip(main.args, arrays, strict=True)):
+        frame[value] = argument(f"argument {k} of @main", array, value.type)
+    left = iter(runs)
+    block = main.body.block
+    with np.errstate(all="ignore"):
+        for op in block.ops:
+            if isinstance(op, DispatchOp | LaunchOp):
+                _replay_kernel(op, frame, next(left, None))
+            elif op is not block.last_op:
+                frame.values.update(zip(op.results, rule_of(op)(op, frame), strict=True))
+    skipped = next(left, None)
+    if skipped is not None:
+        raise WrongOperand(skipped, "it is not run any more", float("inf"))
+    return destinations or [frame.array(v) for v in cast(Operation, block.last_op).operands]
+
+
+class WrongOperand(Exception):
+    """A host program does not run a kernel on what it was captured with; `what` is the operand, or the whole run."""
+
+    def __init__(self, run: KernelRun, what: str, deviation: float) -> None:
+        super().__init__(f"{run.kernel}: {what}")
+        self.run, self.what, self.deviation = run, what, deviation
+
+
+def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | None) -> None:
+    if run is None or op.symbol != run.kernel:
+        run = run or KernelRun(op.symbol, origins(op.location), (), (), 0.0)
+        raise WrongOperand(run, f"@{op.symbol} is run in its place", float("inf"))
+    for k, (operand, expected) in enumerate(zip(op.arguments, run.inputs, strict=False)):
+        value = frame[operand]
+        off = deviation(value.read(op) if isinstance(value, View) else value, expected)
+        if off > tolerance_of([expected]):
+            raise WrongOperand(run, f"operand {k}", off)
+    if isinstance(op, DispatchOp):
+        frame.values.update(zip(op.outputs, run.outputs, strict=True))
+        return
+    for operand, array in zip(op.arguments[len(run.inputs) :], run.outputs, strict=True):
+        frame.view(operand).write(op, array)

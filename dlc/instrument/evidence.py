@@ -1,0 +1,78 @@
+"""What shows a fault: a folder with the program, or the one kernel, before and after; its inputs; the line that reproduces it.
+
+wrong/before.mlir   goes on from before the faulty pass: `dlc bisect`, `dlc run` and `dlc reduce` take it
+wrong/after.mlir    what the pass made of it: `dlc run wrong/after.mlir --target reference --input wrong`
+wrong/x.npy         each input by its name
+wrong/weights/      the weights store, if the program has weights
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dlc.dialects.dl.base import Array, Tensor, tensor_type
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.program import DispatchOp
+from dlc.dialects.host import entry_of
+from dlc.instrument.capture import KernelRun
+from dlc.instrument.dump import WEIGHTS, module_text
+from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, StringAttr, func, print_module
+from dlc.weights import WeightStore
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A folder that shows a fault, and the line that shows it again."""
+
+    folder: Path
+    line: str
+
+    def __str__(self) -> str:
+        return f"  before, after and the inputs are in {self.folder}\n  to reproduce it: {self.line}"
+
+
+def input_names(main: func.FuncOp) -> list[str]:
+    """The names of the entry's arguments."""
+    named = main.arg_attrs.data if main.arg_attrs is not None else [DictionaryAttr({})] * len(main.args)
+    names = [attributes.data.get("dl.name") for attributes in named]
+    return [name.data if isinstance(name, StringAttr) else f"input{k}" for k, name in enumerate(names)]
+
+
+def save(
+    folder: Path | None, before: ModuleOp, after: ModuleOp | None, inputs: Sequence[Array], weights: WeightStore, remaining: str
+) -> Evidence:
+    """Writes the evidence; `remaining` are the passes from the faulty one on."""
+    folder = folder or Path(tempfile.mkdtemp(prefix="dlc-wrong-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "before.mlir"
+    file.write_text(module_text(before, remaining))
+    if after is not None:
+        (folder / "after.mlir").write_text(print_module(after))
+    for name, array in zip(input_names(entry_of(before)), inputs, strict=True):
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    if weights:
+        weights.save(folder / WEIGHTS)
+    return Evidence(folder, f"dlc bisect {file} --input {folder}")
+
+
+def alone(runs: Sequence[tuple[Operation, KernelRun]]) -> ModuleOp:
+    """A program that runs each kernel, at whatever stage it is, on inputs of its own: `x0`, `x1`, … in order."""
+    block = Block()
+    dispatches: list[DispatchOp] = []
+    for _, run in runs:
+        inputs = [block.insert_arg(_type(a), len(block.args)) for a in run.inputs]
+        dispatches.append(DispatchOp(run.kernel, inputs, [_type(a) for a in run.outputs]))
+    block.add_ops([*dispatches, func.ReturnOp(*(r for d in dispatches for r in d.outputs))])
+    types = [a.type for a in block.args], [r.type for d in dispatches for r in d.outputs]
+    main = func.FuncOp("main", types, Region(block))
+    main.arg_attrs = ArrayAttr([DictionaryAttr({"dl.name": StringAttr(f"x{k}")}) for k in range(len(main.args))])
+    return ModuleOp([main, *(kernel.clone() for kernel, _ in runs)])
+
+
+def _type(array: Array) -> Tensor:
+    return tensor_type(array.shape, element_type(array.dtype))

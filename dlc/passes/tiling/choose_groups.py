@@ -1,0 +1,236 @@
+"""Choosing a tile plan for a nest on a device with groups of items.
+
+The rules come from what is published of GPUs: adjacent items touch adjacent memory, four elements at a time; a contraction
+keeps a square of sums in each item's registers and feeds it from local memory; what is reduced along contiguous memory is
+shared out to a team of items; and there should be items enough to keep the whole device busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.passes.structured import memref_of
+from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
+from dlc.passes.tiling.plan import TilePlan, even_tile, packed_periods, promoted_stage
+from dlc.target import Groups, Target
+
+# Items at work at once on a device of middling size.
+_BUSY = 8192
+# A group of no more than these is worth its start.
+_FEWEST = 32
+# Elements that an item takes at once along contiguous memory.
+_LANES = 4
+# The reduction that is worth a team, and the items that a team has at most where there are many rows.
+_WORTH_A_TEAM = 64
+_TEAM = 64
+# Register tiles of a contraction (rows, columns), and items of a group along them.
+_TILES = ((8, 8), (8, 4), (4, 4), (2, 4), (1, 4))
+_BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
+# Elements of a reduction in local memory at a time.
+_CHUNK = 16
+# What a load from local memory and one from global memory cost, in multiply-adds.
+_LOCAL_COST, _GLOBAL_COST = 1.5, 16
+# Rows of a contraction that are too few to share what its columns read.
+_FEW_ROWS = 4
+# Where the profile of a device has no groups: the items of a naive one.
+_NAIVE = Groups(64, 0)
+
+
+def choose_groups(nest: Nest, target: Target) -> TilePlan:
+    """The plan for a nest on a target with groups."""
+    assert target.groups is not None
+    return _Chooser(nest, target.groups).plan()
+
+
+def naive_groups(nest: Nest, target: Target) -> TilePlan:
+    """The mapping without tiles: one item for each element of the result."""
+    return _Chooser(nest, target.groups or _NAIVE).naive()
+
+
+@dataclass(frozen=True)
+class _Chooser:
+    nest: Nest
+    groups: Groups
+
+    def plan(self) -> TilePlan:
+        nest = self.nest
+        if any(s.reads_at_computed_places for s in nest.stages):
+            return self.naive()
+        contraction = next((s for s in nest.stages if s.is_contraction), None)
+        if contraction is not None and (tiled := self.contraction(contraction)) is not None:
+            return tiled
+        return self.team() or self.elementwise()
+
+    # The parts of a plan
+
+    def steps(self, d: int, tile: int = 1) -> int:
+        return -(-self.nest.extents[d] // tile)
+
+    def fitting(self, d: int, wanted: int) -> int:
+        """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel."""
+        wanted = min(wanted, self.nest.extents[d])
+        period = packed_periods(self.nest).get(d)
+        return wanted if period is None else next(tile for tile in range(min(wanted, period), 0, -1) if period % tile == 0)
+
+    def near_first(self, dims: Sequence[int]) -> list[int]:
+        """Dimensions from the nearest in memory to the farthest, in what the nest writes."""
+        stage = self.nest.stages[-1]
+        return sorted(dims, key=lambda d: stage.output.stride(d) or 1 << 62)
+
+    def fill(self, dims: Sequence[int], register: dict[int, int], limit: int) -> dict[int, int]:
+        """Items along dimensions, the first ones first, so that equal parts cover each; outermost first."""
+        items: dict[int, int] = {}
+        for d in dims:
+            steps = self.steps(d, register.get(d, 1))
+            items[d] = -(-steps // -(-steps // max(1, limit)))
+            limit //= items[d]
+        return {d: n for d, n in reversed(items.items()) if n > 1}
+
+    def finish(self, plan: TilePlan) -> TilePlan:
+        """The plan with a grid: a group for each part that its items cover at once."""
+        order = tuple(reversed(self.near_first(self.nest.shared)))
+        grid = {d: min(plan.covered(d), self.nest.extents[d]) for d in order}
+        return replace(plan, grid=grid, order=order)
+
+    def limit(self, pieces: int) -> int:
+        """Items in a group, so that all of the device has some."""
+        return min(self.groups.items, max(_FEWEST, pieces * self.groups.items // _BUSY))
+
+    # Plans
+
+    def naive(self) -> TilePlan:
+        items = self.fill(self.near_first(self.nest.shared), {}, self.limit(1 << 30))
+        own = {d: 1 for d in self.nest.extents if d not in self.nest.shared}
+        return self.finish(TilePlan(items=items, chunks={d: 1 for d in own if not self.is_reduced(d)}))
+
+    def elementwise(self) -> TilePlan:
+        """A few contiguous elements for each item; a small square where an operand lies across."""
+        nest = self.nest
+        shared = self.near_first(nest.shared)
+        lane = lane_dim(nest, nest.stages[-1])
+        register: dict[int, int] = {}
+        if lane in shared:
+            register[lane] = self.fitting(lane, _LANES)
+            shared.sort(key=lambda d: d != lane)
+        across = [d for s in nest.stages for a in s.inputs for d in shared if d != lane and a.stride(d) == 1]
+        limit = self.limit(prod(self.steps(d, register.get(d, 1)) for d in shared))
+        if lane in shared and across:
+            other = across[0]
+            register[other] = self.fitting(other, _LANES)
+            side = self.fill([lane], register, max(1, int(limit**0.5)))
+            shared.remove(lane)
+            shared.sort(key=lambda d: d != other)
+            items = {**self.fill(shared, register, limit // side.get(lane, 1)), **side}
+        else:
+            items = self.fill(shared, register, limit)
+        return self.finish(TilePlan(register=register, items=items, chunks=self.chunks(())))
+
+    def chunks(self, team: Sequence[int]) -> dict[int, int]:
+        """Steps along the dimensions of single stages."""
+        chunks: dict[int, int] = {}
+        for stage in self.nest.stages:
+            for d in stage.dims:
+                contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
+                if d not in self.nest.shared and (d in team or not self.is_reduced(d)):
+                    chunks[d] = max(chunks.get(d, 1), min(self.nest.extents[d], _LANES) if contiguous else 1)
+        return chunks
+
+    def is_reduced(self, d: int) -> bool:
+        return any(d in s.reductions for s in self.nest.stages)
+
+    def team(self) -> TilePlan | None:
+        """A team of items for each row, where rows are long, or there are few of them."""
+        nest = self.nest
+        dims = self.team_dims()
+        if not dims:
+            return None
+        shared = self.near_first(nest.shared)
+        stage = max((s for s in nest.stages if s.reductions), key=lambda s: prod(nest.extents[d] for d in s.reductions))
+        lane = lane_dim(nest, stage)
+        register = {lane: self.fitting(lane, _LANES)} if lane in shared else {}
+        rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
+        # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
+        worth = _FEWEST // 2 if lane not in shared else _WORTH_A_TEAM
+        if nest.extents[dims[0]] < worth or (lane in shared and rows >= _BUSY):
+            return None
+        chunks = self.chunks(dims)
+        pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
+        most = self.groups.items if rows * _TEAM < _BUSY else _TEAM
+        if lane in shared:
+            most //= min(self.steps(lane, register[lane]), 16)
+        team = 1 << (max(1, min(most, self.groups.items, pieces)).bit_length() - 1)
+        if team == 1:
+            return None
+        limit = max(1, min(self.groups.items, 2 * _TEAM) // team)
+        items = {d: n for d, n in self.fill(shared, register, limit).items()}
+        own = {d: team for d in dims}
+        # The items that are neighbours in memory are neighbours in the group.
+        items = {**own, **items} if lane in shared else {**items, **own}
+        return self.finish(TilePlan(register=register, chunks=chunks, items=items))
+
+    def team_dims(self) -> list[int]:
+        """For each stage one dimension of its own that a team can share, the longest first; empty if a reduction has none."""
+        nest = self.nest
+        own = [d for d in nest.extents if d not in nest.shared]
+        chosen: list[int] = []
+        taken: set[int] = set()
+        for d in sorted(own, key=lambda d: -nest.extents[d]):
+            stages = {k for k, s in enumerate(nest.stages) if d in s.dims}
+            if not stages & taken and all(can_split(s, nest) for s in nest.stages if d in s.reductions):
+                chosen.append(d)
+                taken |= stages
+        splits = all(set(chosen) & set(s.reductions) for s in nest.stages if s.reductions)
+        return chosen if splits else []
+
+    def contraction(self, stage: Stage) -> TilePlan | None:
+        """Squares of sums in registers, operands in local memory; None for one whose operands are not read again."""
+        nest = self.nest
+        lane = lane_dim(nest, stage)
+        if promoted_stage(nest) is None or lane is None or lane not in nest.shared:
+            return None
+        rows = [d for d in self.near_first(nest.shared) if d != lane and stage.output.uses(d)]
+        again = [d for a in stage.inputs for d in (lane, *rows) if not a.uses(d) and nest.extents[d] > _FEW_ROWS]
+        if lane not in again or not set(rows).intersection(again):
+            return None
+        plans = [p for p in self.candidates(stage, rows, lane) if self.local_bytes(p, stage) <= self.groups.local_bytes]
+        return min(plans, key=lambda p: self.cost(p, rows, lane), default=None)
+
+    def candidates(self, stage: Stage, rows: list[int], lane: int) -> Iterator[TilePlan]:
+        nest = self.nest
+        reduced = [d for d in stage.dims if d in stage.reductions]
+        inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
+        chunk = even_tile(nest.extents[inner], _CHUNK)
+        # Rows that all operands tell apart are products of their own.
+        blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
+        for (height, width), (down, across) in ((t, b) for t in _TILES for b in _BLOCKS):
+            if down * across > self.groups.items:
+                continue
+            register = {lane: min(width, nest.extents[lane])}
+            if blocked:
+                register[blocked[0]] = even_tile(nest.extents[blocked[0]], height)
+            items = {**self.fill(blocked, register, down), **self.fill([lane], register, across)}
+            yield self.finish(TilePlan(register=register, items=items, promote={inner: chunk}, chunks=self.chunks(())))
+
+    def local_bytes(self, plan: TilePlan, stage: Stage) -> int:
+        """What the promoted operands take of local memory, with some room for padding."""
+        (chunk,) = plan.promote.values()
+        total = 0
+        for operand, a in zip(stage.op.operands[:-1], stage.accesses, strict=False):
+            if a is not None:
+                size = prod(plan.covered(d) for d in plan.order if a.uses(d)) + _LANES
+                total += chunk * size * numpy_dtype(memref_of(operand).element_type).itemsize
+        return total
+
+    def cost(self, plan: TilePlan, rows: list[int], lane: int) -> float:
+        """The time of a contraction, relative: what is computed, what is loaded for it, and how much of the device works."""
+        nest = self.nest
+        computed = prod(plan.covered(d) * self.steps(d, plan.covered(d)) / nest.extents[d] for d in (*rows, lane))
+        height, width = prod(plan.tile(d) for d in rows), plan.tile(lane)
+        block = prod(plan.covered(d) for d in rows), plan.covered(lane)
+        loads = _LOCAL_COST * (1 / height + 1 / width) + _GLOBAL_COST * (1 / block[0] + 1 / block[1])
+        items = prod((plan.items or {}).values())
+        busy = min(1.0, items * prod(self.steps(d, plan.covered(d)) for d in nest.shared) / _BUSY)
+        return computed * (1 + loads) / busy

@@ -1,0 +1,68 @@
+"""Runs kernels of the loops stage on an OpenCL device, for the tests beside this file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlc.backends.opencl.emit import emit_kernel
+from dlc.ir import func
+from dlc.target import OPENCL_PROFILES, Target
+
+PROFILES = [pytest.param(OPENCL_PROFILES[name], id=name) for name in ("opencl:cpu128", "opencl:cpu512")]
+
+
+_contexts: list[Any] = []
+
+
+@cache
+def queue() -> Any:
+    """A queue of the first device; skips the test that asks where there is none.
+
+    Its context is remembered beside it: Intel's runtime drops one that only a queue holds.
+    """
+    cl = pytest.importorskip("pyopencl")
+    try:
+        devices = [d for p in cl.get_platforms() for d in p.get_devices()]
+    except cl.Error:
+        devices = []
+    if not devices:
+        pytest.skip("no OpenCL device")
+    _contexts.append(cl.Context([devices[0]]))
+    return cl.CommandQueue(_contexts[0])
+
+
+def on_device(profile: Target) -> Target:
+    """A profile, without what the device cannot compute with."""
+    extensions = queue().device.extensions.split()
+    halves, doubles = (f"cl_khr_fp{bits}" in extensions for bits in (16, 64))
+    return replace(profile, halves=profile.halves and halves, doubles=profile.doubles and doubles)
+
+
+def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], profile: Target) -> list[np.ndarray]:
+    """The arguments after all grids of a kernel have run on copies of them."""
+    import pyopencl as cl
+
+    source, q = emit_kernel(kernel, on_device(profile)), queue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        program = cl.Program(q.context, source.text).build()
+    guarded = [np.concatenate([a.reshape(-1).view(np.uint8), np.full(64, 0xA5, np.uint8)]) for a in arrays]
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(q.context, flags, hostbuf=g) for g in guarded]
+    for g, grid in enumerate(source.grids):
+        if grid.groups:
+            code = cl.Kernel(program, f"{source.name}_{g}")
+            code(q, (grid.groups * grid.items,), (grid.items,), *buffers)
+    results: list[np.ndarray] = []
+    for array, copy, buffer in zip(arrays, guarded, buffers, strict=True):
+        cl.enqueue_copy(q, copy, buffer)
+        assert (copy[-64:] == 0xA5).all(), "the kernel wrote behind a buffer"
+        results.append(copy[:-64].view(array.dtype).reshape(array.shape))
+    return results

@@ -1,0 +1,273 @@
+"""Files with random changes: reading them ends in a DlcError that says what is wrong, or in a model that computes what it says."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import traceback
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto
+
+import dlc
+from dlc.backends.reference import evaluate
+from dlc.compiler import Program, compile, load_program
+from dlc.compiler.lowering import Lowering
+from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.host import entry_of
+from dlc.dims import Dim
+from dlc.errors import CompileError, DlcError
+from dlc.frontend.onnx import import_model
+from dlc.instrument.dump import WEIGHTS
+from dlc.instrument.report import Report
+from dlc.ir import SSAValue, TensorType, func, print_module
+from dlc.options import Options
+from dlc.target import resolve
+from tests.frontend.onnx.node_suite import cases
+from tests.fuzz import mutations
+from tests.fuzz.bounds import Tracked, difference, track
+from tests.fuzz.supervise import supervised
+from tests.models.skeletons import FOLDER, PRETRAINED
+from tests.ops.sample import values
+
+# What one file may take: seconds, and memory beyond what the process has when it starts.
+SECONDS, MEMORY = 60, 4 << 30
+# Only what is small is compiled and run.
+LARGEST_VALUE, MOST_OPS = 20_000, 120
+OPTIONS = Options(num_threads=1, workers=1)
+# Whether a file of this stage is run: lower ones address memory as they say.
+STAGES = {"dl": True, "fusion": True, "linalg": False, "tiling": False, "loops": False}
+_DUMPED = ("mnist_cnn", "mnist_cnn_int8_qdq")
+_COMPILED = ("mnist_cnn", "mnist_cnn_int8_qdq")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One changed file: of a family, by its seed."""
+
+    seed: int
+    family: str
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: reproduce: python -m tests.fuzz files --seed {self.seed} --count 1 --of {self.family}"
+
+
+def trials(seed: int, count: int, families: Sequence[str]) -> list[Trial]:
+    """The files of `count` seeds from `seed` on, of these families in turn."""
+    return [Trial(s, families[s % len(families)]) for s in range(seed, seed + count)]
+
+
+def fuzz(chosen: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+    """What became of each trial, and what went wrong if something did."""
+    with tempfile.TemporaryDirectory() as folder:
+        for t in {t.family for t in chosen}:
+            prepare(t)
+        tempfile.tempdir = folder
+        try:
+            for outcome in supervised(run, chosen, jobs=jobs, seconds=SECONDS, memory=MEMORY, run=40):
+                if outcome.death is not None:
+                    yield outcome.item, "died", outcome.death
+                else:
+                    assert isinstance(outcome.result, tuple)
+                    yield outcome.item, *outcome.result
+        finally:
+            tempfile.tempdir = None
+
+
+def run(trial: Trial) -> tuple[str, str | None]:
+    """Makes the file and reads it: what became of it, and what went wrong if something did."""
+    with tempfile.TemporaryDirectory() as folder:
+        rng = random.Random(f"{trial.family}{trial.seed}")
+        path = FAMILIES[trial.family](Path(folder), rng)
+        try:
+            return read(path), None
+        except CompileError as error:
+            # In IR below `dl` a change may break what its passes left to each other; a model never does.
+            excused = path.suffix == ".mlir" and not STAGES[path.stem]
+            return "refused", None if excused else f"a bug, it says: {error}\n{traceback.format_exc()}"
+        except DlcError as error:
+            return "refused", None if str(error).strip() else f"{type(error).__name__} without a message"
+        except Exception:
+            return "failed", traceback.format_exc()
+
+
+def read(path: Path) -> str:
+    """Loads a file as its users would, and runs what is small; what was done with it."""
+    if path.suffix == ".dlc":
+        return _run_artifact(path)
+    program = load_program(path)
+    if path.suffix == ".mlir" and not STAGES[path.stem]:
+        if _is_small(program):
+            compile(program, "cpu", OPTIONS)
+        return "compiled"
+    return _run(program)
+
+
+def _run_artifact(path: Path) -> str:
+    model = dlc.load(path, num_threads=1)
+    data = path.read_bytes()
+    code = ("inputs", "outputs", "weights", "arena", "launches", "kernels")
+    original = {zlib.crc32(repr([mutations.header_of(a)[k] for k in code]).encode()) for a in artifacts()}
+    if zlib.crc32(repr([mutations.header_of(data)[k] for k in code]).encode()) not in original:
+        # Its kernels are trusted with the buffers that they were compiled for, not with others.
+        return "loaded"
+    model(*(values(info.dtype, *map(int, info.shape)) for info in model.inputs))
+    return "run"
+
+
+def _is_small(program: Program) -> bool:
+    shapes = [v.type.get_shape() for op in program.module.walk() for v in op.results if isinstance(v.type, TensorType)]
+    inputs = [info.shape for info in program.inputs]
+    few = sum(1 for _ in program.module.walk()) <= MOST_OPS
+    return few and all(prod(max(int(s), 1) for s in shape) <= LARGEST_VALUE for shape in (*shapes, *inputs) if -1 not in shape)
+
+
+def _bound(program: Program) -> Program:
+    """The program with 2 for every size that is open."""
+    return program.with_sizes(
+        {symbol: 2 for info in program.inputs for s in info.shape if isinstance(s, Dim) for symbol in s.symbols()}
+    )
+
+
+def _run(program: Program) -> str:
+    program = _bound(program)
+    if not _is_small(program):
+        return "read"
+    inputs = [values(info.dtype, *map(int, info.shape), seed=k) for k, info in enumerate(program.inputs)]
+    expected = _tracked(program, inputs)
+    model = compile(program, "cpu", OPTIONS)
+    got = [np.asarray(r) for r in model.run(inputs)]
+    if expected is None:
+        evaluate(program.module, inputs, program.weights)
+        return "run"
+    for want, array in zip(expected, got, strict=True):
+        if wrong := difference(array, want):
+            raise AssertionError(wrong)
+    return "compared"
+
+
+def _tracked(program: Program, inputs: Sequence[np.ndarray]) -> list[Tracked] | None:
+    """What a program of `dl` ops should compute; None for one of other ops, or with sizes that are data."""
+    block = entry_of(program.module).body.block
+    known: dict[SSAValue, Tracked] = dict(zip(block.args, (Tracked(x, given=True) for x in inputs), strict=True))
+    for op in block.ops:
+        if isinstance(op, func.ReturnOp):
+            return [known[v] for v in op.operands]
+        if not isinstance(op, DlOp) or isinstance(op, DataDependent):
+            return None
+        if isinstance(op, dlc.dialects.dl.WeightOp):
+            name = op.symbol.string_value()
+            array = program.weights.get(name)
+            if array is None or (array.shape, element_type(array.dtype)) != (shape_of(op.result), element_type_of(op.result)):
+                return None
+            known[op.result] = Tracked(np.asarray(array), given=True)
+            continue
+        known.update(zip(op.results, track(op, *(known[v] for v in op.operands)), strict=True))
+    return None
+
+
+# Families: where files come from, and how they are changed
+
+
+def prepare(family: str) -> None:
+    """Makes what all files of a family start from, once, before children are forked."""
+    {"nodes": cases, "onnx": models, "external": models, "dump": dumps, "artifact": artifacts}[family]()
+
+
+@cache
+def models() -> list[ModelProto]:
+    """Whole models, small enough to be changed and read in no time."""
+    paths = sorted(p for folder in (FOLDER / "small", PRETRAINED) for p in folder.glob("*.onnx"))
+    return [onnx.load(p) for p in paths if p.stat().st_size < 700_000]
+
+
+@cache
+def dumps() -> list[tuple[str, str, dict[str, bytes]]]:
+    """Modules as text after each stage, and the files of their weights."""
+    made: list[tuple[str, str, dict[str, bytes]]] = []
+    for name in _DUMPED:
+        imported = import_model(FOLDER / "small" / f"{name}.onnx")
+        program = _bound(Program(imported.module, imported.weights, name))
+        with tempfile.TemporaryDirectory() as folder:
+            program.weights.save(Path(folder))
+            weights = {p.name: p.read_bytes() for p in Path(folder).iterdir()}
+        for stage in STAGES:
+            lowering = Lowering(program, resolve("cpu"), OPTIONS, Report())
+            lowering.until(stage)
+            made.append((stage, print_module(lowering.module), weights))
+    return made
+
+
+@cache
+def artifacts() -> list[bytes]:
+    """Compiled models."""
+    made: list[bytes] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in _COMPILED:
+            path = Path(folder) / f"{name}.dlc"
+            dlc.compile_model(FOLDER / "small" / f"{name}.onnx", num_threads=1).save(path)
+            made.append(path.read_bytes())
+    return made
+
+
+def _changed(model: ModelProto, rng: random.Random) -> bytes:
+    if rng.random() < 0.15:
+        return mutations.mutated_bytes(model.SerializeToString(), rng)
+    return mutations.mutated_model(model, rng).SerializeToString()
+
+
+def _onnx(folder: Path, rng: random.Random) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(_changed(rng.choice(models()), rng))
+    return path
+
+
+def _node(folder: Path, rng: random.Random) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(_changed(cases()[rng.choice(sorted(cases()))].model, rng))
+    return path
+
+
+def _external(folder: Path, rng: random.Random) -> Path:
+    path = folder / "model.onnx"
+    model = ModelProto()
+    model.CopyFrom(rng.choice(models()))
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=16)
+    changed = onnx.load(path, load_external_data=False)
+    path.write_bytes(_changed(changed, rng))
+    data = folder / "weights.bin"
+    if data.exists() and rng.random() < 0.3:
+        data.write_bytes(mutations.mutated_bytes(data.read_bytes(), rng))
+    return path
+
+
+def _dump(folder: Path, rng: random.Random) -> Path:
+    stage, text, weights = rng.choice(dumps())
+    (folder / WEIGHTS).mkdir()
+    spoiled = rng.choice(sorted(weights)) if weights and rng.random() < 0.2 else None
+    for name, data in weights.items():
+        (folder / WEIGHTS / name).write_bytes(mutations.mutated_bytes(data, rng) if name == spoiled else data)
+    path = folder / f"{stage}.mlir"
+    if spoiled is None:
+        text = mutations.mutated_text(text, rng)
+    path.write_text(text)
+    return path
+
+
+def _artifact(folder: Path, rng: random.Random) -> Path:
+    data = rng.choice(artifacts())
+    path = folder / "model.dlc"
+    path.write_bytes(mutations.mutated_bytes(data, rng) if rng.random() < 0.3 else mutations.mutated_header(data, rng))
+    return path
+
+
+FAMILIES = {"nodes": _node, "onnx": _onnx, "external": _external, "dump": _dump, "artifact": _artifact}
