@@ -39,6 +39,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlc.api import compile_model as compile_model
+    from dlc.api import devices as devices
+    from dlc.api import to_device as to_device
+    from dlc.arrays import Array as Array
+    from dlc.backends.opencl.array import DeviceArray as DeviceArray
     from dlc.artifact import load as load
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
@@ -52,9 +56,13 @@ if TYPE_CHECKING:
 # The public names and where they live; imported when asked for, so that `import dlc` costs nothing. A module must not have
 # the name of what it defines: importing a submodule sets the package's attribute of that name.
 _PUBLIC = {
+    "Array": "dlc.arrays",
+    "DeviceArray": "dlc.backends.opencl.array",
     "compile_model": "dlc.api",
+    "devices": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.artifact",
+    "to_device": "dlc.api",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
     "DeviceError": "dlc.errors",

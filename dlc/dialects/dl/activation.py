@@ -13,8 +13,9 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, number, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.dialects.dl.elementwise import AbsOp, AddOp, CastOp, DivOp, GreaterOp, LessOp, MaximumOp, MinimumOp, MulOp, SelectOp
+from dlc.dialects.dl.elementwise import AbsOp, AddOp, DivOp, GreaterOp, LessOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.functions import ErfOp, Expm1Op, ExpOp, Log1pOp, SigmoidOp, TanhOp
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.scalar import wide_float
@@ -138,7 +139,8 @@ class HardswishOp(Activation):
     name = "dl.hardswish"
 
     def formula(self, x: Array) -> Array:
-        return x * np.clip(x + 3, 0, 6) / 6
+        # In this order x is never multiplied by more than 1: the product does not overflow.
+        return x * np.clip(x / 6 + 0.5, 0, 1)
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         return b(MulOp, x, _clipped_line(b, x, 1 / 6, 0.5))

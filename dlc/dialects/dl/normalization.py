@@ -299,6 +299,8 @@ class LrnOp(Composite):
         b, axis, size = Build(self), self.channel_axis, number(self.size)
         x = widened(b, operands[0])
         shape = shape_of(x)
+        if 0 in shape:
+            return [operands[0]]
         # Pooling along one axis of any tensor is pooling of [before, axis, after].
         rows: tuple[Size, ...] = (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
         square = b(ReshapeOp, b(MulOp, x, x), shape=rows)
