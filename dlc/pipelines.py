@@ -47,6 +47,8 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
     grouped = target.groups is not None
     meeting = frozenset({"gpu.barrier"}) if grouped else frozenset[str]()
     prefetch = () if grouped else (PrefetchPanelsPass(),)
+    # What it costs to go by tiles was measured on processors.
+    winograd = () if grouped else (WinogradPass(),)
     return (
         Stage(
             "dl",
@@ -57,7 +59,7 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
                 ChannelsLastPass(),
                 # Transposes are gone by now, so that scales stand next to the contractions they belong to.
                 FoldScalesPass(),
-                WinogradPass(),
+                *winograd,
                 FoldTransposesIntoContractionsPass(),
                 SinkReshapesPass(),
                 SimplifyPass(),

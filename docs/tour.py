@@ -24,14 +24,14 @@ b = random.standard_normal(64, np.float32)
 
 
 def block(x, skip):
-    y = nn.conv(x, w, padding="same") + b
+    y = nn.conv(x, w, strides=2, padding="same") + b
     return nn.relu(y + skip)
 
 
 def tour_page() -> str:
     """The text of docs/tour.md."""
-    image = np.zeros((1, 56, 56, 64), np.float32)
-    program = dlc.jit(block).lower(image, image).program
+    image, skip = np.zeros((1, 112, 112, 64), np.float32), np.zeros((1, 56, 56, 64), np.float32)
+    program = dlc.jit(block).lower(image, skip).program
     shown = {
         "source": inspect.getsource(block).rstrip(),
         "target": TARGET,
