@@ -106,7 +106,9 @@ def main() -> None:
             onnx.save(model, path)
             start = time.perf_counter()
             shapes = {k: v.shape for k, v in inputs.items()}
-            compiled = dlc.compile_model(path, target=arguments.target, input_shapes=shapes, num_threads=arguments.threads)
+            compiled = dlc.compile_model(
+                path, target=arguments.target, input_shapes=shapes, num_threads=arguments.threads, cache=False
+            )
             seconds = time.perf_counter() - start
             runs: dict[str, Callable[[], object]] = {"dlc": lambda c=compiled, i=inputs: c(i)}
             peer = onnx_runtime(path, inputs, arguments.threads)

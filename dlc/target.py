@@ -114,6 +114,11 @@ class OpenCLName:
         return OpenCLName(place, f"opencl{profile}" if profile else None)
 
 
+def is_opencl(name: str) -> bool:
+    """Whether a target's name is one of an OpenCL device."""
+    return name.partition(":")[0] == "opencl"
+
+
 def without(target: Target, *, halves: bool, doubles: bool) -> Target:
     """`target` as it is on a device that computes in f16 or in f64 only if it is told so here.
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "passes": "dlc.cli.opt",
     "targets": "dlc.cli.inspect",
     "cache": "dlc.cli.cache",
+    "doctor": "dlc.cli.doctor",
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dlc.api import compile_file
+from dlc.backends.opencl.devices import target_of
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     check_option,
@@ -27,10 +28,9 @@ from dlc.cli.tables import print_model, print_passes, print_phases, summary
 from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
-from dlc.target import resolve
 
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
-FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm")
+FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm", "opencl")
 
 
 @click.command("compile")
@@ -127,7 +127,7 @@ def _print_text(
 
     program = load_program(model, shapes)
     if form is None:
-        for stage in plan(program, resolve(target), options):
+        for stage in plan(program, target_of(target, options.device), options):
             click.echo(f"{stage.name}: {','.join(map(str, stage.passes))}")
         return
     text = emit(program, form, target, options)

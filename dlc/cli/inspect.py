@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
+from dlc.backends.opencl.devices import INSTALL, all_devices, problem_of
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
 from dlc.frontend.onnx import check_model
 from dlc.frontend.onnx.problems import unsupported
-from dlc.target import CPU_LEVELS, REFERENCE, host_supports, resolve
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
 
 
 @click.command("check")
@@ -39,11 +41,25 @@ def targets_command(as_json: bool) -> None:
         {"target": t.name, "code": t.cpu, "runs_here": host_supports(t), "default": t.name == best} for t in CPU_LEVELS.values()
     ]
     rows.append({"target": REFERENCE.name, "code": "none: NumPy", "runs_here": True, "default": False})
+    devices = all_devices()
+    for device in devices:
+        place = ":".join(map(str, ("opencl", *device.place)))
+        row: dict[str, str | bool] = {
+            "target": place,
+            "code": f"{device.name} ({device.platform}), as {device.target.name}",
+            "runs_here": not problem_of(device),
+            "default": False,
+        }
+        rows.append(row)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
     table = Table("target", "code for", "runs here")
     for row in rows:
         here = "yes, what `cpu` means" if row["default"] else "yes" if row["runs_here"] else "no"
-        table.add_row(str(row["target"]), str(row["code"]), here)
+        table.add_row(str(row["target"]), escape(str(row["code"])), here)
     out.print(table)
+    profiles = ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
+    out.print(f"A profile after an OpenCL target compiles as if the device were like that: {profiles}.")
+    if not devices:
+        out.print(f"No OpenCL device: {INSTALL}.")

@@ -19,9 +19,9 @@ from rich.markup import escape
 
 from dlc.arrays import TensorInfo
 from dlc.dims import is_static
-from dlc.errors import DlcError, ModelError, ShapeError
+from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
 from dlc.instrument.report import Progress
-from dlc.target import CPU_LEVELS
+from dlc.target import OpenCLName, is_opencl, resolve
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,7 +31,6 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 # How the names of compiled models end.
 ARTIFACT_SUFFIX = ".dlc"
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
-TARGET = click.Choice(["cpu", *CPU_LEVELS, "reference"])
 
 
 def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
@@ -80,6 +79,18 @@ def show_log() -> None:
     logging.getLogger("dlc").setLevel(logging.INFO)
 
 
+def _target(context: click.Context, option: click.Parameter, value: str) -> str:
+    """A target's name; whether an OpenCL device of that name is there is seen when it is used."""
+    try:
+        if is_opencl(value):
+            OpenCLName.parse(value)
+        else:
+            resolve(value)
+    except DeviceError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
 def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for value in values:
@@ -98,7 +109,14 @@ model_argument = click.argument("model", type=MODEL)
 shape_option = click.option(
     "--shape", "shapes", multiple=True, callback=_shapes, metavar="NAME=SIZE,…", help="The shape of an input; repeatable."
 )
-target_option = click.option("--target", type=TARGET, default="cpu", show_default=True, help="What runs the model.")
+target_option = click.option(
+    "--target",
+    callback=_target,
+    default="cpu",
+    show_default=True,
+    metavar="TARGET",
+    help="What runs the model: cpu, reference, opencl, opencl:0:1 …; `dlc targets` lists them.",
+)
 threads_option = click.option("--num-threads", type=click.IntRange(1), help="Threads; by default every usable processor.")
 no_cache_option = click.option("--no-cache", is_flag=True, help="Compile anew: neither look in the cache nor keep the result.")
 check_option = click.option(

@@ -75,7 +75,7 @@ def compile_opencl(
     cache = Cache.standard() if options.cache else Cache(None)
     with report.timed("opencl"):
         try:
-            built, cached = build([t.source for t in texts], session, cache, settle)
+            built = build(program.name, [t.source for t in texts], session, cache, settle)
         except TooLargeError as error:
             smaller = fitted(OPENCL_PROFILES["opencl:small"], device)
             if target.groups is None or smaller.groups == target.groups:
@@ -85,13 +85,12 @@ def compile_opencl(
             small = _texts(kernels, again, smaller, lowering.context, options.verify, processes)
             texts = [*(t for t in texts if t.source.name not in error.kernels), *small]
             try:
-                built, cached = build([t.source for t in texts], session, cache, settle)
+                built = build(program.name, [t.source for t in texts], session, cache, settle)
             except TooLargeError as final:
                 raise _cannot_hold(program, device, final, whole) from final
     with report.timed("load"):
         result = ready[0] if ready else OpenCLProgram(host, built.kernels(), lowering.weights, session)
     _account(report, texts, Counter(launch.kernel for launch in host.launches))
-    report.from_cache = cached
     if lowering.dump is not None:
         for text in texts:
             lowering.dump.kernel(text.source.name, "cl", text.source.text)

@@ -11,7 +11,7 @@ from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.opencl.devices import Device, choose, is_opencl, target_of
+from dlc.backends.opencl.devices import Device, choose, target_of
 from dlc.backends.opencl.emit import emit_kernel as emit_opencl
 from dlc.backends.opencl.emit import program_text
 from dlc.backends.read_host import read_host
@@ -34,7 +34,7 @@ from dlc.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
-from dlc.target import CPU_LEVELS, Target, host_supports, resolve
+from dlc.target import CPU_LEVELS, Target, host_supports, is_opencl, resolve
 
 # The forms of a program that are the code of its kernels.
 CODE = ("llvm", "asm", "opencl")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlc.backends.opencl.devices import target_of
 from dlc.compiler import Program, check, compile
 from dlc.debug.plans import describe_plans
 from dlc.dialects.dl.base import Array
@@ -15,7 +16,6 @@ from dlc.instrument.check import Check, Fault, WrongNumbers
 from dlc.instrument.compare import deviation, tolerance_of
 from dlc.instrument.manager import Progress
 from dlc.options import Options
-from dlc.target import resolve
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def bisect(
         check(
             program,
             arrays,
-            resolve(target),
+            target_of(target),
             options or Options(),
             lambda part, own: compile(part, target, own),
             every_kernel_pass=False,

@@ -76,6 +76,8 @@ class Trace:
     steps: list[Step] = field(default_factory=list[Step])
     runs: list[KernelRun] = field(default_factory=list[KernelRun])
     outputs: Values = ()
+    # What the entry computes, by value.
+    values: dict[SSAValue, Array] = field(default_factory=dict[SSAValue, Array])
 
     @property
     def results(self) -> list[Array]:
@@ -162,6 +164,8 @@ class _Tracer:
                 if not isinstance(op, WeightOp):
                     self.trace.steps.append(Step(op, _named(op, places), kernel, operands, results))
             env.update(zip(op.results, results, strict=True))
+            if kernel is None:
+                self.trace.values.update({r: v.array for r, v in zip(op.results, results, strict=True)})
         return ()
 
     def op(self, op: Operation, operands: Values) -> Values:
@@ -255,29 +259,36 @@ def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Arra
                 frame.values.update(zip(op.results, rule_of(op)(op, frame), strict=True))
     skipped = next(left, None)
     if skipped is not None:
-        raise WrongOperand(skipped, "it is not run any more", float("inf"))
+        raise WrongOperand(skipped, "it is not run any more")
     return destinations or [frame.array(v) for v in cast(Operation, block.last_op).operands]
 
 
 class WrongOperand(Exception):
-    """A host program does not run a kernel on what it was captured with; `what` is the operand, or the whole run."""
+    """A host program does not run a kernel on what it was captured with: `what` says which operand, or what it does instead.
 
-    def __init__(self, run: KernelRun, what: str, deviation: float) -> None:
+    An operand has a deviation and a tolerance.
+    """
+
+    def __init__(self, run: KernelRun, what: str, deviation: float = 0.0, tolerance: float | None = None) -> None:
         super().__init__(f"{run.kernel}: {what}")
-        self.run, self.what, self.deviation = run, what, deviation
+        self.run, self.what, self.deviation, self.tolerance = run, what, deviation, tolerance
 
 
 def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | None) -> None:
     if run is None or op.symbol != run.kernel:
         run = run or KernelRun(op.symbol, origins(op.location), (), (), 0.0)
-        raise WrongOperand(run, f"@{op.symbol} is run in its place", float("inf"))
+        raise WrongOperand(run, f"@{op.symbol} is run in its place")
+    destinations = op.arguments[len(run.inputs) :]
+    for operand in destinations:
+        # What a kernel reads must not lie where it writes.
+        frame.view(operand).write(op, empty_like(operand.type))
     for k, (operand, expected) in enumerate(zip(op.arguments, run.inputs, strict=False)):
         value = frame[operand]
-        off = deviation(value.read(op) if isinstance(value, View) else value, expected)
-        if off > tolerance_of([expected]):
-            raise WrongOperand(run, f"operand {k}", off)
+        off, allowed = deviation(value.read(op) if isinstance(value, View) else value, expected), tolerance_of([expected])
+        if off > allowed:
+            raise WrongOperand(run, f"operand {k}", off, allowed)
     if isinstance(op, DispatchOp):
         frame.values.update(zip(op.outputs, run.outputs, strict=True))
         return
-    for operand, array in zip(op.arguments[len(run.inputs) :], run.outputs, strict=True):
+    for operand, array in zip(destinations, run.outputs, strict=True):
         frame.view(operand).write(op, array)

@@ -136,7 +136,7 @@ class Checker:
         place, off = worst(got, run.outputs)
         allowed = self._allowed(run.tolerance)
         if off > allowed:
-            self._fail_kernel(step, run, f"its result {place} is off by {_share(off, allowed)}", after)
+            self._fail_kernel(step, run, f"its result {place} {_off(off, allowed)}", after)
         return off
 
     def require_outputs(self, step: Step, got: Sequence[Array]) -> float:
@@ -144,7 +144,7 @@ class Checker:
         place, off = worst(got, self.trace.results)
         allowed = self._allowed(tolerance_of([*self.trace.arrays, *got]))
         if off > allowed and off > self._rounding():
-            self._fail(step, f"output {self._outputs[place]}", (), f"it is off by {_share(off, allowed)}", self.before)
+            self._fail(step, f"output {self._outputs[place]}", (), f"it {_off(off, allowed)}", self.before)
         return off
 
     def _check(self, step: Step, module: ModuleOp, weights: WeightStore) -> None:
@@ -182,7 +182,7 @@ class Checker:
             if found is not None:
                 place, origins = found.op.name, found.origins
                 place += f" in kernel @{found.kernel}" if found.kernel is not None else ""
-            self._fail(step, place, origins, f"output {self._outputs[k]} is off by {_share(deviations[k], allowed)}", module)
+            self._fail(step, place, origins, f"output {self._outputs[k]} {_off(deviations[k], allowed)}", module)
         self.trace = after
         return max(deviations, default=0.0)
 
@@ -195,12 +195,12 @@ class Checker:
         try:
             results = self._evaluated(step, module, lambda: replay(module, weights, inputs, runs))
         except WrongOperand as error:
-            what = error.what if error.deviation == np.inf else f"{error.what} is off by {error.deviation:.1e} of its largest"
+            what = f"{error.what} {_off(error.deviation, error.tolerance)}" if error.tolerance is not None else error.what
             self._fail(step, f"the run of kernel @{error.run.kernel}", error.run.origins, what, module)
         for name, got, expected in zip(self._outputs, results, self.trace.results, strict=True):
             off, allowed = deviation(got, expected), self._allowed(tolerance_of([expected]))
             if off > allowed:
-                self._fail(step, f"output {name}", (), f"it is off by {_share(off, allowed)}", module)
+                self._fail(step, f"output {name}", (), f"it {_off(off, allowed)}", module)
 
     def _check_kernel(self, step: Step, module: ModuleOp, name: str) -> float:
         run = self.trace.run_of(name)
@@ -256,11 +256,11 @@ def _same(a: Operation, b: Operation | None) -> bool:
     return a.is_structurally_equivalent(b, {a.parent: b.parent} if a.parent is not None and b.parent is not None else {})
 
 
-def _share(off: float, allowed: float) -> str:
+def _off(off: float, allowed: float) -> str:
     """A deviation in words."""
     if off == np.inf:
-        return "shape, NaN or infinity"
-    return f"{off:.1e} of its largest magnitude, where {allowed:.0e} is allowed"
+        return "differs in shape, NaN or infinities"
+    return f"is off by {off:.1e} of its largest magnitude, where {allowed:.0e} is allowed"
 
 
 def _first_line(error: Exception) -> str:

@@ -28,7 +28,8 @@ def deviation(got: NDArray[Any], expected: NDArray[Any]) -> float:
     """The largest difference as a fraction of the largest finite magnitude; infinite where NaN or infinities differ."""
     if got.shape != expected.shape:
         return float("inf")
-    a, b = got.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        a, b = got.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(np.where(finite, 0, a), np.where(finite, 0, b), equal_nan=True) or not np.isfinite(a[finite]).all():
         return float("inf")

@@ -48,16 +48,20 @@ def save(
 ) -> Evidence:
     """Writes the evidence; `remaining` are the passes from the faulty one on."""
     folder = folder or Path(tempfile.mkdtemp(prefix="dlc-wrong-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "before.mlir"
-    file.write_text(module_text(before, remaining))
+    save_program(folder / "before.mlir", before, inputs, weights, remaining)
     if after is not None:
         (folder / "after.mlir").write_text(print_module(after))
-    for name, array in zip(input_names(entry_of(before)), inputs, strict=True):
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    return Evidence(folder, f"dlc bisect {folder / 'before.mlir'} --input {folder}")
+
+
+def save_program(file: Path, module: ModuleOp, inputs: Sequence[Array], weights: WeightStore, remaining: str | None) -> None:
+    """Writes a module, and beside it its inputs and weights; `remaining` are the passes that are still to come."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(module_text(module, remaining) if remaining is not None else print_module(module))
+    for name, array in zip(input_names(entry_of(module)), inputs, strict=True):
+        np.save(file.parent / f"{name}.npy", array, allow_pickle=False)
     if weights:
-        weights.save(folder / WEIGHTS)
-    return Evidence(folder, f"dlc bisect {file} --input {folder}")
+        weights.save(file.parent / WEIGHTS)
 
 
 def alone(runs: Sequence[tuple[Operation, KernelRun]]) -> ModuleOp:

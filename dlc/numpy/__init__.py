@@ -17,6 +17,7 @@ from typing import Any
 from dlc.numpy import (
     comparing,
     creation,
+    dispatch,
     dtypes,
     einstein,
     elementwise,
@@ -26,6 +27,7 @@ from dlc.numpy import (
     linalg,
     linear,
     nn,
+    operators,
     reductions,
     running,
     shaping,
@@ -41,7 +43,6 @@ from dlc.numpy.floats import *  # noqa: F403
 from dlc.numpy.indexing import *  # noqa: F403
 from dlc.numpy.joining import *  # noqa: F403
 from dlc.numpy.linear import *  # noqa: F403
-from dlc.numpy.operators import install
 from dlc.numpy.reductions import *  # noqa: F403
 from dlc.numpy.running import *  # noqa: F403
 from dlc.numpy.shaping import *  # noqa: F403
@@ -98,4 +99,5 @@ def __getattr__(name: str) -> Any:
     raise_absent("dlc.numpy", name, ABSENT)
 
 
-install(sys.modules[__name__])
+operators.install()
+dispatch.install(sys.modules[__name__])

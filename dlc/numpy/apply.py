@@ -43,7 +43,8 @@ def has_tracer(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(has_tracer(v) for v in cast("Sequence[object]", value))
     if isinstance(value, slice):
-        return any(isinstance(v, Tracer) for v in (value.start, value.stop, value.step))
+        bounds = cast("slice[object, object, object]", value)
+        return has_tracer((bounds.start, bounds.stop, bounds.step))
     return isinstance(value, Tracer)
 
 
@@ -155,6 +156,14 @@ def axes_of(name: str, x: Operand, axis: Axes) -> tuple[int, ...]:
     if len(set(axes)) < len(axes):
         refuse(ShapeError(f"{name}: axis {axis} names an axis of {x.shape} twice"))
     return axes
+
+
+def along(name: str, x: ArrayLike, axis: int | None) -> tuple[Operand, int]:
+    """`x` and an axis counted from the front; for None the flattened array and its axis."""
+    x = operand(x)
+    if axis is None:
+        return apply(dl.ReshapeOp, x, shape=(x.size,)) if x.ndim != 1 else x, 0
+    return x, axis_of(name, x, axis)
 
 
 def axis_of(name: str, x: Operand, axis: int) -> int:

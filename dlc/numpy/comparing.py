@@ -132,8 +132,8 @@ def signbit(x: ArrayLike, /) -> Any:
     """Whether x is negative, -0.0 and NaN with that bit among it."""
     x = operand(x)
     if is_floating(x.dtype):
-        bits = np.dtype(f"int{8 * x.dtype.itemsize}")
-        x = apply(dl.BitcastOp, x, to=element_type(bits))
+        bits = element_type(f"int{8 * x.dtype.itemsize}")
+        return less(apply(dl.BitcastOp, x, to=bits), 0)
     return isnan(x) if x.dtype == np.bool_ else less(x, 0)
 
 

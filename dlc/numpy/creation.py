@@ -9,9 +9,9 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
-from dlc.errors import UnsupportedError
+from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike, apply, convert, has_tracer, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, Operand, apply, convert, has_tracer, operand, promote_to_float, refuse
 from dlc.numpy.comparing import greater_equal
 from dlc.numpy.elementwise import add, divide, multiply, subtract, where
 
@@ -151,13 +151,19 @@ def tri(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32) ->
 def tril(x: ArrayLike, /, *, k: int = 0) -> Any:
     """The elements on and below the diagonal `k` above the main one of the last two axes, others 0."""
     x = operand(x)
-    return where(np.tri(*x.shape[-2:], k, dtype=np.bool_), x, np.zeros((), x.dtype))
+    return where(_lower(x, k), x, np.zeros((), x.dtype))
 
 
 def triu(x: ArrayLike, /, *, k: int = 0) -> Any:
     """The elements on and above the diagonal `k` above the main one of the last two axes, others 0."""
     x = operand(x)
-    return where(np.tri(*x.shape[-2:], k - 1, dtype=np.bool_), np.zeros((), x.dtype), x)
+    return where(_lower(x, k - 1), np.zeros((), x.dtype), x)
+
+
+def _lower(x: Operand, k: int) -> Array:
+    if x.ndim < 2:
+        refuse(ShapeError(f"tril, triu: an array of shape {x.shape} is no matrix"))
+    return np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_)
 
 
 def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +10,6 @@ from ml_dtypes import bfloat16
 from numpy import bool_ as bool
 from numpy import float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 
-from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import dtype_of, is_floating
 
 __all__ = [
@@ -25,12 +24,12 @@ _KINDS = {
 
 
 def _dtype(x: Any) -> np.dtype[Any]:
-    return x.dtype if isinstance(x, Tracer | np.ndarray | np.generic) else np.dtype(x)
+    return np.dtype(getattr(x, "dtype", x))
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     """The dtype that arrays, numbers and dtypes promote to: NumPy 2's rules, under which a number has no dtype of its own."""
-    return dtype_of(*(np.empty(0, x) if isinstance(x, type | np.dtype | str) else x for x in arrays_and_dtypes))
+    return dtype_of(*(np.empty(0, cast(Any, x)) if isinstance(x, type | np.dtype | str) else x for x in arrays_and_dtypes))
 
 
 def promote_types(type1: Any, type2: Any, /) -> np.dtype[Any]:
@@ -54,7 +53,7 @@ def isdtype(dtype: Any, kind: Any) -> Any:
 
 def finfo(dtype: Any, /) -> Any:
     """The limits of a floating-point dtype, or of an array's: `eps`, `max`, `min`, `smallest_normal` …"""
-    return ml_dtypes.finfo(_dtype(dtype))
+    return cast(Any, ml_dtypes.finfo)(_dtype(dtype))
 
 
 def iinfo(dtype: Any, /) -> Any:

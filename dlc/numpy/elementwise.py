@@ -239,10 +239,11 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Any:
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Any:
     """`x` moved into [min, max]; a bound that is None is open."""
     bounds = [b for b in (min, max) if b is not None]
-    x = convert(x, dtype_of(x, *bounds))
+    dtype = dtype_of(x, *bounds)
+    result = convert(x, dtype)
     if min is not None:
-        x = apply(dl.MaximumOp, x, convert(min, x.dtype))
-    return x if max is None else apply(dl.MinimumOp, x, convert(max, x.dtype))
+        result = apply(dl.MaximumOp, result, convert(min, dtype))
+    return result if max is None else apply(dl.MinimumOp, result, convert(max, dtype))
 
 
 def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = True) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -136,7 +136,7 @@ def nan_to_num(x: ArrayLike, /, *, nan: float = 0.0, posinf: float | None = None
     x = operand(x)
     if not is_floating(x.dtype):
         return x
-    limits = ml_dtypes.finfo(x.dtype)
+    limits = cast(Any, ml_dtypes.finfo)(x.dtype)
     above = float(limits.max) if posinf is None else posinf
     below = float(limits.min) if neginf is None else neginf
     return where(isnan(x), nan, where(equal(x, math.inf), above, where(equal(x, -math.inf), below, x)))

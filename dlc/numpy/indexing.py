@@ -17,7 +17,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, has_tracer, operand, promote, refuse
+from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
 from dlc.numpy.comparing import maximum, minimum
 from dlc.numpy.elementwise import add, divide, multiply, negative, remainder, where
 from dlc.numpy.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, ravel, reshape
@@ -99,8 +99,8 @@ def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand]) -> Any:
 
 def _entries(x: Operand, key: Any) -> list[_Entry]:
     """What the key says, entry by entry; every axis of `x` is in one."""
-    keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
-    keys = [part for k in keys for part in (_of_mask(x, k) if isinstance(k, np.ndarray) and k.dtype == np.bool_ else [k])]
+    parts = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
+    keys: list[Any] = [k for part in parts for k in (_of_mask(x, part) if _is_mask(part) else [part])]
     used = sum(k is not None and not isinstance(k, EllipsisType) for k in keys)
     if used > x.ndim:
         refuse(ShapeError(f"{used} indices for an array of rank {x.ndim}"))
@@ -132,13 +132,17 @@ def _key(k: Any) -> Any:
     return places
 
 
+def _is_mask(k: Any) -> bool:
+    return isinstance(k, np.ndarray) and cast(Array, k).dtype == np.bool_
+
+
 def _of_mask(x: Operand, mask: Array) -> list[Array]:
     if mask.ndim == 0:
         refuse(UnsupportedError("an index that is one bool; use dlc.numpy.where"))
     return list(np.nonzero(mask))
 
 
-def _entry(x: Operand, axis: int, k: Any) -> _Entry:
+def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> _Entry:
     size = x.shape[axis]
     if isinstance(k, int):
         if not -size <= k < size:
@@ -215,7 +219,7 @@ class Update:
 
     def _updated(self, value: ArrayLike, mode: str, combine: Callable[[Any, Any], Any]) -> Any:
         x, value = self.x, convert(value, self.x.dtype)
-        mask = operand(self.key) if isinstance(self.key, Tracer | np.ndarray) else None
+        mask = operand(cast(Operand, self.key)) if isinstance(self.key, Tracer | np.ndarray) else None
         if mask is not None and mask.dtype == np.bool_:
             if mask.shape != x.shape[: mask.ndim]:
                 refuse(ShapeError(f"a mask of shape {mask.shape} for {x.shape}; expected one for its first axes"))
@@ -260,14 +264,11 @@ class Update:
 
 def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str | None = None) -> Any:
     """The slices of `x` along `axis` that `indices` name; None: of the flattened array. `mode`: "clip" or "wrap"."""
-    x, places = operand(x), operand(indices)
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = axis_of("take", x, axis)
+    (x, axis), places = along("take", x, axis), operand(indices)
     if mode == "wrap":
-        places = remainder(places, x.shape[axis])
+        places = operand(remainder(places, x.shape[axis]))
     elif mode == "clip":
-        places = maximum(minimum(places, x.shape[axis] - 1), 0)
+        places = operand(maximum(minimum(places, x.shape[axis] - 1), 0))
     elif mode not in (None, "raise"):
         refuse(UnsupportedError(f'take: mode {mode!r}; expected "raise", "clip" or "wrap"'))
     _require_inside(places, x, axis)
@@ -276,16 +277,13 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) -> Any:
     """The elements that `indices` name along `axis`, each from its own row; None: of the flattened array."""
-    x, places = operand(x), operand(indices)
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = axis_of("take_along_axis", x, axis)
+    (x, axis), places = along("take_along_axis", x, axis), operand(indices)
     if places.ndim != x.ndim:
         refuse(ShapeError(f"take_along_axis: indices of shape {places.shape} for {x.shape}; expected as many axes"))
     _require_inside(places, x, axis)
     others = broadcast_shapes(*(tuple(1 if a == axis else s for a, s in enumerate(v.shape)) for v in (x, places)))
-    x, places = (broadcast_to(v, (*others[:axis], v.shape[axis], *others[axis + 1 :])) for v in (x, places))
-    return apply(dl.GatherElementsOp, x, places, axis=axis)
+    rows = [broadcast_to(v, (*others[:axis], v.shape[axis], *others[axis + 1 :])) for v in (x, places)]
+    return apply(dl.GatherElementsOp, *rows, axis=axis)
 
 
 def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str = "clip") -> Any:

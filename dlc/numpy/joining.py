@@ -130,7 +130,7 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
     try:
         widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
     except ValueError:
-        refuse(ShapeError(f"pad: widths {pad_width} for {x.shape}; give (before, after) for each axis"))
+        return refuse(ShapeError(f"pad: widths {pad_width} for {x.shape}; give (before, after) for each axis"))
     low, high = ([operator.index(w) for w in side] for side in widths.T)
     if mode == "constant":
         value = convert(constant_values, x.dtype)
@@ -141,5 +141,5 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         if any(width):
             if x.shape[axis] == 0:
                 refuse(ShapeError(f"pad: mode {mode!r} needs an element along axis {axis} of {x.shape}"))
-            x = apply(dl.GatherOp, x, np.pad(np.arange(x.shape[axis]), width, cast(Any, mode)), axis=axis)
+            x = operand(apply(dl.GatherOp, x, np.pad(np.arange(x.shape[axis]), width, cast(Any, mode)), axis=axis))
     return x

@@ -18,6 +18,7 @@ from dlc.numpy.absent import LINALG_ABSENT, raise_absent
 from dlc.numpy.apply import ArrayLike, Axes, Operand, axes_of, convert, operand, promote_to_float, refuse
 from dlc.numpy.comparing import equal, logical_and, not_equal
 from dlc.numpy.elementwise import abs, divide, log, multiply, negative, power, sign, sqrt, square, subtract, where
+from dlc.numpy.indexing import getitem
 from dlc.numpy.joining import concat
 from dlc.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from dlc.numpy.linear import trace as _trace
@@ -55,7 +56,7 @@ def matrix_power(x: ArrayLike, n: int, /) -> Any:
     """The product of n equal matrices; of their inverses if n is negative."""
     x = _square("matrix_power", x, most=None if n >= 0 else _MOST_ROWS)
     if n < 0:
-        x, n = inv(x), -n
+        x, n = operand(inv(x)), -n
     if n == 0:
         return broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape)
     result: Any = None
@@ -191,7 +192,7 @@ def _eliminated(a: Operand, b: Operand | None) -> tuple[Any, Any, Any]:
         pivots = where(here, expand_dims(pivot, -1), pivots)
         factors = where(here, 0, divide(column, expand_dims(where(pivot, pivot, 1), -1)))
         m = subtract(m, multiply(expand_dims(factors, -1), expand_dims(pivot_row, -2)))
-    solution = None if b is None else divide(m[..., size:], expand_dims(pivots, -1))
+    solution = None if b is None else divide(getitem(m, (..., slice(size, None))), expand_dims(pivots, -1))
     return solution, pivots, flips
 
 

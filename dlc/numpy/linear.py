@@ -28,8 +28,7 @@ def contract(
     Bools are what NumPy makes of them: whether one of the products is true.
     """
     if a.dtype == np.bool_:
-        wide = (convert(x, np.int32) for x in (a, b))
-        return not_equal(contract(*wide, lhs, rhs, batch), 0)
+        return not_equal(contract(convert(a, np.int32), convert(b, np.int32), lhs, rhs, batch), 0)
     axes = {"lhs_batch": batch[0], "rhs_batch": batch[1], "lhs_contract": lhs, "rhs_contract": rhs}
     return apply(dl.DotGeneralOp, a, b, **axes)
 

@@ -119,7 +119,7 @@ def _extremum(
         if 0 in (x.shape[a] for a in axes_of(name, x, axis)):
             refuse(ShapeError(f"{name}: no elements along axis {axis} of {x.shape}; give initial"))
     elif where is not None:
-        x = select(where, x, convert(initial, x.dtype))
+        x = operand(select(where, x, convert(initial, x.dtype)))
     return _reduce(op, x, axis, keepdims)
 
 

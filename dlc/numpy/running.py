@@ -9,7 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, is_floating, operand, promote, refuse
+from dlc.numpy.apply import ArrayLike, Operand, along, apply, axis_of, convert, is_floating, operand, promote, refuse
 from dlc.numpy.comparing import isnan, not_equal
 from dlc.numpy.elementwise import add, multiply, subtract, where
 from dlc.numpy.joining import concat
@@ -23,14 +23,12 @@ __all__ = [
 
 
 def _running(op: type[DlOp], x: ArrayLike, axis: int | None, dtype: Any) -> Any:
-    x = operand(x)
-    if axis is None:
-        x, axis = ravel(x), 0
+    x, axis = along(op.name.removeprefix("dl."), x, axis)
     if dtype is not None:
         x = convert(x, dtype)
     elif x.dtype.kind in "biu":
         x = convert(x, np.uint64 if x.dtype.kind == "u" else np.int64)
-    return apply(op, x, axis=axis_of(op.name.removeprefix("dl."), x, axis))
+    return apply(op, x, axis=axis)
 
 
 def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Any:
@@ -91,11 +89,11 @@ def diff(
     axis = axis_of("diff", x, axis)
     ends = [None if e is None else _end(e, x, axis) for e in (prepend, append)]
     if any(e is not None for e in ends):
-        x = concat([e for e in (ends[0], x, ends[1]) if e is not None], axis=axis)
+        x = operand(concat([e for e in (ends[0], x, ends[1]) if e is not None], axis=axis))
     for _ in range(n):
         size = x.shape[axis]
         later, earlier = part(x, axis, min(1, size), size), part(x, axis, 0, max(size - 1, 0))
-        x = not_equal(later, earlier) if x.dtype == np.bool_ else subtract(later, earlier)
+        x = operand(not_equal(later, earlier) if x.dtype == np.bool_ else subtract(later, earlier))
     return x
 
 

@@ -15,7 +15,7 @@ from dlc.dialects.dl.base import broadcast_shapes as _broadcast
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user
-from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, axis_of, operand, refuse
+from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, operand, refuse
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",
@@ -46,7 +46,7 @@ def _holds_tracer(shape: Any) -> bool:
 
 def ravel(x: ArrayLike, /) -> Any:
     """The elements of `x`, in row-major order, as a vector."""
-    return reshape(x, -1 if operand(x).size else 0)
+    return along("ravel", x, None)[0]
 
 
 def shape(x: ArrayLike, /) -> tuple[int, ...]:
@@ -143,7 +143,7 @@ def atleast_2d(x: ArrayLike, /) -> Any:
 
 def atleast_3d(x: ArrayLike, /) -> Any:
     """`x`, with axes around its own if it has fewer than three: a vector becomes 1 × n × 1, a matrix m × n × 1."""
-    x = atleast_1d(x)
+    x = operand(atleast_1d(x))
     return x if x.ndim >= 3 else reshape(x, (*((1,) if x.ndim == 1 else ()), *x.shape, 1))
 
 
@@ -212,7 +212,7 @@ def roll(x: ArrayLike, shift: int | Sequence[int] | Tracer, /, axis: Axes = None
     if len(shifts) != len(axes):
         refuse(ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each"))
     for by, a in zip(shifts, axes, strict=True):
-        x = _rolled(x, by, axis_of("roll", x, a))
+        x = operand(_rolled(x, by, axis_of("roll", x, a)))
     return x
 
 
@@ -231,10 +231,7 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
     """Each element along `axis` so many times in a row (as often as its entry of `repeats` says); None: flattened."""
     if isinstance(repeats, Tracer):
         refuse(UnsupportedError("repeat: traced repeats leave the size unknown; pass them in static_argnames"))
-    x = operand(x)
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = axis_of("repeat", x, axis)
+    x, axis = along("repeat", x, axis)
     counts = np.asarray(repeats)
     if counts.size != 1:
         if counts.shape != (x.shape[axis],):
@@ -262,7 +259,7 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
 
 def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The elements of equal index along two axes, `offset` further along the second, as a new last axis."""
-    x = moveaxis(x, (axis1, axis2), (-2, -1))
+    x = operand(moveaxis(x, (axis1, axis2), (-2, -1)))
     *rest, rows, columns = x.shape
     first = -offset * columns if offset < 0 else offset
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))

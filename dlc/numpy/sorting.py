@@ -13,6 +13,7 @@ from dlc.numpy.apply import (
     ArrayLike,
     Axes,
     Operand,
+    along,
     apply,
     axes_of,
     axis_of,
@@ -27,7 +28,7 @@ from dlc.numpy.comparing import equal, isnan, less, less_equal, logical_and, log
 from dlc.numpy.elementwise import add, floor, multiply, subtract, where
 from dlc.numpy.indexing import take, take_along_axis
 from dlc.numpy.reductions import any as any_true
-from dlc.numpy.shaping import moveaxis, ravel, reshape
+from dlc.numpy.shaping import moveaxis, reshape
 
 __all__ = [
     "argsort", "digitize", "interp", "lexsort", "median", "percentile", "quantile", "searchsorted", "sort", "top_k",
@@ -36,17 +37,13 @@ __all__ = [
 
 def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """The places of the elements along `axis` in ascending order, or descending; equal ones keep theirs. None: flattened."""
-    x = operand(x)
-    if axis is None:
-        x, axis = ravel(x), 0
-    return apply(dl.ArgsortOp, x, axis=axis_of("argsort", x, axis), descending=descending)
+    x, axis = along("argsort", x, axis)
+    return apply(dl.ArgsortOp, x, axis=axis, descending=descending)
 
 
 def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """The elements along `axis` in ascending order, or descending. None: flattened."""
-    x = operand(x)
-    if axis is None:
-        x, axis = ravel(x), 0
+    x, axis = along("sort", x, axis)
     return take_along_axis(x, argsort(x, axis, descending=descending), axis) if x.size else x
 
 

@@ -89,3 +89,101 @@ def test_numbers_among_themselves() -> None:
 def test_numpy_scalars_are_not_weak() -> None:
     x = np.ones(3, np.float32)
     assert dlc.jit(lambda x, n: x + n)(x, np.float64(1)).dtype == np.float64
+
+
+def agrees(function: Callable[..., Any], *arguments: Any, by_numpy: Callable[..., Any] | None = None) -> None:
+    """Asserts that a traced function does what it does to NumPy's arrays."""
+    got, expected = dlc.jit(function)(*arguments), (by_numpy or function)(*arguments)
+    for g, e in zip(got, expected, strict=True):
+        assert (g.dtype, g.shape) == (np.asarray(e).dtype, np.shape(e))
+        np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-5)
+
+
+WHOLE = np.array([[7, -7, 3, 1], [0, 5, -2, 4], [9, 3, 3, 2]], np.int32)
+
+
+def test_operators_of_integers_and_bools() -> None:
+    agrees(
+        lambda i, f: (i << 2, i >> 1, 100 >> abs(i), i & 6, i | 1, i ^ 5, ~i, +i, f ^ True, f & ~f, f + f, f * f), WHOLE, FLAGS
+    )
+    agrees(lambda i: (*divmod(i, 3), *divmod(20, abs(i) + 1), i < 2**40, i > -(2**40), i == 2**40, i <= 2**40), WHOLE)
+
+
+def test_rounding_is_a_method() -> None:
+    agrees(lambda x: (round(x), round(x, 1), x.round(2)), X, by_numpy=lambda x: (np.round(x), np.round(x, 1), np.round(x, 2)))
+
+
+ROWS, COLUMNS = np.array([2, 0, -1]), np.array([[0, 3, 1]])
+KEYS: list[Any] = [
+    (ROWS, ROWS), (ROWS, slice(None), ROWS), (slice(None), ROWS, ROWS), (0, slice(None), ROWS), (ROWS[:, None], COLUMNS),
+    (..., ROWS), (None, ROWS, ..., 1), (slice(1, None), COLUMNS, None, slice(None, None, 2)), [0, 2], (slice(None), [1, 1]),
+    (0, ROWS), (ROWS, 1), (ROWS, None, 1), (..., None, 2), ([],), (FLAGS,), (slice(None), np.arange(4) > 1), (2, FLAGS[0]),
+    (CUBE > 30,), (slice(5, 1), ROWS), (np.int64(2), ..., np.array(1)), (slice(None, None, -2), ROWS, slice(3, 0, -1)),
+]  # fmt: skip
+TRACED_KEYS: list[Callable[[Any], Any]] = [
+    lambda i: (i, i), lambda i: (i, slice(None), i), lambda i: (slice(None), i, 0), lambda i: (i[:, None], i), lambda i: i[0],
+    lambda i: (..., i[0], i[1]), lambda i: (None, i, None),
+]  # fmt: skip
+
+
+def test_indexing_with_arrays() -> None:
+    agrees(lambda x, i: [x[key] for key in KEYS] + [x[key(i)] for key in TRACED_KEYS], CUBE, ROWS)
+
+
+def test_updates() -> None:
+    def updated(x: Any, key: Any, method: str, value: Any) -> Any:
+        if not isinstance(x, np.ndarray):
+            return getattr(x.at[key], method)(value)
+        y = x.copy()
+        if method == "set":
+            y[key] = value
+        else:
+            {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "max": np.maximum, "min": np.minimum}[method].at(
+                y, key, value
+            )
+        return y
+
+    def function(x: Any, i: Any, v: Any) -> list[Any]:
+        return [
+            *(updated(x, key, method, 7) for key in (0, (1, 2), np.s_[1:, ::2], np.s_[::-1, None, 1]) for method in ("set", "add", "max")),
+            updated(x, np.s_[1], "set", v),
+            updated(x, np.s_[:, 1:3], "set", v[None, 1:3]),
+            updated(x, np.s_[::-2, 3:0:-1], "subtract", v[:3]),
+            updated(x, np.s_[:], "multiply", v),
+            updated(x, np.s_[2:2], "set", 1),
+            updated(x, i, "set", v),
+            updated(x, i, "add", 1),
+            updated(x, (i, i), "add", v[:3]),
+            updated(x, (slice(None), i), "min", -0.5),
+            updated(x, ROWS, "multiply", 2),
+            updated(x, FLAGS, "set", 0),
+        ]  # fmt: skip
+
+    agrees(function, X, np.array([2, 0, 2]), Y[0])
+    masked = dlc.jit(lambda x: (x.at[x > 0].set(0), x.at[x[:, 0] > 0].add(X[0]), x.at[1:].divide(2), x.at[0].get()))(X)
+    expected = np.where(X > 0, 0, X), np.where(X[:, :1] > 0, X + X[0], X), np.concatenate([X[:1], X[1:] / 2]), X[0]
+    for got, want in zip(masked, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_methods_and_properties() -> None:
+    agrees(
+        lambda x: (
+            x.sum(axis=1, dtype=np.float64), x.cumsum(0), x.cumprod(axis=1), x.take([1, 0], axis=1), x.repeat(2, 0), x.T, x.trace(),
+            x.diagonal(1), x.argsort(1), np.argsort(x, 0), x.mean((0, 1)), x.std(ddof=1), x.reshape((2, 6)), x.ravel(), x.copy(),
+            x.max(0, keepdims=True), x.min(initial=-9.0), x.any(), x.all(axis=0), x.clip(0, 1), x.clip(min=0), x.astype("f8"),
+            x.dot(x.T), x.swapaxes(0, 1).mT, x.conj(), x.real,
+        ), X,
+    )  # fmt: skip
+
+
+def test_numpys_functions_are_those_of_dlc() -> None:
+    def function(x: Any, y: Any) -> list[Any]:
+        return [
+            np.tanh(x), np.sum(x, axis=1), np.concatenate([x, y]), np.stack((x, y), axis=1), np.where(x > 0, x, y), np.linalg.norm(x),
+            np.mean(x, 0, keepdims=True), np.clip(x, 0, 1),
+            np.add.reduce(x), np.maximum.reduce(x, axis=1), np.add.outer(x[0], y[0]), np.einsum("ij,ij->i", x, y), np.zeros_like(x),
+            np.transpose(x), np.var(x, ddof=1), np.reshape(x, (2, 6)), np.matmul(x, y.T), X @ np.swapaxes(y, 0, 1), X + x, np.float32(2) * x,
+        ]  # fmt: skip
+
+    agrees(function, X, Y)

@@ -11,9 +11,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, aligned_empty
-from dlc.backends.opencl.devices import Session, choose, is_opencl, open_device
+from dlc.backends.opencl.devices import Session, choose, open_device
 from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
+from dlc.target import is_opencl
 
 
 class DeviceArray(NDArrayOperatorsMixin):

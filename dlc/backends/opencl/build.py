@@ -73,9 +73,13 @@ class BuiltProgram:
 
 
 def build(
-    sources: Sequence[KernelSource], session: Session, cache: Cache, settle: Callable[[BuiltProgram], object]
-) -> tuple[BuiltProgram, bool]:
-    """The program of these kernels, and whether it was in the cache.
+    name: str,
+    sources: Sequence[KernelSource],
+    session: Session,
+    cache: Cache,
+    settle: Callable[[BuiltProgram], object],
+) -> BuiltProgram:
+    """The program of the kernels of the model called `name`, out of the cache or built now.
 
     `settle` runs a new program before its binary is kept: drivers finish their compilation when a kernel first runs. Raises
     TooLargeError for kernels that do not build, or are too large.
@@ -91,14 +95,15 @@ def build(
         settle(program)
         return program
 
-    return cache.fetch(
+    built, _ = cache.fetch(
         KIND,
         key,
         read=lambda path: BuiltProgram(sources, _load(path, session)),
         make=make,
         write=lambda program, path: _save(program.binary, path),
-        about={"device": str(device), "driver": device.driver, "kernels": [s.name for s in sources]},
+        about={"model": name, "target": str(device), "driver": device.driver, "kernels": [s.name for s in sources]},
     )
+    return built
 
 
 def _options(session: Session) -> str:

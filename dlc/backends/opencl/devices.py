@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
-from dlc.target import OPENCL_PROFILES, OpenCLName, Target, resolve, without
+from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, without
 
 INSTALL = (
     "Debian's and Ubuntu's `apt install pocl-opencl-icd` installs one that runs on the processor; "
@@ -162,11 +162,6 @@ def target_of(name: str, wanted: str | None = None) -> Target:
         return resolve(name)
     parsed = OpenCLName.parse(name)
     return resolve(parsed.target) if parsed.place is None and parsed.target else choose(name, wanted)[1]
-
-
-def is_opencl(name: str) -> bool:
-    """Whether a target's name is one of an OpenCL device."""
-    return name.partition(":")[0] == "opencl"
 
 
 def _at(place: tuple[int, int]) -> Device:

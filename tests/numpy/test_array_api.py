@@ -1,0 +1,126 @@
+"""The Python Array API, 2023.12: each of its functions is there, or absent with a reason that an error shows."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc.numpy.absent import ABSENT, LINALG_ABSENT
+
+# https://data-apis.org/array-api/2023.12: the names by section.
+STANDARD = {
+    "constants": "e inf nan newaxis pi",
+    "creation": "arange asarray empty empty_like eye from_dlpack full full_like linspace meshgrid ones ones_like tril triu zeros "
+    "zeros_like",
+    "data types": "astype broadcast_arrays broadcast_to can_cast finfo iinfo isdtype result_type bool int8 int16 int32 int64 uint8 "
+    "uint16 uint32 uint64 float32 float64 complex64 complex128",
+    "elementwise": "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or "
+    "bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater "
+    "greater_equal hypot imag isfinite isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not "
+    "logical_or logical_xor maximum minimum multiply negative not_equal positive pow real remainder round sign signbit sin sinh "
+    "square sqrt subtract tan tanh trunc",
+    "indexing": "take",
+    "linear algebra": "matmul matrix_transpose tensordot vecdot",
+    "manipulation": "broadcast_arrays broadcast_to concat expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack "
+    "tile unstack",
+    "searching": "argmax argmin nonzero searchsorted where",
+    "sets": "unique_all unique_counts unique_inverse unique_values",
+    "sorting": "argsort sort",
+    "statistics": "cumulative_sum max mean min prod std sum var",
+    "utilities": "all any",
+    "extensions": "linalg fft",
+}
+LINALG = (
+    "cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer pinv qr "
+    "slogdet solve svd svdvals tensordot trace vecdot vector_norm"
+)
+# Of 2024.12, what is there already.
+LATER = "count_nonzero cumulative_prod diff nextafter reciprocal take_along_axis"
+# Of NumPy's own names, the functions of arrays that are neither there nor in the tables of reasons: rarities and relics.
+RARE = set(
+    "apply_over_axes asarray_chkfinite asanyarray ascontiguousarray asfortranarray asmatrix astype bartlett base_repr binary_repr "
+    "bitwise_count blackman bmat busday_count busday_offset can_cast common_type corrcoef cov datetime_as_string datetime_data "
+    "diag_indices diag_indices_from diagflat ediff1d einsum_path fabs format_float_positional format_float_scientific "
+    "from_dlpack frombuffer fromfile fromregex fromstring genfromtxt get_include get_printoptions getbufsize geterr geterrcall "
+    "hamming hanning histogram2d histogram_bin_edges histogramdd i0 in1d info is_busday iscomplex iscomplexobj isfortran isin "
+    "isnat isreal isrealobj isscalar issubdtype iterable ix_ kaiser mask_indices may_share_memory min_scalar_type "
+    "mintypecode nanmedian nanpercentile nanquantile nested_iters packbits piecewise poly polyadd polyder polydiv polyfit "
+    "polyint polymul polysub polyval printoptions put_mask ravel_multi_index real_if_close require rollaxis roots savez "
+    "savez_compressed set_printoptions setbufsize setdiff1d seterr seterrcall setxor1d shares_memory show_config show_runtime "
+    "sort_complex spacing test tril_indices_from triu_indices_from typename unpackbits unravel_index unwrap".split()
+)
+
+
+def names() -> list[str]:
+    return sorted({name for section in STANDARD.values() for name in section.split()})
+
+
+@pytest.mark.parametrize("module", ["dlc.numpy", "dlc.numpy.linalg"])
+def test_each_name_is_there_or_absent_with_a_reason(module: str) -> None:
+    namespace, wanted, reasons = {
+        "dlc.numpy": (dnp, names(), ABSENT),
+        "dlc.numpy.linalg": (dnp.linalg, LINALG.split(), LINALG_ABSENT),
+    }[module]
+    for name in wanted:
+        assert hasattr(namespace, name) != (name in reasons), name
+    for name, reason in reasons.items():
+        with pytest.raises(AttributeError) as caught:
+            getattr(namespace, name)
+        assert f"{module} has no {name!r}: {reason}" == str(caught.value)
+    with pytest.raises(AttributeError, match=r"docs/numpy\.md lists"):
+        namespace.no_such_function  # noqa: B018
+
+
+def test_what_came_after_2023() -> None:
+    assert all(hasattr(dnp, name) for name in LATER.split())
+
+
+def test_the_reasons_are_for_names_of_numpy() -> None:
+    """A reason for what nobody would look for is a spelling mistake."""
+    assert [n for n in ABSENT if not hasattr(np, n) and n not in names()] == []
+    assert [n for n in LINALG_ABSENT if not hasattr(np.linalg, n)] == []
+
+
+def test_numpys_other_functions() -> None:
+    """A function of NumPy that is not here has a reason, or is a rarity."""
+    functions = {n for n, f in vars(np).items() if n[0] != "_" and (inspect.isroutine(f) or isinstance(f, np.ufunc))}
+    functions -= {n for n in functions if inspect.isclass(getattr(np, n))}
+    missing = {n for n in functions if not hasattr(dnp, n) and n not in ABSENT}
+    assert missing - RARE == set()
+
+
+def test_arrays_know_their_namespace() -> None:
+    def function(x):
+        xp = x.__array_namespace__()
+        return xp.sum(xp.concat([x, x]))
+
+    assert dlc.jit(function)(np.ones(3, np.float32)) == 6
+    assert dnp.__array_api_version__ == "2023.12"
+
+
+def test_dtypes() -> None:
+    x = np.ones(3, np.float32)
+
+    @dlc.jit
+    def function(x, n):
+        assert dnp.result_type(x, 1.0) == np.float32 and dnp.result_type(x, np.float64) == np.float64
+        assert dnp.result_type(x, n) == np.float32 and dnp.result_type(np.int8, 3) == np.int8
+        assert dnp.can_cast(x, np.float64) and not dnp.can_cast(x, np.int32)
+        assert dnp.finfo(x).max == np.finfo(np.float32).max and dnp.iinfo(np.int8).min == -128
+        return x
+
+    function(x, 2.0)
+    assert dnp.result_type(dnp.bfloat16, 1.0) == dnp.bfloat16 and dnp.promote_types("i4", "f4") == np.float64
+    assert dnp.finfo(dnp.bfloat16).bits == 16
+    for kind, dtypes in {
+        "bool": "?", "signed integer": "bhil", "unsigned integer": "BHIL", "real floating": "efd", "integral": "bBhHiIlL",
+        "numeric": "bBefd",
+    }.items():  # fmt: skip
+        assert all(dnp.isdtype(np.dtype(c), kind) for c in dtypes) and not dnp.isdtype(np.dtype("U"), kind)
+    assert dnp.isdtype(np.float32, (np.int32, "real floating")) and not dnp.isdtype(np.float32, np.float64)
+    with pytest.raises(dlc.DTypeError, match="bfloat16 and float16 have no dtype in common"):
+        dnp.add(x.astype(dnp.bfloat16), x.astype(np.float16))

@@ -1,0 +1,93 @@
+"""What goes wrong in a traced function is said at the user's line, with the repair."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def _loops(x: Any) -> Any:
+    while x.sum() > 0:
+        x = x - 1
+
+
+def _grows(x: Any) -> Any:
+    y = np.ones((3, 4), np.float32)
+    y += x
+
+
+CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
+    "while": (_loops, DTypeError, r"a condition \(if, while.*dlc\.numpy\.where.*static_argnames"),
+    "and": (lambda x: x[0, 0] and x, DTypeError, "& | ~ for and, or, not"),
+    "in": (lambda x: 3 in x, DTypeError, "a condition"),
+    "range": (lambda x: range(x[0, 0].astype(int)), DTypeError, "range.*static_argnames"),
+    "list": (lambda x: [1, 2][x[0, 0]], DTypeError, r"dlc\.numpy\.take"),
+    "math": (lambda x: math.sin(x[0, 0]), DTypeError, r"float\(\).*in place of the one in math"),
+    "format": (lambda x: f"{x[0, 0]:.2f}", DTypeError, "format the result"),
+    "item": (lambda x: x[0, 0].item(), DTypeError, "rank 0"),
+    "tolist": (lambda x: x.tolist(), DTypeError, "iterate"),
+    "complex": (lambda x: complex(x[0, 0]), DTypeError, "no complex numbers"),
+    "mask": (lambda x: x[x > 0], UnsupportedError, r"traced mask.*dlc\.numpy\.where\(mask, x, other\).*sum\(x, where=mask\)"),
+    "bool_index": (lambda x: x[True], UnsupportedError, "one bool"),
+    "float_index": (lambda x: x[np.array([1.0])], DTypeError, "an index of dtype float64"),
+    "outside": (lambda x: x[np.array([0, 3])], ShapeError, "indices from 0 to 3 are out of bounds for axis 0"),
+    "mask_shape": (lambda x: x[np.ones((2, 4), bool)], ShapeError, "|".join(["mask", "bounds"])),
+    "ellipses": (lambda x: x[..., 0, ...], ShapeError, "more than one Ellipsis"),
+    "slice": (lambda x: x[: x.argmax()], UnsupportedError, r"traced bound.*take\(x, start \+ dlc\.numpy\.arange\(count\)"),
+    "size": (lambda x: x.reshape(x.argmax(), -1), UnsupportedError, "size that is a traced value"),
+    "arange": (lambda x: dnp.arange(x[0, 0]), UnsupportedError, "static_argnames"),
+    "update": (lambda x: x.at[0].set(np.ones(3)), ShapeError, r"a value of shape \(3,\) for a place of shape \(4,\)"),
+    "update_mask": (lambda x: x.at[x[0] > 0].set(1), ShapeError, "a mask of shape"),
+    "in_place": (_grows, UnsupportedError, r"make a new one.*not x \+= y"),
+    "axis": (lambda x: x.sum(2), ShapeError, r"sum: axis 2 of an array of shape \(3, 4\)"),
+    "axes": (lambda x: x.sum((0, -2)), ShapeError, "twice"),
+    "empty": (lambda x: x[:0].max(0), ShapeError, "no elements along axis 0.*give initial"),
+    "subtract": (lambda x: (x > 0) - (x > 1), DTypeError, "logical_xor"),
+    "shift": (lambda x: x << 1, DTypeError, "shift_left of float32"),
+    "order": (lambda x: x.reshape(-1, order="F"), UnsupportedError, "transpose before"),
+    "pad": (lambda x: dnp.pad(x, 1, mode="mean"), UnsupportedError, "expected one of constant, edge"),
+    "einsum": (lambda x: dnp.einsum("ij,kj->ijk", x), ShapeError, "2 terms for 1 operands"),
+    "einsum_sizes": (lambda x: dnp.einsum("ij,jk", x, x), ShapeError, "'j'.*sizes 4 and 3"),
+    "stack": (lambda x: dnp.stack([x, x.T]), ShapeError, "expected one shape"),
+    "split": (lambda x: dnp.split(x, 2), ShapeError, "array_split"),
+    "solve": (lambda x: dnp.linalg.solve(x, x), ShapeError, "expected square matrices"),
+    "large": (lambda x: dnp.linalg.inv(dnp.tile(x[:, :3], (30, 30))), UnsupportedError, "at most 64"),
+    "norm": (lambda x: dnp.linalg.norm(x, "nuc"), UnsupportedError, "singular values"),
+    "numpy_only": (lambda x: np.unique(x), UnsupportedError, r"numpy\.unique on a traced array: .*depends on the elements"),
+    "numpy_fft": (lambda x: np.fft.fft(x), UnsupportedError, "no complex numbers"),
+    "numpy_svd": (lambda x: np.linalg.svd(x), UnsupportedError, r"numpy\.linalg\.svd.*converged"),
+    "numpy_setting": (
+        lambda x: np.sum(x, out=np.zeros(4)),
+        UnsupportedError,
+        r"unexpected keyword argument 'out'; dlc has sum\(",
+    ),
+    "accumulate": (lambda x: np.add.accumulate(x), UnsupportedError, r"numpy\.add\.accumulate on a traced array"),
+    "dtype": (lambda x: x.astype("U3"), DTypeError, "str"),
+    "take": (lambda x: dnp.take(x, [7], axis=1), ShapeError, "out of bounds"),
+}
+
+
+@pytest.mark.parametrize(("function", "kind", "message"), CASES.values(), ids=CASES)
+def test_error(function: Callable[[Any], Any], kind: type[DlcError], message: str) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        dlc.jit(function)(X)
+    first = inspect.getsourcelines(function)[1]
+    assert str(caught.value).startswith(tuple(f"test_errors.py:{first + k}: " for k in range(3))), caught.value
+
+
+def test_an_attribute_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="an array of a traced function has no 'nonzero': the size of its result"):
+        dlc.jit(lambda x: x.nonzero())(X)
+    with pytest.raises(AttributeError, match="has no 'colour'"):
+        dlc.jit(lambda x: x.colour)(X)
