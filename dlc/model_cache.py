@@ -9,12 +9,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlc.arrays import TensorInfo
 from dlc.artifact import Artifact
 from dlc.cache import Cache, Entry
+from dlc.errors import ModelError
 from dlc.instrument.report import KernelReport, Report
 from dlc.keys import PARTS, Key, file_key, with_external
 from dlc.options import Options
@@ -31,7 +33,7 @@ def reason_not_cached(target: Target, options: Options, file: Path | None = None
     if not options.cache:
         return "it was asked to be compiled anew"
     if target.name not in CPU_LEVELS:
-        return f"only code for CPUs is kept, not that for {target.name}"
+        return f"only models for CPUs are kept whole, this one is for {target.name}"
     if options.dump_ir is not None or options.verify or options.check_each_pass:
         return "its passes are to be watched (a dump, a check of each pass, DLC_VERIFY=1)"
     if file is not None and file.suffix == DUMPED:
@@ -72,11 +74,13 @@ class CachedFile:
 
     @staticmethod
     def look(path: Path, shapes: Mapping[str, Sequence[int | str]], target: Target, options: Options) -> CachedFile:
-        """Raises OSError when the file or its external data cannot be read."""
+        """Raises OSError when the file cannot be read."""
         seen = path.stat()
-        base = file_key(path, shapes, target, options)
-        names = Cache.standard().lookup(EXTERNAL, base.digest)
-        key = with_external(base, path.parent, json.loads(names.read_text())) if names is not None else base
+        base = key = file_key(path, shapes, target, options)
+        names = Cache.standard().read(EXTERNAL, base.digest, _read_names)
+        if names is not None:
+            with suppress(OSError):  # the importer says which is missing
+                key = with_external(base, path.parent, names)
         return CachedFile(path, base, key, seen)
 
     def find(self, report: Report) -> Artifact | None:
@@ -95,6 +99,13 @@ class CachedFile:
             return replace(self, key=self.base)
         Cache.standard().store(EXTERNAL, self.base.digest, lambda p: p.write_text(json.dumps(names)), {"model": self.path.stem})
         return replace(self, key=with_external(self.base, folder, names))
+
+
+def _read_names(path: Path) -> list[str]:
+    try:
+        return [str(name) for name in json.loads(path.read_text())]
+    except ValueError as error:
+        raise ModelError(f"{path}: damaged: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -92,12 +92,17 @@ def test_the_second_time_it_is_found(model: Path) -> None:
     assert (entry.about["model"], entry.about["file"], entry.about["inputs"]) == ("m", str(model), ["x: float32[1, 4]"])
 
 
-def test_a_hit_needs_no_compiler(model: Path) -> None:
-    script = (
-        "import sys, numpy, dlc; dlc.compile_model(sys.argv[1])(numpy.zeros((1, 4), numpy.float32)); "
-        "print([m for m in ('xdsl', 'onnx', 'llvmlite', 'click', 'pyopencl') if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import numpy, dlc; dlc.compile_model(sys.argv[1])(numpy.zeros((1, 4), numpy.float32))",
+        "from dlc.cli import main; main(['run', sys.argv[1], '-o', sys.argv[1] + '.npz'], standalone_mode=False)",
+    ],
+    ids=["compile_model", "run"],
+)
+def test_a_hit_needs_no_compiler(model: Path, use: str) -> None:
     assert not hit(model)
+    script = f"import sys; {use}; print([m for m in ('xdsl', 'onnx', 'llvmlite', 'pyopencl') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script, model], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -171,7 +176,11 @@ def test_external_data_is_in_the_key(tmp_path: Path) -> None:
     assert not hit(path) and hit(path)
     write(path, external=True)
     assert hit(path)
-    assert len(Cache.standard().entries(EXTERNAL)) == 1
+    (names,) = Cache.standard().entries(EXTERNAL)
+    for damage in ("[", '["m.dada"]', "\xff"):
+        names.path.write_bytes(damage.encode("latin-1"))
+        hit(path)
+        assert hit(path)
 
 
 def test_a_file_that_changes_meanwhile_is_not_taken_for_what_it_was(model: Path) -> None:
@@ -300,7 +309,7 @@ def test_the_command_line_tells_of_it(model: Path, folder: Path) -> None:
 
 def test_the_command_line_says_why_it_is_not_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = CliRunner().invoke(main, ["cache", "explain", str(model), "--target", "reference"])
-    assert refused.exit_code == 1 and "only code for CPUs" in refused.stderr
+    assert refused.exit_code == 1 and "only models for CPUs" in refused.stderr
     monkeypatch.setenv("DLC_CACHE", "0")
     for arguments in (["cache"], ["cache", "clear"], ["cache", "explain", str(model)]):
         refused = CliRunner().invoke(main, arguments)
