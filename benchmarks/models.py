@@ -1,42 +1,53 @@
-"""Latency of whole models, side by side with ONNX Runtime: python benchmarks/models.py [MODEL …] [--threads N] [--json FILE].
+"""Whole models beside other runtimes: python benchmarks/models.py [MODEL …] [--threads N] [--json FILE] [--plot FILE].
 
-MODEL is an ONNX file or the name of one of the set below. Both runtimes get the same inputs and the same number of threads
-in one process; their runs are interleaved and the median counts, since clock rates vary. With more than one thread they
-take turns in blocks with a pause between: the spinning pools of two runtimes disturb each other.
+MODEL is an ONNX file or the name of one of the set below. Every runtime that is installed (`pip install -e '.[bench]'`) gets
+the same inputs and number of threads, computes in f32, and takes turns with the others in one process; medians count.
+`memory`: the most that a new process held which imports the runtime, loads the model and runs it once; dlc loads a compiled
+model. `error`: the largest difference from the first other runtime's outputs, as a share of their largest magnitude.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import onnx
+from rich.console import Console
+from rich.table import Table
 
 import dlc
+from dlc.backends.cpu.limits import measured_limits
+from dlc.measure.latency import interleaved
+from dlc.measure.peers import Peer, peers
+from dlc.target import CPU_LEVELS, resolve
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.models import skeletons  # noqa: E402
 
-SKELETONS = ["resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "squeezenet1_1", "bert_base_128", "vit_b16"]
+SKELETONS = [
+    *("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "squeezenet1_1"),
+    *("bert_base_128", "vit_b16", "gpt2_decode_kv"),
+]
 PRETRAINED = ["magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls"]
 SMALL = ["mnist_cnn"]
 SECONDS = 4.0
-PAUSE = 0.03  # seconds: longer than any runtime spins
 
-Inputs = Mapping[str, np.ndarray]
+Arrays = Mapping[str, np.ndarray]
+Row = dict[str, object]
 
 
-def load(name: str) -> tuple[onnx.ModelProto, Inputs]:
+def load(name: str) -> tuple[onnx.ModelProto, Arrays]:
     """A model of the set, or a file, and inputs for it."""
     if name in SKELETONS:
         model = skeletons.filled(name)
@@ -47,39 +58,49 @@ def load(name: str) -> tuple[onnx.ModelProto, Inputs]:
     return model, skeletons.inputs(name, model)
 
 
-def onnx_runtime(path: Path, inputs: Inputs, threads: int) -> Callable[[], object] | None:
-    try:
-        import onnxruntime
-    except ImportError:
-        return None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, dict(inputs))
+def measured(name: str, target: str, threads: int, others: list[Peer], folder: Path) -> Row:
+    """One model: seconds to compile, to load and to run, beside the others; memory; error."""
+    model, inputs = load(name)
+    path, saved, given = folder / "model.onnx", folder / "model.dlc", folder / "inputs.npz"
+    onnx.save(model, path)
+    np.savez(given, allow_pickle=False, **inputs)
+    began = time.perf_counter()
+    shapes = {k: v.shape for k, v in inputs.items()}
+    compiled = dlc.compile_model(path, target=target, input_shapes=shapes, num_threads=threads, cache=False)
+    row: Row = {"model": Path(name).stem, "compile_s": time.perf_counter() - began}
+    if target in ("cpu", *CPU_LEVELS):
+        compiled.save(saved)
+        row["load_s"], row["memory_mb"] = in_new_process("dlc", saved, given)
+    opened = {peer.name: peer.open(path, inputs, threads) for peer in others}
+    runs = {"dlc": lambda: compiled(inputs), **opened}
+    for runtime, latency in interleaved(runs, SECONDS, threads).items():
+        row[f"{runtime}_s"] = latency.median
+    for runtime, run in opened.items():
+        row[f"{runtime}_memory_mb"] = in_new_process(runtime, path, given)[1]
+        row.setdefault("error", error(compiled(inputs), run()))
+    rivals = [row[f"{peer.name}_s"] for peer in others]
+    if rivals:
+        row["speedup"] = min(rivals) / row["dlc_s"]
+    return row
 
 
-def measure(runs: Mapping[str, Callable[[], object]], threads: int) -> dict[str, float]:
-    """The median seconds of each, interleaved."""
-    for run in runs.values():
-        run()
-    once = sum(_seconds(run) for run in runs.values())
-    rounds = max(7, min(300, int(SECONDS / once)))
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    block = 1 if threads == 1 else 5
-    for _ in range(-(-rounds // block)):
-        for name, run in runs.items():
-            if threads > 1:
-                time.sleep(PAUSE)
-                run()
-            times[name] += [_seconds(run) for _ in range(block)]
-    return {name: median(t) for name, t in times.items()}
+def error(got: Arrays, expected: Arrays) -> float:
+    """The largest difference of any output, as a share of its largest finite magnitude."""
+    worst = 0.0
+    for name, want in expected.items():
+        a, b = np.asarray(got[name], np.float64), np.asarray(want, np.float64)
+        finite = np.isfinite(b)
+        scale = np.abs(b[finite]).max(initial=0) or 1.0
+        worst = max(worst, float(np.abs(a[finite] - b[finite]).max(initial=0) / scale))
+    return worst
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+def in_new_process(runtime: str, model: Path, inputs: Path) -> tuple[float, float]:
+    """Seconds from loading to the first result after imports, and the most memory in MB, of one thread's run."""
+    command = [sys.executable, ROOT / "benchmarks" / "one_run.py", runtime, model, inputs]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, megabytes = done.stdout.split()[-2:]
+    return float(seconds), float(megabytes)
 
 
 def processor() -> str:
@@ -89,39 +110,87 @@ def processor() -> str:
     return platform.processor()
 
 
+def table(rows: list[Row], others: list[Peer], title: str) -> Table:
+    """What was measured, for people."""
+    names = [peer.name for peer in others]
+    result = Table("model", "compile s", "dlc ms", *(f"{n} ms" for n in names), "faster than the best", title=title)
+    for heading in ("error", "load ms", "dlc MB", *(f"{n} MB" for n in names)):
+        result.add_column(heading)
+    for column in result.columns[1:]:
+        column.justify = "right"
+
+    def shown(row: Row, key: str, form: str, factor: float = 1.0) -> str:
+        return format(row[key] * factor, form) if key in row else ""
+
+    for row in rows:
+        result.add_row(
+            str(row["model"]),
+            shown(row, "compile_s", ".2f"),
+            *(shown(row, f"{n}_s", ".3f", 1e3) for n in ("dlc", *names)),
+            shown(row, "speedup", ".2f"),
+            shown(row, "error", ".0e"),
+            shown(row, "load_s", ".0f", 1e3),
+            *(shown(row, key, ".0f") for key in ("memory_mb", *(f"{n}_memory_mb" for n in names))),
+        )
+    return result
+
+
+def geometric_mean(rows: list[Row]) -> float:
+    """Of the speed-ups over the best of the others."""
+    return math.exp(sum(math.log(row["speedup"]) for row in rows) / len(rows))
+
+
+def plot(rows: list[Row], others: list[Peer], title: str, file: Path) -> None:
+    """Each runtime's speed as a share of dlc's, one group of bars per model."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 0.42 * len(rows) + 1.4), layout="constrained")
+    names = ["dlc", *(peer.name for peer in others)]
+    height = 0.8 / len(names)
+    for k, name in enumerate(names):
+        places = [i + (k - (len(names) - 1) / 2) * height for i in range(len(rows))]
+        axes.barh(places, [row["dlc_s"] / row[f"{name}_s"] for row in rows], height * 0.92, label=name)
+    axes.set_yticks(range(len(rows)), [str(row["model"]) for row in rows])
+    axes.invert_yaxis()
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xlabel("speed, dlc = 1 (longer is faster)")
+    axes.set_title(title, fontsize=10)
+    axes.legend(loc="lower right", fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=[*SKELETONS, *PRETRAINED, *SMALL])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--target", default="cpu")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="write what was measured here")
+    parser.add_argument("--plot", type=Path, help="draw the speeds here (.svg or .png; needs matplotlib)")
     arguments = parser.parse_args()
-    rows: list[dict[str, object]] = []
-    print(f"{processor()}, {arguments.threads} thread(s), target {arguments.target}")
-    print(f"{'model':20} {'compile s':>9} {'dlc ms':>9} {'ORT ms':>9} {'dlc/ORT':>8}")
-    for name in arguments.models:
-        model, inputs = load(name)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
-            onnx.save(model, path)
-            start = time.perf_counter()
-            shapes = {k: v.shape for k, v in inputs.items()}
-            compiled = dlc.compile_model(
-                path, target=arguments.target, input_shapes=shapes, num_threads=arguments.threads, cache=False
-            )
-            seconds = time.perf_counter() - start
-            runs: dict[str, Callable[[], object]] = {"dlc": lambda c=compiled, i=inputs: c(i)}
-            peer = onnx_runtime(path, inputs, arguments.threads)
-            if peer is not None:
-                runs["ort"] = peer
-            times = measure(runs, arguments.threads)
-        ratio = times["dlc"] / times["ort"] if "ort" in times else float("nan")
-        ort = times.get("ort", float("nan"))
-        print(f"{Path(name).stem:20} {seconds:9.2f} {times['dlc'] * 1e3:9.3f} {ort * 1e3:9.3f} {ratio:8.2f}", flush=True)
-        rows.append({"model": name, "compile_s": seconds, "dlc_s": times["dlc"], "ort_s": ort, "ratio": ratio})
+    others, console = peers(), Console(width=None if sys.stdout.isatty() else 170)
+    title = f"{processor()}, {arguments.threads} thread(s), target {arguments.target}, batch 1, f32"
+    rows: list[Row] = []
+    with console.status("measuring") as status:
+        for name in arguments.models:
+            status.update(f"measuring {name}")
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(measured(name, arguments.target, arguments.threads, others, Path(folder)))
+    console.print(table(rows, others, title))
+    if others:
+        console.print(f"Geometric mean of the speed-ups over the best of the others: {geometric_mean(rows):.3f}")
+    if arguments.target in ("cpu", *CPU_LEVELS):
+        limits = measured_limits(resolve(arguments.target), arguments.threads)
+        console.print(f"This machine: {limits.flops / 1e9:.0f} GFLOP/s, {limits.memory / 1e9:.0f} GB/s from memory")
     if arguments.json:
-        report = {"processor": processor(), "threads": arguments.threads, "target": arguments.target, "models": rows}
-        arguments.json.write_text(json.dumps(report, indent=1))
+        arguments.json.write_text(
+            json.dumps({"title": title, "processor": processor(), "threads": arguments.threads, "models": rows}, indent=1)
+        )
+    if arguments.plot:
+        plot(rows, others, title, arguments.plot)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 2
+VERSION = 3
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
 # The end of the names of files that are being written; whoever still writes one after this long is dead.
@@ -50,12 +50,16 @@ _LARGEST_HEADER = 256 << 20
 
 @dataclass(frozen=True)
 class KernelObject:
-    """A kernel's object file; its grid `g` has `tasks[g]` tasks, at the symbol `<name>.<g>`. `origins`: the layers in it."""
+    """A kernel's object file; its grid `g` has `tasks[g]` tasks, at the symbol `<name>.<g>`.
+
+    `origins`: the layers in it; `flops`: the floating-point operations of its contractions in one run.
+    """
 
     name: str
     code: bytes
     tasks: tuple[int, ...]
     origins: tuple[str, ...] = ()
+    flops: int = 0
 
     def image(self) -> KernelImage:
         """The kernel in executable memory. Raises ModelError for an object that is none, or lacks a grid."""
@@ -139,7 +143,7 @@ class Artifact:
             "arena": host.arena_bytes,
             "launches": [[launch.kernel, launch.arguments, launch.sizes] for launch in host.launches],
             "runtime_crc32": zlib.crc32(self.runtime),
-            "kernels": [{"name": k.name, "tasks": k.tasks, "origins": k.origins} for k in self.kernels],
+            "kernels": [{"name": k.name, "tasks": k.tasks, "origins": k.origins, "flops": k.flops} for k in self.kernels],
         }
 
     @staticmethod
@@ -202,6 +206,7 @@ class _Reader:
                 bytes(self.slice(f"kernel/{k['name']}")),
                 tuple(map(_count, k["tasks"])),
                 tuple(map(_text, k["origins"])),
+                _count(k["flops"]),
             )
             for k in header["kernels"]
         )

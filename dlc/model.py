@@ -47,7 +47,7 @@ class Model:
         self.outputs = tuple(outputs)
         self.name = name
         self.run = run
-        self._artifact = artifact
+        self.artifact = artifact
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
 
@@ -76,12 +76,12 @@ class Model:
 
         Raises UnsupportedError for a model that is not native code yet, and DlcError when the file cannot be written.
         """
-        if self._artifact is None:
+        if self.artifact is None:
             raise UnsupportedError(
                 f"{self.name}: only a model compiled for the CPU, with all sizes known, can be saved; give its sizes with "
                 "input_shapes (--shape) and a cpu target"
             )
-        self._artifact.save(Path(path))
+        self.artifact.save(Path(path))
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, infos)) for infos in (self.inputs, self.outputs))

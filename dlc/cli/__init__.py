@@ -15,7 +15,7 @@ COMMANDS = {
     "compile": "dlc.cli.compile",
     "run": "dlc.cli.run",
     "check": "dlc.cli.inspect",
-    "bench": "dlc.cli.run",
+    "bench": "dlc.cli.bench",
     "bisect": "dlc.cli.bisect",
     "opt": "dlc.cli.opt",
     "passes": "dlc.cli.opt",

@@ -1,18 +1,15 @@
-"""`dlc run` and `dlc bench`: a model on inputs, its outputs or its latency."""
+"""`dlc run`: a model on inputs, and its outputs."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
-from rich.table import Table
 
 from dlc.api import compile_file
 from dlc.arrays import TensorInfo
@@ -45,7 +42,7 @@ input_option = click.option(
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
 
 
-def _prepared(
+def prepared(
     model: Path,
     shapes: dict[str, tuple[int, ...]],
     inputs: tuple[str, ...],
@@ -115,7 +112,7 @@ def run_command(
         cache=False if no_cache else None,
     )
     with shown_progress() as progress:
-        compiled, arrays = _prepared(model, shapes, inputs, seed, target, options, progress)
+        compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)
         results = compiled(arrays)
     if output is not None:
         # A file object, because NumPy would add a suffix to a name.
@@ -127,57 +124,3 @@ def run_command(
         for name, value in results.items():
             out.print(f"{escape(name)}: {value.dtype}{escape(str(list(value.shape)))}")
             out.print(escape(np.array2string(np.asarray(value), precision=6, threshold=64)))
-
-
-@click.command("bench")
-@model_argument
-@input_option
-@target_option
-@shape_option
-@seed_option
-@threads_option
-@no_cache_option
-@click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
-@json_option
-@reports_errors
-def bench_command(
-    model: Path,
-    inputs: tuple[str, ...],
-    target: str,
-    shapes: dict[str, tuple[int, ...]],
-    seed: int,
-    num_threads: int | None,
-    no_cache: bool,
-    seconds: float,
-    as_json: bool,
-) -> None:
-    """Measures the latency of MODEL, call by call, after one call that is not counted."""
-    with shown_progress() as progress:
-        options = Options.of(num_threads=num_threads, cache=False if no_cache else None)
-        compiled, arrays = _prepared(model, shapes, inputs, seed, target, options, progress)
-        compiled(arrays)
-        if progress is not None:
-            progress("measuring", "")
-        times: list[float] = []
-        end = perf_counter() + seconds
-        while not times or perf_counter() < end:
-            began = perf_counter()
-            compiled(arrays)
-            times.append(perf_counter() - began)
-    times.sort()
-    row = {
-        "model": compiled.name,
-        "target": target,
-        "calls": len(times),
-        "min_ms": times[0] * 1e3,
-        "median_ms": median(times) * 1e3,
-        "p90_ms": times[len(times) * 9 // 10] * 1e3,
-    }
-    if as_json:
-        click.echo(json.dumps(row))
-        return
-    table = Table("model", "target", "calls", "min ms", "median ms", "90 % ms")
-    for column in table.columns[2:]:
-        column.justify = "right"
-    table.add_row(compiled.name, target, str(len(times)), *(f"{row[k]:.3f}" for k in ("min_ms", "median_ms", "p90_ms")))
-    out.print(table)

@@ -27,6 +27,7 @@ from dlc.errors import DeviceError, ShapeError, UnsupportedError
 from dlc.instrument.manager import Progress
 from dlc.instrument.provenance import dispatches
 from dlc.instrument.report import KernelReport, Report
+from dlc.instrument.work import flops
 from dlc.ir import print_module
 from dlc.keys import Key, program_key
 from dlc.model import Model, Run
@@ -163,6 +164,7 @@ def _key(program: Program, device: Target, options: Options) -> Key:
 def _compiled(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Artifact:
     lowering = Lowering(program, device, options, report, progress)
     lowering.run(lowering.stages(kernels=False))
+    work = flops(lowering.module)
     kernel_stages = lowering.stages(kernels=True)
     if lowering.dump is not None:
         # On the whole module, so that the files show all of it.
@@ -192,7 +194,13 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
         if lowering.dump is not None:
             lowering.dump.kernel(code.name, "ll", code.ir.text)
     kernels = tuple(
-        KernelObject(code.name, code.object, code.ir.grids, tuple(dict.fromkeys(chain(*layers.get(code.name, ())))))
+        KernelObject(
+            code.name,
+            code.object,
+            code.ir.grids,
+            tuple(dict.fromkeys(chain(*layers.get(code.name, ())))),
+            work.get(code.name, 0),
+        )
         for code in codes
     )
     return Artifact(program.name, device, host, kernels, lowering.weights, runtime_object())

@@ -67,12 +67,13 @@ def _openvino(path: Path, inputs: Inputs, threads: int) -> Callable[[], Outputs]
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
     model = core.read_model(path)
     model.reshape({port: list(inputs[port.get_any_name()].shape) for port in model.inputs})
-    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    compiled = core.compile_model(model, "CPU", settings)
+    request, names = compiled.create_infer_request(), [port.get_any_name() for port in compiled.outputs]
     given = dict(inputs)
 
     def run() -> Outputs:
         results = request.infer(given)
-        return {port.get_any_name(): results[port] for port in model.outputs}
+        return {name: results[k] for k, name in enumerate(names)}
 
     return run
 

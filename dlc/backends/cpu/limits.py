@@ -1,6 +1,6 @@
-"""What this machine can do at most, measured: multiply-adds on registers, and bytes read from memory.
+"""What this machine can do at most, measured: multiply-adds on registers, and bytes read from the cache and from memory.
 
-A kernel that reaches either limit cannot be made faster without doing less.
+A kernel that reaches one of these limits cannot be made faster without doing less.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from dlc.target import Target
 # Enough independent sums to hide the latency of a multiply-add.
 _SUMS = 12
 _STEPS = 2_000_000
-# More than the caches of one processor hold.
-_BYTES = 256 << 20
-_ROUNDS = 5
+# What the second-level cache of one core holds, and more than all caches hold.
+_NEAR, _FAR = 256 << 10, 256 << 20
+_ROUNDS, _TIMES = 5, 50
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most floating-point operations (f32, a multiply-add is two) and bytes read from memory, each per second."""
+    """The most of each per second: floating-point operations (f32, a multiply-add is two), bytes from cache and from memory."""
 
     flops: float
-    bytes: float
+    cache: float
+    memory: float
 
     def seconds(self, flops: float, bytes: float) -> float:
-        """The least time that so much work takes."""
-        return max(flops / self.flops, bytes / self.bytes)
+        """The least time that so much work takes; what the cache can hold may have been there."""
+        return max(flops / self.flops, bytes / (self.cache if bytes <= _NEAR else self.memory))
 
 
 def measured_limits(target: Target, threads: int = 1) -> Limits:
@@ -45,8 +46,8 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     peak, read = function(code.address("peak")), function(code.address("read"))
     scratch = [aligned_empty((4096,), np.dtype(np.float32)) for _ in range(threads)]
-    memory = np.ones(_BYTES // threads // 4 * threads, np.float32)
-    part, step = memory.nbytes // threads, 4 * target.vector_bytes
+    memory = np.ones(_FAR // 4, np.float32)
+    step = 4 * target.vector_bytes
     with ThreadPoolExecutor(threads) as pool:
 
         def rate(amount: float, run: Callable[[int], None]) -> float:
@@ -57,9 +58,18 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
 
             return amount / min(seconds() for _ in range(_ROUNDS))
 
+        def read_all(part: int, times: int) -> Callable[[int], None]:
+            def run(i: int) -> None:
+                for _ in range(times):
+                    read(memory.ctypes.data + i * part, part // step)
+
+            return run
+
+        far = _FAR // threads // step * step
         return Limits(
             rate(threads * peak_flops(target, _STEPS), lambda i: peak(scratch[i].ctypes.data, _STEPS)),
-            rate(memory.nbytes, lambda i: read(memory.ctypes.data + i * part, part // step)),
+            rate(threads * _NEAR * _TIMES, read_all(_NEAR, _TIMES)),
+            rate(threads * far, read_all(far, 1)),
         )
 
 

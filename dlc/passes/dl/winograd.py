@@ -14,7 +14,7 @@ from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
-from dlc.dims import is_static
+from dlc.dims import Size, is_static
 from dlc.ir import Context, Float32Type, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, rewrite_forward
 
@@ -142,7 +142,7 @@ class _Rewriter:
         y = b(WinogradOutputOp, products, by_output)
         return self.crop(b, y, result) if any(missing) else y
 
-    def crop(self, b: Build, value: SSAValue, shape: Sequence[object]) -> SSAValue:
+    def crop(self, b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
         cut = b(SliceOp, value, starts=(0,) * len(shape), limits=tuple(shape), strides=(1,) * len(shape))
         self.crops.add(cut)
         return cut

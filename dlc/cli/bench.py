@@ -1,0 +1,163 @@
+"""`dlc bench`: how fast a model is, beside other runtimes and beside what the machine can do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from dlc.artifact import Artifact
+from dlc.backends.cpu.limits import Limits
+from dlc.cli.run import input_option, prepared, seed_option
+from dlc.cli.shared import (
+    ARTIFACT_SUFFIX,
+    json_option,
+    model_argument,
+    no_cache_option,
+    out,
+    reports_errors,
+    shape_option,
+    shown_progress,
+    target_option,
+    threads_option,
+)
+from dlc.cpus import usable_cpus
+from dlc.errors import UnsupportedError
+from dlc.measure.kernels import KernelTime, kernel_times
+from dlc.measure.latency import Latency, interleaved
+from dlc.measure.peers import PEERS, peers
+from dlc.options import Options
+
+
+# Of a table that no terminal bounds.
+_WIDTH = 150
+
+
+def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
+    return [name.strip() for name in value.split(",")] if value else []
+
+
+@click.command("bench")
+@model_argument
+@input_option
+@target_option
+@shape_option
+@seed_option
+@threads_option
+@no_cache_option
+@click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
+@click.option("--kernels", is_flag=True, help="Show each kernel's time, and its share of what the machine can do.")
+@click.option(
+    "--vs", "others", metavar="RUNTIME,…", callback=_names, help=f"Compare with {', '.join(PEERS)}, where they are installed."
+)
+@json_option
+@reports_errors
+def bench_command(
+    model: Path,
+    inputs: tuple[str, ...],
+    target: str,
+    shapes: dict[str, tuple[int, ...]],
+    seed: int,
+    num_threads: int | None,
+    no_cache: bool,
+    seconds: float,
+    kernels: bool,
+    others: list[str],
+    as_json: bool,
+) -> None:
+    """Measures the latency of MODEL, after one call that is not counted.
+
+    Runtimes that are compared take turns, get the same inputs and number of threads, and compute in f32.
+    """
+    rivals = peers(others) if others else []
+    if rivals and model.suffix == ARTIFACT_SUFFIX:
+        raise click.UsageError(f"--vs: other runtimes read the ONNX model, not {model}")
+    options = Options.of(num_threads=num_threads, cache=False if no_cache else None)
+    threads = options.num_threads or usable_cpus()
+    with shown_progress() as progress:
+        compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)
+        artifact = compiled.artifact
+        if kernels and not isinstance(artifact, Artifact):
+            raise UnsupportedError("--kernels: the model must be compiled for a CPU, with all sizes known (--shape)")
+        if progress is not None:
+            progress("measuring", "")
+        runs = {"dlc": lambda: compiled(arrays), **{p.name: p.open(model, arrays, threads) for p in rivals}}
+        latencies = interleaved(runs, seconds, threads)
+        times, limits = None, None
+        if kernels and isinstance(artifact, Artifact):
+            times, limits = kernel_times(artifact, compiled.checked(arrays), threads)
+    if as_json:
+        click.echo(json.dumps(_report(compiled.name, target, threads, latencies, times, limits), indent=1))
+        return
+    _print_latencies(compiled.name, target, threads, latencies)
+    if times is not None and limits is not None:
+        _print_kernels(times, limits)
+
+
+def _report(
+    name: str,
+    target: str,
+    threads: int,
+    latencies: dict[str, Latency],
+    times: Sequence[KernelTime] | None,
+    limits: Limits | None,
+) -> dict[str, object]:
+    runtimes = {
+        runtime: {
+            "calls": len(latency.runs),
+            "min_ms": latency.least * 1e3,
+            "median_ms": latency.median * 1e3,
+            "p90_ms": latency.ninth_decile * 1e3,
+        }
+        for runtime, latency in latencies.items()
+    }
+    report: dict[str, object] = {"model": name, "target": target, "threads": threads, **runtimes.pop("dlc"), "others": runtimes}
+    if times is not None and limits is not None:
+        report |= {"kernels": [asdict(t) for t in times], "limits": asdict(limits)}
+    return report
+
+
+def _print_latencies(name: str, target: str, threads: int, latencies: dict[str, Latency]) -> None:
+    table = Table("runtime", "calls", "min ms", "median ms", "90 % ms", "dlc is", title=f"{escape(name)}, {threads} threads")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    ours = latencies["dlc"].median
+    for runtime, latency in latencies.items():
+        label, faster = (f"dlc, {target}", "") if runtime == "dlc" else (runtime, f"{latency.median / ours:.2f} × as fast")
+        shown = (f"{value * 1e3:.3f}" for value in (latency.least, latency.median, latency.ninth_decile))
+        table.add_row(label, str(len(latency.runs)), *shown, faster)
+    out.print(table)
+
+
+def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
+    table = Table("kernel", "runs", "ms", "share", "GFLOP/s", "GB/s", "of limit", "layers", title="Kernels, in one call")
+    for k, column in enumerate(table.columns):
+        column.no_wrap = True
+        column.justify = "right" if 0 < k < 7 else "left"
+    total = sum(t.seconds for t in times)
+    for t in times:
+        first = t.origins[0] if t.origins else ""
+        table.add_row(
+            escape(t.name),
+            str(t.runs),
+            f"{t.seconds * 1e3:.3f}",
+            f"{t.seconds / total:.1%}",
+            f"{t.flops / t.seconds / 1e9:.1f}" if t.flops else "",
+            f"{t.bytes / t.seconds / 1e9:.1f}",
+            f"{t.least / t.seconds:.0%}",
+            escape(first) + (f" and {len(t.origins) - 1} more" if len(t.origins) > 1 else ""),
+        )
+    table.add_section()
+    table.add_row(
+        "all", str(sum(t.runs for t in times)), f"{total * 1e3:.3f}", "", "", "", f"{sum(t.least for t in times) / total:.0%}"
+    )
+    out.print(table)
+    out.print(
+        f"Limits, measured: {limits.flops / 1e9:.0f} GFLOP/s (f32), {limits.cache / 1e9:.0f} GB/s from the cache, "
+        f"{limits.memory / 1e9:.1f} GB/s from memory. A kernel's limit is the slower of its arithmetic and its buffers."
+    )
