@@ -131,7 +131,7 @@ def test_what_it_depends_on_is_in_the_key(model: Path, change: Callable[[Path], 
     assert not found.hit and len(found.reasons) == 1 and found.reasons[0].startswith(reason)
 
 
-@pytest.mark.parametrize(("part", "now"), [("DLC", DLC), ("PACKAGES", PACKAGES)])
+@pytest.mark.parametrize(("part", "now"), [("DLC", DLC), ("PACKAGES", PACKAGES)], ids=["dlc", "packages"])
 def test_another_compiler_compiles_anew(model: Path, monkeypatch: pytest.MonkeyPatch, part: str, now: str) -> None:
     assert not hit(model)
     monkeypatch.setattr(f"dlc.keys.{part}", f"{now}, but another")
