@@ -77,6 +77,11 @@ def program_key(text: str, weights: WeightStore, remaining: str | None, target: 
     return Key(parts if options.pipeline is not None or remaining is None else {**parts, "pipeline": remaining})
 
 
+def sources_changed() -> bool:
+    """Whether dlc was edited since this module was imported: what this process compiles is then neither the old nor the new."""
+    return _sources() != _SOURCES
+
+
 def file_digest(path: Path) -> str:
     """A digest of the bytes of a file: never of its times, which copies and archives set as they like."""
     with path.open("rb") as file, ThreadPoolExecutor(usable_cpus()) as workers:
@@ -116,7 +121,6 @@ def _version(package: str) -> str:
         return "of an unknown version"
 
 
-# Looked at when this module is imported, as the compiler's own modules are about to be: sources that are edited later are not
-# what this process runs.
-DLC = f"{_version('dlc')}, sources {_sources()}"
+_SOURCES = _sources()
+DLC = f"{_version('dlc')}, sources {_SOURCES}"
 PACKAGES = ", ".join(f"{name} {_version(name)}" for name in _COMPILES_WITH)

@@ -23,7 +23,7 @@ from dlc.api import compile_file
 from dlc.cache import Cache, Entry
 from dlc.cli import main
 from dlc.instrument.report import Report
-from dlc.keys import DLC, PACKAGES
+from dlc.keys import DLC, PACKAGES, sources_changed
 from dlc.model_cache import EXTERNAL, MODEL, CachedFile, explain
 from dlc.options import Options
 from dlc.target import resolve
@@ -137,6 +137,13 @@ def test_another_compiler_compiles_anew(model: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(f"dlc.keys.{part}", f"{now}, but another")
     (reason,) = explain(CachedFile.look(model, {}, resolve("cpu"), Options())).reasons
     assert now in reason and "but another now" in reason
+
+
+def test_an_edited_compiler_keeps_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.model_cache.sources_changed", lambda: True)
+    assert not hit(model) and not hit(model)
+    monkeypatch.undo()
+    assert not sources_changed()
 
 
 def test_every_option_is_in_the_key_or_known_not_to_matter() -> None:
