@@ -251,6 +251,13 @@ def test_functions_are_found_by_what_they_compute() -> None:
     assert not count.grew()
     np.testing.assert_array_equal(scaled(3)(X), np.abs(X) * 3 + weights)
     assert count.grew()
+
+    @dlc.jit
+    def elsewhere(x: Any) -> Any:
+        return dnp.abs(x) * 3 + weights
+
+    np.testing.assert_array_equal(elsewhere(X), np.abs(X) * 3 + weights)
+    assert not count.grew()
     weights = weights + 1
     np.testing.assert_array_equal(scaled(3)(X), np.abs(X) * 3 + weights)
     assert count.grew()
