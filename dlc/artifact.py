@@ -32,7 +32,7 @@ from dlc.backends.cpu.loader import load_object
 from dlc.backends.cpu.program import KernelImage, NativeProgram
 from dlc.backends.cpu.runtime import runtime
 from dlc.backends.host_program import HostProgram, Launch, check_launches
-from dlc.errors import DeviceError, DlcError, ModelError
+from dlc.errors import CompileError, DeviceError, DlcError, ModelError
 from dlc.model import Model
 from dlc.target import Target, host_supports
 
@@ -66,7 +66,7 @@ class KernelObject:
         try:
             loaded = load_object(self.code)
             grids = tuple((loaded.address(f"{self.name}.{g}"), tasks) for g, tasks in enumerate(self.tasks))
-        except (struct.error, KeyError, IndexError, ValueError, OSError) as error:
+        except (CompileError, struct.error, KeyError, IndexError, ValueError, OSError) as error:
             raise ModelError(f"kernel {self.name}: damaged: not the object of its grids ({error!r})") from error
         return KernelImage(grids, loaded)
 

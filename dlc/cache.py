@@ -212,12 +212,13 @@ class Cache:
         return sorted((e for place in places if (e := _entry(place)) is not None), key=lambda e: -e.used)
 
     def _new(self) -> Path:
-        """A new folder on the same disk; those that dead processes left are removed."""
+        """A new folder on the same disk; what dead processes left is removed."""
         assert self.folder is not None
-        parent = self.folder / _NEW
-        parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(parent)
-        return Path(tempfile.mkdtemp(dir=parent))
+        for name in (_NEW, _LOCKS):
+            parent = self.folder / name
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_stale(parent)
+        return Path(tempfile.mkdtemp(dir=self.folder / _NEW))
 
     def _trim(self) -> None:
         entries = self.entries()
@@ -285,5 +286,9 @@ def _acquire(path: Path) -> int | None:
 def _remove_stale(folder: Path) -> None:
     for path in folder.iterdir():
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+            if time.time() - path.stat().st_mtime <= _STALE_SECONDS:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()

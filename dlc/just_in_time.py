@@ -77,22 +77,24 @@ class JitFunction:
         given = args, kwargs
         args, kwargs, static = self._split(args, kwargs)
         leaves, tree = flatten((args, kwargs))
-        if any([type(leaf) is Tracer for leaf in leaves]):
+        arrays, kinds = leaves, ()
+        if all([type(leaf) is np.ndarray and leaf.dtype.isnative for leaf in leaves]):
+            kinds = tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
+        elif any([type(leaf) is Tracer for leaf in leaves]):
             # Called while another function is traced: it becomes part of that one.
             return self._function(*given[0], **given[1])
-        arrays = [
-            leaf if type(leaf) is np.ndarray and leaf.dtype.isnative else self._native(leaf)
-            for leaf in self._checked(leaves, tree)
-        ]
-        kinds = tuple([(a.shape, a.dtype, a is not v and is_number(v)) for a, v in zip(arrays, leaves, strict=True)])
+        else:
+            arrays = [self._native(leaf) for leaf in self._checked(leaves, tree)]
+            weak = [("weak",) if is_number(leaf) else () for leaf in leaves]
+            kinds = tuple([(a.shape, a.dtype, *w) for a, w in zip(arrays, weak, strict=True)])
         # 1 and True are equal, and not the same setting.
-        key = (tree, kinds, static, tuple([type(value) for _, value in static]))
+        key = (tree, kinds, static, tuple([type(value) for _, value in static])) if static else (tree, kinds)
         compiled = self._compiled.get(key)
         if compiled is None:
             with self._lock:
                 compiled = self._compiled.get(key) or self._compile(leaves, tree, static)
                 self._compiled[key] = compiled
-        return unflatten(compiled.results, (as_result(r) for r in compiled.model.run(arrays)))
+        return unflatten(compiled.results, iter([as_result(r) for r in compiled.model.run(arrays)]))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

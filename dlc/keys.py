@@ -12,10 +12,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from dlc.cpus import usable_cpus
 from dlc.options import Options
 from dlc.target import Target
 from dlc.weights import WeightStore
@@ -32,6 +34,8 @@ PARTS = {
     "dlc": "dlc itself",
     "packages": "the packages that dlc compiles with",
 }
+# Files are digested in pieces, by all processors; then the digests are.
+_PIECE_BYTES = 2 << 20
 _COMPILES_WITH = ("xdsl", "llvmlite", "onnx", "numpy", "ml_dtypes")
 
 
@@ -73,10 +77,20 @@ def program_key(text: str, weights: WeightStore, remaining: str | None, target: 
     return Key(parts if options.pipeline is not None or remaining is None else {**parts, "pipeline": remaining})
 
 
+def sources_changed() -> bool:
+    """Whether dlc was edited since this module was imported: what this process compiles is then neither the old nor the new."""
+    return _sources() != _SOURCES
+
+
 def file_digest(path: Path) -> str:
     """A digest of the bytes of a file: never of its times, which copies and archives set as they like."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+    with path.open("rb") as file, ThreadPoolExecutor(usable_cpus()) as workers:
+
+        def piece(start: int) -> bytes:
+            # Not mapped into memory: a file that someone cuts short meanwhile would end the process.
+            return hashlib.blake2b(os.pread(file.fileno(), _PIECE_BYTES, start)).digest()
+
+        return _digest(b"".join(workers.map(piece, range(0, os.fstat(file.fileno()).st_size, _PIECE_BYTES))))
 
 
 def _digest(data: bytes) -> str:
@@ -107,7 +121,6 @@ def _version(package: str) -> str:
         return "of an unknown version"
 
 
-# Looked at when this module is imported, as the compiler's own modules are about to be: sources that are edited later are not
-# what this process runs.
-DLC = f"{_version('dlc')}, sources {_sources()}"
+_SOURCES = _sources()
+DLC = f"{_version('dlc')}, sources {_SOURCES}"
 PACKAGES = ", ".join(f"{name} {_version(name)}" for name in _COMPILES_WITH)

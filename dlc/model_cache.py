@@ -18,7 +18,7 @@ from dlc.artifact import Artifact
 from dlc.cache import Cache, Entry
 from dlc.errors import ModelError
 from dlc.instrument.report import KernelReport, Report
-from dlc.keys import PARTS, Key, file_key, with_external
+from dlc.keys import PARTS, Key, file_key, sources_changed, with_external
 from dlc.options import Options
 from dlc.target import CPU_LEVELS, Target
 
@@ -51,7 +51,12 @@ def fetch(
         "file": str(origin.resolve()) if origin is not None else None,
         "parts": dict(key.parts),
     }
-    artifact, found = Cache.standard().fetch(MODEL, key.digest, Artifact.load, make, Artifact.save, about)
+    cache = Cache.standard()
+    artifact, found = cache.read(MODEL, key.digest, Artifact.load), True
+    if artifact is None and sources_changed():
+        return make()
+    if artifact is None:
+        artifact, found = cache.fetch(MODEL, key.digest, Artifact.load, make, Artifact.save, about)
     return _reported(artifact, name, report) if found else artifact
 
 

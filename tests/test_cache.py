@@ -121,6 +121,13 @@ def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
     assert files(cache) == []
 
 
+def test_who_is_stuck_does_not_hold_up_others(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.cache._PATIENCE_SECONDS", 0.1)
+    with cache.lock("text", "a"):
+        assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
+    assert files(cache) == ["text/a/about", "text/a/entry", "text/a/hits"]
+
+
 def test_what_the_dead_left_is_removed(cache: Cache) -> None:
     assert cache.folder is not None
     for name, age in (("old", 7200), ("fresh", 60)):
@@ -128,9 +135,13 @@ def test_what_the_dead_left_is_removed(cache: Cache) -> None:
         left.mkdir(parents=True)
         (left / "entry").write_text("half")
         os.utime(left, (time.time() - age,) * 2)
+        lock = cache.folder / "locks" / name
+        lock.parent.mkdir(exist_ok=True)
+        lock.touch()
+        os.utime(lock, (time.time() - age,) * 2)
     assert cache.entries() == []
     cache.store("text", "a", writes("one"), {})
-    assert [p.name for p in (cache.folder / "new").iterdir()] == ["fresh"]
+    assert [p.name for kind in ("new", "locks") for p in (cache.folder / kind).iterdir()] == ["fresh"] * 2
 
 
 def test_a_failed_write_leaves_nothing(cache: Cache) -> None:

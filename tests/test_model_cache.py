@@ -23,7 +23,7 @@ from dlc.api import compile_file
 from dlc.cache import Cache, Entry
 from dlc.cli import main
 from dlc.instrument.report import Report
-from dlc.keys import DLC, PACKAGES
+from dlc.keys import DLC, PACKAGES, sources_changed
 from dlc.model_cache import EXTERNAL, MODEL, CachedFile, explain
 from dlc.options import Options
 from dlc.target import resolve
@@ -131,12 +131,19 @@ def test_what_it_depends_on_is_in_the_key(model: Path, change: Callable[[Path], 
     assert not found.hit and len(found.reasons) == 1 and found.reasons[0].startswith(reason)
 
 
-@pytest.mark.parametrize(("part", "now"), [("DLC", DLC), ("PACKAGES", PACKAGES)])
+@pytest.mark.parametrize(("part", "now"), [("DLC", DLC), ("PACKAGES", PACKAGES)], ids=["dlc", "packages"])
 def test_another_compiler_compiles_anew(model: Path, monkeypatch: pytest.MonkeyPatch, part: str, now: str) -> None:
     assert not hit(model)
     monkeypatch.setattr(f"dlc.keys.{part}", f"{now}, but another")
     (reason,) = explain(CachedFile.look(model, {}, resolve("cpu"), Options())).reasons
     assert now in reason and "but another now" in reason
+
+
+def test_an_edited_compiler_keeps_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.model_cache.sources_changed", lambda: True)
+    assert not hit(model) and not hit(model)
+    monkeypatch.undo()
+    assert not sources_changed()
 
 
 def test_every_option_is_in_the_key_or_known_not_to_matter() -> None:
@@ -244,6 +251,13 @@ def test_functions_are_found_by_what_they_compute() -> None:
     assert not count.grew()
     np.testing.assert_array_equal(scaled(3)(X), np.abs(X) * 3 + weights)
     assert count.grew()
+
+    @dlc.jit
+    def elsewhere(x: Any) -> Any:
+        return dnp.abs(x) * 3 + weights
+
+    np.testing.assert_array_equal(elsewhere(X), np.abs(X) * 3 + weights)
+    assert not count.grew()
     weights = weights + 1
     np.testing.assert_array_equal(scaled(3)(X), np.abs(X) * 3 + weights)
     assert count.grew()

@@ -17,6 +17,7 @@ COMMANDS = {
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.bench",
     "bisect": "dlc.cli.bisect",
+    "reduce": "dlc.cli.reduce",
     "opt": "dlc.cli.opt",
     "passes": "dlc.cli.opt",
     "targets": "dlc.cli.inspect",

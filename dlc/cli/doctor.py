@@ -87,7 +87,7 @@ def _advice(devices: list[dict[str, Any]]) -> list[str]:
     library = Path(sys.prefix) / "lib" / INTEL
     if library.exists() and not any("Intel" in device["platform"] for device in devices):
         advice.append(
-            f"Intel's runtime is installed as {library}, and OpenCL's loader does not know of it: write that path into a file "
-            "intel.icd, and set OCL_ICD_VENDORS to the folder of that file."
+            f"Intel's runtime is installed, and OpenCL's loader does not know of it: with OCL_ICD_VENDORS={library} in the "
+            "environment it is the platform."
         )
     return advice

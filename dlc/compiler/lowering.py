@@ -9,6 +9,7 @@ from dlc.instrument.check import Checker
 from dlc.instrument.dump import DumpFolder
 from dlc.instrument.manager import PassManager, Progress
 from dlc.instrument.report import Report
+from dlc.instrument.verify import illegal_ops
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.passes.host.bufferize_host import BufferizeHostPass
@@ -18,12 +19,22 @@ from dlc.target import Target
 
 
 def plan(program: Program, target: Target, options: Options) -> tuple[Stage, ...]:
-    """The stages that a program goes through: what the options choose, what a dump still had to come, or the target's."""
+    """The stages that a program goes through: what the options choose, what a dump still had to come, or the target's.
+
+    Raises UnsupportedError for a module that is past their start and does not say what is still to come.
+    """
     if options.pipeline is not None:
         stages = chosen(parse(options.pipeline))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
     full = (*cpu_stages(target), host_stage(target))
-    return full if program.remaining is None else rest(full, program.remaining)
+    if program.remaining is not None:
+        return rest(full, program.remaining)
+    if strange := sorted(set(illegal_ops(program.module, full[0]))):
+        raise UnsupportedError(
+            f"{program.name}: {', '.join(strange)} do not exist before stage {full[0].name}: a module that is further down "
+            "names the passes that are left, as --dump-ir writes it; or give them with --pipeline"
+        )
+    return full
 
 
 class Lowering:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from dlc.backends.opencl.build import BuiltProgram, TooLargeError, build
+from dlc.backends.opencl.build import build
 from dlc.backends.opencl.devices import Device, fitted, open_device
 from dlc.backends.opencl.emit import KernelSource, emit_kernel
+from dlc.backends.opencl.parts import TooLargeError
 from dlc.backends.opencl.program import OpenCLProgram
 from dlc.backends.read_host import read_host
 from dlc.cache import Cache
@@ -64,18 +65,13 @@ def compile_opencl(
     lowering.host()
     host = read_host(lowering.module)
     session = open_device(device)
-    ready: list[OpenCLProgram] = []
-
-    def settle(built: BuiltProgram) -> None:
-        ready.append(OpenCLProgram(host, built.kernels(), lowering.weights, session))
-        ready[0].warm_up()
-
+    sizes = {launch.kernel: launch.sizes for launch in host.launches if launch.kernel is not None}
     if progress is not None:
         progress("opencl", f"{len(texts)} kernels")
     cache = Cache.standard() if options.cache else Cache(None)
     with report.timed("opencl"):
         try:
-            built = build(program.name, [t.source for t in texts], session, cache, settle)
+            built = build(program.name, [t.source for t in texts], sizes, session, cache, processes)
         except TooLargeError as error:
             smaller = fitted(OPENCL_PROFILES["opencl:small"], device)
             if target.groups is None or smaller.groups == target.groups:
@@ -85,11 +81,11 @@ def compile_opencl(
             small = _texts(kernels, again, smaller, lowering.context, options.verify, processes)
             texts = [*(t for t in texts if t.source.name not in error.kernels), *small]
             try:
-                built = build(program.name, [t.source for t in texts], session, cache, settle)
+                built = build(program.name, [t.source for t in texts], sizes, session, cache, processes)
             except TooLargeError as final:
                 raise _cannot_hold(program, device, final, whole) from final
     with report.timed("load"):
-        result = ready[0] if ready else OpenCLProgram(host, built.kernels(), lowering.weights, session)
+        result = OpenCLProgram(host, built.kernels([t.source for t in texts]), lowering.weights, session)
     _account(report, texts, Counter(launch.kernel for launch in host.launches))
     if lowering.dump is not None:
         for text in texts:

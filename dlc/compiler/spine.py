@@ -158,7 +158,9 @@ def _artifact(
 
 
 def _key(program: Program, device: Target, options: Options) -> Key:
-    return program_key(print_module(program.module), program.weights, program.remaining, device, options)
+    # Without the places it comes from: a function is the same wherever it stands, as in each session of a notebook.
+    text = print_module(program.module, locations=False)
+    return program_key(text, program.weights, program.remaining, device, options)
 
 
 def _compiled(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Artifact:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from dlc.errors import DTypeError
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(NamedTuple):
     """The shape of a tree without its leaves; equal shapes are equal and hash equal.
 
-    `kind` is the container's class, or None for a leaf; `keys` are a dict's keys or a dataclass's field names.
+    `kind` is the container's class, or None for a leaf; `keys` are a dict's keys or a dataclass's field names. A tuple, as
+    one is made of every call's arguments.
     """
 
     kind: type[Any] | None
@@ -31,6 +32,7 @@ class Tree:
 
 
 _LEAF = Tree(None)
+_NOTHING = Tree(type(None))
 
 
 def flatten(value: object) -> tuple[list[Any], Tree]:
@@ -40,25 +42,27 @@ def flatten(value: object) -> tuple[list[Any], Tree]:
 
 
 def _flatten(value: Any, leaves: list[Any]) -> Tree:
-    keys: list[Hashable]
+    kind = cast("type[Any]", type(value))
+    if kind is np.ndarray:
+        leaves.append(value)
+        return _LEAF
+    if value is None:
+        return _NOTHING
+    keys: tuple[Hashable, ...]
     values: list[Any]
-    match value:
-        case None:
-            return Tree(type(None))
-        case tuple() | list():
-            values = list(cast("list[Any]", value))
-            keys = list(range(len(values)))
-        case dict():
-            entries = cast("dict[Hashable, Any]", value)
-            keys, values = list(entries), list(entries.values())
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            keys = [f.name for f in dataclasses.fields(value)]
-            values = [getattr(value, str(k)) for k in keys]
-        case _:
-            leaves.append(value)
-            return _LEAF
-    kind: type[Any] = type(cast(object, value))
-    return Tree(kind, tuple(keys), tuple(_flatten(v, leaves) for v in values))
+    if isinstance(value, tuple | list):
+        values = list(cast("list[Any]", value))
+        keys = tuple(range(len(values)))
+    elif isinstance(value, dict):
+        entries = cast("dict[Hashable, Any]", value)
+        keys, values = tuple(entries), list(entries.values())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        keys = tuple([f.name for f in dataclasses.fields(value)])
+        values = [getattr(value, str(k)) for k in keys]
+    else:
+        leaves.append(value)
+        return _LEAF
+    return Tree(kind, keys, tuple([_flatten(v, leaves) for v in values]))
 
 
 def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:

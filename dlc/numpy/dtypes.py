@@ -24,7 +24,7 @@ _KINDS = {
 
 
 def _dtype(x: Any) -> np.dtype[Any]:
-    return np.dtype(getattr(x, "dtype", x))
+    return np.dtype(x if isinstance(x, type) else getattr(x, "dtype", x))
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:

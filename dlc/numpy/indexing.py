@@ -99,21 +99,26 @@ def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand]) -> Any:
 
 def _entries(x: Operand, key: Any) -> list[_Entry]:
     """What the key says, entry by entry; every axis of `x` is in one."""
-    parts = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
-    keys: list[Any] = [k for part in parts for k in (_of_mask(x, part) if _is_mask(part) else [part])]
-    used = sum(k is not None and not isinstance(k, EllipsisType) for k in keys)
-    if used > x.ndim:
-        refuse(ShapeError(f"{used} indices for an array of rank {x.ndim}"))
+    keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
+    widths = [_width(k) for k in keys]
+    if sum(widths) > x.ndim:
+        refuse(ShapeError(f"{sum(widths)} indices for an array of rank {x.ndim}"))
     if sum(isinstance(k, EllipsisType) for k in keys) > 1:
         refuse(ShapeError("an index with more than one Ellipsis (...); the axes it stands for are not known"))
     at = next((p for p, k in enumerate(keys) if isinstance(k, EllipsisType)), len(keys))
-    keys[at : at + 1] = [slice(None)] * (x.ndim - used)
+    missing = x.ndim - sum(widths)
+    keys[at : at + 1], widths[at : at + 1] = [slice(None)] * missing, [1] * missing
     entries: list[_Entry] = []
     axis = 0
-    for k in keys:
-        entries.append(None if k is None else _entry(x, axis, k))
-        axis += k is not None
+    for k, width in zip(keys, widths, strict=True):
+        entries += [None] if k is None else _of_mask(x, axis, k) if _is_mask(k) else [_entry(x, axis, k)]
+        axis += width
     return entries
+
+
+def _width(k: Any) -> int:
+    """How many axes a part of a key is for, as far as that is known: 0 for Ellipsis."""
+    return cast(Array, k).ndim if _is_mask(k) else int(k is not None and not isinstance(k, EllipsisType))
 
 
 def _key(k: Any) -> Any:
@@ -136,10 +141,13 @@ def _is_mask(k: Any) -> bool:
     return isinstance(k, np.ndarray) and cast(Array, k).dtype == np.bool_
 
 
-def _of_mask(x: Operand, mask: Array) -> list[Array]:
+def _of_mask(x: Operand, axis: int, mask: Array) -> list[_Entry]:
+    """The places where a mask is true: one array for each of its axes, which are those of `x` from `axis` on."""
     if mask.ndim == 0:
         refuse(UnsupportedError("an index that is one bool; use dlc.numpy.where"))
-    return list(np.nonzero(mask))
+    if mask.shape != x.shape[axis : axis + mask.ndim]:
+        refuse(ShapeError(f"a mask of shape {mask.shape} for the axes from {axis} of {x.shape}"))
+    return [(axis + k, places) for k, places in enumerate(np.nonzero(mask))]
 
 
 def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> _Entry:

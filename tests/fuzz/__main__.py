@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
@@ -23,6 +24,8 @@ def main() -> int:
     families = list(files.FAMILIES)
     kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
     given = parser.parse_args()
+    # What is compiled here is of no use to anybody later.
+    os.environ["DLC_CACHE"] = "0"
     return fuzz_programs(given) if given.kind == "programs" else fuzz_files(given)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.interfaces import Composite, Contraction, Elementwise, Movement, Reduction, Window
+from dlc.dialects.dl.interfaces import Composite, Contraction, Elementwise, Gathering, Movement, Reduction, Window
 from dlc.dialects.dl.pointwise import Binary, Comparison, Unary
 from dlc.ir import Block, SSAValue, f64
 from tests.ops.sample import is_float
@@ -28,7 +28,7 @@ PLACING = (dl.ReshapeOp, dl.PadOp, dl.ConcatOp, dl.PackOp, Movement)
 # Float ops whose result is exact, or rounded once from an exact one in the only possible way.
 EXACT = (
     *(dl.MaximumOp, dl.MinimumOp, dl.NegOp, dl.AbsOp, dl.SignOp, dl.ReluOp, dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp),
-    *(dl.CastOp, dl.BitcastOp, dl.SelectOp),
+    *(dl.CastOp, dl.SelectOp),
 )
 # One rounding, as IEEE 754 defines it; a sum may be fused with the product before it.
 ROUNDED_ONCE = (dl.AddOp, dl.SubOp, dl.MulOp, dl.DivOp, dl.SqrtOp, dl.ReciprocalOp)
@@ -67,7 +67,7 @@ def difference(got: Array, want: Tracked) -> str | None:
     allowed = 2 * want.errors
     with np.errstate(all="ignore"):
         if is_float(got.dtype):
-            a, b = got.astype(np.longdouble), expected.astype(np.longdouble)
+            a, b = _wide(got), _wide(expected)
             apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.abs(a - b))
             wrong = ~((apart <= allowed) | np.isinf(allowed))
         else:
@@ -98,7 +98,7 @@ def _tidy(array: Array, error: Array | None) -> Array | None:
         return np.where(error > 0, np.inf, 0.0)
     # An exact infinity or NaN has no neighbours; a finite number next to the largest may overflow.
     finite = np.isfinite(array.astype(np.float64))
-    near = np.abs(array.astype(np.longdouble)) + error > _largest(array.dtype)
+    near = np.abs(_wide(array)) + error > _largest(array.dtype)
     return np.where(finite, np.where(near, np.inf, error), np.where(error > 0, np.inf, 0.0))
 
 
@@ -122,6 +122,8 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             return [None if exact else op.evaluate(x.errors, places.array)[0]]
         case _ if isinstance(op, PLACING):
             return [None if exact else op.evaluate(*(o.errors for o in operands))[0]]
+        case _ if exact and isinstance(op, EXACT):
+            return [None]
         case Elementwise():
             return [_elementwise(op, operands, arrays[0])]
         case _ if not any(is_float(o.array.dtype) for o in operands):
@@ -130,6 +132,9 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             return [_reduced(op, operands[0], arrays[0])]
         case Contraction():
             return [_contracted(op, operands, arrays[0])]
+        case Gathering():
+            # What is compared on the way to a place decides which place it is.
+            return [None if exact else np.full(arrays[0].shape, np.inf)]
         case _:
             raise NotImplementedError(f"{op.name}: say in {__name__} how errors go through it")
 
@@ -378,7 +383,14 @@ def _last_rounding(exact: Array, error: Array, array: Array) -> Array:
 
 
 def _wide(x: Array) -> Array:
-    return x.astype(np.longdouble) if is_float(x.dtype) else x
+    # ml_dtypes convert to NumPy's own types only.
+    return (
+        x.astype(np.float64).astype(np.longdouble)
+        if x.dtype.kind == "V"
+        else x.astype(np.longdouble)
+        if is_float(x.dtype)
+        else x
+    )
 
 
 def _wide_type(dtype: np.dtype) -> np.dtype:

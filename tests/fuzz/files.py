@@ -27,9 +27,9 @@ from dlc.dialects.host import entry_of
 from dlc.dims import Dim
 from dlc.errors import CompileError, DlcError
 from dlc.frontend.onnx import import_model
-from dlc.instrument.dump import WEIGHTS
+from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.instrument.report import Report
-from dlc.ir import SSAValue, TensorType, func, print_module
+from dlc.ir import SSAValue, TensorType, func
 from dlc.options import Options
 from dlc.target import resolve
 from tests.frontend.onnx.node_suite import cases
@@ -43,7 +43,7 @@ from tests.ops.sample import values
 SECONDS, MEMORY = 60, 4 << 30
 # Only what is small is compiled and run.
 LARGEST_VALUE, MOST_OPS = 20_000, 120
-OPTIONS = Options(num_threads=1, workers=1)
+OPTIONS = Options(num_threads=1, workers=1, cache=False)
 # Whether a file of this stage is run: lower ones address memory as they say.
 STAGES = {"dl": True, "fusion": True, "linalg": False, "tiling": False, "loops": False}
 _DUMPED = ("mnist_cnn", "mnist_cnn_int8_qdq")
@@ -142,7 +142,7 @@ def _run(program: Program) -> str:
     program = _bound(program)
     if not _is_small(program):
         return "read"
-    inputs = [values(info.dtype, *map(int, info.shape), seed=k) for k, info in enumerate(program.inputs)]
+    inputs = [np.asarray(values(info.dtype, *map(int, info.shape), seed=k)) for k, info in enumerate(program.inputs)]
     expected = _tracked(program, inputs)
     model = compile(program, "cpu", OPTIONS)
     got = [np.asarray(r) for r in model.run(inputs)]
@@ -203,7 +203,9 @@ def dumps() -> list[tuple[str, str, dict[str, bytes]]]:
         for stage in STAGES:
             lowering = Lowering(program, resolve("cpu"), OPTIONS, Report())
             lowering.until(stage)
-            made.append((stage, print_module(lowering.module), weights))
+            last = max(k for k, s in enumerate(lowering.plan) if s.name == stage)
+            left = ",".join(str(p) for s in lowering.plan[last + 1 :] for p in s.passes)
+            made.append((stage, module_text(lowering.module, left), weights))
     return made
 
 

@@ -18,7 +18,7 @@ from tests.fuzz.random_program import Batch
 from tests.fuzz.recipes import random_program
 from tests.fuzz.supervise import supervised
 
-OPTIONS = Options(num_threads=1, workers=1)
+OPTIONS = Options(num_threads=1, workers=1, cache=False)
 # The best level of this machine mostly, the others often enough.
 TARGETS = [t for t in (*["cpu"] * 6, "cpu:avx2", "cpu:generic") if host_supports(resolve(t))]
 BATCH = 25

@@ -17,9 +17,9 @@ import numpy as np
 
 from dlc.compiler import Program
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, PropertyValue, is_narrow, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type, numpy_dtype
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.weights import WeightStore
@@ -29,6 +29,8 @@ from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U
 FLOATS, INTEGERS = (F32, F64, F16, BF16), (I8, I16, I32, I64, U8, U16, U32, U64)
 NUMBERS = (*FLOATS, *INTEGERS)
 ANY = (*NUMBERS, BOOL)
+# Types that are stored and moved, not computed with.
+NARROW = tuple(numpy_dtype(t) for t in ELEMENT_TYPES.values() if is_narrow(t))
 # Nothing, one, small and large primes, a vector's lanes and one more or less.
 SIZES = (0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129)
 SMALL = (1, 2, 3, 4, 5)
@@ -131,6 +133,8 @@ class RandomProgram:
         rng, shape = self.numbers, tuple(shape)
         if dtype == BOOL:
             return rng.random(shape) < 0.5
+        if dtype in NARROW:
+            return np.asarray(np.round(rng.standard_normal(shape) * 2 + 1, 1)).astype(np.float32).astype(dtype)
         if not is_float(dtype):
             info = np.iinfo(dtype)
             if not self.special:

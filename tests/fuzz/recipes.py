@@ -18,13 +18,16 @@ from dlc.dialects.dl.movement import PAD_MODES
 from dlc.dialects.dl.normalization import Softmaxes
 from dlc.dialects.dl.pointwise import Binary, Unary
 from dlc.dialects.dl.reduction import ArgExtremum, AxisReduction
+from dlc.dialects.dl.sorted import stable_order
 from dlc.dialects.dl.window import Pool
 from dlc.ir import Block
 from dlc.weights import WeightStore
-from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
+from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
 from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, is_float
 
 Recipe = Callable[[RandomProgram, type[DlOp]], Known]
+# What is placed anew but not computed with: the narrow types as well.
+MOVED = (*ANY, *ANY, *NARROW)
 _KINDS = {"float": FLOATS, "integer": INTEGERS, "bool": (BOOL,)}
 
 
@@ -54,7 +57,10 @@ def _select(p: RandomProgram, op: type[DlOp]) -> Known:
 
 
 def _cast(p: RandomProgram, op: type[DlOp]) -> Known:
-    return p.add(op, p.any(), to=element_type(p.random.choice(ANY)))
+    if p.random.random() < 0.6:
+        return p.add(op, p.any(), to=element_type(p.random.choice(ANY)))
+    saturate = {"saturate": True} if p.flag() else {}
+    return p.add(op, p.any((*ANY, *NARROW), exact=True), to=element_type(p.random.choice((*ANY, *NARROW))), **saturate)
 
 
 def _bitcast(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -96,6 +102,20 @@ def _argsort(p: RandomProgram, op: type[DlOp]) -> Known:
     axis = p.axis(x)
     count = p.random.choice([None, p.random.randint(0, x.shape[axis])])
     return p.add(op, x, axis=axis, descending=p.flag(), count=count)
+
+
+def _sorted(p: RandomProgram, op: type[DlOp]) -> Known:
+    """Runs in order to merge, or a row in order to look values up in."""
+    rows, dtype = p.shape(p.random.choice([0, 1, 2]), 16), p.dtype(NUMBERS)
+    if op is dl.SearchsortedOp:
+        x = p.numbers_of(dtype, (*rows, p.random.choice([0, 1, 5, 16, 33])))
+        x = np.take_along_axis(x, stable_order(x, -1, False), -1)
+        return p.add(op, p.given(x), p.fresh(dtype, (*rows, p.random.choice(SMALL))), right=p.flag())
+    pairs, run, descending = p.random.randint(1, 3), p.random.choice(SMALL), p.flag()
+    x = p.fresh(dtype, (*rows, 2 * pairs * run))
+    runs = x.tracked.array.reshape(*rows, 2 * pairs, run)
+    places = stable_order(runs, -1, descending) + np.arange(2 * pairs)[:, None] * run
+    return p.add(op, x, p.given(places), count=p.random.randint(1, 2 * run), descending=descending)
 
 
 def _softmax(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -213,6 +233,25 @@ def _conv(p: RandomProgram, op: type[DlOp]) -> Known:
     return y
 
 
+def _mode_product(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(FLOATS, lambda s: len(s) > 0)
+    axis, to = (p.random.randrange(len(x.shape)) for _ in range(2))
+    return p.add(op, x, p.fresh(x.dtype, (p.random.choice(SMALL), x.shape[axis])), axis=axis, to=to)
+
+
+def _winograd_input(p: RandomProgram, op: type[DlOp]) -> Known:
+    t, step = p.random.choice([(4, 2), (6, 4), (3, 1)])
+    tall, wide = (t + step * p.random.randint(0, 2) for _ in range(2))
+    x = p.fresh(p.dtype(FLOATS), (p.random.choice([1, 2]), tall, wide, p.random.choice([1, 3, 8])))
+    return p.add(op, x, p.fresh(x.dtype, (t, t)), step=step)
+
+
+def _winograd_output(p: RandomProgram, op: type[DlOp]) -> Known:
+    t, m = p.random.choice([(4, 2), (6, 4), (3, 1)])
+    x = p.fresh(p.dtype(FLOATS), (t, t, 1, p.random.choice(SMALL), p.random.choice([1, 2]), p.random.choice([1, 5, 8])))
+    return p.add(op, x, p.fresh(x.dtype, (m, t)))
+
+
 def _pool(p: RandomProgram, op: type[DlOp]) -> Known:
     x = _image(p)
     return p.add(op, x, **_windows(p, x))
@@ -222,18 +261,18 @@ def _pool(p: RandomProgram, op: type[DlOp]) -> Known:
 
 
 def _transpose(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any()
+    x = p.any(MOVED)
     return p.add(op, x, permutation=tuple(p.random.sample(range(len(x.shape)), len(x.shape))))
 
 
 def _broadcast_to(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any()
+    x = p.any(MOVED)
     wide = tuple(p.random.choice((*SMALL, 0, 17)) if s == 1 else s for s in x.shape)
     return p.add(op, x, shape=(*p.random.choice([(), (2,), (1, 3)]), *wide))
 
 
 def _reshape(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any()
+    x = p.any(MOVED)
     size, shape = math.prod(x.shape), list[int]()
     if size == 0:
         return p.add(op, x, shape=(*x.shape, 1) if p.flag() else (0, p.random.choice(SMALL)))
@@ -247,25 +286,32 @@ def _reshape(p: RandomProgram, op: type[DlOp]) -> Known:
 
 
 def _slice(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any()
+    x = p.any(MOVED)
     starts = [p.random.randint(0, s // 2) for s in x.shape]
     limits = [p.random.randint(a, s) if p.flag() else s for a, s in zip(starts, x.shape, strict=True)]
     return p.add(op, x, starts=starts, limits=limits, strides=tuple(p.random.choice([1, 1, 1, 2, 3]) for _ in x.shape))
 
 
+def _windows_of(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(MOVED, lambda s: 0 < len(s) < 4 and min(s) > 0)
+    axes = sorted(p.random.sample(range(len(x.shape)), p.random.randint(1, len(x.shape))))
+    sizes = tuple(p.random.randint(1, min(4, x.shape[a])) for a in axes)
+    return p.add(op, x, axes=tuple(axes), sizes=sizes, strides=tuple(p.random.choice([1, 1, 2, 3]) for _ in axes))
+
+
 def _reverse(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any()
+    x = p.any(MOVED)
     return p.add(op, x, axes=p.axes(x))
 
 
 def _pad(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any()
+    x = p.any(MOVED)
     low, high = (tuple(p.random.choice([0, 0, 1, 2, 5, -1]) for _ in x.shape) for _ in range(2))
     return p.add(op, x, p.fresh(x.dtype, ()), low=low, high=high, pad_mode=p.random.choice([None, None, *PAD_MODES]))
 
 
 def _concat(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any(ANY, lambda s: len(s) > 0)
+    x = p.any(MOVED, lambda s: len(s) > 0)
     axis = p.axis(x)
 
     def beside(s: tuple[int, ...]) -> list[int]:
@@ -395,6 +441,8 @@ RECIPES: dict[type[DlOp], Recipe] = {
     ArgExtremum: _arg_extremum,
     Running: _running,
     dl.ArgsortOp: _argsort,
+    dl.MergeSortedOp: _sorted,
+    dl.SearchsortedOp: _sorted,
     Softmaxes: _softmax,
     dl.LayerNormOp: _trailing_norm,
     dl.RmsNormOp: _trailing_norm,
@@ -404,11 +452,15 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.DotGeneralOp: _dot_general,
     dl.ConvOp: _conv,
     dl.ConvTransposeOp: _conv,
+    dl.ModeProductOp: _mode_product,
+    dl.WinogradInputOp: _winograd_input,
+    dl.WinogradOutputOp: _winograd_output,
     Pool: _pool,
     dl.TransposeOp: _transpose,
     dl.BroadcastToOp: _broadcast_to,
     dl.ReshapeOp: _reshape,
     dl.SliceOp: _slice,
+    dl.WindowsOp: _windows_of,
     dl.ReverseOp: _reverse,
     dl.PadOp: _pad,
     dl.ConcatOp: _concat,

@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "bool_index": (lambda x: x[True], UnsupportedError, "one bool"),
     "float_index": (lambda x: x[np.array([1.0])], DTypeError, "an index of dtype float64"),
     "outside": (lambda x: x[np.array([0, 3])], ShapeError, "indices from 0 to 3 are out of bounds for axis 0"),
-    "mask_shape": (lambda x: x[np.ones((2, 4), bool)], ShapeError, "|".join(["mask", "bounds"])),
+    "mask_shape": (lambda x: x[np.ones((2, 4), bool)], ShapeError, r"a mask of shape \(2, 4\) for the axes from 0 of \(3, 4\)"),
     "ellipses": (lambda x: x[..., 0, ...], ShapeError, "more than one Ellipsis"),
     "slice": (lambda x: x[: x.argmax()], UnsupportedError, r"traced bound.*take\(x, start \+ dlc\.numpy\.arange\(count\)"),
     "size": (lambda x: x.reshape(x.argmax(), -1), UnsupportedError, "size that is a traced value"),

@@ -177,12 +177,12 @@ def bitcast(e: Emitter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
     if t.kind == s.kind:
         return xs[0]
     # A half that is held as a float goes through its bits.
-    source, text = (
-        (s, xs[0]) if e.computed(s.kind) == s.kind else (s.of("i16"), e.expression(f"to_bits.{s.kind}", s.of("f32"), xs[0]))
-    )
+    if e.computed(s.kind) != s.kind:
+        text = e.expression(f"to_memory.{s.kind}", s.of("u16"), xs[0], s=s.of("f32"))
+        return e.expression("bits", t, text, s=s.of("u16"))
     if e.computed(t.kind) != t.kind:
-        return e.expression(f"from_bits.{t.kind}", t.of("f32"), text)
-    return text if t.kind == source.kind else e.expression("bits", t, text, s=source)
+        return e.expression(f"from_memory.{t.kind}", t.of("f32"), e.expression("bits", t.of("u16"), xs[0], s=s), s=t.of("u16"))
+    return e.expression("bits", t, xs[0], s=s)
 
 
 HANDLERS: Handlers = {

@@ -217,6 +217,16 @@ class Emitter:
             return "f32"
         return "i32" if kind == "i1" else kind
 
+    def stored(self, kind: str) -> str:
+        """The kind of an element in memory: a truth value takes a byte, as in NumPy; other halves are their bits."""
+        if kind == "i1":
+            return "u8"
+        return kind if self.computed(kind) == kind else "u16"
+
+    def memory_type(self, kind: str) -> str:
+        """C's name of it."""
+        return self.syntax.types[self.stored(kind)]
+
     def type(self, register: Register) -> str:
         """C's name of a register's type."""
         kind = self.computed(register.kind)
@@ -370,7 +380,9 @@ class Emitter:
 
     def wide(self, form: Linear) -> str:
         """An index as one value of 64 bits."""
-        return f"({self.syntax.types['i64']})({self.index(form)})" if form.terms else str(form.constant)
+        if form.terms:
+            return f"({self.syntax.types['i64']})({self.index(form)})"
+        return self.expression("literal.i64", Register("i64", 1), str(form.constant))
 
 
 def _fill(template: str, words: Mapping[str, object]) -> str:

@@ -65,14 +65,9 @@ def view_of(e: Emitter, source: tuple[str, str, int], value: SSAValue, offset: L
     return View(*source, e.kind(type.element_type), type.get_shape(), tuple(s for s in strides if s is not None), offset)
 
 
-def memory_type(e: Emitter, kind: str) -> str:
-    """C's type of an element in memory: a truth value takes a byte, as in NumPy."""
-    return e.syntax.types[{"i1": "u8", "bf16": "u16"}.get(kind, kind)]
-
-
 def argument_view(e: Emitter, name: str, value: SSAValue, written: bool) -> View:
     kind = e.kind(memref_type(value).element_type)
-    pointer = f"{e.syntax.spaces['global']}{'' if written else 'const '}{memory_type(e, kind)} *"
+    pointer = f"{e.syntax.spaces['global']}{'' if written else 'const '}{e.memory_type(kind)} *"
     return view_of(e, (name, pointer, _BUFFER_ALIGN), value, Linear(0))
 
 
@@ -109,7 +104,7 @@ def alloca(e: Emitter, op: Operation) -> None:
         if e.private_bytes > _PRIVATE_BYTES:
             raise CompileError(f"kernel @{e.kernel} needs {e.private_bytes} bytes of local buffers; its tile plan is too large")
     name = e.name(op.results[0].name_hint or "local")
-    start, text = e.syntax.spaces[space], memory_type(e, kind)
+    start, text = e.syntax.spaces[space], e.memory_type(kind)
     e.declarations.append(f"{start}{text} {name}[{max(1, count)}] {e.syntax.aligned.format(bytes=_BUFFER_ALIGN)};")
     e.views[op.results[0]] = view_of(e, (name, f"{start}{text} *", _BUFFER_ALIGN), op.results[0], Linear(0))
 
@@ -194,32 +189,29 @@ def _words(e: Emitter, a: Access, offset: int) -> dict[str, str]:
     """The words of templates for a load or store: pointer {p}, index {i}, address {a}, and how its type begins {space}."""
     form = a.form.plus(Linear(offset))
     index = e.index(form)
-    space = a.view.pointer.removesuffix("*").removesuffix(f"{memory_type(e, a.view.kind)} ")
+    space = a.view.pointer.removesuffix("*").removesuffix(f"{e.memory_type(a.view.kind)} ")
     address = a.pointer if index == "0" else f"{a.pointer} + {index}".replace("+ -", "- ")
     return {"p": a.pointer, "i": index, "a": address, "space": space}
 
 
-def _aligned(a: Access, t: Register, offset: int) -> bool:
+def _aligned(e: Emitter, a: Access, t: Register, offset: int) -> bool:
     size = element_bytes(t.kind)
-    return gcd(a.align, (a.form.constant + offset) * size) % (t.width * size) == 0
-
-
-def _access_expression(e: Emitter, verb: str, a: Access, t: Register, offset: int) -> str:
-    """The name of the expression that loads or stores a register."""
-    name = verb if e.computed(t.kind) == t.kind else f"{verb}.{t.kind}"
-    aligned = t.width > 1 and _aligned(a, t, offset) and e.has(f"{name}.aligned")
-    return f"{name}.aligned" if aligned else name
+    whole = gcd(a.align, (a.form.constant + offset) * size) % (t.width * size) == 0
+    return whole and t.width > 1 and e.has("load.aligned")
 
 
 def _load(e: Emitter, a: Access, t: Register, offset: int) -> str:
     """Elements side by side."""
-    name = _access_expression(e, "load", a, t, offset)
-    return e.expression(name, t.of(e.computed(t.kind)), words=_words(e, a, offset))
+    memory, words = t.of(e.stored(t.kind)), _words(e, a, offset)
+    text = e.expression("load.aligned" if _aligned(e, a, memory, offset) else "load", memory, words=words)
+    return text if memory.kind == t.kind else e.expression(f"from_memory.{t.kind}", t.of(e.computed(t.kind)), text, s=memory)
 
 
 def _store(e: Emitter, a: Access, t: Register, value: str, offset: int) -> str:
-    name = _access_expression(e, "store", a, t, offset)
-    return e.expression(name, t.of(e.computed(t.kind)), value, words=_words(e, a, offset)) + ";"
+    memory, words = t.of(e.stored(t.kind)), _words(e, a, offset)
+    if memory.kind != t.kind:
+        value = e.expression(f"to_memory.{t.kind}", memory, value, s=t.of(e.computed(t.kind)))
+    return e.expression("store.aligned" if _aligned(e, a, memory, offset) else "store", memory, value, words=words) + ";"
 
 
 def read_register(e: Emitter, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:

@@ -1,109 +1,80 @@
 """From the text of kernels to their code on a device, through the cache of binaries.
 
-The kernels of a model are one program: a driver's compiler takes a while to start (PoCL: 0.1 s a program, 0.03 s for each
-kernel in it).
+The kernels of a model are one program, or one for each process that compiles: a driver's compiler takes a while to start
+(PoCL: 0.1 s a program, 0.03 s for each kernel in it). An entry of the cache holds the binaries of all of them:
+
+    digest of the rest · size of the header · header: for each program its kernels and its size, as JSON · binaries
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dlc.backends.opencl.devices import Session
-from dlc.backends.opencl.driver import opencl, reported
+from dlc.backends.opencl.driver import opencl
 from dlc.backends.opencl.emit import KernelSource, program_text
+from dlc.backends.opencl.parts import FunctionRun, Part, TooLargeError, binary_of, built, built_apart, from_binary, from_text
 from dlc.backends.opencl.program import GridCode
 from dlc.cache import Cache
 from dlc.errors import DeviceError, ModelError
 
 KIND = "opencl"  # of entries in the cache
 _DIGEST_BYTES = 32
-
-
-class TooLargeError(DeviceError):
-    """Kernels that a device cannot hold, each with the reason."""
-
-    def __init__(self, kernels: Mapping[str, str]) -> None:
-        super().__init__("\n".join(f"kernel {name}: {reason}" for name, reason in kernels.items()))
-        self.kernels = kernels
+_SIZE = struct.Struct("<Q")
+# Fewer kernels than this are compiled before another process has started.
+_KERNELS_PER_PROCESS = 8
 
 
 @dataclass(frozen=True)
 class BuiltProgram:
-    """Kernels as a program on a device; `handle` is PyOpenCL's."""
+    """Kernels as programs on a device: each with the names of the kernels that it holds."""
 
-    sources: tuple[KernelSource, ...]
-    handle: Any
+    parts: tuple[tuple[tuple[str, ...], Any], ...]
 
-    def kernels(self) -> dict[str, tuple[GridCode, ...]]:
+    def kernels(self, sources: Sequence[KernelSource]) -> dict[str, tuple[GridCode, ...]]:
         """The code of every kernel by name."""
-        make = partial(opencl().Kernel, self.handle)
+        programs = {name: program for names, program in self.parts for name in names}
+        make = opencl().Kernel
         return {
-            source.name: tuple(
-                GridCode(partial(make, f"{source.name}_{g}"), grid.groups, grid.items) for g, grid in enumerate(source.grids)
+            s.name: tuple(
+                GridCode(partial(make, programs[s.name], f"{s.name}_{g}"), grid.groups, grid.items)
+                for g, grid in enumerate(s.grids)
             )
-            for source in self.sources
+            for s in sources
         }
-
-    @property
-    def binary(self) -> bytes:
-        """What `load` makes the program of again."""
-        (binary,) = self.handle.get_info(opencl().program_info.BINARIES)
-        return bytes(binary)
-
-    def require_fitting(self, session: Session) -> None:
-        """Raises TooLargeError for kernels whose groups, once compiled, are larger than the device can run."""
-        info = opencl().kernel_work_group_info
-        problems: dict[str, str] = {}
-        for name, grids in self.kernels().items():
-            for grid in grids:
-                kernel, handle = grid.make(), session.device.handle
-                items = kernel.get_work_group_info(info.WORK_GROUP_SIZE, handle)
-                local = kernel.get_work_group_info(info.LOCAL_MEM_SIZE, handle)
-                if items < grid.items:
-                    problems[name] = f"groups of {grid.items} items, and the device runs at most {items} of this kernel"
-                elif local > session.device.local_bytes:
-                    problems[name] = f"{local} bytes of local memory, and the device has {session.device.local_bytes}"
-        if problems:
-            raise TooLargeError(problems)
 
 
 def build(
     name: str,
     sources: Sequence[KernelSource],
+    sizes: Mapping[str, tuple[int, ...]],
     session: Session,
     cache: Cache,
-    settle: Callable[[BuiltProgram], object],
+    processes: int,
 ) -> BuiltProgram:
-    """The program of the kernels of the model called `name`, out of the cache or built now.
+    """The kernels of the model called `name`, out of the cache or built now; `sizes` are those of each kernel's buffers.
 
-    `settle` runs a new program before its binary is kept: drivers finish their compilation when a kernel first runs. Raises
-    TooLargeError for kernels that do not build, or are too large.
+    Raises TooLargeError for kernels that do not build, or are too large for the device.
     """
-    text, options, sources = program_text(sources), _options(session), tuple(sources)
-    device = session.device
-    described = [text, options, device.name, device.platform, device.driver]
+    options, device = _options(session), session.device
+    described = [*sorted(s.text for s in sources), options, device.name, device.platform, device.driver]
     key = hashlib.blake2b("\0".join(described).encode(), digest_size=16).hexdigest()
-
-    def make() -> BuiltProgram:
-        program = BuiltProgram(sources, _compiled(sources, text, options, session))
-        program.require_fitting(session)
-        settle(program)
-        return program
-
-    built, _ = cache.fetch(
+    program, _ = cache.fetch(
         KIND,
         key,
-        read=lambda path: BuiltProgram(sources, _load(path, session)),
-        make=make,
-        write=lambda program, path: _save(program.binary, path),
+        read=lambda path: _load(path, session),
+        make=lambda: _compiled(sources, sizes, options, session, processes),
+        write=_save,
         about={"model": name, "target": str(device), "driver": device.driver, "kernels": [s.name for s in sources]},
     )
-    return built
+    return program
 
 
 def _options(session: Session) -> str:
@@ -113,38 +84,80 @@ def _options(session: Session) -> str:
     return " ".join(options)
 
 
-def _compiled(sources: Sequence[KernelSource], text: str, options: str, session: Session) -> Any:
+def _compiled(
+    sources: Sequence[KernelSource], sizes: Mapping[str, tuple[int, ...]], options: str, session: Session, processes: int
+) -> BuiltProgram:
+    shares = _shared_out(sources, min(processes, -(-len(sources) // _KERNELS_PER_PROCESS)))
+    parts = [
+        Part(
+            program_text(share),
+            options,
+            tuple(
+                FunctionRun(f"{s.name}_{g}", s.name, grid.groups, grid.items, sizes[s.name])
+                for s in share
+                for g, grid in enumerate(s.grids)
+            ),
+        )
+        for share in shares
+    ]
     try:
-        return _from_text(text, options, session)
-    except DeviceError:
-        problems: dict[str, str] = {}
-        for source in sources:
-            try:
-                _from_text(program_text([source]), options, session)
-            except DeviceError as error:
-                problems[source.name] = str(error)
-        if problems:
-            raise TooLargeError(problems) from None
+        if len(parts) > 1:
+            programs = [from_binary(binary, session) for binary in built_apart(parts, session.device)]
+        else:
+            programs = [built(part, session) for part in parts]
+    except TooLargeError:
         raise
+    except DeviceError:
+        # Which of them it is that the compiler does not take.
+        problems = {s.name: problem for s in sources if (problem := _problem(s, options, session))}
+        if not problems:
+            raise
+        raise TooLargeError(problems) from None
+    return BuiltProgram(tuple((tuple(s.name for s in share), p) for share, p in zip(shares, programs, strict=True)))
 
 
-def _from_text(text: str, options: str, session: Session) -> Any:
-    with reported(f"{session.device}: its compiler fails"):
-        return opencl().Program(session.context, text).build(options, cache_dir=False)
+def _shared_out(sources: Sequence[KernelSource], count: int) -> list[list[KernelSource]]:
+    """The kernels in `count` shares of about the same length of text."""
+    shares: list[list[KernelSource]] = [[] for _ in range(count)]
+    lengths = [0] * count
+    for source in sorted(sources, key=lambda s: -len(s.functions)):
+        shortest = lengths.index(min(lengths))
+        shares[shortest].append(source)
+        lengths[shortest] += len(source.functions)
+    return shares
 
 
-def _save(binary: bytes, path: Path) -> None:
-    path.write_bytes(hashlib.blake2b(binary, digest_size=_DIGEST_BYTES).digest() + binary)
+def _problem(source: KernelSource, options: str, session: Session) -> str:
+    try:
+        from_text(source.text, options, session)
+    except DeviceError as error:
+        return str(error)
+    return ""
 
 
-def _load(path: Path, session: Session) -> Any:
-    """The program in an entry of the cache.
+def _save(program: BuiltProgram, path: Path) -> None:
+    binaries = [binary_of(handle) for _, handle in program.parts]
+    header = json.dumps([[names, len(binary)] for (names, _), binary in zip(program.parts, binaries, strict=True)]).encode()
+    data = b"".join([_SIZE.pack(len(header)), header, *binaries])
+    path.write_bytes(_digest(data) + data)
 
-    Raises ModelError for a damaged one: drivers trust what they are given. Raises DeviceError when the driver refuses it.
+
+def _load(path: Path, session: Session) -> BuiltProgram:
+    """The programs in an entry of the cache.
+
+    Raises ModelError for a damaged one, since drivers trust what they are given, and DeviceError when the driver refuses it.
     """
-    data = path.read_bytes()
-    digest, binary = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if hashlib.blake2b(binary, digest_size=_DIGEST_BYTES).digest() != digest:
+    content = path.read_bytes()
+    data = content[_DIGEST_BYTES:]
+    if _digest(data) != content[:_DIGEST_BYTES]:
         raise ModelError(f"{path}: damaged")
-    with reported(f"{session.device}: its driver refuses {path}"):
-        return opencl().Program(session.context, [session.device.handle], [binary]).build(cache_dir=False)
+    at = _SIZE.size + _SIZE.unpack_from(data)[0]
+    parts: list[tuple[tuple[str, ...], Any]] = []
+    for names, size in json.loads(data[_SIZE.size : at]):
+        parts.append((tuple(names), from_binary(data[at : at + size], session)))
+        at += size
+    return BuiltProgram(tuple(parts))
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

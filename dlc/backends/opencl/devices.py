@@ -13,8 +13,8 @@ from dlc.errors import DeviceError
 from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, without
 
 INSTALL = (
-    "Debian's and Ubuntu's `apt install pocl-opencl-icd` installs one that runs on the processor; "
-    "a GPU's comes with its vendor's driver"
+    "Debian's and Ubuntu's `apt install pocl-opencl-icd` installs one that runs on the processor, and so does "
+    "`pip install 'dlc[opencl-intel]'`; a GPU's comes with its vendor's driver"
 )
 # Runs on any device; a driver that cannot do it is of no use.
 _PROBE = """

@@ -82,23 +82,6 @@ class OpenCLProgram:
         self._call(inputs, run_each)
         return times
 
-    def warm_up(self) -> None:
-        """Runs once on zeros: drivers finish their compilation when a kernel first runs.
-
-        Raises DeviceError, naming the kernel, where one does not run.
-        """
-        zeros = [np.zeros(cast("tuple[int, ...]", info.shape), info.dtype) for info in self.inputs]
-
-        def run_each(call: list[Any]) -> None:
-            for launch, commands in zip(self._host.launches, self._steps, strict=True):
-                with reported(f"{self.session.device}: kernel {launch.kernel or 'copy'}"):
-                    for command in commands:
-                        command(call)
-
-        self._call(zeros, run_each)
-        with reported(f"{self.session.device}: the kernels"):
-            self.session.queue.finish()
-
     def _run_all(self, call: list[Any]) -> None:
         with reported(f"{self.session.device}: a call"):
             for command in self._commands:

@@ -18,8 +18,8 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contraction import differ, iteration_space, static
-from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.contraction import contract, differ, iteration_space, static
+from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, Staged, Structure
 from dlc.dialects.dl.movement import ReshapeOp, WindowsOp
 from dlc.errors import DTypeError, ShapeError
@@ -58,9 +58,12 @@ class ModeProductOp(Contraction):
         return [tensor_type((*rest[:to], matrix[0], *rest[to:]), element)]
 
     def reference(self, *operands: Array) -> Array:
-        x, matrix = operands
         axis, to = self.places
-        return np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, to).astype(x.dtype, copy=False)
+
+        def compute(x: Array, matrix: Array) -> Array:
+            return np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, to)
+
+        return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
     def structure(self) -> Structure:
         x, matrix, y = static(self, self.x, self.matrix, self.result)
@@ -100,10 +103,12 @@ class WinogradInputOp(Staged):
         return [tensor_type((t, t, n, (height - t) // step + 1, (width - t) // step + 1, c), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        x, matrix = operands
-        t, step = len(matrix), number(self.step)
-        windows = np.lib.stride_tricks.sliding_window_view(x, (t, t), (1, 2))[:, ::step, ::step]
-        return np.einsum("ik,jl,npqckl->ijnpqc", matrix, matrix, windows, optimize=True).astype(x.dtype, copy=False)
+        def compute(x: Array, matrix: Array) -> Array:
+            t, step = len(matrix), number(self.step)
+            windows = np.lib.stride_tricks.sliding_window_view(x, (t, t), (1, 2))[:, ::step, ::step]
+            return np.einsum("ik,jl,npqckl->ijnpqc", matrix, matrix, windows, optimize=True)
+
+        return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, (x, matrix), step = Build(self), operands, number(self.step)
@@ -135,10 +140,12 @@ class WinogradOutputOp(Staged):
         return [tensor_type((n, p * m, q * m, c), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        v, matrix = operands
-        tiles = np.einsum("ai,bj,ijnpqc->npaqbc", matrix, matrix, v, optimize=True)
-        n, p, a, q, b, c = tiles.shape
-        return tiles.reshape(n, p * a, q * b, c).astype(v.dtype, copy=False)
+        def compute(v: Array, matrix: Array) -> Array:
+            tiles = np.einsum("ai,bj,ijnpqc->npaqbc", matrix, matrix, v, optimize=True)
+            n, p, a, q, b, c = tiles.shape
+            return tiles.reshape(n, p * a, q * b, c)
+
+        return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, (v, matrix) = Build(self), operands

@@ -29,30 +29,35 @@ def local_functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
 
 
 def opset_of(versions: Sequence[onnx.OperatorSetIdProto]) -> int:
-    """The version of ONNX's own domain; 0 where it is not imported."""
-    return next((v.version for v in versions if v.domain in OWN_DOMAIN), 0)
+    """The version of ONNX's own domain, within the 32 bits that the onnx package takes; 0 where it is not imported."""
+    return next((min(max(v.version, 0), (1 << 31) - 1) for v in versions if v.domain in OWN_DOMAIN), 0)
 
 
-def _schema(op_type: str, opset: int) -> Any:
+def _schema(op_type: str, opset: int, domain: str) -> Any:
     # The stubs of onnx lack what concerns functions.
     try:
-        return onnx.defs.get_schema(op_type, opset)
+        return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
 
 
-def has_body(op_type: str, opset: int) -> bool:
-    """Whether ONNX defines the operator by others, for some types of inputs at least."""
-    schema = _schema(op_type, opset)
+def has_body(op_type: str, opset: int, domain: str = "") -> bool:
+    """Whether ONNX defines the operator of one of its domains by others, for some types of inputs at least."""
+    schema = _schema(op_type, opset, domain)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def standard_function(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> FunctionProto | None:
-    """The body that ONNX gives an operator for inputs of these types; none where it has none."""
-    schema = _schema(node.op_type, opset)
+def standard_function(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value | None]) -> FunctionProto | None:
+    """The body that ONNX gives an operator for inputs of these types; none where it has none.
+
+    `versions` are those of the node's domain and of ONNX's own, which is called "".
+    """
+    domain = "" if node.domain in OWN_DOMAIN else node.domain
+    opset = versions[domain]
+    schema = _schema(node.op_type, opset, domain)
     if schema is None:
         return None
-    _check_node(node, opset)
+    _check_node(node, versions)
     data, function = b"", FunctionProto()
     if schema.has_function:
         data = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, opset))
@@ -71,10 +76,10 @@ def standard_function(node: NodeProto, opset: int, inputs: Sequence[Value | None
     return function
 
 
-def _check_node(node: NodeProto, opset: int) -> None:
+def _check_node(node: NodeProto, versions: Mapping[str, int]) -> None:
     # What builds the bodies trusts nodes to have the inputs and attributes of their schema.
     context = onnx.checker.C.CheckerContext()
-    context.ir_version, context.opset_imports = onnx.IR_VERSION, dict.fromkeys(OWN_DOMAIN, opset)
+    context.ir_version, context.opset_imports = onnx.IR_VERSION, {**versions, **dict.fromkeys(OWN_DOMAIN, versions[""])}
     try:
         onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, NodeProto
 
 from dlc.errors import ModelError
@@ -49,7 +49,19 @@ def _parse(data: bytes, name: str) -> ModelProto:
         proto.ParseFromString(data)
     except DecodeError as error:
         raise ModelError(f"{name}: not an ONNX model, or a truncated one ({len(data)} bytes): {error}") from error
+    if (spoiled := next(_spoiled_texts(proto), None)) is not None:
+        raise ModelError(f"{name}: damaged: {spoiled!r} in it is no UTF-8 text")
     return proto
+
+
+def _spoiled_texts(message: Message) -> Iterator[bytes]:
+    """What should be text in a message and is not: protobuf hands it out as bytes."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for inner in value if field.is_repeated else [value]:
+                yield from _spoiled_texts(inner)
+        elif field.type == field.TYPE_STRING:
+            yield from (text for text in (value if field.is_repeated else [value]) if isinstance(text, bytes))
 
 
 def _checked(model: ModelFile) -> ModelFile:

@@ -192,9 +192,7 @@ class _Importer:
     def _converter(self, node: NodeProto, inputs: Sequence[Value | None] = ()) -> Converter | FunctionProto:
         """What makes the node's results: a converter, or the function that it calls."""
         if node.domain not in OWN_DOMAIN:
-            if (node.domain, node.op_type) not in self.functions:
-                raise NodeProblem("operator", f"domain '{node.domain}' is not supported")
-            return self.functions[node.domain, node.op_type]
+            return self._function_of_domain(node, inputs)
         for inner in subgraphs(node):
             self._check_subgraph(inner)
         entries = OPERATORS.get(node.op_type, [])
@@ -205,15 +203,24 @@ class _Importer:
             if entry.since <= opset <= entry.until:
                 return entry.convert
         if has_body(node.op_type, opset):
-            # A body hangs on the types of the inputs; without them nothing can be said.
-            untyped = any(name and value is None for name, value in zip(node.input, inputs, strict=False))
-            function = FunctionProto() if untyped else standard_function(node, opset, inputs)
+            function = _body(node, {"": opset}, inputs)
             if function is not None:
                 return function
         if not entries:
             raise NodeProblem("operator", "not supported")
         known = ", ".join(f"{e.since} to {e.until}" for e in entries)
         raise NodeProblem("opset", f"supported in opset {known}; the model has {self.scope.opset}")
+
+    def _function_of_domain(self, node: NodeProto, inputs: Sequence[Value | None]) -> FunctionProto:
+        """The function that a node of another domain calls: the model's, or one that ONNX defines."""
+        if (node.domain, node.op_type) in self.functions:
+            return self.functions[node.domain, node.op_type]
+        version = next((v.version for v in self.model.proto.opset_import if v.domain == node.domain), 0)
+        versions = {"": self.scope.opset, node.domain: version}
+        function = _body(node, versions, inputs) if has_body(node.op_type, version, node.domain) else None
+        if function is None:
+            raise NodeProblem("operator", f"domain '{node.domain}' is not supported")
+        return function
 
     def _inlined(self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
         """The results of a function's body, whose names are its own."""
@@ -257,6 +264,10 @@ class _Importer:
                     # With the model's own shapes it is the model that contradicts itself.
                     raise (ShapeError if self.input_shapes else ModelError)(f"{node.place}: {error}") from error
                 raise NodeProblem("dtype" if isinstance(error, DTypeError) else "value", str(error)) from error
+            except (IndexError, ValueError, ZeroDivisionError) as error:
+                # A converter takes shapes apart as the operator defines them; other shapes do not come apart so.
+                given = ", ".join("none" if v is None else str(v.type) for v in inputs)
+                raise ModelError(f"{node.place}: its inputs ({given}) or attributes do not fit together: {error}") from error
         results = [made] if isinstance(made, Value) else list(made)
         for result in results:
             _require_addressable(node.place, result.type)
@@ -303,6 +314,12 @@ class _Importer:
         main.arg_attrs = _names(i.name for i in inputs)
         main.res_attrs = _names(names)
         return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs, self.tensors.files)
+
+
+def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value | None]) -> FunctionProto | None:
+    """ONNX's definition of a node by others, an empty one where the types of its inputs, on which it hangs, are not known."""
+    untyped = any(name and value is None for name, value in zip(node.input, inputs, strict=False))
+    return FunctionProto() if untyped else standard_function(node, versions, inputs)
 
 
 def _require_addressable(where: str, t: Tensor) -> None:

@@ -11,22 +11,36 @@ from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
-from dlc.ir import f32
+from dlc.ir import bf16, f16, f32
 
 table = Table()
 
 
 @table("BatchNormalization")
-def batch_normalization(node: Node) -> Value:
-    node.ignore("momentum")  # of training
+def batch_normalization(node: Node) -> Sequence[Value]:
     if node.opset < 9 and not node.flag("spatial", True):
         raise NodeProblem("attribute", "spatial = 0 (statistics of each element) is not supported")
-    if node.flag("training_mode"):
-        raise NodeProblem("attribute", "training_mode = 1 is not supported, only inference")
     x, kind = node[0], node[0].element_type
     # From opset 15 on the statistics may be wider than the data.
     parameters = [node.emit.cast(node[k], kind) for k in range(1, 5)]
-    return node.emit(dl.BatchNormOp, x, *parameters, axis=min(1, x.rank - 1), epsilon=node.real("epsilon", 1e-5))
+    axis, momentum, running = min(1, x.rank - 1), node.real("momentum", 0.9), list[Value]()
+    if node.flag("training_mode"):
+        # The batch has statistics of its own, towards which those of the model move.
+        wide = node.emit.cast(x, f32) if kind in (f16, bf16) else x
+        batch = [
+            node.emit.reshape(v, (x.shape[axis],)) for v in _moments(node, wide, [a for a in range(x.rank) if a != axis])[1:]
+        ]
+        running = [
+            _mixed(node, node[k], node.emit.cast(v, node[k].element_type), momentum) for k, v in zip((3, 4), batch, strict=True)
+        ]
+        parameters[2:] = [node.emit.cast(v, kind) for v in batch]
+    return [node.emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=node.real("epsilon", 1e-5)), *running]
+
+
+def _mixed(node: Node, x: Value, y: Value, part: float) -> Value:
+    """`part·x + (1 - part)·y`."""
+    emit = node.emit
+    return emit(dl.AddOp, emit(dl.MulOp, x, emit.scalar(part, x)), emit(dl.MulOp, y, emit.scalar(1 - part, y)))
 
 
 @table("LayerNormalization", since=17)

@@ -15,6 +15,7 @@ from dlc.frontend.onnx import (
     pooling,
     quantization,
     reduction,
+    regions,
     resize,
     sampling,
     selection,
@@ -26,7 +27,7 @@ from dlc.frontend.onnx.registry import Entry
 
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
-    shape, movement, indexing, sorting, selection, creation, resize, sampling, attention, signal,
+    shape, movement, indexing, sorting, selection, creation, resize, sampling, regions, attention, signal,
     quantization,
 )  # fmt: skip
 

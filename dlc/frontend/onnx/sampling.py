@@ -39,7 +39,7 @@ def affine_grid(node: Node) -> Value:
 
 
 @dataclass(frozen=True)
-class _Places:
+class Places:
     """Where samples lie along one axis of `size`, and the interval outside of which padding is meant."""
 
     node: Node
@@ -113,21 +113,21 @@ def grid_sample(node: Node) -> Value:
     named = node.choice("mode", "linear", ("linear", "nearest", "cubic", "bilinear", "bicubic"))
     mode, aligned = named.removeprefix("bi"), node.flag("align_corners")
     padding = node.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
-    axes: list[_Places] = []
+    axes: list[Places] = []
     taps: list[list[tuple[Value, Value | None]]] = []
     for k in range(rank):
         size = int(x.shape[2 + k])
         ends = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
-        axes.append(_Places(node, size, *ends, padding))
+        axes.append(Places(node, size, *ends, padding))
         # Coordinates are x first: the last axis. -1 and 1 are the ends.
         place = emit.slice(grid, rank + 1, rank - 1 - k, rank - k)
         half = emit(dl.MulOp, emit(dl.AddOp, place, emit.scalar(1, place)), emit.scalar((ends[1] - ends[0]) / 2, place))
         taps.append(axes[k].taps(emit(dl.AddOp, half, emit.scalar(ends[0], half)), mode))
     source = channels_last(node, x)
-    return channels_first(node, _folded(node, dl.AddOp, [_sampled(node, source, axes, c) for c in product(*taps)]))
+    return channels_first(node, _folded(node, dl.AddOp, [sampled(node, source, axes, c) for c in product(*taps)]))
 
 
-def _sampled(node: Node, source: Value, axes: Sequence[_Places], taps: Sequence[tuple[Value, Value | None]]) -> Value:
+def sampled(node: Node, source: Value, axes: Sequence[Places], taps: Sequence[tuple[Value, Value | None]]) -> Value:
     """The elements of a channels-last operand at one tap of every axis, times the taps' weights."""
     emit = node.emit
     padding = axes[0].padding

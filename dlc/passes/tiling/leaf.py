@@ -101,7 +101,7 @@ class Leaf:
         self.stages(place, self.nest.stages, self.tile)
 
     def stages(self, place: Place, stages: Sequence[Stage], tile: Tile) -> None:
-        for stage, following in zip(stages, [*stages[1:], None], strict=True):
+        for stage, following in zip(stages, [*stages, None][1:], strict=True):
             if following is not None and self.begins(stage, following, tile):
                 self.starts[following.op] = stage.op.operands[0]
             else:

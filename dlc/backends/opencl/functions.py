@@ -1,0 +1,140 @@
+"""The functions of OpenCL C that kernels call and the language lacks; their words are those of templates (clike/syntax.py)."""
+
+from __future__ import annotations
+
+# Divisors that are safe: a division by zero traps on some devices, as does that of the most negative number by -1.
+_SIGNED = """\
+    const {T} one = ({T})(1), zero = ({T})(0), divisor = ((b == zero) | (b == -one)) ? one : b;
+"""
+_UNSIGNED = """\
+    const {U} one = ({U})(1), zero = ({U})(0), x = as_{U}(a), y = as_{U}(b), divisor = y == zero ? one : y;
+"""
+_QUOTIENT = """\
+    const {T} opposite = as_{T}(({U})(as_{U}(zero) - as_{U}(a)));
+    const {T} quotient = b == zero ? zero : b == -one ? opposite : ({T})(a / divisor);
+"""
+_REMAINDER = """\
+    const {T} remainder = ({T})(a % divisor);
+"""
+_BITS = """\
+    const {U} bits = ({U})(8 * sizeof({t})), amount = as_{U}(b);
+"""
+# Through an array: compilers take vload_half and vstore_half of several elements for aligned.
+_HALVES = "    ushort bits[{n}] __attribute__((aligned(64)));\n"
+
+
+def _binary(name: str, *body: str) -> dict[str, str]:
+    return {name: f"{{T}} {name}_{{T}}(const {{T}} a, const {{T}} b)\n{{\n{''.join(body)}}}\n"}
+
+
+DEFINITIONS = {
+    # A NaN wins.
+    **_binary("maximumf", "    return ((b > a) | (b != b)) ? b : a;\n"),
+    **_binary("minimumf", "    return ((b < a) | (b != b)) ? b : a;\n"),
+    **_binary("divsi", _SIGNED, _QUOTIENT, "    return quotient;\n"),
+    **_binary("remsi", _SIGNED, _REMAINDER, "    return remainder;\n"),
+    **_binary(
+        "floordivsi", _SIGNED, _QUOTIENT, _REMAINDER,
+        "    return ((remainder != zero) & ((a ^ b) < zero)) ? quotient - one : quotient;\n",
+    ),
+    **_binary(
+        "ceildivsi", _SIGNED, _QUOTIENT, _REMAINDER,
+        "    return ((remainder != zero) & ((a ^ b) >= zero)) ? quotient + one : quotient;\n",
+    ),
+    **_binary("divui", _UNSIGNED, "    return as_{T}(({U})(y == zero ? zero : ({U})(x / divisor)));\n"),
+    **_binary("remui", _UNSIGNED, "    return as_{T}(({U})(x % divisor));\n"),
+    **_binary(
+        "ceildivui", _UNSIGNED,
+        "    const {U} up = x % divisor != zero ? one : zero;\n",
+        "    return as_{T}(({U})(y == zero ? zero : ({U})(x / divisor + up)));\n",
+    ),
+    **_binary("shli", _BITS, "    return amount < bits ? as_{T}(({U})(as_{U}(a) << amount)) : ({T})(0);\n"),
+    **_binary("shrui", _BITS, "    return amount < bits ? as_{T}(({U})(as_{U}(a) >> amount)) : ({T})(0);\n"),
+    **_binary("shrsi", _BITS, "    return ({T})(a >> (amount < bits ? b : ({T})(8 * sizeof({t}) - 1)));\n"),
+    # What NaN becomes is left open by OpenCL.
+    "saturate": """\
+{T} {S}_to_{T}(const {S} x)
+{
+    return convert_{T}_sat(x == x ? x : ({S})(0));
+}
+""",
+    "lane.dynamic": """\
+{s} lane_{S}(const {S} x, const int i)
+{
+    {s} lanes[{m}];
+    vstore{m}(x, 0, lanes);
+    return lanes[i];
+}
+""",
+    "insert.dynamic": """\
+{T} insert_{T}(const {T} x, const {t} element, const int i)
+{
+    {t} lanes[{n}];
+    vstore{n}(x, 0, lanes);
+    lanes[i] = element;
+    return vload{n}(0, lanes);
+}
+""",
+    "from_memory.f16.scalar": """\
+float half_float(const ushort x)
+{
+    ushort bits = x;
+    return vload_half(0, (const half *)&bits);
+}
+""",
+    "from_memory.f16.vector": f"""\
+{{T}} half_{{T}}(const {{S}} x)
+{{
+{_HALVES}    vstore{{n}}(x, 0, bits);
+    return vload_half{{n}}(0, (const half *)bits);
+}}
+""",
+    "to_memory.f16.scalar": """\
+ushort half_bits_float(const float x)
+{
+    ushort bits;
+    vstore_half_rte(x, 0, (half *)&bits);
+    return x != x ? 0x7e00 : bits;
+}
+""",
+    "to_memory.f16.vector": f"""\
+{{T}} half_bits_{{S}}(const {{S}} x)
+{{
+{_HALVES}    vstore_half{{n}}_rte(x, 0, (half *)bits);
+    return convert_{{T}}(x != x) != ({{T}})(0) ? ({{T}})(0x7e00) : vload{{n}}(0, bits);
+}}
+""",
+    "round.f16.scalar": """\
+float round_half_float(const float x)
+{
+    ushort bits;
+    vstore_half_rte(x, 0, (half *)&bits);
+    return vload_half(0, (const half *)&bits);
+}
+""",
+    "round.f16.vector": f"""\
+{{T}} round_half_{{T}}(const {{T}} x)
+{{
+{_HALVES}    vstore_half{{n}}_rte(x, 0, (half *)bits);
+    return vload_half{{n}}(0, (const half *)bits);
+}}
+""",
+    "round.bf16": """\
+{T} round_bfloat_{T}(const {T} x)
+{
+    const {U} bits = as_{U}(x), rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    return as_{T}((x != x ? bits | 0x400000u : rounded) & 0xffff0000u);
+}
+""",
+    # The nearest float's odd neighbour on the other side of x: a second rounding is correct then.
+    "odd": """\
+{T} odd_{T}(const {S} x)
+{
+    const {T} nearest = convert_{T}(x);
+    const {S} back = convert_{S}(nearest);
+    const {M} too_large = convert_{M}(fabs(back) > fabs(x)), inexact = convert_{M}((back < x) | (back > x));
+    const {M} towards_zero = too_large != 0 ? as_{M}(nearest) - 1 : as_{M}(nearest);
+    return as_{T}(inexact != 0 ? towards_zero | 1 : towards_zero);
+}
+""",
+}  # fmt: skip

@@ -1,0 +1,69 @@
+"""`dlc reduce`: the smallest part of a program that still goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dlc.cli.run import input_option, seed_option
+from dlc.cli.shared import make_inputs, model_argument, out, reports_errors, shape_option, shown_progress, target_option
+from dlc.compiler import load_program
+from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
+from dlc.debug.parts import ops_of
+from dlc.debug.reduce import reduce
+from dlc.instrument.evidence import save_program
+from dlc.model import require_fitting
+from dlc.options import Options
+
+
+@click.command("reduce")
+@model_argument
+@input_option
+@target_option
+@shape_option
+@seed_option
+@click.option(
+    "--check",
+    "command",
+    metavar="COMMAND",
+    help="What fails: a shell command, with {} for the file; by default, that compiling and running goes as it should.",
+)
+@click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
+@click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
+@click.option("--seconds", type=click.FloatRange(0), default=120.0, show_default=True, help="How long to look.")
+@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), default="reduced", show_default=True)
+@reports_errors
+def reduce_command(
+    model: Path,
+    inputs: tuple[str, ...],
+    target: str,
+    shapes: dict[str, tuple[int, ...]],
+    seed: int,
+    command: str | None,
+    pipeline: str | None,
+    tolerance: float | None,
+    seconds: float,
+    output: Path,
+) -> None:
+    """Writes the smallest part of MODEL, an ONNX file or a module (.mlir), that goes wrong as MODEL does.
+
+    That is an error or a crash, results other than the evaluator's, or a failing command.
+    """
+    options = Options.of(pipeline=pipeline, cache=False)
+    outcome = outcome_of_command(command) if command is not None else outcome_on(target, options, tolerance)
+    with shown_progress() as progress:
+        program = load_program(model, shapes)
+        arrays = make_inputs(program.inputs, inputs, seed)
+        require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
+        program = program.for_inputs(list(arrays.values()))
+        case, wrong = reduce(program, list(arrays.values()), outcome, seconds=seconds, progress=progress)
+    file = output / "reduced.mlir"
+    save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining)
+    out.print(f"{len(ops_of(program))} ops became {len(ops_of(case.program))}: {wrong}", markup=False)
+    chosen = f" --target {target}" * (target != "cpu") + f" --pipeline '{pipeline}'" * (pipeline is not None)
+    if command is not None:
+        line = command.replace("{}", str(file))
+    else:
+        line = f"dlc {'bisect' if wrong == NUMBERS else 'run'} {file} --input {output}{chosen}"
+    out.print(f"To reproduce it: {line}", markup=False)

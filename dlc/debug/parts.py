@@ -1,0 +1,137 @@
+"""Parts of a program as programs: some of its ops, with what they read as inputs; or all of it, of smaller sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from dlc.compiler import Program
+from dlc.dialects.dl.base import Array, DlOp, Tensor, attribute, element_type_of, ints, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.creation import ConstantOp, WeightOp
+from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.host import entry_of
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import (
+    ArrayAttr,
+    Attribute,
+    Block,
+    DenseArrayBase,
+    DictionaryAttr,
+    ModuleOp,
+    Operation,
+    Region,
+    SSAValue,
+    StringAttr,
+    SymbolRefAttr,
+    func,
+)
+from dlc.passes.base import kernels_of
+from dlc.weights import WeightStore
+
+# Properties that hold sizes.
+_SIZES = ("shape", "limits", "size", "sizes")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program and its inputs."""
+
+    program: Program
+    arrays: tuple[Array, ...]
+
+
+def ops_of(program: Program) -> list[Operation]:
+    """The ops of the entry that compute something."""
+    block = entry_of(program.module).body.block
+    return [op for op in block.ops if op is not block.last_op and not isinstance(op, WeightOp | ConstantOp)]
+
+
+def cut_out(case: Case, kept: Sequence[Operation], values: Mapping[SSAValue, Array]) -> Case:
+    """The program of the ops in `kept`, in their order: what others gave them are inputs, what only others read are outputs."""
+    members, read = set(kept), list(dict.fromkeys(v for op in kept for v in op.operands))
+    known = [v for v in read if isinstance(v.owner, WeightOp | ConstantOp)]
+    inputs = [v for v in read if v not in known and v.owner not in members]
+    outputs = [r for op in kept for r in op.results if members.isdisjoint(use.operation for use in r.uses)]
+    block = Block(arg_types=[v.type for v in inputs])
+    env: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
+    for value in known:
+        block.add_op(cast(Operation, value.owner).clone(env))
+    for op in kept:
+        block.add_op(op.clone(env))
+    block.add_op(func.ReturnOp(*(env[v] for v in outputs)))
+    run = {op.symbol for op in kept if isinstance(op, DispatchOp)}
+    module = case.program.module
+    kernels = [k.clone() for k in module.ops if isinstance(k, KernelOp) and k.symbol in run]
+    kernels += [k.clone() for k in kernels_of(module) if k.sym_name.data in run]
+    program = replace(case.program, module=ModuleOp([_main(block), *kernels]))
+    given = dict(zip(entry_of(module).args, case.arrays, strict=True)) | dict(values)
+    return Case(_with_own_weights(program), tuple(given[v] for v in inputs))
+
+
+def resized(case: Case, old: int, new: int) -> Case | None:
+    """The program with axes of size `new` for those of size `old`; None where ops do not allow it, or it runs kernels."""
+    main = entry_of(case.program.module)
+    block = Block(arg_types=[_resized_type(a.type, old, new) for a in main.args])
+    env: dict[SSAValue, SSAValue] = dict(zip(main.args, block.args, strict=True))
+    weights = WeightStore()
+    for op in main.body.block.ops:
+        if isinstance(op, func.ReturnOp):
+            block.add_op(func.ReturnOp(*(env[v] for v in op.operands)))
+        elif not isinstance(op, DlOp):
+            return None
+        else:
+            properties = dict(op.properties)
+            if isinstance(op, WeightOp):
+                array = case.program.weights[op.symbol.string_value()]
+                name = weights.add(_resized_array(array, old, new), hint=op.symbol.string_value())
+                properties |= {"symbol": SymbolRefAttr(name), "type": _resized_type(op.type, old, new)}
+            properties |= {k: _resized_list(v, old, new) for k, v in properties.items() if k in _SIZES}
+            other = type(op).create(operands=[env[v] for v in op.operands], properties=properties)
+            other.location = op.location
+            try:
+                other.set_result_types(other.infer())
+            except (ShapeError, DTypeError):
+                return None
+            block.add_op(other)
+            env.update(zip(op.results, other.results, strict=True))
+    program = replace(case.program, module=ModuleOp([_main(block)]), weights=weights)
+    return Case(program, tuple(_resized_array(a, old, new) for a in case.arrays))
+
+
+def sizes_of(case: Case) -> list[int]:
+    """The sizes above 1 of the program's inputs and weights, the largest first."""
+    main = entry_of(case.program.module)
+    values = [*main.args, *(op.result for op in main.body.block.ops if isinstance(op, WeightOp))]
+    return sorted({int(n) for v in values for n in shape_of(v) if isinstance(n, int) and n > 1}, reverse=True)
+
+
+def _main(block: Block) -> func.FuncOp:
+    returned = cast(Operation, block.last_op).operands
+    main = func.FuncOp("main", ([a.type for a in block.args], [v.type for v in returned]), Region(block))
+    main.arg_attrs, main.res_attrs = _names("x", len(block.args)), _names("y", len(returned))
+    return main
+
+
+def _names(stem: str, count: int) -> ArrayAttr[DictionaryAttr]:
+    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(f"{stem}{k}")}) for k in range(count)])
+
+
+def _with_own_weights(program: Program) -> Program:
+    names = {op.symbol.string_value() for op in program.module.walk() if isinstance(op, WeightOp)}
+    return replace(program, weights=program.weights.only(names))
+
+
+def _resized_type(t: Attribute, old: int, new: int) -> Tensor:
+    tensor = tensor_of(t)
+    return tensor_type((new if n == old else n for n in shape_of(tensor)), element_type_of(tensor))
+
+
+def _resized_array(array: Array, old: int, new: int) -> Array:
+    return array[tuple(slice(new if n == old else n) for n in array.shape)]
+
+
+def _resized_list(value: Attribute, old: int, new: int) -> Attribute:
+    if not isinstance(value, DenseArrayBase):
+        return value
+    return attribute(tuple(new if n == old else n for n in ints(cast(Attribute, value))))

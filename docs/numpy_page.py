@@ -1,0 +1,73 @@
+"""The page that lists the functions of dlc.numpy."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from types import ModuleType
+
+import dlc.numpy as dnp
+from dlc.numpy import linalg, nn
+from dlc.numpy.absent import ABSENT, LINALG_ABSENT
+
+
+def numpy_page() -> str:
+    """The text of docs/numpy.md."""
+    modules = {family: "" for family in dnp.FAMILIES} | {linalg: "linalg.", nn: "nn."}
+    sections = [_section(module, prefix) for module, prefix in modules.items()]
+    shown = {
+        "functions": "\n\n".join(sections),
+        "count": str(sum(section.count("\n- `") for section in sections)),
+        "absent": "\n".join([*_reasons("", ABSENT), *_reasons("linalg.", LINALG_ABSENT)]),
+    }
+    template = (Path(__file__).parent / "numpy.template.md").read_text()
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: shown[m[1]], template)
+
+
+def _section(module: ModuleType, prefix: str) -> str:
+    title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
+    functions = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and n in _public(module)}
+    lines = [f"- `{prefix}{n}{_signature(f)}`{_other_names(n, prefix)}: {_first(f)}" for n, f in sorted(functions.items())]
+    if not lines:
+        lines = [f"- `{n}`" for n in sorted(module.__all__)]
+    heading, _, more = title.rstrip(".").partition(": ")
+    text = [more[:1].upper() + more[1:] + "." if more else "", *rest.split("\n\n")]
+    return "\n\n".join([f"## {_escaped(heading)}", *(_escaped(t) for t in text if t), "\n".join(lines)])
+
+
+def _public(module: ModuleType) -> set[str]:
+    own = {n for n, f in vars(module).items() if n[0] != "_" and getattr(f, "__module__", None) == module.__name__}
+    return set(getattr(module, "__all__", own))
+
+
+def _signature(function: object) -> str:
+    """Names and defaults: types are in the code."""
+    assert callable(function)
+    signature = inspect.signature(function)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    text = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+    return re.sub(r"<class '(?:numpy\.)?(\w+)'>", r"\1", text).replace(", /", "")
+
+
+def _other_names(name: str, prefix: str) -> str:
+    function = getattr(dnp, name, None)
+    others = [] if prefix else [n for n in dnp.__all__ if n != name and getattr(dnp, n) is function]
+    return f" (also {', '.join(f'`{n}`' for n in sorted(others))})" if others else ""
+
+
+def _first(function: object) -> str:
+    return _escaped(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0])
+
+
+def _escaped(text: str) -> str:
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([*<|])", r"\\\1", part) for part in parts[::2]]
+    return " ".join("`".join(parts).split())
+
+
+def _reasons(prefix: str, table: Mapping[str, str]) -> list[str]:
+    groups = groupby(sorted(table, key=lambda n: (table[n], n)), lambda n: table[n])
+    return [f"- {', '.join(f'`{prefix}{n}`' for n in names)}: {_escaped(reason)}" for reason, names in groups]

@@ -1,0 +1,108 @@
+"""A short run of both fuzzers, and that they see what they should."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.ir import Block
+from tests.fuzz import files, programs
+from tests.fuzz.bounds import Tracked, difference, track
+from tests.fuzz.recipes import OPS, random_program
+from tests.fuzz.supervise import supervised
+
+
+def test_every_op_is_drawn() -> None:
+    missing, seed = set(OPS), 0
+    while missing and seed < 4000:
+        missing -= random_program(seed).ops
+        seed += 1
+    assert not missing, f"not drawn by {seed} seeds: {', '.join(sorted(op.name for op in missing))}"
+
+
+def test_most_results_are_exact_and_few_are_free() -> None:
+    results = [r.tracked for seed in range(300) for r in random_program(seed).results if r.tracked.array.size]
+    assert np.mean([r.error is None for r in results]) > 0.4
+    assert np.mean([r.free.mean() for r in results]) < 0.02
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_programs() -> None:
+    ops = set[object]()
+    failures = list(programs.fuzz(programs.trials(0, 225), 1, lambda report: ops.update(report.ops)))
+    assert not failures, "\n".join(map(str, failures))
+    assert len(ops) > 90
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["onnx", "external", "dump", "artifact"])
+def test_files(family: str) -> None:
+    chosen = files.trials(0, {"artifact": 100, "dump": 12}.get(family, 25), [family])
+    outcomes = list(files.fuzz(chosen, 1))
+    assert len(outcomes) == len(chosen)
+    assert not [f"{trial}\n{wrong}" for trial, _, wrong in outcomes if wrong is not None]
+
+
+def test_a_seed_makes_the_same_program_and_the_same_file() -> None:
+    first, second = (programs.Batch(random_program, [7, 8]) for _ in range(2))
+    assert str(first.program.module) == str(second.program.module)
+    for a, b in zip(first.inputs, second.inputs, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert [t.seed for t in files.trials(5, 4, ["onnx", "dump"])] == [5, 6, 7, 8]
+
+
+def _misbehaves(how: str) -> str:
+    match how:
+        case "crashes":
+            os.abort()
+        case "hangs":
+            time.sleep(60)
+        case "allocates":
+            return str(len(bytearray(8 << 30)))
+        case "raises":
+            raise ValueError("wrong")
+        case "exits":
+            os._exit(3)
+    return how
+
+
+def test_what_misbehaves_is_found_and_the_rest_goes_on() -> None:
+    items = ["well", "crashes", "hangs", "allocates", "raises", "exits", "again"]
+    outcomes = {o.item: o for o in supervised(_misbehaves, items, seconds=0.5, memory=1 << 30)}
+    assert list(outcomes) == items
+    assert [o.result for o in outcomes.values() if o.death is None] == ["well", "again"]
+    words = {"crashes": "SIGABRT", "hangs": "no end after", "allocates": "MemoryError", "raises": "wrong", "exits": "status 3"}
+    for item, word in words.items():
+        assert word in (outcomes[item].death or "")
+
+
+def _bound(op: type, *operands: Tracked, **properties: object) -> Tracked:
+    block = Block(arg_types=[dl.base.tensor_type(o.array.shape, dl.dtypes.element_type(o.array.dtype)) for o in operands])
+    return track(op.make(*block.args, **properties), *operands)[0]
+
+
+def test_bounds_follow_the_conditioning() -> None:
+    x = Tracked(np.float32([1.0, 3.0]), given=True)
+    third = _bound(dl.DivOp, x, Tracked(np.float32([3.0, 3.0]), given=True))
+    # 3 / 3 is exact, 1 / 3 is not.
+    assert third.errors[1] == 0 < third.errors[0] < 1e-7
+    # What is left of a difference of nearly equal numbers is as uncertain as they are.
+    rest = _bound(dl.SubOp, third, Tracked(np.float32([0.3333333, 0.5]), given=True))
+    assert rest.errors[0] >= abs(rest.array[0]) / 2 > 0
+    # A comparison that rounding decides is free, others are exact.
+    less = _bound(dl.LessOp, third, Tracked(third.array + np.float32([0, 1]), given=True))
+    assert less.free.tolist() == [True, False]
+    assert difference(np.array([True, True]), less) is None
+    assert difference(np.array([True, False]), less) is not None
+
+
+def test_a_difference_is_seen() -> None:
+    want = Tracked(np.float32([1, np.nan, np.inf, 2]), np.array([1e-6, 0, 0, np.inf]))
+    assert difference(np.float32([1.000001, np.nan, np.inf, 7]), want) is None
+    for wrong in ([1.001, np.nan, np.inf, 2], [1, 0, np.inf, 2], [1, np.nan, -np.inf, 2], [np.nan, np.nan, np.inf, 2]):
+        assert difference(np.float32(wrong), want) is not None
+    assert difference(np.float64([1, np.nan, np.inf, 2]), want) is not None
