@@ -34,10 +34,6 @@ from dlc.measure.peers import PEERS, peers
 from dlc.options import Options
 
 
-# Of a table that no terminal bounds.
-_WIDTH = 150
-
-
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
     return [name.strip() for name in value.split(",")] if value else []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Generator
@@ -26,7 +27,8 @@ from dlc.target import OpenCLName, is_opencl, resolve
 P = ParamSpec("P")
 T = TypeVar("T")
 
-out = Console(soft_wrap=True, highlight=False)
+# Where no terminal bounds a table, it is as wide as this at most.
+out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 # How the names of compiled models end.
 ARTIFACT_SUFFIX = ".dlc"
