@@ -72,7 +72,7 @@ def measured(name: str, target: str, threads: int, others: list[Peer], folder: P
         compiled.save(saved)
         row["load_s"], row["memory_mb"] = in_new_process("dlc", saved, given)
     opened = {peer.name: peer.open(path, inputs, threads) for peer in others}
-    runs = {"dlc": lambda: compiled(inputs), **opened}
+    runs = {"dlc": lambda: [np.asarray(r) for r in compiled(inputs).values()], **opened}
     for runtime, latency in interleaved(runs, SECONDS, threads).items():
         row[f"{runtime}_s"] = latency.median
     for runtime, run in opened.items():

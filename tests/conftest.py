@@ -6,3 +6,4 @@ import tempfile
 os.environ["DLC_VERIFY"] = "1"
 os.environ["DLC_CACHE"] = "0"
 os.environ["DLC_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"dlc-tests-{os.getpid()}")  # never the user's
+os.environ.setdefault("POCL_CACHE_DIR", os.path.join(tempfile.gettempdir(), "dlc-tests-pocl"))

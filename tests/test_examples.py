@@ -1,4 +1,4 @@
-"""The README's example, as a person runs it: magika names the types of files."""
+"""The examples, as a person runs them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+def run(name: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs an example as a program."""
+    example = ROOT / "examples" / name
+    monkeypatch.setattr(sys, "argv", [str(example), *arguments])
+    runpy.run_path(str(example), run_name="__main__")
 
 
 def test_identify_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,8 +38,31 @@ def test_identify_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         empty: "empty",
         short: "txt",
     }
-    example = ROOT / "examples" / "identify_file.py"
-    monkeypatch.setattr(sys, "argv", [str(example), *map(str, expected)])
-    runpy.run_path(str(example), run_name="__main__")
+    run("identify_file.py", *map(str, expected), monkeypatch=monkeypatch)
     printed = capsys.readouterr().out.splitlines()
     assert [line.split(" (")[0] for line in printed] == [f"{path}: {label}" for path, label in expected.items()]
+
+
+def test_k_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(1)
+    middles = np.array([[0, 0, 0], [9, 0, 1], [0, 8, 2], [7, 7, 7]])
+    points = np.repeat(middles, [40, 30, 20, 10], axis=0) + draw.normal(0, 0.5, (100, 3))
+    np.save(tmp_path / "points.npy", draw.permutation(points))
+    run("k_means.py", str(tmp_path / "points.npy"), "4", monkeypatch=monkeypatch)
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("100 points") and "mean squared distance 0.59" in first
+    assert sorted(int(line.split()[2]) for line in rest) == [10, 20, 30, 40]
+
+
+def test_find_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = np.full((60, 80, 3), 40, np.uint8)
+    picture[20:40, 30:60] = [250, 200, 10]
+    (tmp_path / "picture.ppm").write_bytes(b"P6\n# a comment\n80 60\n255\n" + picture.tobytes())
+    run("find_edges.py", str(tmp_path / "picture.ppm"), str(tmp_path / "edges.pgm"), monkeypatch=monkeypatch)
+    assert capsys.readouterr().out.startswith("80×60 pixels")
+    header, size, _, pixels = (tmp_path / "edges.pgm").read_bytes().split(b"\n", 3)
+    assert (header, size) == (b"P5", b"80 60")
+    edges = np.frombuffer(pixels, np.uint8).reshape(60, 80)
+    # White along the border of the rectangle, nothing anywhere else.
+    assert edges[30, [29, 30]].max() > 200 and edges[[39, 40], 45].max() > 200
+    assert edges[:17].max() == edges[43:].max() == edges[:, :27].max() == edges[:, 63:].max() == edges[23:37, 33:57].max() == 0

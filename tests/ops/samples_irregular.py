@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import BF16, BOOL, F16, F32, I8, I32, I64, Sample, exactly, values
+from tests.ops.sample import BF16, BOOL, F16, F32, I8, I32, I64, U8, Sample, exactly, values
 
 _COMBINE = {
     "none": lambda old, new: new,
@@ -83,6 +83,48 @@ def _argsort(dtype: np.dtype, axis: int, descending: bool, count: int | None = N
     return Sample(dl.ArgsortOp, (x,), lambda x: argsort(x, axis, descending, count), properties, label=label)
 
 
+def _long_argsort(dtype: np.dtype, descending: bool, count: int | None, *shape: int) -> Sample:
+    """Rows that are longer than a run; ties, and NaN where there is one."""
+    x = np.round(values(dtype, *shape, scale=9.0).astype(np.float64)).astype(dtype)
+    if dtype.kind == "f":
+        x[:, 3:140:40] = np.nan
+        x[:, 5:140:30] = -np.inf if descending else np.inf
+    properties = {"axis": 1, "descending": descending} | ({} if count is None else {"count": count})
+    label = f"long{shape[1]}" + "_descending" * descending + (f"_first{count}" if count else "")
+    return Sample(dl.ArgsortOp, (x,), lambda x: argsort(x, 1, descending, count), properties, label=label)
+
+
+def _merge_sorted(dtype: np.dtype, descending: bool, run: int, count: int) -> Sample:
+    x = values(dtype, 2, 4 * run, scale=3.0)
+    if dtype.kind == "f":
+        x[:, 1] = x[:, -1] = np.nan
+    runs = argsort(x.reshape(2, 4, run), 2, descending, None) + np.arange(4)[:, None] * run
+
+    def expected(x: np.ndarray, _: np.ndarray) -> np.ndarray:
+        first, second = np.split(x, 2, 1)
+        return np.stack([argsort(first, 1, descending, count), argsort(second, 1, descending, count) + 2 * run], 1)
+
+    properties = {"count": count, "descending": descending}
+    label = f"runs_of_{run}_first{count}" + "_descending" * descending
+    return Sample(dl.MergeSortedOp, (x, runs), expected, properties, label=label)
+
+
+def _searchsorted(dtype: np.dtype, right: bool) -> Sample:
+    x, wanted = np.sort(values(dtype, 2, 3, 21, scale=4.0), 2), values(dtype, 2, 3, 9, seed=1, scale=4.0)
+    wanted[..., :3] = x[..., 4:7]
+    if dtype.kind == "f":
+        x[..., -2:] = wanted[..., 4:5] = np.nan
+
+    def expected(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        def before(a: float, b: float) -> bool:
+            return bool(a < b or (b != b and a == a) or (right and (a == b or (a != a and b != b))))
+
+        counts = [sum(before(a, w) for a in x[place[:-1]]) for place, w in np.ndenumerate(wanted)]
+        return np.array(counts).reshape(wanted.shape)
+
+    return Sample(dl.SearchsortedOp, (x, wanted), expected, {"right": right}, label="right" if right else "left")
+
+
 def _elements(dtype: np.dtype, mode: str, axis: int, *shape: int) -> Sample:
     indices = np.random.default_rng(axis).integers(-5, 6, shape)
     operands = (values(dtype, 3, 5, 4), indices, values(dtype, *shape, seed=1))
@@ -115,6 +157,12 @@ SAMPLES = [
     *(_argsort(F32, 1, d, count) for d in (False, True) for count in (None, 3)),
     *(_argsort(d, 2, True) for d in (F16, I8, BOOL)),
     _argsort(I64, 0, False, 2),
+    *(_long_argsort(F32, d, count, 2, 150) for d in (False, True) for count in (None, 5)),
+    _long_argsort(I8, False, None, 1, 65),
+    _long_argsort(U8, True, 70, 1, 300),
+    _long_argsort(F16, False, None, 1, 129),
+    *(_merge_sorted(F32, d, 5, count) for d in (False, True) for count in (10, 7)),
+    _merge_sorted(I32, False, 1, 2),
     *(_elements(F32, mode, 1, 3, 4, 4) for mode in _COMBINE),
     _elements(F32, "none", 0, 2, 4, 3),
     _elements(BF16, "add", 2, 3, 2, 5),
@@ -122,6 +170,13 @@ SAMPLES = [
     _elements(BOOL, "none", 1, 3, 4, 4),
     *(_nd(F32, mode, _ROWS) for mode in _COMBINE),
     _nd(F32, "none", _PLACES),
+    # More updates than are compared with every element.
+    *(_elements(F32, mode, 1, 2, 90, 3) for mode in ("none", "max")),
+    _elements(I32, "add", 0, 70, 2, 4),
+    _nd(F32, "add", np.random.default_rng(3).integers(-5, 6, (100, 2))),
+    *(_searchsorted(F32, right) for right in (False, True)),
+    _searchsorted(I32, True),
+    _searchsorted(U8, False),
     _nd(I8, "mul", np.concatenate([_PLACES, _PLACES[..., :1] * 0], -1)),
     _nd(F16, "add", _PLACES),
     _nd(F32, "add", np.zeros((2, 0), np.int64)),

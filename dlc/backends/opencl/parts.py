@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def built_apart(parts: Sequence[Part], device: Device) -> list[bytes]:
     Raises what `built` raises, and DeviceError when a process dies.
     """
     with ThreadPoolExecutor(len(parts)) as threads:
-        answers = list(threads.map(lambda part: _ask(part, device), parts))
+        answers = list(threads.map(partial(_ask, device), parts))
     problems = {name: problem for answer in answers if isinstance(answer, dict) for name, problem in answer.items()}
     if problems:
         raise TooLargeError(problems)
@@ -125,7 +126,7 @@ def built_apart(parts: Sequence[Part], device: Device) -> list[bytes]:
 _CHILD = "import sys; sys.path[:] = {path!r}; from dlc.backends.opencl.parts import answer; answer()"
 
 
-def _ask(part: Part, device: Device) -> bytes | dict[str, str]:
+def _ask(device: Device, part: Part) -> bytes | dict[str, str]:
     """A part's binary, or the kernels that are too large."""
     job = json.dumps({"place": device.place, "part": asdict(part)}).encode()
     done = subprocess.run([sys.executable, "-c", _CHILD.format(path=sys.path)], input=job, capture_output=True)

@@ -25,6 +25,7 @@ from dlc.dialects.dl import (
     quantization,
     reduction,
     selection,
+    sorted,
     sorting,
     window,
     winograd,
@@ -46,6 +47,7 @@ from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
 from dlc.dialects.dl.reduction import *
 from dlc.dialects.dl.selection import *
+from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
@@ -66,6 +68,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     indexing,
     irregular,
     sorting,
+    sorted,
     selection,
     composite,
     normalization,

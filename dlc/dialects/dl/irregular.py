@@ -41,11 +41,14 @@ from dlc.dialects.dl.elementwise import (
     MinimumOp,
     MulOp,
     SelectOp,
+    SubOp,
 )
 from dlc.dialects.dl.indexing import GatherElementsOp
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
-from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, known_less
+from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, TransposeOp, known_less
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
+from dlc.dialects.dl.sorted import SearchsortedOp
+from dlc.dialects.dl.sorting import ArgsortOp
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
@@ -151,6 +154,9 @@ class CumprodOp(Running):
     IDENTITY: ClassVar[int] = 1
 
 
+# The most updates that every element is compared with.
+_COMPARED = 64
+
 SCATTER_MODES = ("none", "add", "mul", "max", "min")
 _REDUCE = {"add": ReduceSumOp, "mul": ReduceProdOp, "max": ReduceMaxOp, "min": ReduceMinOp}
 _COMBINE = {"add": AddOp, "mul": MulOp, "max": MaximumOp, "min": MinimumOp}
@@ -225,11 +231,24 @@ def _wrapped(b: Build, indices: SSAValue, size: int) -> SSAValue:
 def _scattered(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
     """`x` with update k along `axis` written to place `places[…, k, …]` of that axis, if there is such a place.
 
-    The other sizes of updates are those of `x`, so are those of places, or 1. See Note [Scatter by comparison].
+    The other sizes of updates are those of `x`, so are those of places, or 1.
     """
-    shape, count = [int(s) for s in shape_of(x)], int(shape_of(updates)[axis])
-    if count == 0 or 0 in shape:
+    count = int(shape_of(updates)[axis])
+    if count == 0 or 0 in shape_of(x):
         return x
+    scattered = _by_comparison if count <= _COMPARED else _by_order
+    return scattered(b, x, places, updates, axis, mode)
+
+
+def _identity(b: Build, x: SSAValue, mode: str) -> SSAValue:
+    """What changes nothing when it is combined with an element of `x`."""
+    low, high = scalar.limits(element_type_of(x))
+    return b.scalar({"add": 0, "mul": 1, "max": low, "min": high}[mode], like=x)
+
+
+def _by_comparison(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+    """See Note [Scatter by comparison]."""
+    shape, count = [int(s) for s in shape_of(x)], int(shape_of(updates)[axis])
 
     def numbered(size: int, position: int) -> SSAValue:
         """0, 1, … along one axis of a tensor that has one axis more than `x`."""
@@ -247,10 +266,50 @@ def _scattered(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis:
         last = b(ReduceMaxOp, b(SelectOp, hit, order, b.scalar(-1, like=order)), axes=(axis + 1,))
         chosen = b(GatherElementsOp, updates, b(BroadcastToOp, last, shape=shape), axis=axis)
         return b(SelectOp, b(GreaterEqualOp, last, b.scalar(0, like=last)), chosen, x)
-    low, high = scalar.limits(element_type_of(x))
-    identity = b.scalar({"add": 0, "mul": 1, "max": low, "min": high}[mode], like=x)
-    combined = b(_REDUCE[mode], b(SelectOp, hit, for_each_element(updates), identity), axes=(axis + 1,))
-    return b(_COMBINE[mode], x, combined)
+    meant = b(SelectOp, hit, for_each_element(updates), _identity(b, x, mode))
+    return b(_COMBINE[mode], x, b(_REDUCE[mode], meant, axes=(axis + 1,)))
+
+
+def _by_order(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+    """See Note [Scatter by order]."""
+    shape = [int(s) for s in shape_of(x)]
+    order = b(ArgsortOp, places, axis=axis)
+    places = b(GatherElementsOp, places, order, axis=axis)
+    if mode != "none":
+        updates = b(GatherElementsOp, updates, b(BroadcastToOp, order, shape=shape_of(updates)), axis=axis)
+        updates = _combined_before(b, updates, places, axis, mode)
+    # The axis last; the permutation is its own inverse.
+    swapped = list(range(len(shape)))
+    swapped[axis], swapped[-1] = swapped[-1], swapped[axis]
+    rows = b(TransposeOp, places, permutation=swapped)
+    elements = b(IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
+    wanted = b(BroadcastToOp, elements, shape=(*shape_of(rows)[:-1], shape[axis]))
+    end = b(TransposeOp, b(SearchsortedOp, rows, wanted, right=True), permutation=swapped)
+    last = b(SubOp, end, b.scalar(1, like=end))
+    # Where no place is as small, the last place of all is read, which is larger.
+    hit = b(EqualOp, b(GatherElementsOp, places, last, axis=axis), b(TransposeOp, wanted, permutation=swapped))
+    chosen = b(GatherElementsOp, order, last, axis=axis) if mode == "none" else last
+    chosen = b(GatherElementsOp, updates, b(BroadcastToOp, chosen, shape=shape), axis=axis)
+    return b(SelectOp, hit, chosen if mode == "none" else b(_COMBINE[mode], x, chosen), x)
+
+
+def _combined_before(b: Build, updates: SSAValue, places: SSAValue, axis: int, mode: str) -> SSAValue:
+    """Each update combined with those before it along `axis` that have the same place."""
+    distance, count = 1, int(shape_of(updates)[axis])
+
+    def before(value: SSAValue, filling: SSAValue) -> SSAValue:
+        limits, low = list(shape_of(value)), [0] * rank_of(value)
+        limits[axis], low[axis] = limits[axis] - distance, distance
+        kept = b(SliceOp, value, starts=(0,) * len(low), limits=limits, strides=(1,) * len(low))
+        return b(PadOp, kept, filling, low=low, high=(0,) * len(low))
+
+    identity, nowhere = _identity(b, updates, mode), b.scalar(-1, like=places)
+    # After the step of distance d, each update has combined the 2·d nearest before and at it.
+    while distance < count:
+        own = b(EqualOp, places, before(places, nowhere))
+        updates = b(SelectOp, own, b(_COMBINE[mode], before(updates, identity), updates), updates)
+        distance *= 2
+    return updates
 
 
 # Note [Scatter by comparison]
@@ -258,6 +317,12 @@ def _scattered(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis:
 # Each element of the result looks for the updates that are meant for it: n elements and m updates take n·m comparisons. In
 # return no two writes meet, the result does not depend on an order, and it is a reduction like any other: parallel,
 # fused, without atomics. The comparison is part of the reduction's body, never a tensor.
+
+# Note [Scatter by order]
+#
+# Many updates are sorted by their place, equal ones in the order given, and each element of the result finds the last that is
+# meant for it by bisection: n elements and m updates take (n + m)·log m steps. Updates that combine are combined beforehand
+# with those before them that have the same place, in log m steps of doubled distance.
 
 
 @irdl_op_definition

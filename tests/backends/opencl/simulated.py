@@ -1,0 +1,61 @@
+"""Runs a program in Oclgrind, which sees races between items and accesses outside of buffers.
+
+    python -m tests.backends.opencl.simulated blazeface_front opencl:gpu --quick
+
+prints what Oclgrind reports of a model on the inputs that are recorded for it, or of a kernel of the loops stage in a file.
+`--quick` simulates the first and the last group of each kernel only, about a million multiply-adds a second.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from dlc.compiler import compile, load_program
+from dlc.dialects.registry import make_context
+from dlc.ir import MemRefType, parse_module
+from dlc.options import Options
+from dlc.passes.base import kernels_of
+from dlc.target import OPENCL_PROFILES
+from tests.backends.opencl.kernels import run
+from tests.models.skeletons import path_of, recordings
+
+TOOL = shutil.which("oclgrind")
+
+
+def reports(what: str | Path, profile: str, *, quick: bool = False) -> str:
+    """What Oclgrind reports of a model or a kernel; empty if nothing is wrong."""
+    assert TOOL is not None
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        flags = ["--data-races", "--max-errors", "20", "--log", str(log), *(["--quick"] if quick else [])]
+        command = [TOOL, *flags, sys.executable, "-m", __name__, "--inside", str(what), profile]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+        assert done.returncode == 0, done.stderr[-4000:]
+        return log.read_text() if log.exists() else ""
+
+
+def inside(what: str, profile: str) -> None:
+    """Runs the program on the one device that there is under Oclgrind."""
+    if what.endswith(".mlir"):
+        (kernel,) = kernels_of(parse_module(make_context(), Path(what).read_text(), what))
+        shapes = [a.type.get_shape() for a in kernel.body.block.args if isinstance(a.type, MemRefType)]
+        run(kernel, [np.ones(shape, np.float32) for shape in shapes], OPENCL_PROFILES[profile])
+        return
+    feeds, _ = next(recordings(what))
+    program = load_program(path_of(what), {name: a.shape for name, a in feeds.items()})
+    model = compile(program, profile.replace("opencl:", "opencl:0:0:"), Options(cache=False, workers=1))
+    for result in model(**feeds).values():
+        np.asarray(result)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--inside":
+        inside(*sys.argv[2:])
+    else:
+        print(reports(*sys.argv[1:3], quick="--quick" in sys.argv) or "nothing")

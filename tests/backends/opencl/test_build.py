@@ -1,0 +1,172 @@
+"""Kernels to programs on a device, and the cache of binaries."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.backends.opencl import build as build_module
+from dlc.backends.opencl.build import BuiltProgram, build
+from dlc.backends.opencl.devices import Session, all_devices, choose, open_device
+from dlc.backends.opencl.emit import Grid, KernelSource
+from dlc.backends.opencl.parts import FunctionRun, Part, TooLargeError, binary_of, built, built_apart, from_binary
+from dlc.cache import Cache
+from dlc.compiler import opencl as compiler
+from dlc.errors import DeviceError, UnsupportedError
+from tests.models.skeletons import path_of
+
+pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+
+
+@pytest.fixture
+def session() -> Session:
+    return open_device(choose("opencl")[0])
+
+
+def kernel(name: str, body: str = "y[get_global_id(0)] = 2 * x[get_global_id(0)];") -> KernelSource:
+    head = f"__kernel void {name}_0(__global const float *restrict x, __global float *restrict y)"
+    return KernelSource(name, f"{head} {{ {body} }}\n", (Grid(4, 2),))
+
+
+def part(*names: str, items: int = 2) -> Part:
+    return Part("".join(kernel(n).text for n in names), "", tuple(FunctionRun(f"{n}_0", n, 4, items, (64, 64)) for n in names))
+
+
+def doubled(program: BuiltProgram, source: KernelSource, session: Session) -> list[float]:
+    """What a kernel makes of 0…7."""
+    import pyopencl as cl
+
+    x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    buffers = [cl.Buffer(session.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=a) for a in (x, y)]
+    (grid,) = program.kernels([source])[source.name]
+    grid.make()(session.queue, (grid.groups * grid.items,), (grid.items,), *buffers)
+    cl.enqueue_copy(session.queue, y, buffers[1])
+    return y.tolist()
+
+
+def test_a_binary_is_kept_and_loaded(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, cache = kernel("a"), Cache(tmp_path)
+    built_now = build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    monkeypatch.setattr(build_module, "_compiled", None)
+    loaded = build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    assert doubled(built_now, source, session) == doubled(loaded, source, session) == [0, 2, 4, 6, 8, 10, 12, 14]
+    (entry,) = cache.entries()
+    assert (entry.kind, entry.hits, entry.about["kernels"]) == ("opencl", 1, ["a"])
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b"", lambda data: data[:40]])
+def test_a_damaged_entry_is_made_again(session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any) -> None:
+    source, cache = kernel("a"), Cache(tmp_path)
+    build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    (entry,) = cache.entries()
+    entry.path.write_bytes(damage(entry.path.read_bytes()))
+    with caplog.at_level(logging.INFO):
+        program = build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    assert "made again" in caplog.text
+    assert doubled(program, source, session)[1] == 2
+
+
+def test_what_a_driver_refuses_is_made_again(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, cache = kernel("a"), Cache(tmp_path)
+    monkeypatch.setattr(build_module, "binary_of", lambda program: b"not a binary")
+    build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    monkeypatch.undo()
+    assert doubled(build("m", [source], {"a": (32, 32)}, session, cache, 1), source, session)[1] == 2
+
+
+def test_kernels_are_shared_out_to_processes(session: Session, tmp_path: Path) -> None:
+    sources = [kernel(f"k{i}") for i in range(9)]
+    program = build("m", sources, {s.name: (32, 32) for s in sources}, session, Cache(None), 2)
+    assert sorted(len(names) for names, _ in program.parts) == [4, 5]
+    assert doubled(program, sources[8], session)[7] == 14
+
+
+def test_parts_answer_from_their_process(session: Session) -> None:
+    binaries = built_apart([part("a"), part("b", "c")], session.device)
+    assert len(binaries) == 2 and from_binary(binaries[0], session)
+    with pytest.raises(TooLargeError, match="groups of 1048576 items") as raised:
+        built_apart([part("a"), part("b", items=1 << 20)], session.device)
+    assert list(raised.value.kernels) == ["b"]
+    with pytest.raises(DeviceError, match="compiler fails"):
+        built_apart([Part("no C at all", "", ())], session.device)
+
+
+def test_a_binary_holds_what_ran(session: Session) -> None:
+    assert binary_of(built(part("a"), session))
+
+
+def test_a_kernel_that_does_not_build_is_named(session: Session) -> None:
+    with pytest.raises(TooLargeError) as raised:
+        build("m", [kernel("a"), kernel("b", "nonsense;")], {"a": (32, 32), "b": (32, 32)}, session, Cache(None), 1)
+    assert list(raised.value.kernels) == ["b"] and "nonsense" in str(raised.value)
+
+
+def softmax(x: Any) -> Any:
+    e = dlc.numpy.exp(x - dlc.numpy.max(x, axis=-1, keepdims=True))
+    return e / dlc.numpy.sum(e, axis=-1, keepdims=True)
+
+
+def test_kernels_that_are_too_large_become_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[KernelSource]] = []
+
+    def limited(name: str, sources: Sequence[KernelSource], *rest: Any) -> BuiltProgram:
+        seen.append(list(sources))
+        if len(seen) == 1:
+            raise TooLargeError({sources[0].name: "too many registers"})
+        return build(name, sources, *rest)
+
+    monkeypatch.setattr(compiler, "build", limited)
+    x = np.random.default_rng(0).standard_normal((4, 96), np.float32)
+    got = dlc.jit(target="opencl:gpu")(softmax)(x)
+    expected = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    assert len(seen) == 2
+    assert all(grid.items <= 64 for source in seen[1] for grid in source.grids if source.name == seen[0][0].name)
+
+
+def test_what_the_smallest_profile_cannot_hold_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(name: str, sources: Sequence[KernelSource], *rest: Any) -> BuiltProgram:
+        raise TooLargeError({sources[0].name: "too many registers"})
+
+    monkeypatch.setattr(compiler, "build", never)
+    with pytest.raises(DeviceError, match=r"(?s)softmax: opencl:.*cannot hold.*test_build.py.*: too many registers"):
+        dlc.jit(target="opencl:gpu")(softmax)(np.zeros((4, 96), np.float32))
+
+
+def test_numbers_that_a_device_does_not_compute_with() -> None:
+    with pytest.raises(UnsupportedError, match=r"(?s)as opencl:small does not compute in f64.*kernel .*test_build.py"):
+        dlc.jit(target="opencl:small")(lambda x: x * 2)(np.zeros(4, np.float64))
+
+
+SECOND = """
+import sys
+import numpy as np
+import dlc
+from dlc.backends.opencl import build, parts
+if sys.argv[2] == "again":
+    build.built = build.built_apart = build.from_text = None
+print(np.asarray(dlc.compile_model(sys.argv[1], target="opencl")(np.ones((1, 1, 28, 28), np.float32))["probs"]).argmax())
+"""
+
+
+def test_a_second_process_builds_nothing(tmp_path: Path) -> None:
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", SECOND, str(path_of("mnist_cnn")), when],
+            env={**os.environ, "DLC_CACHE": "1", "DLC_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for when in ("first", "again")
+    ]
+    assert answers[0] == answers[1] != ""

@@ -1,0 +1,84 @@
+"""Programs lowered for devices with groups of items compute the same: evaluated at the end of the loops stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dlc.backends.reference import evaluate
+from dlc.compiler import Program, load_program
+from dlc.compiler.lowering import Lowering
+from dlc.dialects.dl.base import element_type_of
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.workgroup import is_workgroup
+from dlc.instrument.report import Report
+from dlc.ir import ModuleOp, gpu, memref
+from dlc.options import Options
+from dlc.passes.base import kernels_of
+from dlc.target import OPENCL_PROFILES
+from dlc.weights import WeightStore
+from tests.mlir import accepted_by_mlir
+from tests.models.skeletons import path_of, recordings
+from tests.ops.programs import module_of, op_of
+from tests.ops.sample import Sample, assert_close
+from tests.ops.samples import SAMPLES
+from tests.ops.test_targets import ROUNDING
+from tests.random_programs import RandomProgram
+
+PROFILES = ("opencl:gpu", "opencl:small")
+
+
+def lowered(program: Program, profile: str) -> Lowering:
+    lowering = Lowering(program, OPENCL_PROFILES[profile], Options(num_threads=1, workers=1), Report())
+    lowering.until("loops")
+    return lowering
+
+
+def run(program: Program, profile: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    lowering = lowered(program, profile)
+    return evaluate(lowering.module, inputs, lowering.weights)
+
+
+def first_and_last_of_each_op() -> list[tuple[Sample, str]]:
+    """A sample of every op that kernels hold for the larger device, and another for the smaller one."""
+    by_op: dict[str, list[Sample]] = {}
+    for sample in SAMPLES:
+        if not issubclass(sample.op, DataDependent):
+            by_op.setdefault(sample.op.name, []).append(sample)
+    return [(samples[k], profile) for samples in by_op.values() for k, profile in zip((0, -1), PROFILES, strict=True)]
+
+
+@pytest.mark.parametrize(("sample", "profile"), first_and_last_of_each_op(), ids=lambda v: getattr(v, "name", v))
+def test_sample(sample: Sample, profile: str) -> None:
+    module = module_of(sample)
+    dtypes = [numpy_dtype(element_type_of(r)) for r in op_of(module).results]
+    results = run(Program(module, WeightStore()), profile, sample.operands)
+    for got, expected in zip(results, sample.expected_results(dtypes), strict=True):
+        tolerance = ROUNDING.get(expected.itemsize, 0.0) if expected.dtype.kind in "fV" else 0.0
+        assert_close(np.asarray(got), expected, max(sample.tolerance, tolerance))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_program(seed: int) -> None:
+    made = RandomProgram(seed)
+    expected = evaluate(made.program.module, made.inputs, made.program.weights)
+    for got, want in zip(run(made.program, PROFILES[seed % 2], made.inputs), expected, strict=True):
+        assert_close(got, want, 2e-5 if want.dtype.kind == "f" else 0)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", ["mnist_cnn", "llama_tiny_prefill_16"])
+def test_model(name: str, profile: str) -> None:
+    feeds, recorded = next(recordings(name))
+    program = load_program(path_of(name), {n: a.shape for n, a in feeds.items()})
+    lowering = lowered(program, profile)
+    results = evaluate(lowering.module, [feeds[info.name] for info in program.inputs], lowering.weights)
+    for info, got in zip(program.outputs, results, strict=True):
+        assert_close(got, recorded[info.name], 1e-5)
+    accepted_by_mlir([ModuleOp([k.clone() for k in kernels_of(lowering.module)])])
+    ops = list(lowering.module.walk())
+    assert any(isinstance(op, gpu.BarrierOp) for op in ops)
+    assert any(isinstance(op, memref.AllocaOp) and is_workgroup(op.memref) for op in ops)
