@@ -66,6 +66,7 @@ def lane(e: Emitter, t: Register, name: str, place: int) -> str:
     """One element of a register; a truth value is 1 or 0."""
     if t.width == 1:
         return name
+    name = name if name.isidentifier() else f"({name})"
     text = e.expression("lane", t, name, words={"i": place, "x": f"{place:x}"})
     return f"({text} & 1)" if t.kind == "i1" else text
 

@@ -292,7 +292,7 @@ class Emitter:
             "T": self.type(t), "t": self.type(t._replace(width=1)), "n": t.width,
             "S": self.type(s), "s": self.type(s._replace(width=1)), "m": s.width,
             "U": self.type(t.of(f"u{t.bits}")), "V": self.type(s.of(f"u{s.bits}")), "M": self.type(t.of(f"i{t.bits}")),
-            "W": self.syntax.types[f"u{max(32, t.bits)}"],
+            "u": self.syntax.types[f"u{t.bits}"], "W": self.syntax.types[f"u{max(32, t.bits)}"],
         }  # fmt: skip
         suffix = "vector" if max(t.width, s.width) > 1 else "scalar"
         if definition := self.syntax.definitions.get(f"{op}.{suffix}") or self.syntax.definitions.get(op):

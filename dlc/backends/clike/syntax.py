@@ -5,8 +5,8 @@ Everything is a template for `str.format`. An expression's template may use
     {0} {1} …   the operands
     {T} {t}     type of the result, and of one of its elements
     {S} {s}     the same of the first operand
-    {U} {u}     unsigned integers of the result's width
-    {V} {v}     unsigned integers of the first operand's width
+    {U} {u}     unsigned integers of the result's width, and one of them
+    {V}         unsigned integers of the first operand's width
     {W}         unsigned integers in which sums and products of the result's width cannot overflow
     {M}         integers of the result's width: what a vector's comparison of such elements gives
     {n}         lanes of the result
@@ -72,7 +72,7 @@ _KEYWORDS = (
 )
 
 _ORDERED = {"eq": "==", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-# What is the same in every dialect whose vectors have C's operators.
+# What is C's own, and what is the same for vectors where they have C's operators.
 OPERATORS: Mapping[str, str] = {
     **{f"{op}{kind}": f"{{0}} {sign} {{1}}" for kind in "fi" for op, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))},
     # Sums of signed integers may not overflow in C; those of unsigned ones wrap.
@@ -97,5 +97,17 @@ OPERATORS: Mapping[str, str] = {
     "cmpi.eq": "{0} == {1}",
     "cmpi.ne": "{0} != {1}",
     **{f"cmpi.s{name}": f"{{0}} {sign} {{1}}" for name, sign in _ORDERED.items() if name != "eq"},
+    **{f"cmpi.u{name}": f"({{V}}){{0}} {sign} ({{V}}){{1}}" for name, sign in _ORDERED.items() if name != "eq"},
     "select": "{0} ? {1} : {2}",
+    "literal.f32": "{0}f",
+    "literal.f64": "{0}",
+    "literal.i8": "({T}){0}",
+    "literal.i16": "({T}){0}",
+    "literal.i32": "{0}",
+    "literal.i64": "{0}L",
+    "load.scalar": "{p}[{i}]",
+    "store.scalar": "{p}[{i}] = {0}",
+    "from_memory.i1.scalar": "({0} != 0)",
+    "to_memory.i1.scalar": "{0}",
+    "convert.scalar": "({T}){0}",
 }

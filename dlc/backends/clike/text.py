@@ -123,7 +123,13 @@ def _sink(lines: Sequence[Line], uses: Counter[str]) -> list[Line]:
                 inlined[name] = value
             else:
                 placed.append(Define(name, define.type, value))
-        return _NAME.sub(lambda found: inlined.get(found[0], found[0]), text) if inlined else text
+
+        def replace(found: re.Match[str]) -> str:
+            value = inlined.get(found[0], found[0])
+            # A cast binds less than what follows a name.
+            return f"({value})" if value.startswith("(") and text[found.end() : found.end() + 1] in (".", "[") else value
+
+        return _NAME.sub(replace, text) if inlined else text
 
     def place_all() -> None:
         while waiting:
