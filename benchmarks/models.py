@@ -2,6 +2,7 @@
 
 MODEL is an ONNX file or the name of one of the set below. Every runtime that is installed (`pip install -e '.[bench]'`) gets
 the same inputs and number of threads, computes in f32, and takes turns with the others in one process; medians count.
+With `--target opencl` (or another one) dlc's own target `cpu` takes part as well; an OpenCL driver has its own threads.
 `memory`: the most that a new process held which imports the runtime, loads the model and runs it once; dlc loads a compiled
 model. `error`: the largest difference from the first other runtime's outputs, as a share of their largest magnitude.
 """
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ SKELETONS = [
 ]
 PRETRAINED = ["magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls"]
 SMALL = ["mnist_cnn"]
+ON_CPU = ("cpu", *CPU_LEVELS)
 SECONDS = 4.0
 
 Arrays = Mapping[str, np.ndarray]
@@ -68,11 +70,14 @@ def measured(name: str, target: str, threads: int, others: list[Peer], folder: P
     shapes = {k: v.shape for k, v in inputs.items()}
     compiled = dlc.compile_model(path, target=target, input_shapes=shapes, num_threads=threads, cache=False)
     row: Row = {"model": Path(name).stem, "compile_s": time.perf_counter() - began}
-    if target in ("cpu", *CPU_LEVELS):
+    if target in ON_CPU:
         compiled.save(saved)
         row["load_s"], row["memory_mb"] = in_new_process("dlc", saved, given)
     opened = {peer.name: peer.open(path, inputs, threads) for peer in others}
-    runs = {"dlc": lambda: [np.asarray(r) for r in compiled(inputs).values()], **opened}
+    runs = {"dlc": called(compiled, inputs), **opened}
+    if target not in ON_CPU:
+        own = dlc.compile_model(path, input_shapes=shapes, num_threads=threads, cache=False)
+        runs["cpu"] = called(own, inputs)
     for runtime, latency in interleaved(runs, SECONDS, threads).items():
         row[f"{runtime}_s"] = latency.median
     for runtime, run in opened.items():
@@ -82,6 +87,11 @@ def measured(name: str, target: str, threads: int, others: list[Peer], folder: P
     if rivals:
         row["speedup"] = min(rivals) / row["dlc_s"]
     return row
+
+
+def called(model: dlc.Model, inputs: Arrays) -> Callable[[], object]:
+    """A call that ends when its outputs are there: a device computes until somebody looks."""
+    return lambda: [np.asarray(output) for output in model(inputs).values()]
 
 
 def error(got: Arrays, expected: Arrays) -> float:
@@ -113,7 +123,8 @@ def processor() -> str:
 def table(rows: list[Row], others: list[Peer], title: str) -> Table:
     """What was measured, for people."""
     names = [peer.name for peer in others]
-    result = Table("model", "compile s", "dlc ms", *(f"{n} ms" for n in names), "faster than the best", title=title)
+    timed = [*names, *(["cpu"] if any("cpu_s" in row for row in rows) else [])]
+    result = Table("model", "compile s", "dlc ms", *(f"{n} ms" for n in timed), "faster than the best", title=title)
     for heading in ("error", "load ms", "dlc MB", *(f"{n} MB" for n in names)):
         result.add_column(heading)
     for column in result.columns[1:]:
@@ -126,7 +137,7 @@ def table(rows: list[Row], others: list[Peer], title: str) -> Table:
         result.add_row(
             str(row["model"]),
             shown(row, "compile_s", ".2f"),
-            *(shown(row, f"{n}_s", ".3f", 1e3) for n in ("dlc", *names)),
+            *(shown(row, f"{n}_s", ".3f", 1e3) for n in ("dlc", *timed)),
             shown(row, "speedup", ".2f"),
             shown(row, "error", ".0e"),
             shown(row, "load_s", ".0f", 1e3),
@@ -182,7 +193,7 @@ def main() -> None:
     console.print(table(rows, others, title))
     if others:
         console.print(f"Geometric mean of the speed-ups over the best of the others: {geometric_mean(rows):.3f}")
-    if arguments.target in ("cpu", *CPU_LEVELS):
+    if arguments.target in ON_CPU:
         limits = measured_limits(resolve(arguments.target), arguments.threads)
         console.print(f"This machine: {limits.flops / 1e9:.0f} GFLOP/s, {limits.memory / 1e9:.0f} GB/s from memory")
     if arguments.json:
