@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
-from dlc.compiler.lowering import Lowering, plan
+from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.program import KernelOp
@@ -58,8 +58,7 @@ def check(
     if not program.is_static:
         raise UnsupportedError(f"{program.name}: only a program whose sizes are all known can be checked; give its shapes")
     names = [info.name for info in program.outputs]
-    stages = plan(program, target, options)
-    checker = Checker(arrays, names, stages, tolerance=tolerance, folder=folder, checks=checks)
+    checker = Checker(arrays, names, tolerance=tolerance, folder=folder, checks=checks)
     _Check(program, arrays, target, options, compile, checker, progress).run(every_kernel_pass)
 
 
@@ -139,7 +138,7 @@ class _Check:
     def kernel_passes(self, kernel: Operation, module: ModuleOp) -> None:
         """Takes one kernel through its stages, checked after each pass."""
         part = ModuleOp([entry_of(module).clone(), kernel.clone()])
-        self.checker.before = part.clone()
+        self.checker.go_back(part)
         manager = PassManager(self.lowering.context, self.lowering.plan, observer=self.checker.after_pass)
         manager.run(part, [s for s in self.lowering.plan if s.name in self.left(module)])
 
@@ -149,7 +148,7 @@ class _Check:
         if self.progress is not None:
             self.progress("native code", "the program")
         step = Step("execution", "the native program", ",".join(str(p) for s in self.lowering.plan for p in s.passes))
-        self.checker.before, self.checker.weights = program.module, program.weights
+        self.checker.go_back(program.module, program.weights)
         off = self.checker.require_outputs(step, self.compile(program, self.options).run(self.arrays))
         self.checker.checks.append(Check(step, "outputs", off, perf_counter() - began))
 

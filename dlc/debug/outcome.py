@@ -36,7 +36,7 @@ def outcome_on(target: str, options: Options, tolerance: float | None = None, se
         allowed = tolerance if tolerance is not None else tolerance_of([*arrays, *expected])
         return NUMBERS if worst(got, expected)[1] > allowed else ""
 
-    return lambda program, arrays: _in_child(lambda: run(program, arrays), seconds)
+    return lambda program, arrays: in_child(lambda: run(program, arrays), seconds)
 
 
 def outcome_of_command(command: str, seconds: float = 60) -> Outcome:
@@ -63,7 +63,7 @@ def _signature(error: Exception) -> str:
     return f"{type(error).__name__}: {words[:60]}"
 
 
-def _in_child(run: Callable[[], str], seconds: float) -> str:
+def in_child(run: Callable[[], str], seconds: float) -> str:
     """What `run` gives in a forked process, or how that ended."""
     context = multiprocessing.get_context("fork")
     results, sink = context.Pipe(duplex=False)

@@ -6,6 +6,7 @@ append `dl` ops, each with the place in the user's file that called it.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,8 @@ from dlc.ir import (
 )
 from dlc.weights import WeightStore
 
-_PACKAGE = str(Path(__file__).parents[1])
+# Whose code is not the user's.
+_LIBRARIES = tuple(str(folder) + os.sep for folder in (Path(__file__).parents[1], Path(np.__file__).parent))
 Error = TypeVar("Error", bound=DlcError)
 
 
@@ -119,7 +121,7 @@ class Tracer:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("len() of an array of rank 0")
+            raise at_user_line(ShapeError("len() or iteration of an array of rank 0; it has no axes"))
         return self.shape[0]
 
     def __repr__(self) -> str:
@@ -228,11 +230,11 @@ def _result(current: Trace, value: object) -> Tracer:
 
 
 def user_location() -> LocationAttr:
-    """The innermost line outside dlc."""
+    """The innermost line outside dlc and NumPy."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and "contextlib" not in name:
+        if not name.startswith(_LIBRARIES) and "contextlib" not in name:
             return FileLineColLoc(StringAttr(name), IntAttr(frame.f_lineno), IntAttr(0))
         frame = frame.f_back
     return UnknownLoc()

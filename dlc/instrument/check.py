@@ -1,6 +1,6 @@
 """Checking what passes compute: the first one after which results leave the tolerance is named, with what shows it.
 
-    checker = Checker(inputs, names of the outputs, plan)
+    checker = Checker(inputs, names of the outputs)
     checker.start(module, weights)
     PassManager(…, observer=checker.after_pass).run(…)      raises WrongNumbers
 
@@ -11,7 +11,7 @@ program ran it on, and the host program by what it runs the kernels on (capture.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import NoReturn, TypeVar
@@ -27,7 +27,6 @@ from dlc.instrument.capture import Evaluator, KernelRun, Trace, WrongOperand, re
 from dlc.instrument.compare import deviation, tolerance_of, worst
 from dlc.instrument.culprit import culprit
 from dlc.instrument.evidence import Evidence
-from dlc.instrument.manager import passes_from
 from dlc.ir import ModuleOp, ModulePass, Operation
 from dlc.passes.base import Stage, kernels_of
 from dlc.weights import WeightStore
@@ -93,7 +92,6 @@ class Checker:
         self,
         inputs: Sequence[Array],
         outputs: Sequence[str],
-        plan: Sequence[Stage],
         *,
         tolerance: float | None = None,
         folder: Path | None = None,
@@ -104,9 +102,9 @@ class Checker:
         # The module and the weights before the step that is checked next.
         self.before = ModuleOp([])
         self.weights = WeightStore()
+        self._from_before = ""
         self._evaluator = Evaluator(inputs)
         self._outputs = tuple(outputs)
-        self._plan = plan
         self._tolerance = tolerance
         self._folder = folder
 
@@ -117,15 +115,18 @@ class Checker:
         self.before, self.weights = module.clone(), weights
         self.checks.append(Check(Step("", "the program"), "evaluated", 0.0, perf_counter() - began))
 
-    def after_pass(self, stage: Stage, current: ModulePass, module: ModuleOp) -> None:
+    def go_back(self, module: ModuleOp, weights: WeightStore | None = None) -> None:
+        """Takes a module from before as the one that is changed next: the program, or a part with the kernels that it runs."""
+        self.before, self._from_before = module.clone(), ""
+        self.weights = weights if weights is not None else self.weights
+
+    def after_pass(self, stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
         """Raises WrongNumbers if the pass changed what the program computes."""
-        remaining = ",".join(map(str, passes_from(self._plan, stage, current)))
         self._check(Step(stage.name, str(current), remaining), module, self.weights)
 
     def after_weights(self, stage: Stage, module: ModuleOp, weights: WeightStore) -> None:
         """The same for the step before the host's stage that evaluates weight expressions."""
-        remaining = ",".join(map(str, passes_from(self._plan, stage, stage.passes[0])))
-        self._check(Step(stage.name, WEIGHT_EXPRESSIONS, remaining), module, weights)
+        self._check(Step(stage.name, WEIGHT_EXPRESSIONS, ",".join(map(str, stage.passes))), module, weights)
 
     def is_right(self, run: KernelRun, got: Sequence[Array]) -> bool:
         """Whether a kernel's results are the captured ones."""
@@ -149,6 +150,7 @@ class Checker:
 
     def _check(self, step: Step, module: ModuleOp, weights: WeightStore) -> None:
         began = perf_counter()
+        step = replace(step, remaining=self._from_before or step.remaining)
         main, kernels = entry_of(module), {k.sym_name.data: k for k in kernels_of(module)}
         checked, off = "", 0.0
         if outputs_of(main) or (kernels and not _same(main, entry_of(self.before))):
@@ -164,8 +166,10 @@ class Checker:
                 off = max(self._check_kernel(step, module, name) for name in changed)
         if checked:
             self.checks.append(Check(step, checked, off, perf_counter() - began))
-        if not outputs_of(main):
-            # The host's stage is shown from its start: on buffers a program cannot be captured.
+        if outputs_of(main):
+            # On buffers a program cannot be captured: what follows is shown from the last module on tensors.
+            self._from_before = step.remaining
+        else:
             self.before, self.weights = module.clone(), weights
 
     def _check_ops(self, step: Step, module: ModuleOp, weights: WeightStore) -> float:

@@ -15,8 +15,8 @@ from dlc.instrument.verify import verify, verify_legal
 from dlc.ir import Context, ModuleOp, ModulePass, VerifyException, print_module
 from dlc.passes.base import Stage
 
-# Told the stage and the pass that has run, and the module that it left.
-Observer = Callable[[Stage, ModulePass, ModuleOp], None]
+# Told the stage and the pass that has run, the passes of the plan from it on, and the module that it left.
+Observer = Callable[[Stage, ModulePass, str, ModuleOp], None]
 
 
 class PassManager:
@@ -68,14 +68,14 @@ class PassManager:
                     raise self._failure(start, done, stage, current, error) from error
                 done.append(current)
                 if self.observer is not None:
-                    self.observer(stage, current, module)
+                    self.observer(stage, current, _spec(_passes_from(self.plan, stage, current)), module)
 
     def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass) -> None:
         before = _op_count(module)
         began = perf_counter()
         current.apply(self.context, module)
         seconds = perf_counter() - began
-        last, remaining = current is stage.passes[-1], _spec(passes_from(self.plan, stage, current)[1:])
+        last, remaining = current is stage.passes[-1], _spec(_passes_from(self.plan, stage, current)[1:])
         change, file = "", ""
         if self.dump is not None:
             change, file = self.dump.after_pass(module, current.name, remaining)
@@ -109,7 +109,7 @@ class PassManager:
         )
 
 
-def passes_from(plan: Sequence[Stage], stage: Stage, current: ModulePass) -> list[ModulePass]:
+def _passes_from(plan: Sequence[Stage], stage: Stage, current: ModulePass) -> list[ModulePass]:
     """The passes of a plan from `current` of `stage` on."""
     later: list[ModulePass] = []
     for s in plan:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.errors import DTypeError
+from dlc.errors import DTypeError, UnsupportedError
 from dlc.numpy.apply import (
     ArrayLike,
     Operand,
@@ -231,8 +231,10 @@ def real(x: ArrayLike, /) -> Any:
     return operand(x)
 
 
-def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Any:
+def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | None = None, /) -> Any:
     """x1 where `condition` is true (not zero), else x2."""
+    if x1 is None or x2 is None:
+        return refuse(UnsupportedError("where without values is nonzero, whose size depends on the elements; give both values"))
     return apply(dl.SelectOp, convert(condition, np.bool_), *promote(x1, x2))
 
 

@@ -84,7 +84,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
 def split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> list[Any]:
     """`x` in so many equal parts along `axis`, or cut before these places."""
     size = operand(x).shape[axis_of("split", operand(x), axis)]
-    if not isinstance(parts, Sequence) and (parts < 1 or size % parts):
+    if np.ndim(parts) == 0 and (int(cast(int, parts)) < 1 or size % int(cast(int, parts))):
         refuse(ShapeError(f"split: size {size} in {parts} equal parts; use array_split"))
     return array_split(x, parts, axis)
 
@@ -94,13 +94,13 @@ def array_split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> l
     x = operand(x)
     axis = axis_of("array_split", x, axis)
     size = x.shape[axis]
-    if isinstance(parts, Sequence):
-        cuts = [slice(start, None).indices(size)[0] for start in parts]
-        cuts = [0, *cuts, size]
+    if np.ndim(parts):
+        cuts = [0, *(slice(start, None).indices(size)[0] for start in cast("Sequence[int]", parts)), size]
     else:
-        if parts < 1:
-            refuse(ShapeError(f"array_split: {parts} parts; expected at least one"))
-        cuts = [k * (size // parts) + min(k, size % parts) for k in range(parts + 1)]
+        number = int(cast(int, parts))
+        if number < 1:
+            refuse(ShapeError(f"array_split: {number} parts; expected at least one"))
+        cuts = [k * (size // number) + min(k, size % number) for k in range(number + 1)]
     return [part(x, axis, start, max(start, stop)) for start, stop in pairwise(cuts)]
 
 

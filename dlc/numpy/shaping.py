@@ -247,7 +247,7 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
 def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
     """`x` so many times side by side along each of its last axes."""
     x = operand(x)
-    counts = [repetitions] if isinstance(repetitions, int) else list(repetitions)
+    counts = [int(n) for n in np.atleast_1d(repetitions)]
     counts = [1] * (x.ndim - len(counts)) + counts
     sizes = (1,) * (len(counts) - x.ndim) + x.shape
     spread = broadcast_to(

@@ -1,70 +1,146 @@
-"""The pass that changes the numbers is found."""
+"""The step that makes numbers wrong is named, with the op or kernel, its origins, and what shows it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+import dlc
 from dlc.cli import main
-from dlc.compiler import Program
-from dlc.debug.bisect import bisect, deviation
+from dlc.compiler import Program, load_program
+from dlc.debug.bisect import bisect
 from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
 from dlc.dialects.registry import make_context
-from dlc.ir import ModuleOp, parse_module
-from dlc.passes.dl.cse import CsePass
+from dlc.frontend.onnx.operators import OPERATORS
+from dlc.instrument.check import WEIGHT_EXPRESSIONS, WrongNumbers
+from dlc.ir import parse_module
 from dlc.weights import WeightStore
+from tests.debug.miscompiles import PLANTED
+from tests.models.skeletons import path_of, recordings
 
-TEXT = """
-func.func @main(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {
-  %a = dl.exp %x : (tensor<3x4xf32>) -> tensor<3x4xf32>
-  %b = dl.exp %x : (tensor<3x4xf32>) -> tensor<3x4xf32>
-  %c = dl.add %a, %b : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
-  func.return %c : tensor<3x4xf32>
+MODEL = path_of("mnist_cnn")
+# Two runs of one kernel on different weights.
+TWICE = """
+func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %v = dl.weight {symbol = @v, type = tensor<8x8xf32>} : () -> tensor<8x8xf32>
+  %w = dl.weight {symbol = @w, type = tensor<8x8xf32>} : () -> tensor<8x8xf32>
+  %a = dl.matmul %x, %v : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  %b = dl.matmul %a, %w : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  func.return %b : tensor<4x8xf32>
 }
 """
-X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
-@pytest.fixture
-def program() -> Program:
-    return Program(parse_module(make_context(), TEXT), WeightStore())
+@pytest.fixture(scope="module")
+def mnist() -> tuple[Program, list[Array]]:
+    return load_program(MODEL), list(next(recordings("mnist_cnn"))[0].values())
 
 
-def test_sound_passes_change_nothing(program: Program) -> None:
-    steps = bisect(program, [X])
-    assert [s.stage for s in steps][-1] == "native"
-    assert {"dl", "fusion", "linalg", "tiling", "loops", "host"} <= {s.stage for s in steps}
-    assert max(s.deviation for s in steps) < 1e-5
+def twice() -> tuple[Program, list[Array]]:
+    draw, weights = np.random.default_rng(0), WeightStore()
+    for name in ("v", "w"):
+        weights.add(draw.standard_normal((8, 8), dtype=np.float32), name)
+    return Program(parse_module(make_context(), TWICE), weights), [draw.standard_normal((4, 8), dtype=np.float32)]
 
 
-@pytest.fixture
-def wrong_cse(monkeypatch: pytest.MonkeyPatch) -> None:
-    def apply(self: CsePass, context: object, module: ModuleOp) -> None:
-        for op in list(module.walk()):
-            if isinstance(op, dl.AddOp):
-                op.operands[1] = op.parent.args[0]
-
-    monkeypatch.setattr(CsePass, "apply", apply)
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)))
 
 
-def test_a_wrong_pass_is_named(program: Program, wrong_cse: None) -> None:
-    last = bisect(program, [X])[-1]
-    assert (last.stage, last.spec, last.output) == ("dl", "cse", "output0")
-    assert last.deviation > 0.1
+def test_sound_steps_keep_the_numbers(mnist: tuple[Program, list[Array]]) -> None:
+    verdict = bisect(*mnist)
+    assert verdict.fault is None
+    assert {"dl", "fusion", "host", "emission", "execution"} <= {c.step.stage for c in verdict.checks}
+    assert max(c.deviation for c in verdict.checks) < 1e-5
 
 
-def test_the_command_ends_with_1(tmp_path: object, program: Program, wrong_cse: None) -> None:
-    file = tmp_path / "p.mlir"
-    file.write_text(TEXT)
-    result = CliRunner().invoke(main, ["bisect", str(file)])
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_miscompile_is_named(name: str, mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
+    program, arrays = twice() if name == "dedupe-kernels" else mnist
+    with PLANTED[name]():
+        fault = bisect(program, arrays, folder=tmp_path).fault
+    assert fault is not None
+    assert fault.step.name.partition("{")[0] == name
+    assert fault.origins or name == "dedupe-kernels"
+    assert (tmp_path / "before.mlir").exists()
+
+
+def test_what_is_wrong_is_told_from_the_kernel_back_to_its_nodes(mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
+    with PLANTED["tile-kernels"]():
+        verdict = bisect(*mnist, folder=tmp_path)
+    assert verdict.fault is not None
+    assert (verdict.fault.kernel, verdict.fault.origins) == ("pad", ("node_Conv_12",))
+    assert "register {" in verdict.advice and "it is right" in verdict.advice
+
+
+@pytest.mark.parametrize("name", ["cse", "vectorize", "plan-arena", "native code"])
+def test_the_evidence_shows_the_fault_again(name: str, mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
+    with PLANTED[name]():
+        fault = bisect(*mnist, folder=tmp_path).fault
+        assert fault is not None
+        command, *line = fault.evidence.line.split()
+        again = run(*line, "-o", tmp_path / "again")
+    assert command == "dlc"
+    assert again.exit_code == 1
+    assert f"{name}" in again.stderr
+    assert run(*line).exit_code == 0
+
+
+def test_the_import_is_at_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    feeds, expected = next(recordings("mnist_cnn"))
+    np.savez(tmp_path / "expected.npz", **expected)
+    np.save(tmp_path / "input.npy", feeds["input"])
+    line = ("bisect", MODEL, "--input", tmp_path, "--against", tmp_path / "expected.npz")
+    assert run(*line).exit_code == 0
+    wrong = [replace(entry, convert=lambda node: node.emit(dl.AbsOp, node[0])) for entry in OPERATORS["Relu"]]
+    monkeypatch.setitem(OPERATORS, "Relu", wrong)
+    result = run(*line)
     assert result.exit_code == 1
-    assert "cse (dl) changes output output0" in result.stderr
+    assert "the import is at fault" in result.stderr and "node node_relu (Relu)" in result.stderr
 
 
-def test_deviation_of_special_values() -> None:
-    a = np.array([1, np.nan, np.inf], np.float32)
-    assert deviation(a, a) == 0
-    assert deviation(a, np.array([1, 0, np.inf], np.float32)) == np.inf
-    assert deviation(a, a[:2]) == np.inf
-    assert deviation(np.array([2, 4]), np.array([2, 5])) == pytest.approx(0.2)
+def test_a_recording_of_something_else_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", y=np.zeros(3))
+    result = run("bisect", MODEL, "--against", tmp_path / "other.npz")
+    assert result.exit_code == 1
+    assert "recorded are y; the outputs are probs" in result.stderr
+
+
+def test_another_target_is_checked_too() -> None:
+    result = run("bisect", MODEL, "--against", "cpu:generic")
+    assert result.exit_code == 0, result.output
+    assert "cpu:generic: what keeps the numbers" in result.stdout
+
+
+def test_each_pass_of_a_model_is_checked_at_its_first_call() -> None:
+    feeds, _ = next(recordings("mnist_cnn"))
+    dlc.compile_model(MODEL, check_each_pass=True)(feeds)
+    with PLANTED["fuse-generics"]():
+        model = dlc.compile_model(MODEL, check_each_pass=True)
+        with pytest.raises(WrongNumbers, match=r"fuse-generics .* kernel @conv_add_relu wrong") as error:
+            model(feeds)
+    assert error.value.fault.origins == ("node_Conv_12", "node_relu")
+
+
+def test_each_pass_of_a_function_is_checked() -> None:
+    @dlc.jit(check_each_pass=True)
+    def f(x: Array, y: Array) -> Array:
+        return x * y + 1
+
+    x = np.ones((4, 8), np.float32)
+    with PLANTED["lower-kernels-to-linalg"](), pytest.raises(WrongNumbers) as error:
+        f(x, 2 * x)
+    assert [Path(o.partition(":")[0]).name for o in error.value.fault.origins] == ["test_bisect.py"]
+
+
+@pytest.mark.parametrize("command", ["compile", "run"])
+def test_commands_check_each_pass(command: str) -> None:
+    with PLANTED[WEIGHT_EXPRESSIONS]():
+        result = run(command, MODEL, "--check-each-pass")
+    assert result.exit_code == 1
+    assert f"{WEIGHT_EXPRESSIONS} (stage host) makes the run of kernel @matmul_add wrong: operand 1" in result.stderr

@@ -180,7 +180,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "joining": {
         "append": ("f, g", "f, f, 0", "v, 3.0", "i, u, 0"),
-        "array_split": ("v, 3", "f, 3, 1", "v, [1, 3]", "v, 7"),
+        "array_split": ("v, 3", "f, 3, 1", "v, [1, 3]", "v, 7", "v, m.asarray([4, 2])"),
         "column_stack": ("[w, w]", "[w, f]"),
         "concat": ("[f, g]", "[f, i], axis=1", "(c, c), axis=None", "[c, c[:, :1], 2 * c], 1", "[h, f]", "[zero, zero]", "[v]"),
         "dstack": ("[f, g]", "[w, w]"),
