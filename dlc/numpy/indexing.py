@@ -1,4 +1,4 @@
-"""Elements at places: `x[key]`, `x.at[key].set(…)`, and the functions that take and choose.
+"""Elements at places: `x[key]`, and the functions that take and choose.
 
 Indices of a traced array cannot be checked: negative ones count from the end, what is still outside is moved to the nearest
 place. Other indices that are out of bounds are an error.
@@ -6,7 +6,7 @@ place. Other indices that are out of bounds are an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, cast
@@ -19,8 +19,8 @@ from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
 from dlc.numpy.comparing import maximum, minimum
-from dlc.numpy.elementwise import add, divide, multiply, negative, remainder, where
-from dlc.numpy.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, ravel, reshape
+from dlc.numpy.elementwise import remainder, where
+from dlc.numpy.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, reshape
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
 
@@ -28,7 +28,7 @@ _MASK = "a traced mask leaves the size of the result unknown; use dlc.numpy.wher
 
 
 @dataclass(frozen=True)
-class _Along:
+class Along:
     """What a key says of one axis: `count` places from `start` by `step`; `dropped` for an integer."""
 
     axis: int
@@ -43,23 +43,23 @@ class _Along:
 
 
 # An entry of a key: an axis of the operand sliced, an array of places along one, or None for a new axis.
-_Entry = _Along | tuple[int, Operand] | None
+Entry = Along | tuple[int, Operand] | None
 
 
 def getitem(x: ArrayLike, key: Any, /) -> Any:
     """`x[key]` for integers, slices, None, Ellipsis, arrays of integers, and masks that are not traced."""
     x = operand(x)
-    entries = _entries(x, key)
-    result = _sliced(x, [e for e in entries if isinstance(e, _Along)])
+    entries = entries_of(x, key)
+    result = _sliced(x, [e for e in entries if isinstance(e, Along)])
     if not any(isinstance(e, tuple) for e in entries):
-        return reshape(result, [1 if e is None else e.count for e in entries if not _is_dropped(e)])  # pyright: ignore
+        return reshape(result, [size_of(x, e) for e in entries if not is_dropped(e)])
     # With None and without what integers took, each entry is one axis of `result`.
-    kept = [e for e in entries if not _is_dropped(e)]
-    result = reshape(result, [1 if e is None else x.shape[e[0]] if isinstance(e, tuple) else e.count for e in kept])
+    kept = [e for e in entries if not is_dropped(e)]
+    result = reshape(result, [size_of(x, e) for e in kept])
     axes = [a for a, e in enumerate(kept) if isinstance(e, tuple)]
     taken = _taken(result, axes, [cast("tuple[int, Operand]", kept[a])[1] for a in axes])
     # NumPy: the new axes stand where the places stood, or first if those were apart; integers count among them.
-    advanced = [k for k, e in enumerate(entries) if isinstance(e, tuple) or _is_dropped(e)]
+    advanced = [k for k, e in enumerate(entries) if isinstance(e, tuple) or is_dropped(e)]
     together = advanced[-1] - advanced[0] + 1 == len(advanced)
     if not together or axes[0] == 0:
         return taken
@@ -67,11 +67,16 @@ def getitem(x: ArrayLike, key: Any, /) -> Any:
     return moveaxis(taken, list(range(new)), list(range(axes[0], axes[0] + new)))
 
 
-def _is_dropped(entry: _Entry) -> bool:
-    return isinstance(entry, _Along) and entry.dropped
+def is_dropped(entry: Entry) -> bool:
+    return isinstance(entry, Along) and entry.dropped
 
 
-def _sliced(x: Operand, along: Sequence[_Along]) -> Operand:
+def size_of(x: Operand, entry: Entry) -> int:
+    """The size of an entry's axis, before places are taken along it."""
+    return 1 if entry is None else entry.count if isinstance(entry, Along) else x.shape[entry[0]]
+
+
+def _sliced(x: Operand, along: Sequence[Along]) -> Operand:
     """`x` with its axes sliced; all axes stay."""
     starts, limits, strides, reversed_axes = [0] * x.ndim, list(x.shape), [1] * x.ndim, list[int]()
     for e in along:
@@ -97,7 +102,7 @@ def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand]) -> Any:
     return apply(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), apply(dl.ConcatOp, *columns, axis=columns[0].ndim - 1))
 
 
-def _entries(x: Operand, key: Any) -> list[_Entry]:
+def entries_of(x: Operand, key: Any) -> list[Entry]:
     """What the key says, entry by entry; every axis of `x` is in one."""
     keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
     widths = [_width(k) for k in keys]
@@ -108,7 +113,7 @@ def _entries(x: Operand, key: Any) -> list[_Entry]:
     at = next((p for p, k in enumerate(keys) if isinstance(k, EllipsisType)), len(keys))
     missing = x.ndim - sum(widths)
     keys[at : at + 1], widths[at : at + 1] = [slice(None)] * missing, [1] * missing
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     axis = 0
     for k, width in zip(keys, widths, strict=True):
         entries += [None] if k is None else _of_mask(x, axis, k) if _is_mask(k) else [_entry(x, axis, k)]
@@ -141,7 +146,7 @@ def _is_mask(k: Any) -> bool:
     return isinstance(k, np.ndarray) and cast(Array, k).dtype == np.bool_
 
 
-def _of_mask(x: Operand, axis: int, mask: Array) -> list[_Entry]:
+def _of_mask(x: Operand, axis: int, mask: Array) -> list[Entry]:
     """The places where a mask is true: one array for each of its axes, which are those of `x` from `axis` on."""
     if mask.ndim == 0:
         refuse(UnsupportedError("an index that is one bool; use dlc.numpy.where"))
@@ -150,18 +155,18 @@ def _of_mask(x: Operand, axis: int, mask: Array) -> list[_Entry]:
     return [(axis + k, places) for k, places in enumerate(np.nonzero(mask))]
 
 
-def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> _Entry:
+def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Entry:
     size = x.shape[axis]
     if isinstance(k, int):
         if not -size <= k < size:
             refuse(ShapeError(f"index {k} is out of bounds for axis {axis} of {x.shape}"))
-        return _Along(axis, k % size, 1, 1, dropped=True)
+        return Along(axis, k % size, 1, 1, dropped=True)
     if isinstance(k, slice):
         if has_tracer(k):
             problem = "a slice with a traced bound has no known size; use dlc.numpy.take(x, start + dlc.numpy.arange(count)"
             refuse(UnsupportedError(f"{problem}, axis={axis}), or pass the bound in static_argnames"))
         start, stop, step = k.indices(size)
-        return _Along(axis, start, step, len(range(start, stop, step)))
+        return Along(axis, start, step, len(range(start, stop, step)))
     _require_inside(k, x, axis)
     return axis, k
 
@@ -171,103 +176,6 @@ def _require_inside(places: Operand, x: Operand, axis: int) -> None:
     size = x.shape[axis]
     if isinstance(places, np.ndarray) and places.size and not -size <= int(places.min()) <= int(places.max()) < size:
         refuse(ShapeError(f"indices from {places.min()} to {places.max()} are out of bounds for axis {axis} of {x.shape}"))
-
-
-class At:
-    """`x.at[key]`: where an update goes. Its methods return a new array; `x` stays as it is."""
-
-    def __init__(self, x: Operand) -> None:
-        self.x = x
-
-    def __getitem__(self, key: Any) -> Update:
-        return Update(self.x, key)
-
-
-class Update:
-    """The elements `x[key]`, to be replaced. Places named several times are combined with each value; `set` keeps the last.
-
-    The key may also be a traced mask of the shape of `x`, or of its first axes; then the value broadcasts to the rest.
-    """
-
-    def __init__(self, x: Operand, key: Any) -> None:
-        self.x = x
-        self.key = key
-
-    def get(self) -> Any:
-        """The elements themselves."""
-        return getitem(self.x, self.key)
-
-    def set(self, value: ArrayLike, /) -> Any:
-        """`x` with `value` there."""
-        return self._updated(value, "none", lambda _, new: new)
-
-    def add(self, value: ArrayLike, /) -> Any:
-        """`x` with `value` added there."""
-        return self._updated(value, "add", add)
-
-    def subtract(self, value: ArrayLike, /) -> Any:
-        """`x` with `value` subtracted there."""
-        return self._updated(negative(convert(value, self.x.dtype)), "add", add)
-
-    def multiply(self, value: ArrayLike, /) -> Any:
-        """`x` multiplied by `value` there."""
-        return self._updated(value, "mul", multiply)
-
-    def divide(self, value: ArrayLike, /) -> Any:
-        """`x`, of floats, divided by `value` there."""
-        return self._updated(divide(1, convert(value, self.x.dtype)), "mul", multiply)
-
-    def max(self, value: ArrayLike, /) -> Any:
-        """`x` with the larger of itself and `value` there."""
-        return self._updated(value, "max", maximum)
-
-    def min(self, value: ArrayLike, /) -> Any:
-        """`x` with the smaller of itself and `value` there."""
-        return self._updated(value, "min", minimum)
-
-    def _updated(self, value: ArrayLike, mode: str, combine: Callable[[Any, Any], Any]) -> Any:
-        x, value = self.x, convert(value, self.x.dtype)
-        mask = operand(cast(Operand, self.key)) if isinstance(self.key, Tracer | np.ndarray) else None
-        if mask is not None and mask.dtype == np.bool_:
-            if mask.shape != x.shape[: mask.ndim]:
-                refuse(ShapeError(f"a mask of shape {mask.shape} for {x.shape}; expected one for its first axes"))
-            value = self._fitting(value, x.shape[mask.ndim :])
-            return where(reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), combine(x, value), x)
-        entries = _entries(x, self.key)
-        if not any(isinstance(e, tuple) for e in entries):
-            return self._updated_slices(value, entries, combine)
-        # Every place of `x` has a number: the numbers that the key selects are where the values go.
-        places = getitem(np.arange(x.size).reshape(x.shape), self.key)
-        updates = self._fitting(value, places.shape)
-        flat = apply(dl.ScatterElementsOp, ravel(x), ravel(places), ravel(updates), axis=0, mode=mode)
-        return reshape(flat, x.shape)
-
-    def _fitting(self, value: Operand, shape: tuple[int, ...]) -> Any:
-        """`value` in the shape of what it replaces."""
-        while value.ndim > len(shape) and value.shape[0] == 1:
-            value = reshape(value, value.shape[1:])
-        if value.ndim > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1], strict=False)):
-            refuse(ShapeError(f"a value of shape {value.shape} for a place of shape {shape}; they do not broadcast"))
-        return broadcast_to(value, shape)
-
-    def _updated_slices(self, value: Operand, entries: Sequence[_Entry], combine: Callable[[Any, Any], Any]) -> Any:
-        """Each element of `x` looks up along each axis which element of the value is for it, if one is."""
-        x = self.x
-        value = self._fitting(value, tuple(1 if e is None else e.count for e in entries if not _is_dropped(e)))  # pyright: ignore
-        value = reshape(value, [e.count for e in entries if isinstance(e, _Along)])
-        if 0 in value.shape:
-            return x
-        inside: Any = None
-        for e in (e for e in entries if isinstance(e, _Along)):
-            if e.count == x.shape[e.axis] and e.step == 1:
-                continue
-            source = np.full(x.shape[e.axis], -1)
-            source[e.places] = np.arange(e.count)
-            value = apply(dl.GatherOp, value, np.maximum(source, 0), axis=e.axis)
-            hit = (source >= 0).reshape([-1 if a == e.axis else 1 for a in range(x.ndim)])
-            inside = hit if inside is None else inside & hit
-        new = combine(x, value)
-        return convert(new, x.dtype) if inside is None else where(inside, new, x)
 
 
 def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str | None = None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 from dlc.frontend.trace import Tracer
 from dlc.numpy import comparing as cmp
 from dlc.numpy import elementwise as ew
-from dlc.numpy import indexing, linear, reductions, running, shaping, sorting
+from dlc.numpy import indexing, linear, reductions, running, shaping, sorting, updating
 from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.apply import is_weak
 
@@ -69,7 +69,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     )},
 }  # fmt: skip
 _PROPERTIES: dict[str, Callable[[Tracer], Any]] = {
-    "T": shaping.transpose, "mT": shaping.matrix_transpose, "at": indexing.At, "flat": shaping.ravel, "real": ew.conj,
+    "T": shaping.transpose, "mT": shaping.matrix_transpose, "at": updating.At, "flat": shaping.ravel, "real": ew.conj,
 }  # fmt: skip
 
 
