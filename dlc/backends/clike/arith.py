@@ -185,7 +185,7 @@ def division(name: str, *, remainder: bool) -> Callable[[Emitter, Operation], No
                     return
                 sign = "%" if remainder else "/"
                 ends = (0, min(known[1], b.constant - 1)) if remainder else (known[0] // b.constant, known[1] // b.constant)
-                value = f"({e.index(a)}) {sign} {b.constant}"
+                value = f"{e.atom(a)} {sign} {b.constant}"
                 e.linears[result] = e.define_index(value, result.name_hint or name, ends)
                 return
         apply(e, op, primitive)

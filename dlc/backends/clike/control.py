@@ -217,6 +217,10 @@ def positions(e: Emitter, op: Operation, number: str) -> int:
             continue
         outermost = inner == prod(sizes)
         inner //= size
+        if outermost and inner == 1:
+            e.ranges[number] = (0, size - 1)
+            e.linears[induction] = Linear(start).plus(e.term(number), step)
+            continue
         text = number if inner == 1 else f"{number} / {inner}"
         hint = induction.name_hint or "i"
         position = e.define_index(

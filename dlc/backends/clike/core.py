@@ -367,21 +367,26 @@ class Emitter:
 
     def index(self, form: Linear) -> str:
         """An index as an expression of ints or longs."""
-        texts = [self._scaled(name, c) for _, name, c in form.terms]
-        if form.constant or not texts:
-            texts.append(str(form.constant))
-        return " + ".join(texts).replace("+ -", "- ")
+        parts = [*((c, self._scaled(name, abs(c))) for _, name, c in form.terms), (form.constant, str(abs(form.constant)))]
+        plus = [text for sign, text in parts if sign > 0]
+        minus = [text for sign, text in parts if sign < 0]
+        return " - ".join([" + ".join(plus), *minus]).strip() or "0"
+
+    def atom(self, form: Linear) -> str:
+        """An index as an operand."""
+        text = self.index(form)
+        return text if text.isalnum() or text.isidentifier() else f"({text})"
 
     def _scaled(self, name: str, coefficient: int) -> str:
         known = self.ranges.get(name)
-        fits = known is not None and max(map(abs, known)) * max(1, abs(coefficient)) <= _INT[1]
-        text = name if fits or known is None else f"({self.syntax.types['i64']}){name}"
+        fits = known is None or max(map(abs, known)) * coefficient <= _INT[1]
+        text = name if fits else f"({self.syntax.types['i64']}){name}"
         return text if coefficient == 1 else f"{text} * {coefficient}"
 
     def wide(self, form: Linear) -> str:
         """An index as one value of 64 bits."""
         if form.terms:
-            return f"({self.syntax.types['i64']})({self.index(form)})"
+            return f"({self.syntax.types['i64']}){self.atom(form)}"
         return self.expression("literal.i64", Register("i64", 1), str(form.constant))
 
 

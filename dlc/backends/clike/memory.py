@@ -190,7 +190,7 @@ def _words(e: Emitter, a: Access, offset: int) -> dict[str, str]:
     form = a.form.plus(Linear(offset))
     index = e.index(form)
     space = a.view.pointer.removesuffix("*").removesuffix(f"{e.memory_type(a.view.kind)} ")
-    address = a.pointer if index == "0" else f"{a.pointer} + {index}".replace("+ -", "- ")
+    address = a.pointer if index == "0" else f"{a.pointer} {index}" if index.startswith("-") else f"{a.pointer} + {index}"
     return {"p": a.pointer, "i": index, "a": address, "space": space}
 
 

@@ -1,0 +1,211 @@
+"""The text of kernels in OpenCL C: what a person reads. That it computes the right thing is test_emit_ops.py's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlc.backends.opencl.emit import Grid, emit_kernel, program_text
+from dlc.errors import UnsupportedError
+from dlc.target import OPENCL_PROFILES
+from tests.backends.cpu.native import grid, parse_kernel
+
+CPU = OPENCL_PROFILES["opencl:cpu512"]
+GPU = OPENCL_PROFILES["opencl:gpu"]
+
+
+def text_of(body: str, arguments: str, points: int = 1) -> str:
+    """The functions of a kernel with one grid."""
+    return emit_kernel(parse_kernel(grid(body, arguments, points)), CPU).functions
+
+
+TILE = """
+    %start = arith.constant dense<0.0> : vector<2x20xf32>
+    %pad = arith.constant 0.0 : f32
+    %three = arith.constant 3 : index
+    %outer = scf.for %k0 = %zero to %three step %one iter_args(%acc = %start) -> (vector<2x20xf32>) {
+      %inner = scf.for %k1 = %zero to %three step %one iter_args(%acc1 = %acc) -> (vector<2x20xf32>) {
+        %a = vector.transfer_read %x[%p, %k0, %k1], %pad {in_bounds = [true, true],
+            permutation_map = affine_map<(d0, d1, d2) -> (d1, 0)>} : memref<4x8x8xf32>, vector<2x20xf32>
+        %b = vector.transfer_read %w[%k0, %k1, %zero], %pad {in_bounds = [true, true],
+            permutation_map = affine_map<(d0, d1, d2) -> (0, d2)>} : memref<3x3x20xf32>, vector<2x20xf32>
+        %fma = vector.fma %a, %b, %acc1 : vector<2x20xf32>
+        scf.yield %fma : vector<2x20xf32>
+      }
+      scf.yield %inner : vector<2x20xf32>
+    }
+    %y_tile = memref.subview %y[%p, 0, 0] [1, 2, 20] [1, 1, 1] : memref<4x2x20xf32> to
+      memref<2x20xf32, strided<[20, 1], offset: ?>>
+    vector.transfer_write %outer, %y_tile[%zero, %zero] {in_bounds = [true, true]}
+      : vector<2x20xf32>, memref<2x20xf32, strided<[20, 1], offset: ?>>"""
+TILE_ARGUMENTS = "%x: memref<4x8x8xf32>, %w: memref<3x3x20xf32>, %y: memref<4x2x20xf32>"
+
+
+def test_a_tile_accumulates_into_one_set_of_variables() -> None:
+    assert (
+        text_of(TILE, TILE_ARGUMENTS, points=4)
+        == """\
+// 4 groups of 1; x 4x8x8, w 3x3x20, y 4x2x20
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void k_0(__global const float *restrict x, __global const float *restrict w, __global float *restrict y)
+{
+    const int group = get_group_id(0);
+    float16 acc_0_0 = (float16)(0.0f);
+    float4 acc_0_1 = (float4)(0.0f);
+    float16 acc_1_0 = (float16)(0.0f);
+    float4 acc_1_1 = (float4)(0.0f);
+    __global const float *x_1 = x + group * 64;
+    for (int k0 = 0; k0 < 3; ++k0) {
+        __global const float *x_2 = x_1 + k0 * 8;
+        __global const float *w_1 = w + k0 * 60;
+        for (int k1 = 0; k1 < 3; ++k1) {
+            const float16 b_0_0 = vload16(0, w_1 + k1 * 20);
+            acc_0_0 = fma((float16)(x_2[k1]), b_0_0, acc_0_0);
+            const float4 b_0_1 = *(__global const float4 *)(w_1 + k1 * 20 + 16);
+            acc_0_1 = fma((float4)(x_2[k1]), b_0_1, acc_0_1);
+            acc_1_0 = fma((float16)(x_2[k1 + 8]), b_0_0, acc_1_0);
+            acc_1_1 = fma((float4)(x_2[k1 + 8]), b_0_1, acc_1_1);
+        }
+    }
+    vstore16(acc_0_0, 0, y + group * 40);
+    *(__global float4 *)(y + group * 40 + 16) = acc_0_1;
+    vstore16(acc_1_0, 0, y + group * 40 + 20);
+    *(__global float4 *)(y + group * 40 + 36) = acc_1_1;
+}
+"""
+    )
+
+
+def test_every_grid_is_a_function() -> None:
+    one = """"scf.parallel"(%zero, %points, %one) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>}> ({
+      ^bb0(%p: index):
+        memref.store %f, %y[%p] : memref<4xf32>
+        "scf.reduce"() : () -> ()
+      }) {level = "grid"} : (index, index, index) -> ()"""
+    source = emit_kernel(
+        parse_kernel(f"""func.func @k(%y: memref<4xf32>) attributes {{kernel}} {{
+      %zero = arith.constant 0 : index
+      %one = arith.constant 1 : index
+      %points = arith.constant 4 : index
+      %f = arith.constant 1.5 : f32
+      {one}
+      memref.store %f, %y[%one] : memref<4xf32>
+      {one}
+      func.return
+    }}"""),
+        CPU,
+    )
+    assert source.grids == (Grid(4, 1), Grid(1, 1), Grid(4, 1))
+    assert [f"void k_{g}(" in source.text for g in range(4)] == [True, True, True, False]
+
+
+def test_indices_are_ints_and_divide_where_they_must() -> None:
+    body = """
+        %c32 = arith.constant 32 : index
+        %c5 = arith.constant 5 : index
+        %scaled = arith.muli %p, %c32 : index
+        %moved = arith.addi %scaled, %c5 : index
+        %panel = arith.divui %moved, %c32 : index
+        %lane = arith.remui %moved, %c32 : index
+        %part = arith.divui %p, %c5 : index
+        %f = memref.load %x[%panel, %lane] : memref<64x32xf32>
+        memref.store %f, %x[%part, %lane] : memref<64x32xf32>"""
+    text = text_of(body, "%x: memref<64x32xf32>", points=64)
+    assert "const int part = group / 5;" in text
+    assert "x[part * 32 + 5] = x[group * 32 + 5];" in text
+
+
+def test_long_indices_are_longs() -> None:
+    body = """
+        %i = memref.load %at[%zero] : memref<1xindex>
+        %f = memref.load %x[%i] : memref<9xf32>
+        memref.store %f, %x[%zero] : memref<9xf32>"""
+    assert "const long i = at[0];" in text_of(body, "%at: memref<1xindex>, %x: memref<9xf32>")
+
+
+def test_names_do_not_hide_the_language() -> None:
+    body = "%fma = memref.load %max[%p] : memref<4xf32>\n memref.store %fma, %float[%p] : memref<4xf32>"
+    text = text_of(body, "%max: memref<4xf32>, %float: memref<4xf32>", points=4)
+    assert "float_1[group] = max_1[group];" in text
+
+
+def test_what_nobody_reads_is_left_out() -> None:
+    body = """%f = memref.load %x[%p] : memref<4xf32>
+        %unused = arith.addf %f, %f : f32
+        memref.store %f, %y[%p] : memref<4xf32>"""
+    text = text_of(body, "%x: memref<4xf32>, %y: memref<4xf32>", points=4)
+    assert "unused" not in text
+    assert "    y[group] = x[group];" in text
+
+
+def test_places_of_origin_are_comments() -> None:
+    body = """%f = memref.load %x[%p] : memref<4xf32> loc("#0")
+        memref.store %f, %y[%p] : memref<4xf32> loc("#1")"""
+    assert "    // #1\n    y[group]" in text_of(body, "%x: memref<4xf32>, %y: memref<4xf32>", points=4)
+
+
+HALVES = """%v = vector.load %x[%zero] : memref<16xf16>, vector<16xf16>
+    %sum = arith.addf %v, %v : vector<16xf16>
+    vector.store %sum, %x[%zero] : memref<16xf16>, vector<16xf16>"""
+
+
+def test_halves() -> None:
+    kernel = parse_kernel(grid(HALVES, "%x: memref<16xf16>"))
+    native, stored = (emit_kernel(kernel, replace(CPU, halves=halves)).text for halves in (True, False))
+    assert "#pragma OPENCL EXTENSION cl_khr_fp16 : enable" in native
+    assert "const half16 sum = v + v;" in native
+    assert "cl_khr_fp16" not in stored
+    assert "__global ushort *restrict x" in stored
+    assert "const float16 sum = round_half_float16(v + v);" in stored
+
+
+def test_doubles_that_a_device_lacks_are_refused() -> None:
+    kernel = parse_kernel(grid(HALVES.replace("f16", "f64"), "%x: memref<16xf64>"))
+    assert "double16" in emit_kernel(kernel, CPU).text
+    with pytest.raises(UnsupportedError, match="kernel @k: target opencl:small does not compute in f64"):
+        emit_kernel(kernel, OPENCL_PROFILES["opencl:small"])
+
+
+def test_items_share_local_memory() -> None:
+    body = """
+        %shared = memref.alloca() : memref<64xf32, #gpu.address_space<workgroup>>
+        %items = arith.constant 64 : index
+        "scf.parallel"(%zero, %items, %one) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>}> ({
+        ^bb1(%i: index):
+          %f = memref.load %x[%p, %i] : memref<4x64xf32>
+          memref.store %f, %shared[%i] : memref<64xf32, #gpu.address_space<workgroup>>
+          "gpu.barrier"() : () -> ()
+          %last = arith.constant 63 : index
+          %j = arith.subi %last, %i : index
+          %g = memref.load %shared[%j] : memref<64xf32, #gpu.address_space<workgroup>>
+          memref.store %g, %y[%p, %i] : memref<4x64xf32>
+          "scf.reduce"() : () -> ()
+        }) {level = "item"} : (index, index, index) -> ()"""
+    source = emit_kernel(parse_kernel(grid(body, "%x: memref<4x64xf32>, %y: memref<4x64xf32>", points=4)), GPU)
+    assert source.grids == (Grid(4, 64),)
+    assert "reqd_work_group_size(64, 1, 1)" in source.text
+    assert (
+        """\
+    __local float shared[64] __attribute__((aligned(64)));
+    const int group = get_group_id(0);
+    const int item = get_local_id(0);
+    shared[item] = x[group * 64 + item];
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    y[group * 64 + item] = shared[63 - item];
+"""
+        in source.text
+    )
+
+
+def test_kernels_of_a_program_share_what_they_need() -> None:
+    body = """%v = vector.load %x[%zero] : memref<16xf32>, vector<16xf32>
+        %w = vector.load %y[%zero] : memref<16xf32>, vector<16xf32>
+        %most = arith.maximumf %v, %w : vector<16xf32>
+        vector.store %most, %y[%zero] : memref<16xf32>, vector<16xf32>"""
+    text = grid(body, "%x: memref<16xf32>, %y: memref<16xf32>")
+    kernels = [emit_kernel(parse_kernel(text.replace("@k", f"@{name}")), CPU) for name in ("a", "b")]
+    program = program_text(kernels)
+    assert program.count("float16 maximumf_float16(const float16 a") == 1
+    assert program.count("__kernel") == 2
+    assert program.count("#pragma") == 1
