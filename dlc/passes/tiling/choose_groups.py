@@ -13,19 +13,22 @@ from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.structured import memref_of
+from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, packed_periods, promoted_stage
 from dlc.target import Groups, Target
 
-# Items at work at once on a device of middling size.
-_BUSY = 8192
+# Items and groups at work at once on a device of some size.
+_BUSY, _GROUPS = 8192, 96
 # A group of no more than these is worth its start.
 _FEWEST = 32
 # Elements that an item takes at once along contiguous memory.
 _LANES = 4
-# The reduction that is worth a team, and the items that a team has at most where there are many rows.
+# Items that read a line of memory together.
+_LINE = 8
+# The reduction that is worth a team, and the items of a group of teams.
 _WORTH_A_TEAM = 64
-_TEAM = 64
+_TEAM_GROUP = 128
 # Register tiles of a contraction (rows, columns), and items of a group along them.
 _TILES = ((8, 8), (8, 4), (4, 4), (2, 4), (1, 4))
 _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
@@ -148,28 +151,33 @@ class _Chooser:
         if not dims:
             return None
         shared = self.near_first(nest.shared)
-        stage = max((s for s in nest.stages if s.reductions), key=lambda s: prod(nest.extents[d] for d in s.reductions))
-        lane = lane_dim(nest, stage)
-        register = {lane: self.fitting(lane, _LANES)} if lane in shared else {}
+        # What most is read of decides which items are neighbours.
+        read = max((a for s in nest.stages if s.reductions for a in s.inputs), key=lambda a: self.size(a), default=None)
+        lane = next((d for d in shared if read is not None and read.stride(d) == 1), None)
+        register = {lane: self.fitting(lane, _LANES)} if lane is not None else {}
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
         # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
-        worth = _FEWEST // 2 if lane not in shared else _WORTH_A_TEAM
-        if nest.extents[dims[0]] < worth or (lane in shared and rows >= _BUSY):
+        worth = 2 * _LINE if lane is None else _WORTH_A_TEAM
+        if nest.extents[dims[0]] < worth or (lane is not None and rows >= _BUSY):
             return None
         chunks = self.chunks(dims)
         pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
-        most = self.groups.items if rows * _TEAM < _BUSY else _TEAM
-        if lane in shared:
-            most //= min(self.steps(lane, register[lane]), 16)
-        team = 1 << (max(1, min(most, self.groups.items, pieces)).bit_length() - 1)
+        # Enough for the device, and for neighbours to read whole lines.
+        side = min(self.steps(lane, register[lane]), _LINE) if lane is not None else 1
+        wanted = max(_BUSY // rows, 2 * _LINE if lane is None else 1)
+        team = 1 << (max(1, min(wanted, pieces, self.groups.items // side)).bit_length() - 1)
         if team == 1:
             return None
-        limit = max(1, min(self.groups.items, 2 * _TEAM) // team)
-        items = {d: n for d, n in self.fill(shared, register, limit).items()}
+        limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
+        items = self.fill(shared, register, limit)
         own = {d: team for d in dims}
         # The items that are neighbours in memory are neighbours in the group.
-        items = {**own, **items} if lane in shared else {**items, **own}
+        items = {**items, **own} if lane is None else {**own, **items}
         return self.finish(TilePlan(register=register, chunks=chunks, items=items))
+
+    def size(self, a: Access) -> int:
+        """The number of elements that an access touches."""
+        return prod(self.nest.extents[d] for d in {t.iterator for t in a.terms})
 
     def team_dims(self) -> list[int]:
         """For each stage one dimension of its own that a team can share, the longest first; empty if a reduction has none."""
@@ -231,6 +239,6 @@ class _Chooser:
         height, width = prod(plan.tile(d) for d in rows), plan.tile(lane)
         block = prod(plan.covered(d) for d in rows), plan.covered(lane)
         loads = _LOCAL_COST * (1 / height + 1 / width) + _GLOBAL_COST * (1 / block[0] + 1 / block[1])
-        items = prod((plan.items or {}).values())
-        busy = min(1.0, items * prod(self.steps(d, plan.covered(d)) for d in nest.shared) / _BUSY)
+        groups = prod(self.steps(d, plan.covered(d)) for d in nest.shared)
+        busy = min(1.0, groups * prod((plan.items or {}).values()) / _BUSY, groups / _GROUPS)
         return computed * (1 + loads) / busy

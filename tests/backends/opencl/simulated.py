@@ -34,7 +34,7 @@ def reports(what: str | Path, profile: str, *, quick: bool = False) -> str:
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         flags = ["--data-races", "--max-errors", "20", "--log", str(log), *(["--quick"] if quick else [])]
-        command = [TOOL, *flags, sys.executable, "-m", __name__, "--inside", str(what), profile]
+        command = [TOOL, *flags, sys.executable, "-m", "tests.backends.opencl.simulated", "--inside", str(what), profile]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
         assert done.returncode == 0, done.stderr[-4000:]
         return log.read_text() if log.exists() else ""
