@@ -19,7 +19,8 @@ bottom:
 After `fusion` a module is two tracks. Kernels go on as pure functions and end as machine code: `backends.cpu.emit` writes
 LLVM IR text in one visit, LLVM makes an object of it, and `backends.cpu.loader` maps that object. The host program, which
 says what kernel runs when on which buffers, is planned by `passes.host` into one arena and a table of launches that one
-native function executes.
+native function executes. For an OpenCL device `backends.clike` writes C instead, the driver compiles it, and the table becomes
+commands in the device's queue (`backends.opencl`).
 
 A compiled model is an `artifact`, one file. `model_cache` keeps artifacts and finds them again by what `keys` says they depend
 on, in a `cache` on disk; a hit comes before all of the above.
