@@ -17,12 +17,12 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
-from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite, Contraction, Elementwise, Gathering, Movement, Reduction, Window
 from dlc.dialects.dl.pointwise import Binary, Comparison, Unary
-from dlc.ir import Block, SSAValue, f64
-from tests.ops.sample import is_float
+from dlc.ir import Block, SSAValue, StringAttr, f64, i64
 
+_FLOATS = {numpy_dtype(t) for name, t in ELEMENT_TYPES.items() if "float" in name}
 # Ops that place elements and compute none: errors move as the elements do.
 PLACING = (dl.ReshapeOp, dl.PadOp, dl.ConcatOp, dl.PackOp, Movement)
 # Float ops whose result is exact, or rounded once from an exact one in the only possible way.
@@ -154,14 +154,29 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
             assert isinstance(step, DlOp)
             known.update(zip(step.results, track(step, *(known[v] for v in step.operands)), strict=True))
     errors = [_other_formula(known[r], array) for r, array in zip(results, arrays, strict=True)]
-    if isinstance(op, dl.BatchNormOp | dl.ConvTransposeOp):
-        # Products move from data to statistics, and padding is multiplied: what infinities give there is not promised.
-        return [np.where(_infinite(known[results[0]].array, arrays[0]), np.inf, 0 if errors[0] is None else errors[0])]
+    if isinstance(op, dl.BatchNormOp | dl.ConvTransposeOp | dl.ScatterElementsOp | dl.ScatterNdOp):
+        # Products move from data to statistics, padding is multiplied, updates of one element are combined in any order: what
+        # infinities give there is not promised.
+        kinds = [_class(_wide(a), arrays[0].dtype) for a in (known[results[0]].array, arrays[0])]
+        apart = kinds[0] != kinds[1]
+        error = 0 if errors[0] is None else errors[0]
+        if isinstance(op, dl.ScatterElementsOp | dl.ScatterNdOp) and op.combination in ("add", "mul"):
+            error = error + _in_another_order(op, operands)
+        return [np.where(apart, np.inf, error)]
     return errors
 
 
-def _infinite(*arrays: Array) -> Array:
-    return np.logical_or.reduce([~np.isfinite(a.astype(np.float64)) for a in arrays])
+def _in_another_order(op: dl.ScatterElementsOp | dl.ScatterNdOp, operands: Sequence[Tracked]) -> Array:
+    """What the roundings of sums or products of updates come to."""
+    x, indices, updates = operands
+    block = Block(arg_types=[tensor_type(o.array.shape, i64 if o is indices else f64) for o in operands])
+
+    def of(a: Array, b: Array, mode: str) -> Array:
+        properties = {**op.properties, "mode": StringAttr(mode)}
+        return type(op).make(*block.args, **properties).evaluate(a, indices.array.astype(np.int64), b)[0]
+
+    count = of(np.zeros(x.array.shape), np.ones(updates.array.shape), "add")
+    return count * _unit(x.array.dtype) * of(_finite(x.array), _finite(updates.array), op.combination)
 
 
 def _other_formula(decomposed: Tracked, array: Array) -> Array | None:
@@ -380,6 +395,11 @@ def _last_rounding(exact: Array, error: Array, array: Array) -> Array:
 
 
 # Numbers
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether it is a dtype of floats; ml_dtypes has integers too that NumPy knows nothing of."""
+    return dtype in _FLOATS or dtype == np.longdouble
 
 
 def _wide(x: Array) -> Array:
