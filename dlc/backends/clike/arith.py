@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from dlc.backends.clike.core import Emitter, Handlers, Range, Register, is_float
+from dlc.backends.clike.core import Emitter, Handlers, Range
+from dlc.backends.clike.vocabulary import Register, is_float
 from dlc.backends.linear import Linear
 from dlc.ir import IndexType, IntegerAttr, Operation, VectorType
 

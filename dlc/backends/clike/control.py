@@ -11,8 +11,9 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
-from dlc.backends.clike.core import Emitter, Handlers, Register, Scope
+from dlc.backends.clike.core import Emitter, Handlers, Scope
 from dlc.backends.clike.text import Nest
+from dlc.backends.clike.vocabulary import Register
 from dlc.backends.linear import Linear
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, scf

@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from dlc.backends.clike.arith import Primitive, apply, elementwise, rounded, truth
-from dlc.backends.clike.core import Emitter, Handlers, Register, is_float
+from dlc.backends.clike.core import Emitter, Handlers
+from dlc.backends.clike.vocabulary import Register, is_float
 from dlc.backends.linear import Linear
 from dlc.errors import UnsupportedError
 from dlc.ir import DenseIntOrFPElementsAttr, FloatAttr, IndexType, IntegerAttr, Operation

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlc.backends.clike import arith, control, convert, memory, vectors
+from dlc.backends.clike import arith, control, convert, memory, vectors, views
 from dlc.backends.clike.core import Emitter, Handlers
 from dlc.backends.clike.syntax import Syntax
 from dlc.backends.clike.text import render, tidy
@@ -26,6 +26,7 @@ from dlc.target import Target
 HANDLERS: Handlers = {
     **arith.HANDLERS,
     **convert.HANDLERS,
+    **views.HANDLERS,
     **memory.HANDLERS,
     **vectors.HANDLERS,
     **control.HANDLERS,
@@ -150,7 +151,7 @@ class _Function:
         emitter.shared = self.define_shared
         for k, argument in enumerate(self.block.args):
             name = emitter.name(argument.name_hint or f"a{k}")
-            emitter.views[argument] = memory.argument_view(emitter, name, argument, argument in written)
+            emitter.views[argument] = views.argument_view(emitter, name, argument, argument in written)
 
     def visit(self, ops: Sequence[Operation]) -> Grid:
         """Writes the body, of one parallel loop or of other ops."""
@@ -177,9 +178,9 @@ class _Function:
 
     def text(self, name: str, grid: Grid) -> str:
         e, syntax = self.emitter, self.emitter.syntax
-        views = [(e.views[a], memory.memref_type(a)) for a in self.block.args]
-        parameters = ", ".join(f"{v.pointer}{syntax.restrict}{v.base}" for v, _ in views)
-        shapes = ", ".join(f"{v.base} {'x'.join(map(str, t.get_shape())) or 'scalar'}" for v, t in views)
+        buffers = [e.views[a] for a in self.block.args]
+        parameters = ", ".join(f"{b.pointer}{syntax.restrict}{b.base}" for b in buffers)
+        shapes = ", ".join(f"{b.base} {'x'.join(map(str, b.shape)) or 'scalar'}" for b in buffers)
         lines = [
             f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}; {shapes}",
             syntax.function.format(name=name, parameters=parameters, items=grid.items),

@@ -8,7 +8,8 @@ from math import prod
 
 from dlc.backends.clike.arith import expression
 from dlc.backends.clike.convert import bitcast, float_to_float, from_lanes, lane, splat
-from dlc.backends.clike.core import Emitter, Handlers, Register, Registers, vector_shape
+from dlc.backends.clike.core import Emitter, Handlers, Registers
+from dlc.backends.clike.vocabulary import Register, vector_shape
 from dlc.errors import UnsupportedError
 from dlc.ir import DenseArrayBase, IndexType, Operation, SSAValue, vector
 
