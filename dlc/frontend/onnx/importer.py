@@ -26,7 +26,7 @@ from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_fun
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
-from dlc.frontend.onnx.problems import NodeProblem, Problem, unsupported
+from dlc.frontend.onnx.problems import NodeProblem, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
@@ -80,13 +80,16 @@ def import_model(
     """
     importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs)
     imported = importer.run()
+    if importer.problems and all(p.kind == "shape" for p in importer.problems):
+        # With the model's own shapes it is the model that contradicts itself.
+        raise (ShapeError if importer.input_shapes else ModelError)(contradictions(importer.problems))
     if importer.problems:
         raise unsupported(importer.model.name, importer.problems)
     return imported
 
 
 def check_model(source: Source, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> list[Problem]:
-    """Everything in a model that dlc does not support; raises ModelError for a malformed file."""
+    """Everything in a model that dlc does not support, and shapes that contradict; raises ModelError for a malformed file."""
     importer = _Importer(load(source), input_shapes or {}, {}, ())
     importer.run()
     return importer.problems
@@ -260,10 +263,7 @@ class _Importer:
             except UndecidableError as error:
                 raise NodeProblem("value", f"{error}; give the model's input shapes") from error
             except (ShapeError, DTypeError) as error:
-                if isinstance(error, ShapeError) and not self.problems:
-                    # With the model's own shapes it is the model that contradicts itself.
-                    raise (ShapeError if self.input_shapes else ModelError)(f"{node.place}: {error}") from error
-                raise NodeProblem("dtype" if isinstance(error, DTypeError) else "value", str(error)) from error
+                raise NodeProblem("dtype" if isinstance(error, DTypeError) else "shape", str(error)) from error
             except (IndexError, ValueError, ZeroDivisionError) as error:
                 # A converter takes shapes apart as the operator defines them; other shapes do not come apart so.
                 given = ", ".join("none" if v is None else str(v.type) for v in inputs)

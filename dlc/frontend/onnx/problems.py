@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 from dlc.errors import UnsupportedError
 
+WHAT_TO_DO = {
+    "operator": "export the model with other operators, or write a converter (docs/extending.md)",
+    "opset": "export for another opset, or convert the model with onnx.version_converter",
+    "attribute": "export with a value that is supported",
+    "dtype": "export with another dtype, or cast the operands to one; keep text processing outside the model",
+    "input": "export without this input, or with a constant for it",
+    "output": "export without this output",
+    "value": "make it a constant of the model, or give the shapes of the inputs (--shape, input_shapes)",
+    "shape": "the node contradicts the shapes before it: mend the model, or give other shapes of its inputs",
+}
+
 
 @dataclass(frozen=True)
 class Problem:
     """One unsupported thing: `place` names the node or tensor, `kind` is what about it.
 
-    Kinds: "operator", "opset", "attribute", "dtype", "input", "output", "value".
+    Kinds: those that `WHAT_TO_DO` has advice for.
     """
 
     place: str
@@ -36,4 +47,11 @@ def unsupported(model: str, problems: Sequence[Problem]) -> UnsupportedError:
     """The error that lists every problem, one line each."""
     count = "1 thing" if len(problems) == 1 else f"{len(problems)} things"
     lines = [str(p) for p in problems]
-    return UnsupportedError("\n  ".join([f"{model}: {count} in this model that dlc does not support:", *lines]), lines)
+    advice = [f"{kind}: {text}" for kind, text in WHAT_TO_DO.items() if any(p.kind == kind for p in problems)]
+    found = "\n  ".join([f"{model}: {count} in this model that dlc does not support:", *lines])
+    return UnsupportedError("\n  ".join([f"{found}\nWhat to do:", *advice]), lines)
+
+
+def contradictions(problems: Sequence[Problem]) -> str:
+    """Problems of a model that contradicts itself, and nothing else."""
+    return "\n".join(f"{p.place}: {p.message}" for p in problems)

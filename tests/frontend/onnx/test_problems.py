@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from dlc.errors import UnsupportedError
+from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.onnx import Problem, check_model, import_model, importer
+from dlc.frontend.onnx.problems import WHAT_TO_DO
 from tests.frontend.onnx.build import INT64, model
 
 
@@ -112,3 +113,35 @@ def test_unknown_rank() -> None:
 def test_a_problem_reads_well() -> None:
     problem = Problem("node 'a' (Relu)", "attribute", "'slope' is not supported")
     assert str(problem) == "node 'a' (Relu): attribute: 'slope' is not supported"
+
+
+def test_contradicting_shapes_are_listed_with_the_rest() -> None:
+    """Five kinds of problems, a contradiction first: all are found, and each comes with what to do."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Frobnicate", ["x"], ["b"], name="unknown"),
+        helper.make_node("Conv", ["image", "k"], ["c"], name="conv", auto_pad="SIDEWAYS"),
+        helper.make_node("Cast", ["x"], ["d"], name="to_text", to=TensorProto.STRING),
+        helper.make_node("Gelu", ["x"], ["e"], name="early"),
+        helper.make_node("Fused", ["x"], ["f"], name="foreign", domain="com.example"),
+    ]
+    source = model(
+        nodes,
+        {"x": [2, 3], "image": [1, 1, 8, 8]},
+        ["a", "b", "c"],
+        weights={"w": np.ones((5, 4), np.float32), "k": np.ones((1, 1, 3, 3), np.float32)},
+        opset=19,
+    )
+    assert kinds(source) == [
+        ("product", "shape"), ("unknown", "operator"), ("conv", "attribute"), ("to_text", "dtype"), ("early", "opset"),
+        ("foreign", "operator"),
+    ]  # fmt: skip
+    with pytest.raises(UnsupportedError) as caught:
+        import_model(source)
+    assert all(f"\n  {kind}: {WHAT_TO_DO[kind]}" in str(caught.value) for _, kind in kinds(source))
+
+
+def test_every_contradiction_of_a_model_is_told() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "x"], [f"y{k}"], name=f"product{k}") for k in range(2)]
+    with pytest.raises(ModelError, match=r"'product0' .*\n.*'product1'"):
+        import_model(model(nodes, {"x": [2, 3]}, ["y0", "y1"]))
