@@ -32,6 +32,7 @@ from dlc.numpy import (
     running,
     shaping,
     sorting,
+    updating,
 )
 from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.comparing import *  # noqa: F403
@@ -47,6 +48,7 @@ from dlc.numpy.reductions import *  # noqa: F403
 from dlc.numpy.running import *  # noqa: F403
 from dlc.numpy.shaping import *  # noqa: F403
 from dlc.numpy.sorting import *  # noqa: F403
+from dlc.numpy.updating import *  # noqa: F403
 
 # The other names that NumPy and the Array API have for the same functions.
 absolute = elementwise.abs
@@ -69,8 +71,8 @@ newaxis = None
 
 # Where the public functions are defined, in the order of the documentation.
 FAMILIES = (
-    creation, dtypes, elementwise, floats, comparing, reductions, running, sorting, shaping, joining, indexing, linear,
-    einstein,
+    creation, dtypes, elementwise, floats, comparing, reductions, running, sorting, shaping, joining, indexing, updating,
+    linear, einstein,
 )  # fmt: skip
 
 __all__ = [
@@ -91,6 +93,7 @@ __all__ += reductions.__all__
 __all__ += running.__all__
 __all__ += shaping.__all__
 __all__ += sorting.__all__
+__all__ += updating.__all__
 
 __array_api_version__ = "2023.12"
 

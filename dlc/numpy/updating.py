@@ -1,4 +1,7 @@
-"""Updates that leave the array as it is: `y = x.at[key].set(value)`."""
+"""Updates that leave the array as it is: `y = x.at[key].set(value)`.
+
+Beside `set` there are `add`, `subtract`, `multiply`, `divide`, `max` and `min`, and `get` for the elements themselves.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,13 @@ from dlc.numpy.comparing import maximum, minimum
 from dlc.numpy.elementwise import add, divide, multiply, negative, where
 from dlc.numpy.indexing import Along, Entry, entries_of, getitem, is_dropped, size_of
 from dlc.numpy.shaping import broadcast_to, ravel, reshape
+
+__all__ = ["at"]
+
+
+def at(x: ArrayLike, /) -> At:
+    """`x.at`, for plain arrays as well: `at(x)[key].set(value)`. (NumPy has no such function.)"""
+    return At(operand(x))
 
 
 class At:

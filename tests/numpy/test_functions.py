@@ -89,7 +89,7 @@ def test_every_function_has_a_case() -> None:
         defined = {n for n in module.__all__ if inspect.isfunction(getattr(module, n))}
         assert defined - {"top_k"} == set(functions), family
     families = {family.__name__.rpartition(".")[2] for family in dnp.FAMILIES}
-    assert families | {"linalg"} == {*CASES, "dtypes"}
+    assert families | {"linalg"} == {*CASES, "dtypes", "updating"}
 
 
 @pytest.mark.parametrize(("target", "step"), [("reference", 1), ("cpu", 4)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dlc
+import dlc.numpy as dnp
 
 draw = np.random.default_rng(2)
 X = draw.standard_normal((3, 4)).astype(np.float32)
@@ -130,6 +131,13 @@ def test_indexing_with_arrays() -> None:
     agrees(lambda x, i: [x[key] for key in KEYS] + [x[key(i)] for key in TRACED_KEYS], CUBE, ROWS)
 
 
+class Plain:
+    """A plain array, with the updates that traced ones have."""
+
+    def __init__(self, x: np.ndarray) -> None:
+        self.at = dnp.at(x)
+
+
 def test_updates() -> None:
     def updated(x: Any, key: Any, method: str, value: Any) -> Any:
         if not isinstance(x, np.ndarray):
@@ -159,7 +167,11 @@ def test_updates() -> None:
             updated(x, FLAGS, "set", 0),
         ]  # fmt: skip
 
-    agrees(function, X, np.array([2, 0, 2]), Y[0])
+    arguments = X, np.array([2, 0, 2]), Y[0]
+    agrees(function, *arguments)
+    # The same updates on plain arrays.
+    for got, want in zip(function(Plain(X), *arguments[1:]), function(*arguments), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
     masked = dlc.jit(lambda x: (x.at[x > 0].set(0), x.at[x[:, 0] > 0].add(X[0]), x.at[1:].divide(2), x.at[0].get()))(X)
     expected = np.where(X > 0, 0, X), np.where(X[:, :1] > 0, X + X[0], X), np.concatenate([X[:1], X[1:] / 2]), X[0]
     for got, want in zip(masked, expected, strict=True):
