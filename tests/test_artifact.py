@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -95,6 +97,63 @@ def test_another_format_and_another_processor_are_refused(saved: Path, tmp_path:
     other.write_bytes(struct.pack("<8sIIQ", MAGIC, VERSION, zlib.crc32(changed), size) + changed + data[24 + size :])
     with pytest.raises(dlc.DeviceError, match="this processor lacks"):
         dlc.load(other)
+
+
+def _hostile(change: Callable[[dict[str, Any]], object], data: bytes) -> bytes:
+    """The artifact with a header that says something else, with a checksum that is right."""
+    size = struct.unpack_from("<8sIIQ", data)[3]
+    header = json.loads(data[24 : 24 + size])
+    change(header)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    start = struct.pack("<8sIIQ", MAGIC, VERSION, zlib.crc32(text), len(text)) + text
+    return start + bytes(-len(start) % 4096) + data[-(-(24 + size) // 4096) * 4096 :]
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "an unknown kernel": lambda h: h["launches"][0].__setitem__(0, "nothing"),
+    "no kernel": lambda h: h["launches"][0].__setitem__(0, None),
+    "a buffer beyond the last": lambda h: h["launches"][0][1][0].__setitem__(0, 1000),
+    "a buffer before the first": lambda h: h["launches"][0][1][0].__setitem__(0, -1),
+    "an offset beyond its buffer": lambda h: h["launches"][0][1][0].__setitem__(1, 1 << 40),
+    "a size beyond its buffer": lambda h: h["launches"][0][2].__setitem__(0, 1 << 40),
+    "a small arena": lambda h: h.__setitem__("arena", 64),
+    "text for a number": lambda h: h.__setitem__("arena", "64"),
+    "tasks of another kind": lambda h: h["kernels"][0].__setitem__("tasks", ["many"]),
+    "too many grids": lambda h: h["kernels"][0].__setitem__("tasks", [1] * 100),
+    "a smaller output": lambda h: h["outputs"][0].__setitem__(1, [1, 1]),
+    "an input of objects": lambda h: h["inputs"][0].__setitem__(2, "object"),
+    "another attribute of ml_dtypes": lambda h: h["inputs"][0].__setitem__(2, "finfo"),
+    "a section beyond the file": lambda h: h["sections"][1].__setitem__("offset", 1 << 40),
+    "sections in another order": lambda h: h["sections"][1].update(name=h["sections"][2]["name"]),
+    "no target": lambda h: h.pop("target"),
+    "a target that is none": lambda h: h.__setitem__("target", [1]),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_header_is_not_taken_at_its_word(saved: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = tmp_path / "hostile.dlc"
+    path.write_bytes(_hostile(lambda header: None, saved.read_bytes()))
+    dlc.load(path)
+    path.write_bytes(_hostile(change, saved.read_bytes()))
+    with pytest.raises(dlc.ModelError):
+        dlc.load(path)
+
+
+@pytest.mark.parametrize("text", [b"", b"[", b"[]", b"null", b"{}", b"\xff", b"[" * 100_000])
+def test_a_header_that_is_none(saved: Path, tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "hostile.dlc"
+    start = struct.pack("<8sIIQ", MAGIC, VERSION, zlib.crc32(text), len(text)) + text
+    path.write_bytes(start + bytes(-len(start) % 4096))
+    with pytest.raises(dlc.ModelError, match="damaged"):
+        dlc.load(path)
+
+
+def test_more_memory_than_there_is(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.dlc"
+    path.write_bytes(_hostile(lambda h: h.__setitem__("arena", 1 << 60), saved.read_bytes()))
+    with pytest.raises(dlc.DeviceError, match="no memory"):
+        dlc.load(path)
 
 
 def test_what_is_no_native_code_cannot_be_saved(tmp_path: Path) -> None:

@@ -180,6 +180,7 @@ SAMPLES = [
     _nd(I8, "mul", np.concatenate([_PLACES, _PLACES[..., :1] * 0], -1)),
     _nd(F16, "add", _PLACES),
     _nd(F32, "add", np.zeros((2, 0), np.int64)),
+    _nd(F32, "none", np.array([[2**64 - 1], [2]], np.uint64)),
     _nd(F32, "none", np.zeros((0,), np.int64)),
     _nd(I8, "max", np.zeros((0, 1), np.int64)),
 ]

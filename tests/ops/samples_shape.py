@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from dlc.dialects import dl
@@ -11,6 +12,8 @@ from dlc.ir import bf16, f16, f32, i8, i64
 from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U64, Sample, exactly, values
 from tests.ops.samples_elementwise import telling
 
+# NumPy itself makes no views of it.
+F8 = np.dtype(ml_dtypes.float8_e4m3fn)
 _NUMBERS = (F32, F64, F16, BF16, I8, I64, U8)
 
 
@@ -120,7 +123,10 @@ def _movement() -> list[Sample]:
             {"starts": (3, 0), "limits": (3, 2), "strides": (1, 1)},
             label="empty",
         ),
-        Sample(dl.WindowsOp, (values(F32, 4, 3, 8),), _windows, {"axes": (0, 2), "sizes": (2, 3), "strides": (1, 2)}),
+        *(
+            Sample(dl.WindowsOp, (values(d, 4, 3, 8),), _windows, {"axes": (0, 2), "sizes": (2, 3), "strides": (1, 2)})
+            for d in (F32, F8)
+        ),
         Sample(dl.ReverseOp, (x,), lambda x: x[::-1, :, ::-1], {"axes": (0, -1)}),
         _pad("", values(F32, 3, 4), (1, 0), (2, 3)),
         _pad("negative", values(I32, 4, 5), (-1, 2), (1, -3)),

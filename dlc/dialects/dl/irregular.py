@@ -219,6 +219,11 @@ class Scatter(Composite):
         return in_wide_type(self, compute, operands)
 
 
+def _signed(indices: Array) -> Array:
+    """Indices as i64; what no i64 holds stays outside of every axis."""
+    return np.minimum(indices, np.iinfo(np.int64).max).astype(np.int64) if indices.dtype.kind == "u" else indices.astype(np.int64)
+
+
 def _wrapped(b: Build, indices: SSAValue, size: int) -> SSAValue:
     """Indices as i64, negative ones counted from the end."""
     wide = casted(b, indices, i64)
@@ -355,7 +360,7 @@ class ScatterElementsOp(Scatter):
     def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
         own: list[Array] = list(np.indices(indices.shape, sparse=True))
         size = int(shape_of(self.x)[self.scattered_axis])
-        place = indices.astype(np.int64)
+        place = _signed(indices)
         own[self.scattered_axis] = place = np.where(place < 0, place + size, place)
         return tuple(own), (place >= 0) & (place < size)
 
@@ -406,7 +411,7 @@ class ScatterNdOp(Scatter):
 
     def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
         sizes = np.array([int(s) for s in shape_of(self.x)[: self.indexed]], np.int64)
-        place = indices.astype(np.int64)
+        place = _signed(indices)
         place = np.where(place < 0, place + sizes, place)
         inside = np.all((place >= 0) & (place < sizes), -1)
         return tuple(place[..., d] for d in range(self.indexed)), np.asarray(inside)

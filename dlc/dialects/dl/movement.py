@@ -220,11 +220,12 @@ class WindowsOp(Movement):
         return [tensor_type(result, element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        axes = ints(self.axes)
-        windows = np.lib.stride_tricks.sliding_window_view(operands[0], ints(self.sizes), axes)
-        stepped = windows[tuple(slice(None, None, self.slides.get(a, (1, 1))[1]) for a in range(operands[0].ndim))]
-        rank = operands[0].ndim
-        return np.ascontiguousarray(np.moveaxis(stepped, range(rank, rank + len(axes)), range(len(axes))))
+        (x,), axes = operands, ints(self.axes)
+        # As bytes: NumPy makes no such view of dtypes that are not its own.
+        windows = np.lib.stride_tricks.sliding_window_view(x.view(f"V{x.itemsize}"), ints(self.sizes), axes)
+        stepped = windows[tuple(slice(None, None, self.slides.get(a, (1, 1))[1]) for a in range(x.ndim))]
+        moved = np.moveaxis(stepped, range(x.ndim, x.ndim + len(axes)), range(len(axes)))
+        return np.ascontiguousarray(moved).view(x.dtype)
 
     def source_map(self) -> AffineMap:
         axes, slides = ints(self.axes), self.slides

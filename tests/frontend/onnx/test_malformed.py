@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from dlc.errors import ModelError
+from dlc.errors import DlcError, ModelError
 from dlc.frontend.onnx import check_model, import_model
 from tests.frontend.onnx.build import FLOAT, model, run
 from tests.models.skeletons import path_of
@@ -188,3 +188,24 @@ def test_external_data_stays_in_the_folder(tmp_path: Path) -> None:
 def test_external_data_has_the_size_it_claims(tmp_path: Path, entries: dict[str, str], word: str) -> None:
     (tmp_path / "weights.bin").write_bytes(bytes(8))
     raises(external(tmp_path, "weights.bin", **entries), "'w'", word)
+
+
+def test_text_that_is_none() -> None:
+    data = model([RELU], {"x": [1]}, ["y"]).SerializeToString()
+    assert data.count(b"Relu") == 1
+    raises(data.replace(b"Relu", b"Re\xff\xfe"), "damaged", "UTF-8")
+
+
+@pytest.mark.parametrize("opset", [2**31, 2**62, -(2**63)])
+def test_an_opset_that_no_onnx_has(opset: int) -> None:
+    node = helper.make_node("Frobnicate", ["x"], ["y"])
+    for nodes in ([node], [RELU, helper.make_node("Frobnicate", ["y"], ["z"])]):
+        with pytest.raises(DlcError):
+            import_model(model(nodes, {"x": [1]}, ["y"], opset=opset))
+
+
+def test_inputs_of_another_rank() -> None:
+    node = helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"], name="attention")
+    q, mask = [1, 2, 3, 4], []
+    made = model([node], {"q": q, "k": q, "v": q, "mask": mask}, ["y"], opset=23)
+    raises(made, "'attention'", "do not fit together")
