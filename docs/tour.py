@@ -24,7 +24,7 @@ b = random.standard_normal(64, np.float32)
 
 
 def block(x, skip):
-    y = nn.conv(x, w, strides=2, padding="same") + b
+    y = nn.conv(x, w, strides=(2, 2), padding="same") + b
     return nn.relu(y + skip)
 
 
