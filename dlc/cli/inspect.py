@@ -21,7 +21,7 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists everything in MODEL that dlc does not support: nodes, attributes, dtypes and opsets, all at once."""
+    """Lists all in MODEL that dlc does not support (nodes, attributes, dtypes, opsets) or that contradicts itself."""
     problems = check_model(model)
     if as_json:
         click.echo(json.dumps([vars(problem) for problem in problems], indent=2))

@@ -1,1 +1,1 @@
-"""Watching passes run: verification, timing, dumps of the IR, and the evidence that a crash leaves."""
+"""Watching passes run: verification, timing, dumps of the IR, what they compute, and the evidence that a fault leaves."""
