@@ -1,0 +1,63 @@
+"""NumPy's own functions called on Tracers: `np.tanh(x)` and `np.linalg.norm(x)` are those of the same name in dlc.numpy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dlc.errors import UnsupportedError
+from dlc.frontend.trace import Tracer
+from dlc.numpy import reductions
+from dlc.numpy.apply import operand, refuse
+from dlc.numpy.shaping import reshape
+
+# The reductions that are methods of NumPy's functions of elements: np.add.reduce is np.sum along axis 0.
+_REDUCE: dict[np.ufunc, Callable[..., Any]] = {
+    np.add: reductions.sum, np.multiply: reductions.prod, np.maximum: reductions.max, np.minimum: reductions.min,
+    np.logical_and: reductions.all, np.logical_or: reductions.any,
+}  # fmt: skip
+
+
+def install(namespace: ModuleType) -> None:
+    """Makes NumPy's functions on Tracers those of `namespace`, by NumPy's protocols."""
+
+    def __array_ufunc__(_: Tracer, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
+        if "out" in settings:
+            problem = f"numpy.{ufunc.__name__} writes into an array, which a traced function cannot"
+            refuse(UnsupportedError(f"{problem}; make a new one: z = dlc.numpy.{ufunc.__name__}(x, y), not x += y"))
+        if method == "__call__":
+            return _call(namespace, "numpy", ufunc.__name__, operands, settings)
+        if method == "reduce" and ufunc in _REDUCE:
+            return _REDUCE[ufunc](operands[0], **({"axis": 0} | settings))
+        if method == "outer":
+            first, second = (operand(x) for x in operands)
+            column = reshape(first, (*first.shape, *(1 for _ in second.shape)))
+            return _call(namespace, "numpy", ufunc.__name__, (column, second), settings)
+        return refuse(UnsupportedError(f"numpy.{ufunc.__name__}.{method} on a traced array; use functions of dlc.numpy"))
+
+    def __array_function__(_: Tracer, function: Any, types: Any, arguments: Any, settings: Mapping[str, Any]) -> Any:
+        return _call(namespace, function.__module__, function.__name__, arguments, settings)
+
+    def __array_namespace__(_: Tracer, *, api_version: str | None = None) -> ModuleType:
+        return namespace
+
+    for function in (__array_ufunc__, __array_function__, __array_namespace__):
+        setattr(Tracer, function.__name__, function)
+
+
+def _call(namespace: Any, module: str, name: str, arguments: tuple[Any, ...], settings: Mapping[str, Any]) -> Any:
+    """Calls the function of the namespace that is called as this one of NumPy's; UnsupportedError if it is another."""
+    where = f"{module}.{name} on a traced array"
+    try:
+        found = getattr(namespace.linalg if module == "numpy.linalg" else namespace, "fft" if module == "numpy.fft" else name)
+    except AttributeError as error:
+        return refuse(UnsupportedError(f"{where}: {error}"))
+    try:
+        inspect.signature(found).bind(*arguments, **settings)
+    except TypeError as error:
+        return refuse(UnsupportedError(f"{where}: {error}; dlc has {name}{inspect.signature(found)}"))
+    return found(*arguments, **settings)
