@@ -2,9 +2,10 @@
 
 MODEL is an ONNX file or the name of one of the set below. Every runtime that is installed (`pip install -e '.[bench]'`) gets
 the same inputs and number of threads, computes in f32, and takes turns with the others in one process; medians count.
-With `--target opencl` (or another one) dlc's own target `cpu` takes part as well; an OpenCL driver has its own threads.
-`memory`: the most that a new process held which imports the runtime, loads the model and runs it once; dlc loads a compiled
-model. `error`: the largest difference from the first other runtime's outputs, as a share of their largest magnitude.
+`strict` is dlc with `numerics="strict"`. With `--target opencl` (or another one) dlc's own target `cpu` takes part as well; an
+OpenCL driver has its own threads. `memory`: the most that a new process held which imports the runtime, loads the model and
+runs it once; dlc loads a compiled model. `error`: the largest difference from the first other runtime's outputs, as a share
+of their largest magnitude.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def measured(name: str, target: str, threads: int, others: list[Peer], folder: P
     if target in ON_CPU:
         compiled.save(saved)
         row["load_s"], row["memory_mb"] = in_new_process("dlc", saved, given)
+    strict = dlc.compile_model(path, target=target, input_shapes=shapes, num_threads=threads, cache=False, numerics="strict")
     opened = {peer.name: peer.open(path, inputs, threads) for peer in others}
-    runs = {"dlc": called(compiled, inputs), **opened}
+    runs = {"dlc": called(compiled, inputs), "strict": called(strict, inputs), **opened}
     if target not in ON_CPU:
         own = dlc.compile_model(path, input_shapes=shapes, num_threads=threads, cache=False)
         runs["cpu"] = called(own, inputs)
@@ -124,7 +126,9 @@ def table(rows: list[Row], others: list[Peer], title: str) -> Table:
     """What was measured, for people."""
     names = [peer.name for peer in others]
     timed = [*names, *(["cpu"] if any("cpu_s" in row for row in rows) else [])]
-    result = Table("model", "compile s", "dlc ms", *(f"{n} ms" for n in timed), "faster than the best", title=title)
+    result = Table(
+        "model", "compile s", "dlc ms", "strict ms", *(f"{n} ms" for n in timed), "faster than the best", title=title
+    )
     for heading in ("error", "load ms", "dlc MB", *(f"{n} MB" for n in names)):
         result.add_column(heading)
     for column in result.columns[1:]:
@@ -137,7 +141,7 @@ def table(rows: list[Row], others: list[Peer], title: str) -> Table:
         result.add_row(
             str(row["model"]),
             shown(row, "compile_s", ".2f"),
-            *(shown(row, f"{n}_s", ".3f", 1e3) for n in ("dlc", *timed)),
+            *(shown(row, f"{n}_s", ".3f", 1e3) for n in ("dlc", "strict", *timed)),
             shown(row, "speedup", ".2f"),
             shown(row, "error", ".0e"),
             shown(row, "load_s", ".0f", 1e3),

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from dlc.api import devices as devices
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
-    from dlc.backends.opencl.array import DeviceArray as DeviceArray
     from dlc.artifact import load as load
+    from dlc.backends.opencl.array import DeviceArray as DeviceArray
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError

@@ -29,6 +29,7 @@ def compile_model(
     pipeline: str | None = None,
     check_each_pass: bool = False,
     cache: bool | None = None,
+    numerics: str = "default",
 ) -> Model:
     """The ONNX file `model` compiled for `target`.
 
@@ -40,14 +41,20 @@ def compile_model(
     `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. With
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
     after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a
-    CPU is kept and found again by the contents of the file, unless `cache` is False.
+    CPU is kept and found again by the contents of the file, unless `cache` is False. `numerics="strict"` keeps to the
+    operations as the model has them (docs/numerics.md).
 
     Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
     ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
     """
     folder = Path(dump_ir) if dump_ir is not None else None
     options = Options.of(
-        num_threads=num_threads, dump_ir=folder, pipeline=pipeline, check_each_pass=check_each_pass, cache=cache
+        num_threads=num_threads,
+        dump_ir=folder,
+        pipeline=pipeline,
+        check_each_pass=check_each_pass,
+        cache=cache,
+        numerics=numerics,
     )
     return compile_file(Path(model), target, input_shapes, options)
 

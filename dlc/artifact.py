@@ -81,6 +81,7 @@ class Artifact:
     kernels: tuple[KernelObject, ...]
     weights: Mapping[str, NDArray[Any]]
     runtime: bytes
+    numerics: str = "default"
 
     def program(self, num_threads: int | None = None) -> NativeProgram:
         """The model in this process."""
@@ -136,7 +137,7 @@ class Artifact:
         return {
             "name": self.name,
             "target": asdict(self.target),
-            "numerics": "default",
+            "numerics": self.numerics,
             "inputs": [_info_to_json(i) for i in host.inputs],
             "outputs": [_info_to_json(i) for i in host.outputs],
             "weights": [_info_to_json(i) for i in host.weights],
@@ -212,7 +213,7 @@ class _Reader:
         )
         check_launches(host, {k.name for k in kernels})
         weights = {info.name: self.weight(info) for info in host.weights}
-        return Artifact(_text(header["name"]), self.target, host, kernels, weights, code)
+        return Artifact(_text(header["name"]), self.target, host, kernels, weights, code, _text(header["numerics"]))
 
     def slice(self, name: str) -> memoryview:
         offset, size, _ = self.sections[name]

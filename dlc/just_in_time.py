@@ -177,6 +177,7 @@ def jit(
     pipeline: str | None = None,
     check_each_pass: bool = False,
     cache: bool | None = None,
+    numerics: str = "default",
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     function: Callable[..., Any] | None = None,
@@ -189,6 +190,7 @@ def jit(
     pipeline: str | None = None,
     check_each_pass: bool = False,
     cache: bool | None = None,
+    numerics: str = "default",
 ) -> Any:
     """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
@@ -197,12 +199,18 @@ def jit(
     run instead of the target's. `check_each_pass`: the first call with new shapes checks, on its arguments, what every pass
     makes of the function; CompileError names the first one after which results are wrong, and your lines. What is compiled
     for a CPU is kept and found again in later processes, by what the function computes, unless `cache` is False.
+    `numerics="strict"` keeps to the operations as they are written (docs/numerics.md).
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
     folder = Path(dump_ir) if dump_ir is not None else None
     options = Options.of(
-        num_threads=num_threads, dump_ir=folder, pipeline=pipeline, check_each_pass=check_each_pass, cache=cache
+        num_threads=num_threads,
+        dump_ir=folder,
+        pipeline=pipeline,
+        check_each_pass=check_each_pass,
+        cache=cache,
+        numerics=numerics,
     )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:

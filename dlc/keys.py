@@ -31,6 +31,7 @@ PARTS = {
     "shapes": "the shapes",
     "target": "the target",
     "pipeline": "the passes",
+    "numerics": "the numerics",
     "dlc": "dlc itself",
     "packages": "the packages that dlc compiles with",
 }
@@ -98,7 +99,8 @@ def _digest(data: bytes) -> str:
 
 
 def _compilation(target: Target, options: Options) -> dict[str, str]:
-    return {"target": target.name, "pipeline": options.pipeline or "", "dlc": DLC, "packages": PACKAGES}
+    chosen = {"pipeline": options.pipeline or "", "numerics": options.numerics}
+    return {"target": target.name, **chosen, "dlc": DLC, "packages": PACKAGES}
 
 
 def _sources() -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dlc.errors import UnsupportedError
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -64,6 +66,10 @@ def _bytes(text: str, default: int) -> int:
     return int(number) << _UNITS[unit] if number.isdecimal() and unit in _UNITS else default
 
 
+# How far results may be from those of the operations one by one.
+NUMERICS = ("default", "strict")
+
+
 @dataclass(frozen=True)
 class Options:
     """How to compile.
@@ -73,7 +79,8 @@ class Options:
     checks the module after each pass; `check_each_pass` checks what the module computes after each pass, when the model is
     first run, on the inputs of that run; `num_threads=None` takes every CPU that this process may
     use; `workers` bounds the processes that compile kernels; `cache` keeps what was compiled, and finds it again;
-    `device` is where the target `opencl` is ("0:1"; None: the first device that works).
+    `device` is where the target `opencl` is ("0:1"; None: the first device that works). `numerics` says how far results may
+    be from those of the operations one by one: `default`, or `strict` (docs/numerics.md).
     """
 
     pipeline: str | None = None
@@ -85,6 +92,11 @@ class Options:
     cache: bool = field(default_factory=lambda: Environment.read().cache)
     check_each_pass: bool = False
     device: str | None = field(default_factory=lambda: Environment.read().device)
+    numerics: str = "default"
+
+    def __post_init__(self) -> None:
+        if self.numerics not in NUMERICS:
+            raise UnsupportedError(f"numerics {self.numerics!r}: there are {' and '.join(NUMERICS)}")
 
     @staticmethod
     def of(**given: Any) -> Options:

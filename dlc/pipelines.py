@@ -41,14 +41,20 @@ _HOST = frozenset({"builtin", "func", "dl"})
 _SCALARS = frozenset({"arith", "math", "func"})
 
 
-def cpu_stages(target: Target) -> tuple[Stage, ...]:
-    """From a `dl` module of static sizes to vectorised loops, for a CPU or a device with groups of items."""
+def cpu_stages(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
+    """From a `dl` module of static sizes to vectorised loops, for a CPU or a device with groups of items.
+
+    With `strict` numerics nothing is folded across linear operations, and functions are computed in f64.
+    """
+    strict = numerics == "strict"
     # Items meet at barriers; no processor of theirs prefetches by hand.
     grouped = target.groups is not None
     meeting = frozenset({"gpu.barrier"}) if grouped else frozenset[str]()
     prefetch = () if grouped else (PrefetchPanelsPass(),)
     # What it costs to go by tiles was measured on processors.
-    winograd = () if grouped else (WinogradPass(),)
+    winograd = () if grouped or strict else (WinogradPass(),)
+    # Transposes are gone by then, so that scales stand next to the contractions they belong to.
+    scales = () if strict else (FoldScalesPass(),)
     return (
         Stage(
             "dl",
@@ -57,8 +63,7 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
                 DecomposeCompositesPass(),
                 SimplifyPass(),
                 ChannelsLastPass(),
-                # Transposes are gone by now, so that scales stand next to the contractions they belong to.
-                FoldScalesPass(),
+                *scales,
                 *winograd,
                 FoldTransposesIntoContractionsPass(),
                 SinkReshapesPass(),
@@ -80,7 +85,14 @@ def cpu_stages(target: Target) -> tuple[Stage, ...]:
         ),
         Stage(
             "loops",
-            (VectorizePass(), ForwardStoresPass(), ExpandMathPass(), *prefetch, CseKernelsPass(), NameValuesPass()),
+            (
+                VectorizePass(),
+                ForwardStoresPass(),
+                ExpandMathPass(precise=strict),
+                *prefetch,
+                CseKernelsPass(),
+                NameValuesPass(),
+            ),
             _HOST,
             _SCALARS | {"memref", "scf", "vector"} | meeting,
         ),

@@ -23,6 +23,7 @@ from dlc.cli.shared import (
     json_option,
     model_argument,
     no_cache_option,
+    numerics_option,
     out,
     reports_errors,
     shape_option,
@@ -50,6 +51,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @shape_option
 @seed_option
 @threads_option
+@numerics_option
 @no_cache_option
 @click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
 @click.option("--kernels", is_flag=True, help="Show each kernel's time, and its share of what the machine can do.")
@@ -65,6 +67,7 @@ def bench_command(
     shapes: dict[str, tuple[int, ...]],
     seed: int,
     num_threads: int | None,
+    numerics: str,
     no_cache: bool,
     seconds: float,
     kernels: bool,
@@ -78,7 +81,7 @@ def bench_command(
     rivals = peers(others) if others else []
     if rivals and model.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"--vs: other runtimes read the ONNX model, not {model}")
-    options = Options.of(num_threads=num_threads, cache=False if no_cache else None)
+    options = Options.of(num_threads=num_threads, numerics=numerics, cache=False if no_cache else None)
     threads = options.num_threads or usable_cpus()
     with shown_progress() as progress:
         compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)

@@ -16,6 +16,7 @@ from dlc.cli.shared import (
     make_inputs,
     model_argument,
     no_cache_option,
+    numerics_option,
     out,
     reports_errors,
     shape_option,
@@ -45,6 +46,7 @@ FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm", "op
 @check_option
 @click.option("--time-passes", is_flag=True, help="Print how long each pass took.")
 @threads_option
+@numerics_option
 @no_cache_option
 @json_option
 @click.option("-v", "--verbose", is_flag=True, help="List the kernels, and tell of the cache.")
@@ -61,6 +63,7 @@ def compile_command(
     check_each_pass: bool,
     time_passes: bool,
     num_threads: int | None,
+    numerics: str,
     no_cache: bool,
     as_json: bool,
     verbose: bool,
@@ -78,6 +81,7 @@ def compile_command(
         dump_ir=dump_ir,
         check_each_pass=check_each_pass,
         num_threads=num_threads,
+        numerics=numerics,
         cache=False if no_cache or time_passes else None,
     )
     if verbose:

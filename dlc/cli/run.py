@@ -21,6 +21,7 @@ from dlc.cli.shared import (
     make_inputs,
     model_argument,
     no_cache_option,
+    numerics_option,
     out,
     reports_errors,
     shape_option,
@@ -79,6 +80,7 @@ def prepared(
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
 @check_option
 @threads_option
+@numerics_option
 @no_cache_option
 @json_option
 @reports_errors
@@ -94,6 +96,7 @@ def run_command(
     pipeline: str | None,
     check_each_pass: bool,
     num_threads: int | None,
+    numerics: str,
     no_cache: bool,
     as_json: bool,
 ) -> None:
@@ -108,6 +111,7 @@ def run_command(
         pipeline=pipeline,
         check_each_pass=check_each_pass,
         num_threads=num_threads,
+        numerics=numerics,
         until=stage,
         cache=False if no_cache else None,
     )

@@ -22,6 +22,7 @@ from dlc.arrays import TensorInfo
 from dlc.dims import is_static
 from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
 from dlc.instrument.report import Progress
+from dlc.options import NUMERICS
 from dlc.target import OpenCLName, is_opencl, resolve
 
 P = ParamSpec("P")
@@ -123,6 +124,13 @@ threads_option = click.option("--num-threads", type=click.IntRange(1), help="Thr
 no_cache_option = click.option("--no-cache", is_flag=True, help="Compile anew: neither look in the cache nor keep the result.")
 check_option = click.option(
     "--check-each-pass", is_flag=True, help="Check what the model computes after each pass; name the first that is wrong."
+)
+numerics_option = click.option(
+    "--numerics",
+    type=click.Choice(NUMERICS),
+    default="default",
+    show_default=True,
+    help="strict: nothing is folded across linear operations, functions are rounded once.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -26,7 +26,7 @@ def plan(program: Program, target: Target, options: Options) -> tuple[Stage, ...
     if options.pipeline is not None:
         stages = chosen(parse(options.pipeline))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
-    full = (*cpu_stages(target), host_stage(target))
+    full = (*cpu_stages(target, options.numerics), host_stage(target))
     if program.remaining is not None:
         return rest(full, program.remaining)
     if strange := sorted(set(illegal_ops(program.module, full[0]))):

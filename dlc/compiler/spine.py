@@ -205,4 +205,4 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
         )
         for code in codes
     )
-    return Artifact(program.name, device, host, kernels, lowering.weights, runtime_object())
+    return Artifact(program.name, device, host, kernels, lowering.weights, runtime_object(), options.numerics)

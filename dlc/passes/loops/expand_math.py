@@ -14,6 +14,7 @@ from dlc.ir import (
     bf16,
     f16,
     f32,
+    f64,
     func,
     math,
     shaped_like,
@@ -44,11 +45,13 @@ class ExpandMathPass(KernelPass):
         %y = math.exp %x : vector<8x16xf32>
         →  %n = math.fma %x, %log2e, %rounder : vector<8x16xf32>; …; %y = arith.mulf %p, %scale : vector<8x16xf32>
 
-    Leaves of `math` only fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and rounded once.
-    Constants go to the start of the kernel, each once. Nothing branches, so that vectors stay whole.
+    Leaves of `math` only fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and rounded once; so is
+    f32 in f64 where `precise` asks for it, which leaves errors of half a unit in the last place, and hardly more. Constants go
+    to the start of the kernel, each once. Nothing branches, so that vectors stay whole.
     """
 
     name = "expand-math"
+    precise: bool = False
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         functions = [op for op in kernel.walk() if type(op) in FORMULAS]
@@ -56,18 +59,19 @@ class ExpandMathPass(KernelPass):
             return
         constants = Constants(kernel.body.block)
         for op in functions:
-            result = expanded(op, Place(op, constants))
+            result = expanded(op, Place(op, constants), precise=self.precise)
             result.name_hint = op.results[0].name_hint
             op.results[0].replace_all_uses_with(result)
             op.detach()
             op.erase()
 
 
-def expanded(op: Operation, place: Place) -> SSAValue:
-    """The value of a function of `math`, by its formula."""
+def expanded(op: Operation, place: Place, *, precise: bool = False) -> SSAValue:
+    """The value of a function of `math`, by its formula; with `precise`, by that for f64."""
     t = op.results[0].type
-    narrow = element_of(t) in (f16, bf16)
-    wide = shaped_like(t, f32) if narrow else t
+    element = element_of(t)
+    narrow = element in (f16, bf16) or (precise and element == f32)
+    wide = shaped_like(t, f64 if element == f32 else f32) if narrow else t
     operands: list[Float] = []
     for value in op.operands:
         if narrow:

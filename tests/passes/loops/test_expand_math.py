@@ -34,7 +34,7 @@ def exact(name: str, *x: np.ndarray) -> np.ndarray:
     return EXACT.get(name, getattr(np, name, None))(*(v.astype(np.float64 if name == "erf" else np.longdouble) for v in x))
 
 
-def expand(name: str, arity: int, t: str, size: int, vector: str | None = None) -> ModuleOp:
+def expand(name: str, arity: int, t: str, size: int, vector: str | None = None, precise: bool = False) -> ModuleOp:
     vector = vector or f"vector<{size}x{t}>"
     buffer, axes = vector.replace("vector", "memref"), vector.count("x")
     zeros, places = ", ".join(["%c0"] * axes), ", ".join(f"d{k}" for k in range(axes))
@@ -54,13 +54,13 @@ def expand(name: str, arity: int, t: str, size: int, vector: str | None = None) 
           func.return
         }}""",
     )
-    ExpandMathPass().apply(CONTEXT, module)
+    ExpandMathPass(precise=precise).apply(CONTEXT, module)
     module.verify()
     return module
 
 
-def computed(name: str, t: str, *x: np.ndarray) -> np.ndarray:
-    (y,) = evaluate(expand(name, len(x), t, x[0].size), x)
+def computed(name: str, t: str, *x: np.ndarray, precise: bool = False) -> np.ndarray:
+    (y,) = evaluate(expand(name, len(x), t, x[0].size, precise=precise), x)
     return y
 
 
@@ -118,6 +118,14 @@ def test_error_bound(name: str, t: str):
     worst = int(np.argmax(error))
     bound = BOUNDS[name][t == "f64"] + (0.5 if (name, t) == ("erf", "f64") else 0)
     assert error[worst] <= bound, f"{name}({[v[worst] for v in x]}) = {y[worst]}, exact {expected[worst]}"
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_precise_functions_are_rounded_once(name: str):
+    x = samples(name, np.float32)
+    y, expected = computed(name, "f32", *x, precise=True), exact(name, *x)
+    spacing = np.spacing(np.maximum(np.abs(expected.astype(np.float32)), np.finfo(np.float32).tiny))
+    assert np.abs((y - expected) / spacing).max() <= 0.501
 
 
 def edges(dtype: type) -> np.ndarray:
