@@ -53,6 +53,11 @@ def forked_map(function: Callable[[T], R], items: Sequence[T], processes: int) -
     return [done[k] for k in range(len(items))]
 
 
+def die_with_parent() -> None:
+    """Makes the system kill this process when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _take(function: Callable[[T], R], items: Sequence[T], tickets: int) -> list[tuple[int, R]]:
     done: list[tuple[int, R]] = []
     while ticket := os.read(tickets, _TICKET.size):
@@ -73,7 +78,7 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int) -> tuple
         return child, results
     # A child must never return into its parent's program, whatever happens, nor go on without it: it has the parent's locks.
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         # What is garbage there stays: its finalisers may wait for locks that other threads of the parent held.
         gc.freeze()

@@ -215,7 +215,7 @@ def _returned(main: func.FuncOp) -> list[SSAValue]:
 
 
 def _computed(op: DataDependent, known: Arrays) -> Arrays:
-    """The results of a data-dependent op, whose known sizes are those of its types."""
+    """The results of a data-dependent op on the host; sizes that its types know must be those of its results."""
     results = op.evaluate(*(np.asarray(known[v]) for v in op.operands))
     for result, array in zip(op.results, results, strict=True):
         wanted = shape_of(result)

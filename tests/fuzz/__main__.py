@@ -36,7 +36,7 @@ class Progress:
         self.count = count
         self.done = 0
         self.failed = 0
-        self.began = time.monotonic()
+        self.began = self.said = time.monotonic()
 
     def line(self) -> str:
         seconds = time.monotonic() - self.began
@@ -46,6 +46,9 @@ class Progress:
         self.done += done
         if sys.stderr.isatty():
             print(f"\r{self.line()}  ", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self.said > 60:
+            self.said = time.monotonic()
+            print(self.line(), file=sys.stderr, flush=True)
 
     def failure(self, text: object) -> None:
         self.failed += 1

@@ -270,7 +270,7 @@ def _rounding(op: Elementwise, wide: Sequence[Array], exact: Array, array: Array
     size = array.dtype.itemsize
     if isinstance(op, ROUNDED_ONCE):
         return np.where(exact == _wide(array), 0, _close_to_overflow(exact, _spacing(array), array.dtype))
-    ulps = _spacing(array) * (2 if size == 2 else FUNCTION_ULPS)
+    ulps = _spacing(array) * (1 if size == 2 else FUNCTION_ULPS)
     # Denormal results of functions are not promised.
     ulps = np.where(np.isfinite(exact), ulps + _smallest(_wide_type(array.dtype)), 0)
     if isinstance(op, dl.SinOp | dl.CosOp | dl.TanOp):

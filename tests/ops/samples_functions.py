@@ -57,6 +57,8 @@ SAMPLES = [
         for op, formula in _FUNCTIONS.items()
         for label, x in _INPUTS
     ),
+    # e^x is beyond f16 there, what it is a step of is not.
+    Sample(dl.SigmoidOp, (np.arange(-17, 18, dtype=F16),), exactly(_FUNCTIONS[dl.SigmoidOp]), tolerance=1e-7, label="steps"),
     *(
         Sample(op, (np.arange(-4, 4.5, 0.5, dtype=np.float32),), exactly(_FUNCTIONS[op]), label="ties")
         for op in (dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp)

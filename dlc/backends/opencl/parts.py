@@ -21,6 +21,7 @@ import numpy as np
 from dlc.backends.opencl.devices import Device, Session, all_devices, open_device
 from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
+from dlc.workers import die_with_parent
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ def _ask(device: Device, part: Part) -> bytes | dict[str, str]:
 
 def answer() -> None:
     """Reads a job, and writes the binary (B), the kernels that are too large (L), or an error (E)."""
+    die_with_parent()
     job: dict[str, Any] = json.load(sys.stdin)
     part: dict[str, Any] = job["part"]
     try:

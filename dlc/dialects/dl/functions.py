@@ -5,6 +5,7 @@ Where NumPy has the function, NaN, infinities and signed zeros are as there. 16-
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import erf
 from typing import ClassVar
 
@@ -285,6 +286,12 @@ def _erf(x: Array) -> Array:
     return np.vectorize(erf, otypes=[np.float64])(x).astype(x.dtype)
 
 
+def _in_steps(body: Body, x: SSAValue, formula: Callable[[SSAValue], SSAValue]) -> SSAValue:
+    """A formula of several roundings: 16-bit floats compute it in f32, so that nothing overflows on the way."""
+    narrow, wide = x.type, scalar.wide_float(x.type)
+    return scalar.convert(body, formula(scalar.convert(body, x, narrow, wide)), wide, narrow)
+
+
 @irdl_op_definition
 class RsqrtOp(FloatFunction):
     """`1 / √x`; ±inf at ±0, NaN below."""
@@ -295,7 +302,7 @@ class RsqrtOp(FloatFunction):
         return 1 / np.sqrt(x)
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        return body(arith.DivfOp(scalar.like(body, 1.0, x), body(math.SqrtOp(x))))
+        return _in_steps(body, x, lambda x: body(arith.DivfOp(scalar.like(body, 1.0, x), body(math.SqrtOp(x)))))
 
 
 @irdl_op_definition
@@ -321,9 +328,11 @@ class SigmoidOp(FloatFunction):
         return 1 / (1 + np.exp(-x))
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        one = scalar.like(body, 1.0, x)
-        denominator = scalar.add(body, one, body(math.ExpOp(body(arith.NegfOp(x)))))
-        return body(arith.DivfOp(one, denominator))
+        def formula(x: SSAValue) -> SSAValue:
+            one = scalar.like(body, 1.0, x)
+            return body(arith.DivfOp(one, scalar.add(body, one, body(math.ExpOp(body(arith.NegfOp(x)))))))
+
+        return _in_steps(body, x, formula)
 
 
 @irdl_op_definition

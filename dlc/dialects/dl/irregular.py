@@ -221,9 +221,9 @@ class Scatter(Composite):
 
 def _signed(indices: Array) -> Array:
     """Indices as i64; what no i64 holds stays outside of every axis."""
-    return (
-        np.minimum(indices, np.iinfo(np.int64).max).astype(np.int64) if indices.dtype.kind == "u" else indices.astype(np.int64)
-    )
+    if indices.dtype.kind == "u":
+        indices = np.minimum(indices.astype(np.uint64), np.uint64(np.iinfo(np.int64).max))
+    return indices.astype(np.int64)
 
 
 def _wrapped(b: Build, indices: SSAValue, size: int) -> SSAValue:

@@ -268,6 +268,8 @@ class _Importer:
                 # A converter takes shapes apart as the operator defines them; other shapes do not come apart so.
                 given = ", ".join("none" if v is None else str(v.type) for v in inputs)
                 raise ModelError(f"{node.place}: its inputs ({given}) or attributes do not fit together: {error}") from error
+            except MemoryError as error:
+                raise ModelError(f"{node.place}: it takes more memory than there is to read it: {error}") from error
         results = [made] if isinstance(made, Value) else list(made)
         for result in results:
             _require_addressable(node.place, result.type)

@@ -264,7 +264,7 @@ class _GroupLeaf(Leaf):
             return
         place.insert(gpu.BarrierOp())
         whole = {**tile, **{x: self.whole[x] for x in self.plan.order}}
-        promoted = {k: self.bring(place, stage, k, d, whole) for k, a in enumerate(stage.accesses[:-1]) if a is not None}
+        promoted = {k: self.bring(place, stage, k, d, whole) for k, a in enumerate(stage.accesses[:-1]) if a and a.terms}
         place.insert(gpu.BarrierOp())
         windows: dict[int, Window] = {}
         for k, local in promoted.items():
@@ -280,7 +280,7 @@ class _GroupLeaf(Leaf):
         source = stage.op.operands[k]
         parts = [part_of(place, e, stage.dims, tile) for e in operand_maps(stage.op)[k].results]
         *_, last = parts
-        dims = (d, *(x for x, _ in parts if x in self.plan.order))
+        dims = (*(x for x, _ in parts if x == d), *(x for x, _ in parts if x in self.plan.order))
         shape = tuple(self.plan.promote[d] if x == d else self.plan.covered(x) for x in dims)
         transposed = last[0] == d and len(dims) > 1
         # Items that copy along the reduced dimension write to columns: a longer row puts these in different banks.

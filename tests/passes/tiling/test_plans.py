@@ -10,7 +10,7 @@ import pytest
 
 from dlc.backends.reference import evaluate_function
 from dlc.dialects.registry import make_context
-from dlc.ir import ModuleOp, func
+from dlc.ir import ModuleOp, StringAttr, func, gpu, parse_module, scf
 from dlc.passes.base import kernels_of
 from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
@@ -158,6 +158,49 @@ def test_an_illegal_plan_is_refused_by_entry() -> None:
         TilePlan({}, {n: 16}, (m,)).check(nest)
     with pytest.raises(ValueError, match="no multiple of the register tile"):
         TilePlan({m: 5}, {n: 16, m: 2}, (m, n)).check(nest)
+
+
+def test_an_illegal_plan_of_groups_is_refused_by_entry() -> None:
+    (kernel,) = kernels_of(buffered("rows"))
+    (nest,) = nests_of(kernel)
+    (row,) = nest.shared
+    own = [d for d in nest.extents if d != row]
+    with pytest.raises(ValueError, match=rf"items\[d{row}\] = 0: must be a dimension of the nest and at least 1"):
+        TilePlan(order=(row,), items={row: 0}).check(nest)
+    with pytest.raises(ValueError, match="dimensions of single stages have equal items, a power of two"):
+        TilePlan(order=(row,), items={own[0]: 6}).check(nest)
+    with pytest.raises(ValueError, match="the nest is no contraction of plain operands"):
+        TilePlan(order=(row,), items={}, promote={own[0]: 4}).check(nest)
+    (kernel,) = kernels_of(buffered("convolution"))
+    nest = max(nests_of(kernel), key=lambda n: len(n.stages))
+    with pytest.raises(ValueError, match=r"promote\[d\d\] = 4: must be one dimension that is reduced"):
+        TilePlan(order=tuple(nest.shared), items={}, promote={nest.shared[0]: 4}).check(nest)
+
+
+def items_and_barriers(plan: TilePlan) -> tuple[list[int], int]:
+    """The items of a group and the barriers, of a matrix product by this plan."""
+    module = parse_module(
+        CONTEXT, KERNELS["matmul"].replace("3x24x16", "24x40").replace("(n floordiv 16, k, n mod 16)", "(k, n)")
+    )
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (kernel,) = kernels_of(module)
+    (nest,) = nests_of(kernel)
+    apply_tiles(nest, plan, Constants(kernel))
+    loops = [op for op in kernel.walk() if isinstance(op, scf.ParallelOp)]
+    assert [op.attributes["level"] for op in loops] == [StringAttr("grid"), StringAttr("item")]
+    bounds = [b.owner.value.value.data for b in loops[1].upperBound]
+    return bounds, sum(isinstance(op, gpu.BarrierOp) for op in kernel.walk())
+
+
+def test_items_have_a_loop_and_meet_around_what_they_bring() -> None:
+    assert items_and_barriers(TilePlan(order=(0, 1), items={})) == ([1], 0)
+    assert items_and_barriers(TilePlan(order=(0, 1), items={0: 4, 1: 8}, register={1: 4})) == ([4, 8], 0)
+    # 24 in two parts, in one loop.
+    promoted = TilePlan(order=(0, 1), items={0: 13, 1: 10}, register={1: 4}, promote={2: 12})
+    assert items_and_barriers(promoted) == ([13, 10], 2)
+    # A tree of four, over what they share.
+    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 2)
 
 
 def test_the_nest_of_a_convolution_shares_what_its_epilogue_has() -> None:
