@@ -145,7 +145,7 @@ class Tracer:
 
     def __float__(self) -> NoReturn:
         repair = "use .astype, a function of dlc.numpy in place of the one in math, or pass the value in static_argnames"
-        self._has_no_value("float()", repair)
+        self._has_no_value("float(), or an element of a NumPy array that it is assigned to,", repair)
 
     def __complex__(self) -> NoReturn:
         self._has_no_value("complex()", "dlc has no complex numbers")
@@ -162,7 +162,8 @@ class Tracer:
         self._has_no_value(".tolist()", "iterate over the array, or convert the result of the compiled function")
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
-        self._has_no_value("a NumPy function", "call the function of the same name in dlc.numpy")
+        repair = "call the function of the same name in dlc.numpy; for table[i] write dlc.numpy.take(table, i, axis=0)"
+        self._has_no_value("a NumPy function or index", repair)
 
     def __setitem__(self, place: object, value: object) -> NoReturn:
         problem = "an array cannot be changed in place while a function is traced; make a new one"
@@ -192,6 +193,11 @@ def trace(function: Callable[..., Any], leaves: Sequence[Array], tree: Tree, nam
     try:
         results, result_tree = flatten(function(*args, **kwargs, **static))
         values = [_result(current, r).value for r in results]
+    except ValueError as error:
+        # NumPy hides what a Tracer says to `array[i] = x` behind an error of its own.
+        if isinstance(error.__cause__, DlcError):
+            raise error.__cause__ from None
+        raise
     finally:
         current.finished = True
     current.block.add_op(func.ReturnOp(*values))

@@ -28,10 +28,10 @@ from dlc.numpy.comparing import equal, isnan, less, less_equal, logical_and, log
 from dlc.numpy.elementwise import add, floor, multiply, subtract, where
 from dlc.numpy.indexing import take, take_along_axis
 from dlc.numpy.reductions import any as any_true
-from dlc.numpy.shaping import moveaxis, reshape
+from dlc.numpy.shaping import expand_dims, moveaxis, ravel, reshape
 
 __all__ = [
-    "argsort", "digitize", "interp", "lexsort", "median", "percentile", "quantile", "searchsorted", "sort", "top_k",
+    "argsort", "digitize", "interp", "isin", "lexsort", "median", "percentile", "quantile", "searchsorted", "sort", "top_k",
 ]  # fmt: skip
 
 
@@ -101,6 +101,12 @@ def _before(a: Any, b: Any) -> Any:
 def digitize(x: ArrayLike, bins: ArrayLike, /, right: bool = False) -> Any:
     """The number of the bin of each element, for ascending edges: bins[i - 1] ≤ x < bins[i], or < and ≤ if `right`."""
     return searchsorted(bins, x, side="left" if right else "right")
+
+
+def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False) -> Any:
+    """Whether each element is one of `values`, or none of them if `invert`. Every pair is compared."""
+    found = any_true(equal(expand_dims(x, -1), ravel(values)), -1)
+    return logical_not(found) if invert else found
 
 
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None = None, right: ArrayLike | None = None) -> Any:

@@ -27,6 +27,11 @@ def _grows(x: Any) -> Any:
     y += x
 
 
+def _fills(x: Any) -> Any:
+    y = np.zeros(4, np.float32)
+    y[0] = x[0, 0]
+
+
 CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "while": (_loops, DTypeError, r"a condition \(if, while.*dlc\.numpy\.where.*static_argnames"),
     "and": (lambda x: x[0, 0] and x, DTypeError, "& | ~ for and, or, not"),
@@ -35,6 +40,8 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "list": (lambda x: [1, 2][x[0, 0]], DTypeError, r"dlc\.numpy\.take"),
     "math": (lambda x: math.sin(x[0, 0]), DTypeError, r"float\(\).*in place of the one in math"),
     "format": (lambda x: f"{x[0, 0]:.2f}", DTypeError, "format the result"),
+    "table": (lambda x: X[x[0].astype(int)], DTypeError, r"dlc\.numpy\.take\(table, i, axis=0\)"),
+    "element": (_fills, DTypeError, "an element of a NumPy array"),
     "item": (lambda x: x[0, 0].item(), DTypeError, "rank 0"),
     "tolist": (lambda x: x.tolist(), DTypeError, "iterate"),
     "complex": (lambda x: complex(x[0, 0]), DTypeError, "no complex numbers"),
