@@ -19,15 +19,21 @@ def culprit(before: Trace, after: Trace, wrong: Iterable[int]) -> Step | None:
     """
     makers = {value.number: step for step in after.steps for value in step.results}
     same = {v.number for step in before.steps for v in step.results}
-    by_size: dict[int, list[Array]] = {}
-    for content in (_content(v.array) for step in before.steps for v in step.results):
-        by_size.setdefault(content.size, []).append(content)
+    by_size: dict[int, list[Value]] = {}
+    for value in (v for step in before.steps for v in step.results):
+        by_size.setdefault(_size(value.array), []).append(value)
+    contents: dict[int, Array] = {}
+
+    def content(value: Value) -> Array:
+        if value.number not in contents:
+            contents[value.number] = _content(value.array)
+        return contents[value.number]
 
     def has_counterpart(value: Value) -> bool:
         if value.constant or value.number in same:
             return True
-        mine, allowed = _content(value.array), tolerance_of([value.array])
-        return any(deviation(mine, other) <= allowed for other in by_size.get(mine.size, ()))
+        allowed, others = tolerance_of([value.array]), by_size.get(_size(value.array), ())
+        return any(deviation(content(value), content(other)) <= allowed for other in others)
 
     reached: dict[int, Step] = {}
     pending = [after.outputs[k] for k in wrong]
@@ -38,6 +44,12 @@ def culprit(before: Trace, after: Trace, wrong: Iterable[int]) -> Step | None:
         reached[id(step)] = step
         pending += [v for v in step.operands if v.number in makers and not has_counterpart(v)]
     return next((step for step in after.steps if id(step) in reached), None)
+
+
+def _size(array: Array) -> int:
+    """The number of elements that are neither zero nor infinite."""
+    flat = array.astype(np.float64)
+    return int(np.count_nonzero(np.isfinite(flat) & (flat != 0)))
 
 
 def _content(array: Array) -> Array:
