@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any, cast
 
 from dlc.backends.clike.core import Emitter, Handlers, Range
 from dlc.backends.clike.vocabulary import Register, is_float
 from dlc.backends.linear import Linear
-from dlc.ir import IndexType, IntegerAttr, Operation, VectorType
+from dlc.ir import Block, DenseIntOrFPElementsAttr, IndexType, IntegerAttr, Operation, SSAValue, VectorType
 
 # (emitter, result's register, first operand's register, operands) → expression
 Primitive = Callable[[Emitter, Register, Register, tuple[str, ...]], str]
@@ -71,6 +72,32 @@ def fused_multiply_add(e: Emitter, t: Register, s: Register, xs: tuple[str, ...]
     # Without the instruction it would be a library call.
     text = e.expression("fma", held, *xs) if e.target.has_fma else f"{xs[0]} * {xs[1]} + {xs[2]}"
     return rounded(e, t, text)
+
+
+def shift(name: str) -> Callable[[Emitter, Operation], None]:
+    """A shift; by a constant within the width it is C's own."""
+    by_any = expression(name)
+
+    def handle(e: Emitter, op: Operation) -> None:
+        amount = _splat_of(op.operands[1])
+        (t, *_) = e.layout(op.results[0].type)
+        if amount is None or not 0 <= amount < t.bits:
+            apply(e, op, by_any)
+        else:
+            apply(e, op, lambda e, t, s, xs: e.expression(f"{name}.constant", t, xs[0], str(amount)))
+
+    return handle
+
+
+def _splat_of(value: SSAValue) -> int | None:
+    """The integer that a constant is in all places."""
+    owner = value.owner
+    constant = owner.properties.get("value") if not isinstance(owner, Block) and owner.name == "arith.constant" else None
+    if isinstance(constant, IntegerAttr):
+        return constant.value.data
+    if isinstance(constant, DenseIntOrFPElementsAttr) and constant.is_splat():
+        return int(cast(Any, constant).get_values()[0])
+    return None
 
 
 # Comparison and selection
@@ -220,7 +247,8 @@ HANDLERS: Handlers = {
         for name in ("divui", "divsi", "remui", "remsi", "floordivsi")
     },
     **{f"arith.{name}": elementwise(expression(name)) for name in ("ceildivsi", "ceildivui")},
-    **{f"arith.{name}": elementwise(expression(name)) for name in ("andi", "ori", "xori", "shli", "shrui", "shrsi")},
+    **{f"arith.{name}": elementwise(expression(name)) for name in ("andi", "ori", "xori")},
+    **{f"arith.{name}": shift(name) for name in ("shli", "shrui", "shrsi")},
     **{f"arith.{m}{s}i": extremum(f"{m}{s}i", {"min": min, "max": max}[m]) for m in ("min", "max") for s in "us"},
     "arith.cmpi": compare("cmpi", _CMPI),
     "arith.cmpf": compare("cmpf", _CMPF),

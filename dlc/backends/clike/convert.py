@@ -37,7 +37,8 @@ def literal(e: Emitter, kind: str, value: float) -> str:
     if isnan(value):
         return e.expression("nan", held)
     if isinf(value):
-        return ("-" if value < 0 else "") + e.expression("infinity", held)
+        name = f"infinity.{held.kind}" if e.has(f"infinity.{held.kind}") else "infinity"
+        return ("-" if value < 0 else "") + e.expression(name, held)
     # The shortest decimal that reads back as this float.
     digits = repr(value) if held.kind == "f64" else repr(float(str(np.float32(value))))
     return e.expression(f"literal.{held.kind}", held, digits)

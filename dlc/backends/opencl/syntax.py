@@ -21,7 +21,8 @@ _EXPRESSIONS = {
     **_UNSIGNED_COMPARISONS,
     # Literals and lanes
     "literal.f16": "(half){0}f",
-    "infinity": "({T})INFINITY",
+    "infinity": "INFINITY",
+    "infinity.f16": "(half)INFINITY",
     "nan": "({T})NAN",
     "splat": "({T})({0})",
     "lanes": "({T})({lanes})",
@@ -49,6 +50,7 @@ _EXPRESSIONS = {
     "round.f16": "round_half_{T}({0})",
     "round.bf16": "round_bfloat_{T}({0})",
     # Arithmetic
+    "shrui.constant.vector": "as_{T}(as_{U}({0}) >> {1})",
     "fma": "fma({0}, {1}, {2})",
     "maximumf": "maximumf_{T}({0}, {1})",
     "minimumf": "minimumf_{T}({0}, {1})",

@@ -209,3 +209,24 @@ def test_kernels_of_a_program_share_what_they_need() -> None:
     assert program.count("float16 maximumf_float16(const float16 a") == 1
     assert program.count("__kernel") == 2
     assert program.count("#pragma") == 1
+
+
+def test_shifts_by_constants_are_the_language_s_own() -> None:
+    body = """
+        %seven = arith.constant dense<7> : vector<4xi32>
+        %far = arith.constant dense<32> : vector<4xi32>
+        %v = vector.load %x[%zero] : memref<4xi32>, vector<4xi32>
+        %a = arith.shli %v, %seven : vector<4xi32>
+        %b = arith.shrui %a, %seven : vector<4xi32>
+        %c = arith.shrsi %b, %seven : vector<4xi32>
+        %d = arith.shli %c, %far : vector<4xi32>
+        vector.store %d, %x[%zero] : memref<4xi32>, vector<4xi32>"""
+    text = text_of(body, "%x: memref<4xi32>")
+    assert (
+        """ << 7;
+    const int4 b = as_int4(as_uint4(a) >> 7);
+    const int4 c = b >> 7;
+    const int4 d = shli_int4(c, (int4)(32));
+"""
+        in text
+    )
