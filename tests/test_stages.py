@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.pipelines import HOST
 from dlc.target import resolve
+from tests.fuzz.bounds import Tracked, difference
+from tests.fuzz.random_program import Batch
+from tests.fuzz.recipes import random_program
 from tests.models.skeletons import path_of, recordings
-from tests.ops.sample import assert_close
-from tests.random_programs import RandomProgram
 
-# Relative to the largest magnitude; sums are reassociated and functions approximated anew at some stages.
-TOLERANCE = 2e-5
+# Of a model's results, relative to the largest magnitude.
+TOLERANCE = 1e-5
 OPTIONS = Options(num_threads=1, workers=1)
 
 
@@ -39,16 +41,13 @@ def results_by_stage(program: Program, inputs: Sequence[Array]) -> Iterator[tupl
     yield "cpu", [np.asarray(r) for r in compile(lowered, "cpu", OPTIONS).run(inputs)]
 
 
-def agree_at_every_stage(program: Program, inputs: Sequence[Array]) -> None:
-    expected = evaluate(program.module, inputs, program.weights)
+def agree_at_every_stage(program: Program, inputs: Sequence[Array], expected: Sequence[Tracked]) -> None:
     seen: list[str] = []
     for stage, results in results_by_stage(program, inputs):
         seen.append(stage)
         for k, (got, want) in enumerate(zip(results, expected, strict=True)):
-            try:
-                assert_close(got, want, TOLERANCE if want.dtype.kind == "f" else 0)
-            except AssertionError as error:
-                raise AssertionError(f"result {k} at {stage}: {error}") from error
+            wrong = difference(np.asarray(got), want)
+            assert wrong is None, f"result {k} at {stage}: {wrong}"
     assert seen == ["dl", "fusion", "linalg", "tiling", "loops", "host", "cpu"]
 
 
@@ -56,10 +55,15 @@ def agree_at_every_stage(program: Program, inputs: Sequence[Array]) -> None:
 def test_model(name: str) -> None:
     feeds, _ = next(recordings(name))
     program = load_program(path_of(name), {n: a.shape for n, a in feeds.items()})
-    agree_at_every_stage(program, [feeds[info.name] for info in program.inputs])
+    inputs = [feeds[info.name] for info in program.inputs]
+    expected = evaluate(program.module, inputs, program.weights)
+    # Sums are reassociated and functions approximated anew at some stages.
+    bounds = [Tracked(e, np.full(e.shape, TOLERANCE * np.abs(e).max())) for e in expected]
+    agree_at_every_stage(program, inputs, bounds)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.filterwarnings("ignore:Mean of empty", "ignore:Degrees of freedom")
+@pytest.mark.parametrize("seed", range(50))
 def test_random_program(seed: int) -> None:
-    made = RandomProgram(seed)
-    agree_at_every_stage(made.program, made.inputs)
+    made = Batch(partial(random_program, size=8), [seed])
+    agree_at_every_stage(made.program, made.inputs, made.expected)

@@ -119,12 +119,18 @@ class RandomProgram:
             value: SSAValue = self.block.insert_arg(tensor_type(array.shape, element), len(self.block.args))
             self.inputs.append(array)
         elif kind < 0.85 or array.size > 16 or np.isnan(array.astype(np.float64)).any():
-            name = self.weights.add(array)
-            value = self.build(dl.WeightOp, symbol=SymbolRefAttr(name), type=tensor_type(array.shape, element))
-            self.ops.add(dl.WeightOp)
+            return self.weight(array)
         else:
             value = self.build.constant(array, element)
             self.ops.add(dl.ConstantOp)
+        self.values.append(Known(value, Tracked(array, given=True)))
+        return self.values[-1]
+
+    def weight(self, array: Array) -> Known:
+        """A weight with these elements."""
+        of_type = tensor_type(array.shape, element_type(array.dtype))
+        value = self.build(dl.WeightOp, symbol=SymbolRefAttr(self.weights.add(array)), type=of_type)
+        self.ops.add(dl.WeightOp)
         self.values.append(Known(value, Tracked(array, given=True)))
         return self.values[-1]
 

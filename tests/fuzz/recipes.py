@@ -490,15 +490,47 @@ def recipe(op: type[DlOp]) -> Recipe:
     raise KeyError(f"{op.name}: add how it is drawn to {__name__}.RECIPES")
 
 
-def random_program(seed: int, block: Block | None = None, weights: WeightStore | None = None) -> RandomProgram:
-    """The program of a seed."""
+# Ops that meet in models, and that passes look for
+
+
+def _attention(p: RandomProgram) -> Known:
+    """Rows of a value against one another."""
+    x = p.any(FLOATS, lambda s: len(s) >= 2 and s[-2] ** 2 * math.prod(s[:-2]) < 4096)
+    rank = len(x.shape)
+    batch, last = tuple(range(rank - 2)), (rank - 1,)
+    scores = p.add(dl.DotGeneralOp, x, x, lhs_batch=batch, rhs_batch=batch, lhs_contract=last, rhs_contract=last)
+    scaled = p.add(dl.MulOp, scores, p.given(np.full((), 0.25, x.dtype)))
+    return p.add(dl.MatmulOp, p.add(dl.SoftmaxOp, scaled, axis=rank - 1), x)
+
+
+def _block(p: RandomProgram) -> Known:
+    """A convolution, its normalisation with statistics that are weights, perhaps a shortcut, an activation."""
+    y = _conv(p, dl.ConvOp)
+    if not is_float(y.dtype):
+        raise Unsuitable
+    statistics = [p.numbers.standard_normal(y.shape[-1]) for _ in range(3)]
+    statistics.append(np.abs(p.numbers.standard_normal(y.shape[-1])) + 0.1)
+    weights = [p.weight(np.asarray(s).astype(y.dtype)) for s in statistics]
+    y = p.add(dl.BatchNormOp, y, *weights, axis=len(y.shape) - 1, epsilon=1e-3)
+    if p.flag():
+        y = p.add(dl.AddOp, y, p.partner(y))
+    return p.add(p.random.choice([dl.ReluOp, dl.SiluOp, dl.HardswishOp]), y)
+
+
+def _step(p: RandomProgram) -> None:
+    if p.random.random() < 0.04:
+        p.random.choice([_attention, _block])(p)
+        return
+    op = p.random.choice(OPS)
+    recipe(op)(p, op)
+
+
+def random_program(
+    seed: int, block: Block | None = None, weights: WeightStore | None = None, size: int | None = None
+) -> RandomProgram:
+    """The program of a seed, of about `size` ops."""
     p = RandomProgram(seed, block, weights)
-
-    def step(p: RandomProgram) -> None:
-        op = p.random.choice(OPS)
-        recipe(op)(p, op)
-
-    p.grow(step, p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))
+    p.grow(_step, size or p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))
     while not p.values:
-        p.grow(step, 1)
+        p.grow(_step, 1)
     return p
