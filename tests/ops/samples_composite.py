@@ -89,6 +89,8 @@ def _reductions() -> list[Sample]:
     # More elements than the type can count, and a sum that it cannot hold.
     many = values(U8, 30, 40)
     samples.append(sample(dl.ReduceMeanOp, (many,), lambda x: int(np.sum(x)) // x.size, "many", axes=(0, 1)))
+    least = np.array([[-(2**63), 0], [-5, 2]], np.int64)
+    samples.append(sample(dl.ReduceMeanOp, (least,), lambda x: np.array([-(2**62), -1]), "least", axes=(1,)))
     samples.append(sample(dl.ReduceMeanOp, (many[:0],), lambda x: np.zeros(40), "empty", axes=(0,)))
     large = np.array([[1000.0, 1000.0], [-np.inf, -np.inf], [np.inf, 0.0]], np.float32)
     samples.append(

@@ -131,7 +131,9 @@ class ReduceMeanOp(CompositeReduction):
         if x.dtype.kind == "f":
             return x.mean(axes, keepdims=keepdims)
         total, n = x.sum(axes, keepdims=keepdims, dtype=f"{x.dtype.kind}8"), prod(x.shape[a] for a in axes)
-        return np.sign(total) * (np.abs(total) // total.dtype.type(n))
+        count = total.dtype.type(n)
+        floored = np.floor_divide(total, count)
+        return floored + ((total < 0) & (floored * count != total) & (count != 0))
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         if is_float(element_type_of(x)):

@@ -36,7 +36,8 @@ def opset_of(versions: Sequence[onnx.OperatorSetIdProto]) -> int:
 def _schema(op_type: str, opset: int, domain: str) -> Any:
     # The stubs of onnx lack what concerns functions.
     try:
-        return onnx.defs.get_schema(op_type, opset, domain)
+        # It takes 32 bits.
+        return onnx.defs.get_schema(op_type, min(max(opset, 0), (1 << 31) - 1), domain)
     except onnx.defs.SchemaError:
         return None
 
