@@ -91,7 +91,7 @@ class _Chooser:
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
-            register[d] = self.fitting(d, even_tile(extents[d], rows))
+            register[d] = self.fitting(d, _row_tile(extents[d], rows))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break
@@ -173,3 +173,19 @@ class _Chooser:
             grid[d] = block
             work *= -(-block // tile)
         return {d: grid[d] for d in order}
+
+
+def _row_tile(extent: int, limit: int) -> int:
+    """Rows of a contraction's tile: an even cut, or the one whose remainder costs least.
+
+    Few rows take as long as half of the most: they wait for the weights.
+    """
+    even = even_tile(extent, limit)
+    if extent % even == 0:
+        return even
+
+    def cost(rows: int) -> int:
+        rest = extent % rows
+        return extent - rest + (max(rest, limit // 2) if rest else 0)
+
+    return min(range(limit, limit // 2, -1), key=cost)
