@@ -230,3 +230,11 @@ def test_shifts_by_constants_are_the_language_s_own() -> None:
 """
         in text
     )
+
+
+def test_places_beyond_an_int_are_longs() -> None:
+    body = """
+        %f = memref.load %x[%p, %zero] : memref<4x1000000000xf32>
+        memref.store %f, %x[%zero, %p] : memref<4x1000000000xf32>"""
+    text = text_of(body, "%x: memref<4x1000000000xf32>", points=4)
+    assert "x[group] = x[(long)group * 1000000000];" in text
