@@ -66,6 +66,7 @@ class Emitter(Vocabulary):
         self.linears: dict[SSAValue, Linear] = {}
         self.views: dict[SSAValue, View] = {}
         self.ranges: dict[str, Range] = {}
+        self.multiples: dict[str, int] = {}
         self.scopes = [Scope()]
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
@@ -199,6 +200,10 @@ class Emitter(Vocabulary):
             ends = sorted(end * coefficient for end in known)
             low, high = low + ends[0], high + ends[1]
         return low, high
+
+    def multiple(self, name: str, coefficient: int) -> int:
+        """A number that `coefficient · name` is surely a multiple of."""
+        return coefficient * self.multiples.get(name, 1)
 
     def index(self, form: Linear) -> str:
         """An index as an expression of ints, or of longs where it, or a part of it, might not fit."""
