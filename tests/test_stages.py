@@ -16,9 +16,9 @@ from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.pipelines import HOST
 from dlc.target import resolve
-from tests.fuzz.bounds import Tracked, difference
 from tests.fuzz.random_program import Batch
 from tests.fuzz.recipes import random_program
+from tests.fuzz.tracked import Tracked, difference
 from tests.models.skeletons import path_of, recordings
 
 # Of a model's results, relative to the largest magnitude.

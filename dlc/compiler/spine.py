@@ -23,6 +23,7 @@ from dlc.compiler.opencl import compile_opencl
 from dlc.compiler.program import Program
 from dlc.compiler.segments import NotSaveable, split
 from dlc.cpus import usable_cpus
+from dlc.dims import is_static
 from dlc.errors import DeviceError, ShapeError, UnsupportedError
 from dlc.instrument.manager import Progress
 from dlc.instrument.provenance import dispatches
@@ -88,8 +89,10 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
     Raises ShapeError when sizes are unknown.
     """
     if not program.is_static:
-        infos = (*program.inputs, *program.outputs)
-        raise ShapeError(f"{program.name}: sizes are open: {', '.join(map(str, infos))}; give the shapes of its inputs")
+        infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
+        if all(is_static(info.shape) for info in program.inputs):
+            raise UnsupportedError(f"{program.name}: sizes depend on data: {infos}; run it with --dump-ir to see its segments")
+        raise ShapeError(f"{program.name}: sizes are open: {infos}; give the shapes of its inputs")
     options = options or Options()
     device = target_of(target, options.device)
     if form in CODE and is_opencl(target) != (form == "opencl"):

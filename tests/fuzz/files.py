@@ -34,8 +34,9 @@ from dlc.options import Options
 from dlc.target import resolve
 from tests.frontend.onnx.node_suite import cases
 from tests.fuzz import mutations
-from tests.fuzz.bounds import Tracked, difference, track
+from tests.fuzz.bounds import track
 from tests.fuzz.supervise import supervised
+from tests.fuzz.tracked import Tracked, difference
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.ops.sample import values
 

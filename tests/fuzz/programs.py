@@ -13,10 +13,10 @@ from dlc.compiler import compile
 from dlc.dialects.dl.base import DlOp
 from dlc.options import Options
 from dlc.target import host_supports, resolve
-from tests.fuzz.bounds import difference
 from tests.fuzz.random_program import Batch
 from tests.fuzz.recipes import random_program
 from tests.fuzz.supervise import supervised
+from tests.fuzz.tracked import difference
 
 OPTIONS = Options(num_threads=1, workers=1, cache=False)
 # The best level of this machine mostly, the others often enough.

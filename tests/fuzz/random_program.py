@@ -23,7 +23,8 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type, numpy_dtype
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.weights import WeightStore
-from tests.fuzz.bounds import Tracked, track
+from tests.fuzz.bounds import track
+from tests.fuzz.tracked import Tracked
 from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 FLOATS, INTEGERS = (F32, F64, F16, BF16), (I8, I16, I32, I64, U8, U16, U32, U64)

@@ -11,9 +11,10 @@ import pytest
 from dlc.dialects import dl
 from dlc.ir import Block
 from tests.fuzz import files, programs
-from tests.fuzz.bounds import Tracked, difference, track
+from tests.fuzz.bounds import track
 from tests.fuzz.recipes import OPS, random_program
 from tests.fuzz.supervise import supervised
+from tests.fuzz.tracked import Tracked, difference
 
 
 def test_every_op_is_drawn() -> None:

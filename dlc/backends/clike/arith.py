@@ -191,12 +191,16 @@ def linear_or(
     return handle
 
 
-def _divide(e: Emitter, form: Linear, divisor: int) -> tuple[Linear, Linear] | None:
+def _divide(e: Emitter, form: Linear, divisor: int) -> tuple[Linear | None, Linear | None]:
     """Quotient and remainder of a natural number, where they are linear forms: x·8 + y = 8·x + y if y < 8."""
-    whole = Linear(form.constant // divisor, tuple((d, n, c // divisor) for d, n, c in form.terms if c % divisor == 0))
-    rest = Linear(form.constant % divisor, tuple(t for t in form.terms if t[2] % divisor))
+    rest = Linear(form.constant % divisor, tuple((d, n, c) for d, n, c in form.terms if e.multiple(n, c) % divisor))
     known = e.range(rest)
-    return (whole, rest) if known is not None and known[0] >= 0 and known[1] < divisor else None
+    if known is None or known[0] < 0 or known[1] >= divisor:
+        return None, None
+    whole = [(d, n, c) for d, n, c in form.terms if not e.multiple(n, c) % divisor]
+    linear = all(c % divisor == 0 for _, _, c in whole)
+    quotient = Linear(form.constant // divisor, tuple((d, n, c // divisor) for d, n, c in whole))
+    return quotient if linear else None, rest
 
 
 def division(name: str, *, remainder: bool) -> Callable[[Emitter, Operation], None]:
@@ -208,8 +212,8 @@ def division(name: str, *, remainder: bool) -> Callable[[Emitter, Operation], No
             a, b = (e.linear(v) for v in op.operands)
             known = e.range(a)
             if not b.terms and b.constant > 0 and known is not None and known[0] >= 0:
-                if (exact := _divide(e, a, b.constant)) is not None:
-                    e.linears[result] = exact[remainder]
+                if (exact := _divide(e, a, b.constant)[remainder]) is not None:
+                    e.linears[result] = exact
                     return
                 sign = "%" if remainder else "/"
                 ends = (0, min(known[1], b.constant - 1)) if remainder else (known[0] // b.constant, known[1] // b.constant)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 from dlc.backends.clike.core import Emitter, Handlers, Scope
@@ -151,6 +151,8 @@ def _loop(
         e.linears[induction] = e.term(counter)
         if extent is not None:
             e.ranges[counter] = extent
+        if not low.terms and not step.terms:
+            e.multiples[counter] = gcd(low.constant, step.constant)
         _carry(e, inside, variables.names)
         _assign(e, variables, _registers(e, visit()))
 

@@ -66,6 +66,7 @@ class Emitter(Vocabulary):
         self.linears: dict[SSAValue, Linear] = {}
         self.views: dict[SSAValue, View] = {}
         self.ranges: dict[str, Range] = {}
+        self.multiples: dict[str, int] = {}
         self.scopes = [Scope()]
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
@@ -200,9 +201,16 @@ class Emitter(Vocabulary):
             low, high = low + ends[0], high + ends[1]
         return low, high
 
+    def multiple(self, name: str, coefficient: int) -> int:
+        """A number that `coefficient · name` is surely a multiple of."""
+        return coefficient * self.multiples.get(name, 1)
+
     def index(self, form: Linear) -> str:
-        """An index as an expression of ints or longs."""
-        parts = [*((c, self._scaled(name, abs(c))) for _, name, c in form.terms), (form.constant, str(abs(form.constant)))]
+        """An index as an expression of ints, or of longs where it, or a part of it, might not fit."""
+        reach = abs(form.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in form.terms)
+        start = "" if reach <= _INT[1] else f"({self.syntax.types['i64']})"
+        parts = [(c, f"{start}{name}" + (f" * {abs(c)}" if abs(c) != 1 else "")) for _, name, c in form.terms]
+        parts.append((form.constant, str(abs(form.constant))))
         plus = [text for sign, text in parts if sign > 0]
         minus = [text for sign, text in parts if sign < 0]
         return " - ".join([" + ".join(plus), *minus]).strip() or "0"
@@ -211,12 +219,6 @@ class Emitter(Vocabulary):
         """An index as an operand."""
         text = self.index(form)
         return text if text.isalnum() or text.isidentifier() else f"({text})"
-
-    def _scaled(self, name: str, coefficient: int) -> str:
-        known = self.ranges.get(name)
-        fits = known is None or max(map(abs, known)) * coefficient <= _INT[1]
-        text = name if fits else f"({self.syntax.types['i64']}){name}"
-        return text if coefficient == 1 else f"{text} * {coefficient}"
 
     def wide(self, form: Linear) -> str:
         """An index as one value of 64 bits."""

@@ -106,7 +106,7 @@ def access(
     total = view.offset
     for form, stride in zip(forms, view.strides, strict=True):
         total = total.plus(form, stride)
-    align = gcd(view.align, *(c * element_bytes(view.kind) for _, _, c in total.terms))
+    align = gcd(view.align, *(e.multiple(name, c) * element_bytes(view.kind) for _, name, c in total.terms))
     strides = tuple(0 if d is None else view.strides[d] for d in dims)
     bounds = tuple(
         None if inside or d is None else (forms[d], view.shape[d]) for d, inside in zip(dims, in_bounds, strict=True)

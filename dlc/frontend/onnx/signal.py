@@ -1,8 +1,9 @@
-"""Fourier transforms: products with the matrix of the transform, made at import."""
+"""Fourier transforms: products with the matrix of the transform, made at import; the matrix of mel bands."""
 
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
@@ -12,6 +13,7 @@ from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.movement import padded
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.tensors import dtype_of
 
 table = Table()
 
@@ -88,3 +90,21 @@ def stft(node: Node) -> Value:
         frames = emit(dl.MulOp, frames, emit.reshape(window, (length, 1)))
     parts = _parts(node, x)
     return _transformed(node, frames, fourier_matrix(length, parts, onesided=node.flag("onesided", True)), 2)
+
+
+@table("MelWeightMatrix", since=17)
+def mel_weight_matrix(node: Node) -> Value:
+    bands, length, rate = (int(node.number(k, what)) for k, what in enumerate(("num_mel_bins", "dft_length", "sample_rate")))
+    low, high = (2595 * float(np.log10(1 + node.number(k, "edges") / 700)) for k in (3, 4))
+    # The edges of the bands lie at equal distances in mel; each band rises from its first to its second and falls to its third.
+    edges = 700 * (10 ** ((low + np.arange(bands + 2) * (high - low) / (bands + 2)) / 2595) - 1)
+    places = ((length + 1) * edges // rate).astype(np.int64)
+    first, middle, last = places[:-2], places[1:-1], places[2:]
+    bins = np.arange(length // 2 + 1)[:, None]
+    rising: Array
+    falling: Array
+    with np.errstate(all="ignore"):
+        rising = np.where(middle > first, (bins - first) / (middle - first), bins >= middle)
+        falling = np.where(last > middle, (last - bins) / (last - middle), bins <= middle)
+    dtype = dtype_of(node.integer("output_datatype", TensorProto.FLOAT))
+    return node.emit.constant(np.maximum(np.minimum(rising, falling), 0), dtype, node.proto.output[0])

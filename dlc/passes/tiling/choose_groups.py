@@ -32,6 +32,8 @@ _TEAM_GROUP = 128
 # Register tiles of a contraction (rows, columns), and items of a group along them.
 _TILES = ((8, 8), (8, 4), (4, 4), (2, 4), (1, 4))
 _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
+# Elements that an item of a team may keep to itself.
+_KEPT = 64
 # Elements of a reduction in local memory at a time.
 _CHUNK = 16
 # What a load from local memory and one from global memory cost, in multiply-adds.
@@ -155,6 +157,9 @@ class _Chooser:
         read = max((a for s in nest.stages if s.reductions for a in s.inputs), key=lambda a: self.size(a), default=None)
         lane = next((d for d in shared if read is not None and read.stride(d) == 1), None)
         register = {lane: self.fitting(lane, _LANES)} if lane is not None else {}
+        # Rows that share what is read: a few of them in registers.
+        few = [d for d in shared if read is not None and not read.uses(d) and nest.extents[d] <= _FEW_ROWS]
+        register |= {d: self.fitting(d, nest.extents[d]) for d in few}
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
         # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
         worth = 2 * _LINE if lane is None else _WORTH_A_TEAM
@@ -164,7 +169,8 @@ class _Chooser:
         pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
         # Enough for the device, and for neighbours to read whole lines.
         side = min(self.steps(lane, register[lane]), _LINE) if lane is not None else 1
-        wanted = max(_BUSY // rows, 2 * _LINE if lane is None else 1)
+        kept = max(nest.extents[d] if self.is_kept(d) else 1 for d in dims)
+        wanted = max(_BUSY // rows, kept // _KEPT, 2 * _LINE if lane is None else 1)
         team = 1 << (max(1, min(wanted, pieces, self.groups.items // side)).bit_length() - 1)
         if team == 1:
             return None
@@ -173,7 +179,25 @@ class _Chooser:
         own = {d: team for d in dims}
         # The items that are neighbours in memory are neighbours in the group.
         items = {**items, **own} if lane is None else {**own, **items}
-        return self.finish(TilePlan(register=register, chunks=chunks, items=items))
+        plan = self.finish(TilePlan(register=register, chunks=chunks, items=items))
+        return plan if self.team_bytes(plan) <= self.groups.local_bytes else None
+
+    def is_kept(self, d: int) -> bool:
+        """Whether an item keeps what it computes along a dimension for a later stage."""
+        roots = self.nest.locals()
+        return any(s.output.root in roots and s.output.uses(d) for s in self.nest.stages)
+
+    def team_bytes(self, plan: TilePlan) -> int:
+        """What a team's items leave for each other takes of local memory."""
+        nest, team = self.nest, plan.team_dims(self.nest)
+        sizes = {d: plan.covered(d) if d in plan.order else extent for d, extent in nest.extents.items()}
+        total = 0
+        for stage in nest.stages:
+            if not any(stage.output.uses(d) for d in team):
+                places = prod(sizes[t.iterator] for t in stage.output.terms)
+                copies = 1 + (plan.team(nest) if stage.reductions.intersection(team) else 0)
+                total += copies * places * numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize
+        return total
 
     def size(self, a: Access) -> int:
         """The number of elements that an access touches."""

@@ -230,3 +230,27 @@ def test_shifts_by_constants_are_the_language_s_own() -> None:
 """
         in text
     )
+
+
+def test_places_beyond_an_int_are_longs() -> None:
+    body = """
+        %f = memref.load %x[%p, %zero] : memref<4x1000000000xf32>
+        memref.store %f, %x[%zero, %p] : memref<4x1000000000xf32>"""
+    text = text_of(body, "%x: memref<4x1000000000xf32>", points=4)
+    assert "x[group] = x[(long)group * 1000000000];" in text
+
+
+def test_what_a_loop_steps_by_is_known() -> None:
+    body = """
+        %c8 = arith.constant 8 : index
+        %c64 = arith.constant 64 : index
+        scf.for %i = %zero to %c64 step %c8 {
+          %moved = arith.addi %i, %p : index
+          %lane = arith.remui %moved, %c8 : index
+          %v = vector.load %x[%i] : memref<64xf32>, vector<8xf32>
+          %w = vector.load %x[%lane] : memref<64xf32>, vector<8xf32>
+          %sum = arith.addf %v, %w : vector<8xf32>
+          vector.store %sum, %x[%i] : memref<64xf32>, vector<8xf32>
+        }"""
+    text = text_of(body, "%x: memref<64xf32>", points=8)
+    assert "= *(__global float8 *)(x + i) + vload8(0, x + group);" in text

@@ -1,0 +1,135 @@
+"""Bounds of what is summed, multiplied up or chosen from many: a sum takes the magnitudes that it adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
+from dlc.dialects.dl.interfaces import Contraction, Window
+from dlc.ir import Block, StringAttr, f64, i64
+from tests.fuzz.floats import (
+    all_whole,
+    computed_in,
+    extended,
+    finite_magnitudes,
+    largest_of,
+    smallest_of,
+    spacing,
+    unit_of,
+    unless_it_may_overflow,
+)
+from tests.fuzz.tracked import Tracked
+
+
+def touched(op: DlOp, operands: Sequence[Tracked]) -> Array:
+    """Integers and bools: free where an operand that takes part is."""
+    if isinstance(op, Contraction):
+        return np.full(shape_of(op.results[0]), np.inf)
+    x = operands[0]
+    if x.array.dtype == bool:
+        ends = [op.evaluate(np.where(x.free, end, x.array))[0] for end in (False, True)]
+        return np.where(ends[0] == ends[1], 0.0, np.inf)
+    return _sum_of(op)(np.where(x.free, 1.0, 0.0)) * np.inf
+
+
+def reduced(op: DlOp, x: Tracked, array: Array) -> Array | None:
+    if isinstance(op, dl.ReduceMaxOp | dl.ReduceMinOp | dl.MaxPoolOp):
+        if x.error is None:
+            return None
+        largest = dl.MaxPoolOp if isinstance(op, Window) else dl.ReduceMaxOp
+        wide = _widened(op)
+        top = largest.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
+        return top.evaluate(np.maximum(x.errors, 0))[0]
+    total = _sum_of(op)
+    count, magnitudes = total(np.ones(x.array.shape)), finite_magnitudes(x.array)
+    unit = unit_of(array.dtype)
+    exact = _widened(op).evaluate(x.array.astype(np.float64))[0]
+    if isinstance(op, dl.ReduceProdOp | dl.CumprodOp):
+        product = _widened(op)
+        (low,), (high,) = (product.evaluate(m) for m in (magnitudes, magnitudes + x.errors))
+        error = (high - low) + high * count * unit
+        error = np.where(np.isfinite(exact) | (total(x.errors) > 0), error, 0)
+        error = np.where(_partly_extreme(product, magnitudes, computed_in(array.dtype)), np.inf, error)
+        return _last_rounding(exact, error, array)
+    sums = total(magnitudes)
+    error = total(x.errors) + np.where(np.isfinite(exact), count * unit * sums, 0)
+    if x.error is None and all_whole(x.array) and np.max(sums, initial=0) * unit < 1:
+        error = np.zeros_like(error)
+    return _last_rounding(exact, _unless_overflow(sums, count, error, array), array)
+
+
+def contracted(op: DlOp, operands: Sequence[Tracked], array: Array) -> Array | None:
+    wide, (a, b) = _widened(op), operands
+
+    def of(x: Array, y: Array) -> Array:
+        return wide.evaluate(x, y)[0]
+
+    x, y = finite_magnitudes(a.array), finite_magnitudes(b.array)
+    count, sums, unit = of(np.ones(x.shape), np.ones(y.shape)), of(x, y), unit_of(array.dtype)
+    exact = of(a.array.astype(np.float64), b.array.astype(np.float64))
+    error = np.where(np.isfinite(exact), count * unit * sums, 0)
+    if a.error is None and b.error is None and all_whole(a.array) and all_whole(b.array) and np.max(sums, initial=0) * unit < 1:
+        error = np.zeros_like(error)
+    if a.error is not None or b.error is not None:
+        error = error + of(x, b.errors) + of(a.errors, y) + of(a.errors, b.errors)
+        # A factor whose sign is not known makes any infinity of an infinite one.
+        error = np.where(np.isfinite(exact), error, np.inf)
+    return _last_rounding(exact, _unless_overflow(sums, count, error, array), array)
+
+
+def in_another_order(op: dl.ScatterElementsOp | dl.ScatterNdOp, operands: Sequence[Tracked]) -> Array:
+    """What the roundings of sums or products of updates come to."""
+    x, indices, updates = operands
+    block = Block(arg_types=[tensor_type(o.array.shape, i64 if o is indices else f64) for o in operands])
+
+    def of(a: Array, b: Array, mode: str) -> Array:
+        properties = {**op.properties, "mode": StringAttr(mode)}
+        return type(op).make(*block.args, **properties).evaluate(a, indices.array.astype(np.int64), b)[0]
+
+    count = of(np.zeros(x.array.shape), np.ones(updates.array.shape), "add")
+    return count * unit_of(x.array.dtype) * of(finite_magnitudes(x.array), finite_magnitudes(updates.array), op.combination)
+
+
+def _sum_of(op: DlOp) -> Callable[[Array], Array]:
+    """The sums over what an op on one operand reduces, in f64."""
+    wide = _widened(op)
+    if isinstance(op, dl.CumsumOp | dl.CumprodOp):
+        total: DlOp = dl.CumsumOp.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
+    elif isinstance(op, Window):
+        total = dl.SumPoolOp.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
+    else:
+        total = dl.ReduceSumOp.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
+    return lambda x: total.evaluate(x)[0]
+
+
+def _widened(op: DlOp) -> DlOp:
+    """The op on f64."""
+    block = Block(arg_types=[tensor_type(shape_of(v), f64) for v in op.operands])
+    properties = {k: v for k, v in op.properties.items() if k != "result"}
+    wide = type(op).create(operands=block.args, properties=properties)
+    wide.set_result_types(wide.infer())
+    return wide
+
+
+def _partly_extreme(product: DlOp, magnitudes: Array, dtype: np.dtype) -> Array:
+    """Where a product of some of the factors may overflow or vanish, though the whole does not."""
+    factors = np.where(magnitudes == 0, 1, magnitudes)
+    (most,), (least,) = (product.evaluate(f(factors, 1)) for f in (np.maximum, np.minimum))
+    return (most > largest_of(dtype) / 2) | (least < smallest_of(dtype) * 2)
+
+
+def _unless_overflow(sums: Array, count: Array, error: Array, array: Array) -> Array:
+    """The error, infinite where a sum of some of the magnitudes may overflow."""
+    return np.where(sums * (1 + count * unit_of(array.dtype)) >= largest_of(computed_in(array.dtype)), np.inf, error)
+
+
+def _last_rounding(exact: Array, error: Array, array: Array) -> Array:
+    """A sum's error, with what the rounding to the result's type may add; f16 and bf16 are summed in f32."""
+    if array.dtype.itemsize == 2:
+        error = np.where(error > 0, error + spacing(array), error)
+    # Products and sums below the normal numbers lose digits that no relative bound has.
+    error = np.where(error > 0, error + 4 * spacing(np.zeros((), computed_in(array.dtype))), error)
+    return unless_it_may_overflow(extended(exact), error, array.dtype)
