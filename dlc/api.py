@@ -30,6 +30,7 @@ def compile_model(
     check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    tune: float = 0.0,
 ) -> Model:
     """The ONNX file `model` compiled for `target`.
 
@@ -42,7 +43,8 @@ def compile_model(
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
     after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a
     CPU is kept and found again by the contents of the file, unless `cache` is False. `numerics="strict"` keeps to the
-    operations as the model has them (docs/numerics.md).
+    operations as the model has them (docs/numerics.md). `tune` is for how many seconds tile plans for a CPU are measured on
+    this machine; what was found is kept in the cache.
 
     Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
     ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
@@ -55,6 +57,7 @@ def compile_model(
         check_each_pass=check_each_pass,
         cache=cache,
         numerics=numerics,
+        tune=tune,
     )
     return compile_file(Path(model), target, input_shapes, options)
 

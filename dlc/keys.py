@@ -32,6 +32,7 @@ PARTS = {
     "target": "the target",
     "pipeline": "the passes",
     "numerics": "the numerics",
+    "tuned": "whether tile plans are measured",
     "dlc": "dlc itself",
     "packages": "the packages that dlc compiles with",
 }
@@ -99,7 +100,7 @@ def _digest(data: bytes) -> str:
 
 
 def _compilation(target: Target, options: Options) -> dict[str, str]:
-    chosen = {"pipeline": options.pipeline or "", "numerics": options.numerics}
+    chosen = {"pipeline": options.pipeline or "", "numerics": options.numerics, "tuned": str(options.tune > 0)}
     return {"target": target.name, **chosen, "dlc": DLC, "packages": PACKAGES}
 
 

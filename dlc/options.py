@@ -80,7 +80,8 @@ class Options:
     first run, on the inputs of that run; `num_threads=None` takes every CPU that this process may
     use; `workers` bounds the processes that compile kernels; `cache` keeps what was compiled, and finds it again;
     `device` is where the target `opencl` is ("0:1"; None: the first device that works). `numerics` says how far results may
-    be from those of the operations one by one: `default`, or `strict` (docs/numerics.md).
+    be from those of the operations one by one: `default`, or `strict` (docs/numerics.md). `tune` is for how many
+    seconds tile plans for a CPU are measured; 0: they are chosen by rules.
     """
 
     pipeline: str | None = None
@@ -93,6 +94,7 @@ class Options:
     check_each_pass: bool = False
     device: str | None = field(default_factory=lambda: Environment.read().device)
     numerics: str = "default"
+    tune: float = 0.0
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:

@@ -25,7 +25,7 @@ from dlc.cli.shared import (
     target_option,
     threads_option,
 )
-from dlc.cli.tables import print_model, print_passes, print_phases, summary
+from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
 from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
@@ -45,6 +45,7 @@ FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm", "op
 @click.option("--print-pipeline", is_flag=True, help="Print the passes that would run, by stage, and stop.")
 @check_option
 @click.option("--time-passes", is_flag=True, help="Print how long each pass took.")
+@click.option("--tune", type=click.FloatRange(0), default=0, metavar="SECONDS", help="Measure tile plans for so long.")
 @threads_option
 @numerics_option
 @no_cache_option
@@ -62,6 +63,7 @@ def compile_command(
     print_pipeline: bool,
     check_each_pass: bool,
     time_passes: bool,
+    tune: float,
     num_threads: int | None,
     numerics: str,
     no_cache: bool,
@@ -82,6 +84,7 @@ def compile_command(
         check_each_pass=check_each_pass,
         num_threads=num_threads,
         numerics=numerics,
+        tune=tune,
         cache=False if no_cache or time_passes else None,
     )
     if verbose:
@@ -108,6 +111,8 @@ def compile_command(
     if report.from_cache:
         out.print("From the cache: it was compiled before.")
     print_phases(report)
+    if report.tuned:
+        print_tuned(report)
     if time_passes:
         print_passes(report)
     if verbose:

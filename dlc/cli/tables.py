@@ -43,6 +43,17 @@ def print_passes(report: Report) -> None:
     out.print(table)
 
 
+def print_tuned(report: Report) -> None:
+    """The kernels whose tile plans were measured."""
+    table = Table("kernel", "plan", "usual µs", "best µs", "faster", title="Measured tile plans")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for t in report.tuned:
+        faster = f"{t.before / t.after:.2f} ×"
+        table.add_row(escape(t.name), t.plan, f"{t.before * 1e6:.1f}", f"{t.after * 1e6:.1f}", faster)
+    out.print(table)
+
+
 def summary(report: Report, model: Model) -> dict[str, Any]:
     """A compilation as data."""
     return {
@@ -53,4 +64,5 @@ def summary(report: Report, model: Model) -> dict[str, Any]:
         "seconds": report.seconds,
         "phases": report.phases,
         "kernels": [vars(kernel) for kernel in report.kernels],
+        "tuned": [vars(tuned) for tuned in report.tuned],
     }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 from time import perf_counter
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from dlc.backends.cpu.emit import KernelText, emit_kernel
 from dlc.backends.cpu.llvm import compile_text
@@ -39,12 +38,28 @@ class KernelCode:
 
 
 def compile_kernels(
-    module: ModuleOp, stages: Sequence[Stage], target: Target, context: Context, *, check: bool, processes: int
+    module: ModuleOp,
+    stages: Callable[[str], Sequence[Stage]],
+    target: Target,
+    context: Context,
+    *,
+    check: bool,
+    processes: int,
 ) -> list[KernelCode]:
-    """The code of every kernel of `module`, which need not have gone through `stages` yet; the module stays as it is."""
-    return map_kernels(
-        partial(_compile_kernel, stages=stages, target=target, context=context, check=check), all_kernels(module), processes
-    )
+    """The code of every kernel of `module`; the module stays as it is.
+
+    `stages` says what a kernel, by its name, still has to go through.
+    """
+
+    def compiled(kernel: Operation) -> KernelCode:
+        return _compile_kernel(kernel, stages(symbol_of(kernel)), target, context, check)
+
+    return map_kernels(compiled, all_kernels(module), processes)
+
+
+def symbol_of(kernel: Operation) -> str:
+    """The name of a kernel, at whatever stage it is."""
+    return kernel.symbol if isinstance(kernel, KernelOp) else cast(func.FuncOp, kernel).sym_name.data
 
 
 def all_kernels(module: ModuleOp) -> list[Operation]:

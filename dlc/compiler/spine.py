@@ -22,6 +22,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.compiler.opencl import compile_opencl
 from dlc.compiler.program import Program
 from dlc.compiler.segments import NotSaveable, split
+from dlc.compiler.tuning import Tuner, with_variant
 from dlc.cpus import usable_cpus
 from dlc.dims import is_static
 from dlc.errors import DeviceError, ShapeError, UnsupportedError
@@ -175,11 +176,18 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
         # On the whole module, so that the files show all of it.
         lowering.run(kernel_stages)
         kernel_stages = ()
+    variants: dict[str, int] = {}
+    if options.tune and kernel_stages:
+        runs = {name: len(places) for name, places in dispatches(lowering.module).items()}
+        tuner = Tuner(kernel_stages, device, lowering.context, options.num_threads or usable_cpus(), runs)
+        with report.timed("tuning"):
+            report.tuned += tuner.tune(lowering.module, options.tune, progress)
+        variants = {tuned.name: tuned.variant for tuned in report.tuned}
     if progress is not None:
         progress("kernels", "")
     codes = compile_kernels(
         lowering.module,
-        kernel_stages,
+        lambda name: with_variant(kernel_stages, variants.get(name, 0)) if name in variants else kernel_stages,
         device,
         lowering.context,
         check=options.verify,

@@ -34,6 +34,17 @@ class KernelReport:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """A kernel whose tile plans were measured: the fastest, its number and in words; seconds of a run before and with it."""
+
+    name: str
+    variant: int
+    plan: str
+    before: float
+    after: float
+
+
 @dataclass
 class Report:
     """Seconds per phase, passes and kernels of one compilation.
@@ -45,6 +56,7 @@ class Report:
     phases: dict[str, float] = field(default_factory=dict[str, float])
     passes: list[PassRecord] = field(default_factory=list[PassRecord])
     kernels: list[KernelReport] = field(default_factory=list[KernelReport])
+    tuned: list[Tuned] = field(default_factory=list[Tuned])
     seconds: float = 0.0
     from_cache: bool = False
 

@@ -23,15 +23,43 @@ _ELEMENTWISE_COST = 16
 _VECTORS = 4
 
 
-def choose_tiles(nest: Nest, target: Target) -> TilePlan:
+@dataclass(frozen=True)
+class Variant:
+    """A way to choose otherwise, which measurement may find better for a kernel.
+
+    `rows`: how many of the rows that fit a contraction's register tile takes at most, as a share; `work`: multiply-adds that
+    make a task; `panels_first`: whether a panel of weights serves all rows before the next one is read.
+    """
+
+    rows: float = 1
+    work: int = _TASK_WORK
+    panels_first: bool = True
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:.0%} of the rows" if self.rows != 1 else ""
+        work = f"tasks of {self.work} multiply-adds" if self.work != _TASK_WORK else ""
+        return ", ".join(filter(None, (rows, work, "" if self.panels_first else "rows first"))) or "as the rules say"
+
+
+# The first is what the rules say; the others are worth trying.
+VARIANTS = (
+    Variant(),
+    *(Variant(rows=rows) for rows in (0.9, 0.75, 0.6, 0.5)),
+    *(Variant(work=work) for work in (_TASK_WORK // 4, _TASK_WORK * 4)),
+    Variant(panels_first=False),
+)
+
+
+def choose_tiles(nest: Nest, target: Target, variant: Variant = VARIANTS[0]) -> TilePlan:
     """The plan for a nest on a CPU target."""
-    return _Chooser(nest, target).plan()
+    return _Chooser(nest, target, variant).plan()
 
 
 @dataclass(frozen=True)
 class _Chooser:
     nest: Nest
     target: Target
+    variant: Variant
 
     def plan(self) -> TilePlan:
         nest = self.nest
@@ -86,7 +114,7 @@ class _Chooser:
         # Panels are as wide as is best for the contraction that they were made for, up to four vectors.
         columns = self.fitting(lane, (_VECTORS if lane in packed_periods(self.nest) else 2) * lanes)
         vectors = -(-columns // lanes)
-        rows = max(1, (self.target.vector_registers - 1 - vectors) // vectors)
+        rows = max(1, int(self.variant.rows * ((self.target.vector_registers - 1 - vectors) // vectors)))
         register = {lane: columns}
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # The dimension nearest in memory first: its rows share cache lines and address registers.
@@ -145,16 +173,16 @@ class _Chooser:
         return all(can_split(s, self.nest) for s in self.nest.stages if d in s.reductions)
 
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
-        """Panels of the lane dimension outermost, so that one panel of weights serves all rows."""
+        """Panels of the lane dimension outermost, so that one panel of weights serves all rows; or as the variant says."""
         stage = self.nest.stages[-1]
         rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
         contraction = any(s.is_contraction for s in self.nest.stages)
         if lane is None or lane not in shared:
             return tuple(rows)
-        return (lane, *rows) if contraction else (*rows, lane)
+        return (lane, *rows) if contraction and self.variant.panels_first else (*rows, lane)
 
     def grid(self, register: dict[int, int], order: tuple[int, ...] | list[int]) -> dict[int, int]:
-        """Parts of about `_TASK_WORK` operations: outer dimensions are cut to the register tile first."""
+        """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first."""
         extents = self.nest.extents
         per_point = sum(
             (1 if s.is_contraction else _ELEMENTWISE_COST)
@@ -166,7 +194,7 @@ class _Chooser:
         for d in reversed(order):
             tile = register.get(d, 1)
             steps = -(-extents[d] // tile)
-            wanted = max(1, min(steps, _TASK_WORK // max(1, work)))
+            wanted = max(1, min(steps, self.variant.work // max(1, work)))
             # Equal parts: a task that is nearly empty keeps the others waiting.
             parts = -(-steps // wanted)
             block = min(extents[d], tile * -(-steps // parts))

@@ -9,9 +9,10 @@ from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
-from dlc.passes.tiling.choose_tiles import choose_tiles
-from dlc.passes.tiling.nests import nests_of
-from dlc.target import resolve
+from dlc.passes.tiling.choose_tiles import VARIANTS, choose_tiles
+from dlc.passes.tiling.nests import Nest, nests_of
+from dlc.passes.tiling.plan import TilePlan
+from dlc.target import Target, resolve
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,23 @@ class TileKernelsPass(KernelPass):
 
     Requires views as `collapse-iterators` leaves them. What does not divide is code of its own, with static sizes. In
     groups the grid's body is one `scf.parallel {level = "item"}`, before which the buffers stand that its items share.
-    `naive` is for comparison: an item for each element of the result, and no tiles.
+    `naive` is for comparison: an item for each element of the result, and no tiles. `variant` is the number of one of the
+    other plans for a CPU that are worth measuring.
     """
 
     name = "tile-kernels"
 
     target: str = "cpu"
     naive: bool = False
+    variant: int = 0
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         device = resolve(self.target)
-        choose = naive_groups if self.naive else choose_tiles if device.groups is None else choose_groups
         for nest in nests_of(kernel):
-            apply_tiles(nest, choose(nest, device), Constants(kernel))
+            apply_tiles(nest, self.plan(nest, device), Constants(kernel))
+
+    def plan(self, nest: Nest, device: Target) -> TilePlan:
+        """How a nest is cut."""
+        if self.naive:
+            return naive_groups(nest, device)
+        return choose_tiles(nest, device, VARIANTS[self.variant]) if device.groups is None else choose_groups(nest, device)

@@ -1,0 +1,67 @@
+"""Measured tile plans: any variant computes the same, and what was measured is found again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dlc
+from dlc.cli import main
+from dlc.compiler import load_program
+from dlc.compiler.lowering import Lowering
+from dlc.compiler.tuning import Tuner, with_variant
+from dlc.instrument.provenance import dispatches
+from dlc.instrument.report import Report, Tuned
+from dlc.options import Options
+from dlc.passes.tiling.choose_tiles import VARIANTS
+from dlc.target import resolve
+
+MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
+
+
+@pytest.fixture
+def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tuner, Lowering]:
+    monkeypatch.setenv("DLC_CACHE", "1")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path))
+    device = resolve("cpu")
+    lowering = Lowering(load_program(MNIST), device, Options(), Report())
+    lowering.run(lowering.stages(kernels=False))
+    runs = {name: len(places) for name, places in dispatches(lowering.module).items()}
+    return Tuner(lowering.stages(kernels=True), device, lowering.context, 1, runs), lowering
+
+
+def test_kernels_are_measured_once(tuner: tuple[Tuner, Lowering], monkeypatch: pytest.MonkeyPatch) -> None:
+    measuring, lowering = tuner
+    first = measuring.tune(lowering.module, 0.5, None)
+    assert first and all(t.after <= t.before and 0 <= t.variant < len(VARIANTS) for t in first)
+    entries: dict[str, Tuned] = {t.name: t for t in first}
+    measured = Tuner.measured
+
+    def only_the_usual(self, kernel, variants, seconds):
+        assert list(variants) == [0], "the variants of a kernel that is known are not compiled again"
+        return measured(self, kernel, variants, seconds)
+
+    monkeypatch.setattr(Tuner, "measured", only_the_usual)
+    for name, kernel in ((k.symbol, k) for k in lowering.module.ops if k.name == "dl.kernel"):
+        if name in entries:
+            assert measuring.tuned(name, kernel, 1) == entries[name]
+
+
+@pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=lambda v: str(VARIANTS[v]))
+def test_variants_compute_the_same(variant: int) -> None:
+    stages = with_variant(Lowering(load_program(MNIST), resolve("cpu"), Options(), Report()).plan, variant)
+    pipeline = ",".join(str(p) for stage in stages for p in stage.passes)
+    x = np.random.default_rng(0).random((1, 1, 28, 28), np.float32)
+    usual, other = (dlc.compile_model(MNIST, pipeline=p)(x)["probs"] for p in (None, pipeline))
+    np.testing.assert_allclose(other, usual, rtol=1e-5, atol=1e-6)
+
+
+def test_the_command_shows_what_was_measured() -> None:
+    result = CliRunner().invoke(main, ["compile", str(MNIST), "--tune", "0.3", "--json", "--no-cache"])
+    assert result.exit_code == 0, result.output
+    tuned = json.loads(result.stdout)["tuned"]
+    assert tuned and all(t["before"] >= t["after"] > 0 and t["plan"] for t in tuned)
