@@ -253,4 +253,5 @@ def test_what_a_loop_steps_by_is_known() -> None:
           vector.store %sum, %x[%i] : memref<64xf32>, vector<8xf32>
         }"""
     text = text_of(body, "%x: memref<64xf32>", points=8)
-    assert "= *(__global float8 *)(x + i) + vload8(0, x + group);" in text
+    assert "= *(__global float8 *)(x + i) + vload8(0, x_1);" in text
+    assert "x_1 = x + group;" in text
