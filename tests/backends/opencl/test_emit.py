@@ -46,9 +46,12 @@ def test_a_tile_accumulates_into_one_set_of_variables() -> None:
     assert (
         text_of(TILE, TILE_ARGUMENTS, points=4)
         == """\
-// 4 groups of 1; x 4x8x8, w 3x3x20, y 4x2x20
+// 4 groups of 1
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void k_0(__global const float *restrict x, __global const float *restrict w, __global float *restrict y)
+void k_0(
+    __global const float *restrict x /* 4x8x8 */,
+    __global const float *restrict w /* 3x3x20 */,
+    __global float *restrict y /* 4x2x20 */)
 {
     const int group = get_group_id(0);
     float16 acc_0_0 = (float16)(0.0f);
