@@ -16,7 +16,6 @@ from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
 from dlc.target import is_opencl
 
-
 # From this size on NumPy asks the system for large pages, as drivers for processors do not: a third of resnet18's time on PoCL.
 _LARGE_BYTES = 4 << 20
 
