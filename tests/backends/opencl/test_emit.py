@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dlc.backends.opencl.emit import Grid, emit_kernel, program_text
+from dlc.compiler import emit, load_program
 from dlc.errors import UnsupportedError
 from dlc.target import OPENCL_PROFILES
 from tests.backends.cpu.native import grid, parse_kernel
+from tests.models.skeletons import path_of
 
 CPU = OPENCL_PROFILES["opencl:cpu512"]
 GPU = OPENCL_PROFILES["opencl:gpu"]
@@ -258,3 +260,9 @@ def test_what_a_loop_steps_by_is_known() -> None:
     text = text_of(body, "%x: memref<64xf32>", points=8)
     assert "= *(__global float8 *)(x + i) + vload8(0, x_1);" in text
     assert "x_1 = x + group;" in text
+
+
+def test_the_kernels_of_a_model_say_which_layers_they_are() -> None:
+    text = emit(load_program(path_of("mnist_cnn")), "opencl", "opencl:gpu")
+    assert '// kernel @conv_add_relu_1: 1 run; loc("#k") is the k-th origin' in text
+    assert "//   #0 node_conv2d_1, #1 node_relu_1\n" in text
