@@ -48,18 +48,18 @@ def address_of(array: NDArray[Any]) -> int:
     return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
 
 
-def aligned_empty(shape: Sequence[int], dtype: Any) -> NDArray[Any]:
-    """An uninitialised C-contiguous array that starts at a multiple of 64 bytes.
+def aligned_empty(shape: Sequence[int], dtype: Any, alignment: int = ALIGNMENT) -> NDArray[Any]:
+    """An uninitialised C-contiguous array that starts at a multiple of `alignment` bytes.
 
     Raises DeviceError when there is no memory for it.
     """
     dtype = np.dtype(dtype)
     count = math.prod(shape) * dtype.itemsize
     try:
-        memory = np.empty(count + ALIGNMENT, np.uint8)
+        memory = np.empty(count + alignment, np.uint8)
     except (MemoryError, ValueError) as error:
         raise DeviceError(f"no memory for a buffer of {count} bytes ({dtype}{list(shape)}); make the sizes smaller") from error
-    start = -address_of(memory) % ALIGNMENT
+    start = -address_of(memory) % alignment
     return memory[start : start + count].view(dtype).reshape(shape)
 
 

@@ -205,7 +205,7 @@ class _Reader:
             KernelObject(
                 _text(k["name"]),
                 bytes(self.slice(f"kernel/{k['name']}")),
-                tuple(map(_count, k["tasks"])),
+                tuple(map(_tasks, k["tasks"])),
                 tuple(map(_text, k["origins"])),
                 _count(k["flops"]),
             )
@@ -290,6 +290,12 @@ def _count(value: Any) -> int:
     """A number of things, as the header has it; raises ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _tasks(value: Any) -> int:
+    if _count(value) >= 1 << 31:
+        raise ValueError(f"a grid of {value} tasks; the pool counts to {(1 << 31) - 1}")
     return value
 
 

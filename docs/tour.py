@@ -16,7 +16,7 @@ from dlc.numpy import nn
 from dlc.target import CPU_LEVELS
 
 # Fixed, so that the page does not depend on the machine that writes it.
-TARGET = "cpu:avx512"
+TARGET, GPU = "cpu:avx512", "opencl:gpu"
 
 random = np.random.default_rng(0)
 w = random.standard_normal((3, 3, 64, 64), np.float32)
@@ -46,6 +46,8 @@ def tour_page() -> str:
     shown["llvm_lines"] = str(kernel.count("\n"))
     shown["fmas"] = str(len(re.findall(r"call .*@llvm\.fma", kernel)))
     shown["vector"] = f"`<{CPU_LEVELS[TARGET].lanes(4)} x float>`"
+    opencl = emit(program, "opencl", GPU)
+    shown["opencl"] = opencl[opencl.rindex("//", 0, opencl.index("void conv")) :].rstrip()
     template = (Path(__file__).parent / "tour.template.md").read_text()
     return re.sub(r"\{\{(\w+)\}\}", lambda m: shown[m[1]], template)
 

@@ -119,6 +119,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "a small arena": lambda h: h.__setitem__("arena", 64),
     "text for a number": lambda h: h.__setitem__("arena", "64"),
     "tasks of another kind": lambda h: h["kernels"][0].__setitem__("tasks", ["many"]),
+    "too many tasks": lambda h: h["kernels"][0].__setitem__("tasks", [1 << 31]),
     "too many grids": lambda h: h["kernels"][0].__setitem__("tasks", [1] * 100),
     "a smaller output": lambda h: h["outputs"][0].__setitem__(1, [1, 1]),
     "an input of objects": lambda h: h["inputs"][0].__setitem__(2, "object"),

@@ -20,9 +20,9 @@ from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.target import OPENCL_PROFILES
 from dlc.weights import WeightStore
-from tests.fuzz.bounds import difference
 from tests.fuzz.random_program import Batch
 from tests.fuzz.recipes import random_program
+from tests.fuzz.tracked import difference
 from tests.mlir import accepted_by_mlir
 from tests.models.skeletons import path_of, recordings
 from tests.ops.programs import module_of, op_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
@@ -25,7 +25,7 @@ from dlc.compiler.program import Program
 from dlc.cpus import usable_cpus
 from dlc.errors import DeviceError, UnsupportedError
 from dlc.instrument.manager import Progress
-from dlc.instrument.provenance import dispatches
+from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import KernelReport, PassRecord, Report
 from dlc.ir import Context, ModuleOp, Operation, f64
 from dlc.options import Options
@@ -89,8 +89,14 @@ def compile_opencl(
     _account(report, texts, Counter(launch.kernel for launch in host.launches))
     if lowering.dump is not None:
         for text in texts:
-            lowering.dump.kernel(text.source.name, "cl", text.source.text)
+            lowering.dump.kernel(text.source.name, "cl", with_origins(text.source, whole).text)
     return result
+
+
+def with_origins(source: KernelSource, module: ModuleOp) -> KernelSource:
+    """A kernel for a reader: above it stands which layers it is, and what its places mean."""
+    runs = dispatches(module).get(source.name, [])
+    return replace(source, functions=header(source.name, runs) + source.functions)
 
 
 def _texts(

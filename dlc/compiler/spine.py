@@ -19,7 +19,7 @@ from dlc.backends.reference import evaluate
 from dlc.compiler.checking import check, first_checked
 from dlc.compiler.kernels import compile_kernels
 from dlc.compiler.lowering import Lowering
-from dlc.compiler.opencl import compile_opencl
+from dlc.compiler.opencl import compile_opencl, with_origins
 from dlc.compiler.program import Program
 from dlc.compiler.segments import NotSaveable, split
 from dlc.compiler.tuning import Tuner, with_variant
@@ -107,7 +107,7 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
     lowering.run((*lowering.stages(kernels=False), *lowering.stages(kernels=True)))
     kernels = list(kernels_of(lowering.module))
     if form == "opencl":
-        return program_text([emit_opencl(kernel, device) for kernel in kernels])
+        return program_text([with_origins(emit_opencl(kernel, device), lowering.module) for kernel in kernels])
     texts = [emit_kernel(kernel, device).text for kernel in kernels]
     return "\n".join(assembly(t, device) if form == "asm" else t for t in texts)
 

@@ -58,6 +58,11 @@ class Known:
     def exact(self) -> bool:
         return self.tracked.error is None
 
+    @property
+    def may_be_read(self) -> bool:
+        """Panels are unpacked for contractions, by passes; other readers may be refused, so that it ends a program here."""
+        return not isinstance(self.value.owner, dl.UnpackOp)
+
 
 class Unsuitable(Exception):
     """The op drawn does not fit the values that there are."""
@@ -116,7 +121,7 @@ class RandomProgram:
         kind = self.random.random()
         element = element_type(array.dtype)
         array = np.ascontiguousarray(array).reshape(array.shape)
-        if kind < 0.6:
+        if kind < 0.6 or _is_extreme(array):
             value: SSAValue = self.block.insert_arg(tensor_type(array.shape, element), len(self.block.args))
             self.inputs.append(array)
         elif kind < 0.85 or array.size > 16 or np.isnan(array.astype(np.float64)).any():
@@ -186,7 +191,7 @@ class RandomProgram:
         exact: bool = False,
     ) -> Known:
         """A value of one of these dtypes whose shape suits: one that there is, mostly a late one, or a new one."""
-        found = [v for v in self.values if v.dtype in among and suits(v.shape) and (v.exact or not exact)]
+        found = [v for v in self.values if v.dtype in among and suits(v.shape) and (v.exact or not exact) and v.may_be_read]
         if found and self.random.random() < 0.8:
             return found[-min(len(found), 1 + int(self.random.expovariate(0.8)))]
         for _ in range(20):
@@ -199,7 +204,7 @@ class RandomProgram:
         self, dtype: np.dtype, suits: Callable[[tuple[int, ...]], bool], shape: Sequence[int], scale: float = 1.0
     ) -> Known:
         """A value of this dtype whose shape suits, or a new one of `shape`."""
-        found = [v for v in self.values if v.dtype == dtype and suits(v.shape)]
+        found = [v for v in self.values if v.dtype == dtype and suits(v.shape) and v.may_be_read]
         if found and self.random.random() < 0.5:
             return self.random.choice(found)
         return self.fresh(dtype, shape, scale)
@@ -240,6 +245,14 @@ class RandomProgram:
         results = [Known(r, t) for r, t in zip(made.results, tracked, strict=True)]
         self.values += results
         return results[0]
+
+
+def _is_extreme(array: Array) -> bool:
+    """Whether floats are such that their products may overflow or vanish: passes multiply weights into one another."""
+    if not is_float(array.dtype) or array.dtype in NARROW or not array.size:
+        return False
+    x, info = np.abs(array.astype(np.float64)), ml_dtypes.finfo(array.dtype)
+    return bool(((x > float(info.max) ** 0.4) | ((x < float(info.smallest_normal) ** 0.4) & (x > 0)) | np.isnan(x)).any())
 
 
 def _within(shape: tuple[int, ...], larger: tuple[int, ...]) -> bool:

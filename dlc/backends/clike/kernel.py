@@ -179,10 +179,12 @@ class _Function:
     def text(self, name: str, grid: Grid) -> str:
         e, syntax = self.emitter, self.emitter.syntax
         buffers = [e.views[a] for a in self.block.args]
-        parameters = ", ".join(f"{b.pointer}{syntax.restrict}{b.base}" for b in buffers)
-        shapes = ", ".join(f"{b.base} {'x'.join(map(str, b.shape)) or 'scalar'}" for b in buffers)
+        shapes = ["x".join(map(str, b.shape)) or "scalar" for b in buffers]
+        parameters = ",".join(
+            f"\n    {b.pointer}{syntax.restrict}{b.base} /* {shape} */" for b, shape in zip(buffers, shapes, strict=True)
+        )
         lines = [
-            f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}; {shapes}",
+            f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}",
             syntax.function.format(name=name, parameters=parameters, items=grid.items),
             "{",
             *(f"    {line}" for line in e.declarations),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.ir import Block, Operation, Region, SSAValue, scf
+from dlc.ir import Operation, scf
 from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.group import Group
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, steps
+from dlc.passes.tiling.leaf import Leaf, Range, Tile, steps, whole_or_end
 from dlc.passes.tiling.nests import Nest
 from dlc.passes.tiling.plan import TilePlan
 
@@ -50,8 +50,10 @@ class _Tiler:
         if self.plan.items is None:
             self.edges(task, tile, ragged)
         else:
-            self.group = Group(self.nest, self.plan, task)
-            self.edges(self.group.place, tile, ragged)
+            # Barriers stand outside of branches: there what is ragged is told apart between them.
+            meets = self.plan.meets(self.nest)
+            self.group = Group(self.nest, self.plan, task, ragged if meets else ())
+            self.edges(self.group.place, tile, () if meets else ragged)
             self.group.place.insert(scf.ReduceOp())
         task.insert(scf.ReduceOp())
 
@@ -61,14 +63,8 @@ class _Tiler:
             self.loops(place, tile, self.plan.order)
             return
         d, *rest = ragged
-        extent, (start, size) = self.nest.extents[d], (tile[d].offset, tile[d].size)
-        assert isinstance(start, SSAValue)
-        inner, edge = Block(), Block()
-        condition = place.compare(start, "ule", extent - size)
-        place.insert(scf.IfOp(condition, [], Region(inner), Region(edge)))
-        for block, covered in ((inner, size), (edge, extent % size)):
-            self.edges(place.inside(block), {**tile, d: Range(start, covered)}, rest)
-            place.inside(block).yield_()
+        for at, part in whole_or_end(place, tile[d], self.nest.extents[d]):
+            self.edges(at, {**tile, d: part}, rest)
 
     def loops(self, place: Place, tile: Tile, order: Sequence[int]) -> None:
         """Loops over what is computed at once of the task's part, dimension by dimension."""

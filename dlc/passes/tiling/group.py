@@ -4,8 +4,8 @@ Three ways. Each item computes its own register tile, without the others. A *tea
 single stages: what one stage leaves, the items read behind a barrier. A contraction is *promoted*: all items bring parts of
 its operands to local memory, where each reads what its register tile needs.
 
-Barriers stand where all items come by. So what is ragged is guarded stage by stage: behind a guard an item computes a part
-of its tile, or nothing.
+Barriers stand where all items come by, and outside of branches, where drivers get them right. So what is ragged is guarded
+stage by stage: behind a guard an item computes a part of its tile, or nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,20 @@ from math import prod
 from dlc.dialects.workgroup import WORKGROUP
 from dlc.ir import SSAValue, gpu
 from dlc.passes.structured import Index, Place, memref_of, strides_of
-from dlc.passes.tiling.leaf import Continuation, Leaf, Local, Range, Tile, Window, combine, copy, fill, part_of, steps
+from dlc.passes.tiling.leaf import (
+    Continuation,
+    Leaf,
+    Local,
+    Range,
+    Tile,
+    Window,
+    combine,
+    copy,
+    fill,
+    part_of,
+    steps,
+    whole_or_end,
+)
 from dlc.passes.tiling.nests import Nest, Stage, identity_of, initial_of, operand_maps
 from dlc.passes.tiling.plan import TilePlan, promoted_stage
 
@@ -28,9 +41,11 @@ _PADDING = 4
 class Group:
     """The items of a grid's point: `place` is where their code goes; buffers that they share stand before them."""
 
-    def __init__(self, nest: Nest, plan: TilePlan, task: Place) -> None:
+    def __init__(self, nest: Nest, plan: TilePlan, task: Place, ragged: Sequence[int]) -> None:
         self.nest = nest
         self.plan = plan
+        # Where the last group has less to do than the others.
+        self.ragged = ragged
         self.axes = _axes(nest, plan)
         loop = task.parallel("item", [(n, 1) for _, n in self.axes] or [(1, 1)], [f"t{d}" for d, _ in self.axes] or ["t"])
         arguments = loop.body.block.args
@@ -46,7 +61,7 @@ class Group:
         team = plan.team_dims(nest)
         self.team = plan.team(nest)
         in_rounds = any(plan.grid.get(d, nest.extents[d]) > plan.covered(d) for d in plan.order)
-        self.repeats = in_rounds and (self.team > 1 or bool(plan.promote))
+        self.repeats = in_rounds and plan.meets(nest)
         self.member: Index = self.index.get(team[0], 0) if team else 0
 
     def shared(self, key: object, like: SSAValue, shape: tuple[int, ...], name: str | None) -> SSAValue:
@@ -95,7 +110,17 @@ class _GroupLeaf(Leaf):
 
     def each_item(self, place: Place, then: Continuation) -> None:
         """Runs `then` on the part of each item, where it has one."""
-        self._each_item(place, self.whole, self.plan.order, then)
+        for at, whole in self.cases(place, self.whole, self.group.ragged):
+            self._each_item(at, whole, self.plan.order, then)
+
+    def cases(self, place: Place, whole: Tile, ragged: Sequence[int]) -> Iterator[tuple[Place, Tile]]:
+        """What the group has to do: the same as others, or what remains at the end of a ragged dimension."""
+        if not ragged:
+            yield place, whole
+            return
+        d, *rest = ragged
+        for at, part in whole_or_end(place, whole[d], self.nest.extents[d]):
+            yield from self.cases(at, {**whole, d: part}, rest)
 
     def _each_item(self, place: Place, tile: Tile, dims: Sequence[int], then: Continuation) -> None:
         if not dims:
@@ -263,8 +288,11 @@ class _GroupLeaf(Leaf):
                 self.accumulate(at, stage, {**tile, x: Range(part.offset, part.size)}, d, rest)
             return
         place.insert(gpu.BarrierOp())
-        whole = {**tile, **{x: self.whole[x] for x in self.plan.order}}
-        promoted = {k: self.bring(place, stage, k, d, whole) for k, a in enumerate(stage.accesses[:-1]) if a and a.terms}
+        promoted = {k: self.promoted(stage, k, d) for k, a in enumerate(stage.accesses[:-1]) if a and a.terms}
+        for at, whole in self.cases(place, self.whole, self.group.ragged):
+            part = {**tile, **{x: whole[x] for x in self.plan.order}}
+            for k, local in promoted.items():
+                self.bring(at, stage, k, part, local)
         place.insert(gpu.BarrierOp())
         windows: dict[int, Window] = {}
         for k, local in promoted.items():
@@ -272,21 +300,23 @@ class _GroupLeaf(Leaf):
             windows[k] = self.window(place, local.buffer, [(x, ranges[x]) for x in local.dims])
         self.emit(place, stage, {x: tile[x] for x in stage.dims}, windows)
 
-    def bring(self, place: Place, stage: Stage, k: int, d: int, tile: Tile) -> Local:
-        """All items copy the part of an operand that the group needs; adjacent items copy what is adjacent in memory.
+    def promoted(self, stage: Stage, k: int, d: int) -> Local:
+        """The local buffer for a part of an operand: the reduced dimension first, so that a tile reads adjacent elements."""
+        source = stage.op.operands[k]
+        axes = [part_of(None, e, stage.dims, self.tile)[0] for e in operand_maps(stage.op)[k].results]
+        dims = (*(x for x in axes if x == d), *(x for x in axes if x in self.plan.order))
+        shape = tuple(self.plan.promote[d] if x == d else self.plan.covered(x) for x in dims)
+        # Items that copy along the reduced dimension write to columns: a longer row puts these in different banks.
+        transposed = axes[-1] == d and len(dims) > 1
+        padded = (*shape[:-1], shape[-1] + _PADDING) if transposed else shape
+        return Local(self.group.shared((stage.op, k), source, padded, source.name_hint), dims, shared=True)
 
-        In local memory the reduced dimension comes first: what a register tile reads at a time is contiguous.
-        """
+    def bring(self, place: Place, stage: Stage, k: int, tile: Tile, target: Local) -> None:
+        """All items copy the part of an operand that the group needs; adjacent items copy what is adjacent in memory."""
         source = stage.op.operands[k]
         parts = [part_of(place, e, stage.dims, tile) for e in operand_maps(stage.op)[k].results]
-        *_, last = parts
-        dims = (*(x for x, _ in parts if x == d), *(x for x, _ in parts if x in self.plan.order))
-        shape = tuple(self.plan.promote[d] if x == d else self.plan.covered(x) for x in dims)
-        transposed = last[0] == d and len(dims) > 1
-        # Items that copy along the reduced dimension write to columns: a longer row puts these in different banks.
-        padded = (*shape[:-1], shape[-1] + _PADDING) if transposed else shape
-        target = Local(self.group.shared((stage.op, k), source, padded, source.name_hint), dims, shared=True)
-        lanes = max(n for n in _LANES if last[1].size % n == 0) if strides_of(memref_of(source))[-1] == 1 else 1
+        size = parts[-1][1].size
+        lanes = max(n for n in _LANES if size % n == 0) if strides_of(memref_of(source))[-1] == 1 else 1
         widths = [1] * (len(parts) - 1) + [lanes]
         counts = [r.size // w for (_, r), w in zip(parts, widths, strict=True)]
         for at, number in self.numbers(place, prod(counts)):
@@ -296,8 +326,7 @@ class _GroupLeaf(Leaf):
                 number = at.floordiv(number, count)
                 read.insert(0, (x, Range(at.add(r.offset, start), width, 0, start)))
             starts = {x: Range(r.grouped, r.size) for x, r in read}
-            copy(at, self.window(at, source, read), self.window(at, target.buffer, [(x, starts[x]) for x in dims]))
-        return target
+            copy(at, self.window(at, source, read), self.window(at, target.buffer, [(x, starts[x]) for x in target.dims]))
 
     def numbers(self, place: Place, count: int) -> Iterator[tuple[Place, Index]]:
         """Each of `count` numbers for one item: in rounds, and guarded what remains."""

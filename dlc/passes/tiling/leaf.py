@@ -25,6 +25,7 @@ from dlc.ir import (
     Region,
     SSAValue,
     linalg,
+    scf,
 )
 from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.nests import Nest, Stage, combiner_of, identity_of, operand_maps
@@ -80,6 +81,18 @@ def steps(place: Place, whole: Range, step: int, name: str) -> Iterator[tuple[Pl
         inside.yield_()
     if whole.size > main:
         yield place, whole.part(place, main, whole.size - main)
+
+
+def whole_or_end(place: Place, whole: Range, extent: int) -> Iterator[tuple[Place, Range]]:
+    """The two cases of a range that starts at a multiple of its size: it is inside of the extent, or what remains there."""
+    assert isinstance(whole.offset, SSAValue)
+    inner, edge = Block(), Block()
+    condition = place.compare(whole.offset, "ule", extent - whole.size)
+    place.insert(scf.IfOp(condition, [], Region(inner), Region(edge)))
+    for block, size in ((inner, whole.size), (edge, extent % whole.size)):
+        at = place.inside(block)
+        yield at, Range(whole.offset, size, whole.within, whole.grouped)
+        at.yield_()
 
 
 class Leaf:

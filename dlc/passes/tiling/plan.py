@@ -60,6 +60,7 @@ class TilePlan:
                 raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {period}")
         self.check_items(nest)
         self.check_promote(nest)
+        self.check_rounds(nest)
 
     def check_items(self, nest: Nest) -> None:
         for d, n in (self.items or {}).items():
@@ -77,6 +78,13 @@ class TilePlan:
                 raise ValueError(f"items {self.items}: one stage has the dimensions {mine}, and one team")
             if stage.reductions.intersection(mine) and not can_split(stage, nest):
                 raise ValueError(f"items[d{mine[0]}]: the reduction has no combiner or no identity to split it with")
+
+    def check_rounds(self, nest: Nest) -> None:
+        for d, block in self.grid.items():
+            if self.meets(nest) and block > self.covered(d) and nest.extents[d] % block:
+                raise ValueError(
+                    f"grid[d{d}] = {block}: items that meet do the ragged {nest.extents[d]} in one round of {self.covered(d)}"
+                )
 
     def check_promote(self, nest: Nest) -> None:
         if not self.promote:
@@ -103,6 +111,10 @@ class TilePlan:
     def team(self, nest: Nest) -> int:
         """The number of items that compute one register tile together."""
         return max(((self.items or {})[d] for d in self.team_dims(nest)), default=1)
+
+    def meets(self, nest: Nest) -> bool:
+        """Whether items wait for one another."""
+        return bool(self.promote) or self.team(nest) > 1
 
     def __str__(self) -> str:
         def sizes(m: Mapping[int, int]) -> str:

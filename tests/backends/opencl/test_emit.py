@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dlc.backends.opencl.emit import Grid, emit_kernel, program_text
+from dlc.compiler import emit, load_program
 from dlc.errors import UnsupportedError
 from dlc.target import OPENCL_PROFILES
 from tests.backends.cpu.native import grid, parse_kernel
+from tests.models.skeletons import path_of
 
 CPU = OPENCL_PROFILES["opencl:cpu512"]
 GPU = OPENCL_PROFILES["opencl:gpu"]
@@ -46,9 +48,12 @@ def test_a_tile_accumulates_into_one_set_of_variables() -> None:
     assert (
         text_of(TILE, TILE_ARGUMENTS, points=4)
         == """\
-// 4 groups of 1; x 4x8x8, w 3x3x20, y 4x2x20
+// 4 groups of 1
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void k_0(__global const float *restrict x, __global const float *restrict w, __global float *restrict y)
+void k_0(
+    __global const float *restrict x /* 4x8x8 */,
+    __global const float *restrict w /* 3x3x20 */,
+    __global float *restrict y /* 4x2x20 */)
 {
     const int group = get_group_id(0);
     float16 acc_0_0 = (float16)(0.0f);
@@ -253,4 +258,11 @@ def test_what_a_loop_steps_by_is_known() -> None:
           vector.store %sum, %x[%i] : memref<64xf32>, vector<8xf32>
         }"""
     text = text_of(body, "%x: memref<64xf32>", points=8)
-    assert "= *(__global float8 *)(x + i) + vload8(0, x + group);" in text
+    assert "= *(__global float8 *)(x + i) + vload8(0, x_1);" in text
+    assert "x_1 = x + group;" in text
+
+
+def test_the_kernels_of_a_model_say_which_layers_they_are() -> None:
+    text = emit(load_program(path_of("mnist_cnn")), "opencl", "opencl:gpu")
+    assert '// kernel @conv_add_relu_1: 1 run; loc("#k") is the k-th origin' in text
+    assert "//   #0 node_conv2d_1, #1 node_relu_1\n" in text

@@ -11,7 +11,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc.backends.opencl import array, program
-from dlc.backends.opencl.devices import all_devices
+from dlc.backends.opencl.devices import all_devices, choose, open_device
 from dlc.compiler import Program, compile
 from dlc.errors import DeviceError, UnsupportedError
 from dlc.frontend.onnx import import_model
@@ -131,3 +131,12 @@ def test_sizes_that_come_with_the_call() -> None:
     function = dlc.jit(target="opencl")(lambda x: dnp.sum(x, axis=0))
     for n in (1, 7):
         np.testing.assert_allclose(function(np.ones((n, 3), np.float32)), np.full(3, n))
+
+
+def test_read_only_arrays_are_weights_and_inputs() -> None:
+    session = open_device(choose("opencl")[0])
+    x = np.arange(5, dtype=np.float32)
+    x.flags.writeable = False
+    for constant in (False, True):
+        there = dlc.DeviceArray(session, array.buffer_of(x, session, constant=constant), x.shape, x.dtype)
+        np.testing.assert_array_equal(there, x)

@@ -64,6 +64,9 @@ def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     """A plan for groups: items on their own, as teams, or with promoted operands."""
     plan = random_plan(nest, rng)
     items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
+    # One round of all items, where what is ragged needs it.
+    once = {d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in plan.grid.items()}
+    plan = replace(plan, grid=once)
     own = [d for d in nest.extents if d not in nest.shared]
     kind = rng.choice(["alone", "team", "promote"])
     contraction = promoted_stage(nest)

@@ -1,0 +1,38 @@
+"""Programs of several ops that fuzzing found wrong: each as text, compared between the reference and native code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.backends.reference import evaluate
+from dlc.compiler import Program, compile
+from dlc.dialects.registry import make_context
+from dlc.ir import parse_module
+from dlc.options import Options
+from dlc.weights import WeightStore
+from tests.ops.sample import assert_close, values
+
+PROGRAMS = {
+    "a row that is packed in panels": """
+        func.func @main(%x: tensor<3x100xf32>) -> tensor<273xf32> {
+          %u = dl.unpack %x {axis = 0 : i64, tile = 100 : i64, size = 273 : i64} : (tensor<3x100xf32>) -> tensor<273xf32>
+          %y = dl.log_softmax %u {axis = 0 : i64} : (tensor<273xf32>) -> tensor<273xf32>
+          func.return %y : tensor<273xf32>
+        }""",
+    "rows of panels as a factor": """
+        func.func @main(%a: tensor<5x40xf32>, %x: tensor<3x40x17xf32>) -> tensor<5x45xf32> {
+          %u = dl.unpack %x {axis = 1 : i64, tile = 17 : i64, size = 45 : i64} : (tensor<3x40x17xf32>) -> tensor<40x45xf32>
+          %y = dl.matmul %a, %u : (tensor<5x40xf32>, tensor<40x45xf32>) -> tensor<5x45xf32>
+          func.return %y : tensor<5x45xf32>
+        }""",
+}
+
+
+@pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_program(text: str) -> None:
+    program = Program(parse_module(make_context(), text, "found.mlir"), WeightStore())
+    inputs = [np.asarray(values(i.dtype, *map(int, i.shape), seed=k)) for k, i in enumerate(program.inputs)]
+    (expected,) = evaluate(program.module, inputs)
+    (got,) = compile(program, "cpu", Options(num_threads=1, workers=1)).run(inputs)
+    assert_close(np.asarray(got), expected, 2e-6 if expected.dtype.kind == "f" else 0)
