@@ -34,9 +34,9 @@ def test_most_results_are_exact_and_few_are_free() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_programs() -> None:
     ops = set[object]()
-    failures = list(programs.fuzz(programs.trials(0, 225), 1, lambda report: ops.update(report.ops)))
+    failures = list(programs.fuzz(programs.trials(0, 100), 1, lambda report: ops.update(report.ops)))
     assert not failures, "\n".join(map(str, failures))
-    assert len(ops) > 90
+    assert len(ops) > 60
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -201,6 +201,7 @@ def _creation() -> list[Sample]:
             ("i8", np.array([-128, 127], I8)),
             ("u64", np.array(2**64 - 1, U64)),
             ("bool", np.array([True, False])),
+            ("f8", np.array([-0.5, 448]).astype(F8)),
         )
     ] + [
         Sample(dl.IotaOp, (), lambda v=v: v, {"size": v.shape, "to": to, "start": start, "step": step}, label=label)
