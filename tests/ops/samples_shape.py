@@ -202,6 +202,7 @@ def _creation() -> list[Sample]:
             ("u64", np.array(2**64 - 1, U64)),
             ("bool", np.array([True, False])),
             ("f8", np.array([-0.5, 448]).astype(F8)),
+            ("int4", np.array([-8, 0, 7]).astype(ml_dtypes.int4)),
         )
     ] + [
         Sample(dl.IotaOp, (), lambda v=v: v, {"size": v.shape, "to": to, "start": start, "step": step}, label=label)

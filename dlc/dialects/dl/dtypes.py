@@ -92,8 +92,8 @@ def dense_attribute(array: Array, tensor: Tensor) -> DenseIntOrFPElementsAttr:
     flat = np.ascontiguousarray(array).reshape(-1)
     bits = flat.view(f"u{flat.itemsize}") if flat.size else flat
     splat = flat.size > 1 and bool((bits == bits[0]).all())
-    printed_as = flat.dtype if is_integer(tensor.element_type) or is_bool(tensor.element_type) else np.float64
-    values = [v.item() for v in (flat[:1] if splat else flat).astype(printed_as)]
+    number = int if isinstance(tensor.element_type, IntegerType) else float
+    values = [number(v) for v in (flat[:1] if splat else flat)]
     return cast(DenseIntOrFPElementsAttr, DenseIntOrFPElementsAttr.from_list(cast(Any, tensor), values))
 
 
