@@ -1,0 +1,56 @@
+"""What a device that is a processor makes of the same loops: processor time of a call beside dlc's own target `cpu`.
+
+    taskset -c 0 python benchmarks/opencl.py [MODEL …] [--target opencl] [--calls N]
+
+The time that a processor was at work for a call does not depend on who else uses the machine; on one core (taskset) no
+thread waits for another, so that it is all work. Calls of the two targets take turns; the least of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from dlc.compiler import Program, compile  # noqa: E402
+from dlc.frontend.onnx import import_model  # noqa: E402
+from dlc.options import Options  # noqa: E402
+from tests.models import skeletons  # noqa: E402
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """The processor time of all threads."""
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=["resnet18", "bert_base_128"])
+    parser.add_argument("--target", default="opencl")
+    parser.add_argument("--calls", type=int, default=12)
+    arguments = parser.parse_args()
+    print(f"{'model':16} {arguments.target + ' ms':>20} {'cpu ms':>9} {'share of the speed':>19}")
+    for name in arguments.models:
+        model = skeletons.filled(name)
+        feeds, imported = skeletons.inputs(name, model), import_model(model)
+        program = Program(imported.module, imported.weights, name)
+        models = [compile(program, target, Options(num_threads=1)) for target in (arguments.target, "cpu")]
+        calls = [lambda m=m, f=feeds: [np.asarray(output) for output in m(f).values()] for m in models]
+        for call in calls:
+            call()
+        times = [[seconds(call) for call in calls] for _ in range(arguments.calls)]
+        device, cpu = (min(column) * 1e3 for column in zip(*times, strict=True))
+        print(f"{name:16} {device:20.1f} {cpu:9.1f} {cpu / device:18.0%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
