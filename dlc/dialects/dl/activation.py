@@ -199,10 +199,15 @@ class SeluOp(Activation):
 
 @irdl_op_definition
 class CeluOp(Activation):
-    """`y = max(x, 0) + min(alpha·(exp(x/alpha) - 1), 0)`. (C1) `x` is of floats. NaN stays NaN."""
+    """`y = max(x, 0) + min(alpha·(exp(x/alpha) - 1), 0)`. (C1) `x` is of floats; (C2) `alpha` is not 0. NaN stays NaN."""
 
     name = "dl.celu"
     alpha = prop_def(FloatAttr)
+
+    def infer(self) -> Sequence[Tensor]:
+        if number(self.alpha) == 0:
+            raise DTypeError("dl.celu: alpha 0; x / alpha has no value")
+        return super().infer()
 
     def formula(self, x: Array) -> Array:
         return np.maximum(x, 0) + np.minimum(number(self.alpha) * np.expm1(x / number(self.alpha)), 0)
