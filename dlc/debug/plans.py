@@ -12,7 +12,6 @@ from dlc.ir import func
 from dlc.passes.base import kernels_of
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
-from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.nests import Nest, nests_of
 from dlc.passes.tiling.plan import TilePlan, packed_periods
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
@@ -30,7 +29,7 @@ def describe_plans(fault: Fault) -> str:
     inputs = [np.load(fault.evidence.folder / f"{info.name}.npy") for info in program.inputs]
     expected = evaluate(program.module, inputs)
     (kernel,) = kernels_of(program.module)
-    lines = [f"plan of its nest {k}: {choose_tiles(nest, target)}" for k, nest in enumerate(nests_of(kernel))]
+    lines = [f"plan of its nest {k}: {tiling.plan(nest, target)}" for k, nest in enumerate(nests_of(kernel))]
     for nest in nests_of(kernel):
         _apply_simplest(nest, kernel)
     off = worst(evaluate(program.module, inputs), expected)[1]
