@@ -28,6 +28,16 @@ def _binary(name: str, *body: str) -> dict[str, str]:
 
 
 DEFINITIONS = {
+    # Processors' compilers make nothing of OpenCL's own prefetch.
+    "prefetch": """\
+#define FETCH_AHEAD(p)
+#ifdef __has_builtin
+#if __has_builtin(__builtin_prefetch)
+#undef FETCH_AHEAD
+#define FETCH_AHEAD(p) __builtin_prefetch((const void *)(ulong)(p))
+#endif
+#endif
+""",
     # A NaN wins.
     **_binary("maximumf", "    return ((b > a) | (b != b)) ? b : a;\n"),
     **_binary("minimumf", "    return ((b < a) | (b != b)) ? b : a;\n"),

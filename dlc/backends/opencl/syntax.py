@@ -42,6 +42,7 @@ _EXPRESSIONS = {
     "to_memory.f16": "half_bits_{S}({0})",
     "from_memory.bf16": "as_{T}(convert_{U}({0}) << 16)",
     "to_memory.bf16": "convert_{T}(as_{V}({0}) >> 16)",
+    "prefetch": "FETCH_AHEAD({a})",
     # Conversions
     "convert.vector": "convert_{T}({0})",
     "saturate": "{S}_to_{T}({0})",

@@ -266,3 +266,13 @@ def test_the_kernels_of_a_model_say_which_layers_they_are() -> None:
     text = emit(load_program(path_of("mnist_cnn")), "opencl", "opencl:gpu")
     assert '// kernel @conv_add_relu_1: 1 run; loc("#k") is the k-th origin' in text
     assert "//   #0 node_conv2d_1, #1 node_relu_1\n" in text
+
+
+def test_prefetching_is_left_to_compilers_that_can() -> None:
+    body = """
+        %i = arith.addi %p, %one : index
+        "memref.prefetch"(%x, %i) <{isWrite = false, localityHint = 3 : i32, isDataCache = true}> : (memref<4xf32>, index) -> ()"""
+    kernel = parse_kernel(grid(body, "%x: memref<4xf32>", points=4))
+    text = emit_kernel(kernel, CPU).text
+    assert "#if __has_builtin(__builtin_prefetch)" in text
+    assert "    FETCH_AHEAD(x + group + 1);" in text
