@@ -28,11 +28,11 @@ def _binary(name: str, *body: str) -> dict[str, str]:
 
 
 DEFINITIONS = {
-    # Processors' compilers make nothing of OpenCL's own prefetch.
+    # Processors' compilers make nothing of OpenCL's own prefetch, and readers of SPIR need not know another.
     "prefetch": """\
 #define FETCH_AHEAD(p)
 #ifdef __has_builtin
-#if __has_builtin(__builtin_prefetch)
+#if __has_builtin(__builtin_prefetch) && !defined(__SPIR__)
 #undef FETCH_AHEAD
 #define FETCH_AHEAD(p) __builtin_prefetch((const void *)(ulong)(p))
 #endif
