@@ -52,6 +52,8 @@ def compile_opencl(
     lowering = Lowering(program, target, options, report, progress)
     lowering.run(lowering.stages(kernels=False))
     _require_doubles(lowering.module, target, device)
+    if options.numerics == "strict" and not target.doubles:
+        raise UnsupportedError(f"{device} as {target.name}: strict numerics need f64, which it lacks; use numerics='default'")
     whole = lowering.module.clone()
     stages = lowering.stages(kernels=True)
     if lowering.dump is not None:

@@ -170,3 +170,8 @@ def test_a_second_process_builds_nothing(tmp_path: Path) -> None:
         for when in ("first", "again")
     ]
     assert answers[0] == answers[1] != ""
+
+
+def test_strict_numerics_need_doubles() -> None:
+    with pytest.raises(UnsupportedError, match="strict numerics need f64"):
+        dlc.jit(target="opencl:small", numerics="strict")(lambda x: x * 2)(np.zeros(4, np.float32))
