@@ -44,16 +44,21 @@ def test_the_dump(network: ModelProto, ir: Path) -> None:
 
 
 def each_convolution_is_readable(network: ModelProto, ir: Path) -> None:
-    """Each 3×3 convolution is in a short file that names it first, and its values; the pixels around it may be the end of another."""
-    loops = {p: p.read_text() for p in (ir / "kernels").glob("conv*.loops.mlir")}
+    """Each 3×3 convolution is in short files that name it first, and its values; the pixels around it may be the end of another.
+
+    It is one kernel, or the two that transform its tiles; the product between them is named for it as well.
+    """
+    loops = {p: p.read_text() for pattern in ("conv*", "winograd*") for p in (ir / "kernels").glob(f"{pattern}.loops.mlir")}
     headers = {p: re.findall(r"#0 ([^,\s]+)", text.partition("func.func")[0]) for p, text in loops.items()}
     for node in network.graph.node:
         kernel_shape = next((list(a.ints) for a in node.attribute if a.name == "kernel_shape"), [])
         if node.op_type != "Conv" or kernel_shape != [3, 3]:
             continue
-        (text,) = [loops[p] for p, names in headers.items() if node.name in names]
-        assert len(text.splitlines()) < 120
-        assert not re.search(r"%\d", text)
+        texts = {p.name.split("_")[0]: loops[p] for p, names in headers.items() if node.name in names}
+        assert set(texts) in ({"conv"}, {"winograd"})
+        for text in texts.values():
+            assert len(text.splitlines()) < 120
+            assert not re.search(r"%\d", text)
 
 
 def each_stage_goes_on(network: ModelProto, ir: Path) -> None:

@@ -46,6 +46,9 @@ def _name_block(block: Block) -> None:
     for op in block.ops:
         for region in op.regions:
             for inner in region.blocks:
+                for argument in inner.args:
+                    # Induction variables have names; what a loop carries adds up.
+                    _name(argument, "acc")
                 _name_block(inner)
         for k, result in enumerate(op.results):
             _name(result, _describe(op, k))
