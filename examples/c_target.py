@@ -143,6 +143,8 @@ def compile_c(path: Path, folder: Path) -> tuple[Model, str]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: {sys.argv[0]} MODEL.onnx")
     with tempfile.TemporaryDirectory() as folder:
         model, code = compile_c(Path(sys.argv[1]), Path(folder))
         arrays = [np.random.default_rng(0).standard_normal(i.shape).astype(i.dtype) for i in model.inputs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -82,6 +83,36 @@ def test_a_wrong_input_is_named(relu: Path, tmp_path: Path) -> None:
     result = dlc("run", relu, "--target", "reference", "--input", f"x={tmp_path / 'x.npy'}")
     assert result.exit_code == 1
     assert "x: float32[n, 4]" in result.stderr
+
+
+def test_a_folder_without_inputs(relu: Path, tmp_path: Path) -> None:
+    result = dlc("run", relu, "--target", "reference", "--shape", "x=2,4", "--input", tmp_path)
+    assert result.exit_code == 2
+    assert "none of the inputs: x.npy" in result.stderr
+
+
+def test_an_input_that_is_no_array(relu: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_text("dear diary")
+    result = dlc("run", relu, "--target", "reference", "--input", tmp_path)
+    assert result.exit_code == 1
+    assert "not an .npy file of numbers" in result.stderr and "allow_pickle" not in result.stderr
+
+
+def test_a_compiled_model_is_not_compiled(tmp_path: Path) -> None:
+    compiled = tmp_path / "m.dlc"
+    compiled.write_bytes(b"dlcmodel")
+    for command in ("compile", "bisect", "reduce"):
+        result = dlc(command, compiled)
+        assert result.exit_code == 1
+        assert "compiled already" in result.stderr
+
+
+def test_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("dlc.cli.run.compile_file", closed)
+    assert "error" not in CliRunner().invoke(main, ["run", str(MNIST)]).stderr
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:
@@ -181,5 +212,5 @@ def test_console_scripts_exist() -> None:
     scripts = Path(sys.executable).parent
     run = subprocess.run([scripts / "dlc", "opt", "-"], input="builtin.module {}", capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, "builtin.module {\n}\n", "")
-    run = subprocess.run([scripts / "compile-model", "--help"], capture_output=True, text=True)
+    run = subprocess.run([scripts / "compile-model", "-h"], capture_output=True, text=True)
     assert run.returncode == 0 and "compile-model" in run.stdout

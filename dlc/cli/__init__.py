@@ -24,6 +24,7 @@ COMMANDS = {
     "cache": "dlc.cli.cache",
     "doctor": "dlc.cli.doctor",
 }
+SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class _Commands(click.Group):
@@ -38,7 +39,7 @@ def _command(name: str) -> click.Command:
     return getattr(import_module(COMMANDS[name]), f"{name}_command")
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=_Commands, context_settings=SETTINGS)
 @click.version_option(package_name="dlc")
 def main() -> None:
     """Compiles ONNX models to native code; every step can be read, run and cut short."""
@@ -46,4 +47,4 @@ def main() -> None:
 
 def compile_model_command() -> None:
     """The program `compile-model`."""
-    _command("compile")(prog_name="compile-model")
+    _command("compile")(prog_name="compile-model", **SETTINGS)

@@ -117,7 +117,8 @@ def compile_command(
         print_passes(report)
     if verbose:
         for kernel in report.kernels:
-            out.print(f"kernel {kernel.name}: {kernel.runs} runs, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
+            runs = "1 run" if kernel.runs == 1 else f"{kernel.runs} runs"
+            out.print(f"kernel {kernel.name}: {runs}, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
     if output is not None:
         out.print(f"Saved as {output}.")
     if check_each_pass:

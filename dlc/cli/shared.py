@@ -45,8 +45,10 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except DlcError as error:
             fail(str(error))
+        except BrokenPipeError:
+            raise  # click ends quietly when what reads the output has gone, such as `head`
         except OSError as error:
-            fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
         except MemoryError as error:
             fail(f"not enough memory: {error}" if str(error) else "not enough memory")
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -145,7 +147,11 @@ def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int
     for text in given:
         name, separator, value = text.rpartition("=")
         if Path(text).is_dir():
-            values |= {n: str(Path(text) / f"{n}.npy") for n in names if (Path(text) / f"{n}.npy").exists()}
+            found = {n: str(Path(text) / f"{n}.npy") for n in names if (Path(text) / f"{n}.npy").exists()}
+            if not found:
+                wanted = ", ".join(f"{n}.npy" for n in names)
+                raise click.BadParameter(f"the folder {text} has none of the inputs: {wanted}", param_hint="--input")
+            values |= found
         elif separator and name:
             values[name] = value
         else:
@@ -164,7 +170,9 @@ def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) ->
         try:
             return np.load(value, allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise ModelError(f"{value}: not an .npy file: {error}") from error
+            # NumPy takes what it does not know for a pickle, which must not be loaded.
+            reason = "it holds Python objects, or is of another kind" if "allow_pickle" in str(error) else str(error)
+            raise ModelError(f"{value}: not an .npy file of numbers: {reason}") from error
     if not is_static(info.shape):
         raise ShapeError(f"input {info}: its sizes are open; give them with --shape '{info.name}=…', or an array")
     shape = tuple(int(s) for s in info.shape)

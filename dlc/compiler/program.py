@@ -106,6 +106,8 @@ def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | N
 
     Raises ModelError for a file that is neither, and what the importer raises.
     """
+    if path.suffix == ".dlc":
+        raise ModelError(f"{path}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
     if path.suffix != ".mlir":
         imported = import_model(path, input_shapes)
         return Program(imported.module, imported.weights, path.stem, files=imported.files)

@@ -162,8 +162,11 @@ class Tracer:
         self._has_no_value(".tolist()", "iterate over the array, or convert the result of the compiled function")
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
-        repair = "call the function of the same name in dlc.numpy; for table[i] write dlc.numpy.take(table, i, axis=0)"
-        self._has_no_value("a NumPy function or index", repair)
+        repair = (
+            "call the function of the same name in dlc.numpy; for table[i] write dlc.numpy.take(table, i, axis=0), "
+            "for y[i] = x write y = dlc.numpy.at(y)[i].set(x)"
+        )
+        self._has_no_value("a NumPy function, index or array that it is assigned to", repair)
 
     def __setitem__(self, place: object, value: object) -> NoReturn:
         problem = "an array cannot be changed in place while a function is traced; make a new one"
