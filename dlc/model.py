@@ -66,7 +66,8 @@ class Model:
         arrays = [_array(given[info.name], info) for info in self.inputs]
         if not self._takes_device_arrays:
             for array, info in zip(arrays, self.inputs, strict=True):
-                require_on_cpu(array, f"input {info}")
+                if isinstance(array, DeviceArray):
+                    require_on_cpu(array, f"input {info}")
         if any(a.shape != info.shape or a.dtype != info.dtype for a, info in zip(arrays, self.inputs, strict=True)):
             require_fitting(self.name, self.inputs, arrays)
         return arrays

@@ -9,8 +9,10 @@ from time import perf_counter, sleep
 
 Run = Callable[[], object]
 
-# With several threads, programs take turns in blocks with a pause between that is longer than any runtime's threads spin:
-# the waiting threads of one would slow down another.
+# A turn lasts so long at least, or so many runs: a short program finds its caches as it left them, but for the first run.
+_TURN, _MOST_IN_TURN = 1e-3, 50
+# With several threads a turn is several runs after a pause that is longer than any runtime's threads spin: the waiting threads
+# of one would slow down another.
 _BLOCK, _PAUSE = 5, 0.03
 _MOST_RUNS = 10_000
 
@@ -41,15 +43,18 @@ def interleaved(runs: Mapping[str, Run], seconds: float, threads: int = 1) -> di
     """The latency of each program over about `seconds` in all, after a run of each that is not counted."""
     for run in runs.values():
         run()
+    once = max([_timed(run) for run in runs.values()])
     times: dict[str, list[float]] = {name: [] for name in runs}
-    block = 1 if threads == 1 or len(runs) == 1 else _BLOCK
+    alone = threads == 1 or len(runs) == 1
+    turn = max(1 if alone else _BLOCK, min(_MOST_IN_TURN, int(_TURN / once)))
     end = perf_counter() + seconds
     while True:
         for name, run in runs.items():
-            if block > 1:
+            if not alone:
                 sleep(_PAUSE)
+            if turn > 1:
                 run()
-            times[name] += [_timed(run) for _ in range(block)]
+            times[name] += [_timed(run) for _ in range(turn)]
         if perf_counter() >= end or len(next(iter(times.values()))) >= _MOST_RUNS:
             return {name: Latency(tuple(sorted(t))) for name, t in times.items()}
 
