@@ -246,7 +246,8 @@ def _read(path: Path) -> tuple[dict[str, Any], memoryview]:
             size = os.fstat(file.fileno()).st_size
             prefix = file.read(_PREFIX.size)
             if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
-                raise ModelError(f"{path}: not a model that dlc compiled; `compile-model MODEL.onnx -o {path.name}` makes one")
+                made = path.with_suffix(".dlc").name
+                raise ModelError(f"{path}: not a model that dlc compiled; `compile-model MODEL.onnx -o {made}` makes one")
             _, version, checksum, length = _PREFIX.unpack(prefix)
             if version != VERSION:
                 raise ModelError(f"{path}: written in format {version}, this dlc reads {VERSION}; compile the model again")

@@ -315,11 +315,11 @@ def test_the_command_line_tells_of_it(model: Path, folder: Path) -> None:
     missed = run("cache", "explain", model, "--target", "cpu:generic").stdout
     assert missed.startswith("miss: the target changed") and "nearest: model m for" in missed
     listed = run("cache").stdout
-    assert "1 entries" in listed and "model m for" in listed and "x: float32[1, 4]" in listed
+    assert "1 entry" in listed and "model m for" in listed and "x: float32[1, 4]" in listed
     state = json.loads(run("cache", "--json").stdout)
     assert state["folder"] == str(folder) and [e["model"] for e in state["entries"]] == ["m"]
     assert json.loads(run("cache", "explain", model, "--json").stdout)["hit"]
-    assert "1 entries removed" in run("cache", "clear").stdout
+    assert "1 entry removed" in run("cache", "clear").stdout
     assert json.loads(run("cache", "--json").stdout)["entries"] == []
 
 

@@ -34,7 +34,7 @@ def cache_command(context: click.Context, as_json: bool) -> None:
         return
     folder = _folder(cache)
     out.print(
-        f"{escape(str(folder))}: {len(entries)} entries, {_size(sum(e.bytes for e in entries))} of {_size(cache.capacity)}"
+        f"{escape(str(folder))}: {_entries(len(entries))}, {_size(sum(e.bytes for e in entries))} of {_size(cache.capacity)}"
     )
     for entry in entries:
         out.print(escape(_line(entry)))
@@ -48,7 +48,7 @@ def clear_command() -> None:
     cache = Cache.standard()
     folder = _folder(cache)
     removed = cache.clear()
-    out.print(f"{escape(str(folder))}: {len(removed)} entries removed, {_size(sum(e.bytes for e in removed))}")
+    out.print(f"{escape(str(folder))}: {_entries(len(removed))} removed, {_size(sum(e.bytes for e in removed))}")
 
 
 @cache_command.command("explain")
@@ -104,7 +104,11 @@ def _line(entry: Entry) -> str:
     row = _row(entry)
     name = f"{entry.kind} {row['model'] or entry.key}"
     times = f"made {_time(entry.made)}, used {_time(entry.used)}"
-    return f"{name} for {row['target']}: {_size(entry.bytes)}, {times}, {entry.hits} hits"
+    return f"{name} for {row['target']}: {_size(entry.bytes)}, {times}, {entry.hits} {'hit' if entry.hits == 1 else 'hits'}"
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
 
 
 def _size(count: int) -> str:
