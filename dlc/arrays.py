@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,3 +71,19 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
+
+
+def read_npy(path: Path, *, mapped: bool = False) -> NDArray[Any]:
+    """The array in an `.npy` file, of numbers only; `mapped` into memory, or read.
+
+    Raises ValueError for a file that is none, and OSError for one that cannot be read.
+    """
+    try:
+        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:
+        # NumPy reads headers with Python's own parser, which raises all kinds of errors; and it takes what it does not know
+        # for a pickle, which must not be loaded.
+        known = "allow_pickle" in str(error)
+        raise ValueError("it holds Python objects, or is of another kind" if known else f"damaged: {error}") from error

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.arrays import read_npy
 from dlc.errors import ModelError
 
 Array = NDArray[Any]
@@ -90,10 +91,10 @@ class WeightStore(Mapping[str, Array]):
         for path in sorted(folder.glob("*.npy")):
             name, _, extended = path.name.removesuffix(".npy").partition(".")
             try:
-                array = np.load(path, mmap_mode="r", allow_pickle=False)
-            except (ValueError, OSError, EOFError) as error:
+                array = read_npy(path, mapped=True)
+                store._arrays[name] = array.view(_EXTENDED[extended]) if extended else array
+            except (KeyError, ValueError, OSError) as error:
                 raise ModelError(f"{path}: not an array of the weights store: {error}") from error
-            store._arrays[name] = array.view(_EXTENDED[extended]) if extended else array
         return store
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 
-from dlc.arrays import TensorInfo
+from dlc.arrays import TensorInfo, read_npy
 from dlc.dims import is_static
 from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
 from dlc.instrument.report import Progress
@@ -168,11 +168,9 @@ def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int
 def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) -> NDArray[Any]:
     if value != "random":
         try:
-            return np.load(value, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            # NumPy takes what it does not know for a pickle, which must not be loaded.
-            reason = "it holds Python objects, or is of another kind" if "allow_pickle" in str(error) else str(error)
-            raise ModelError(f"{value}: not an .npy file of numbers: {reason}") from error
+            return read_npy(Path(value))
+        except ValueError as error:
+            raise ModelError(f"{value}: not an .npy file of numbers: {error}") from error
     if not is_static(info.shape):
         raise ShapeError(f"input {info}: its sizes are open; give them with --shape '{info.name}=…', or an array")
     shape = tuple(int(s) for s in info.shape)

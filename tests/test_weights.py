@@ -1,0 +1,45 @@
+"""The weights store on disk: what is no array in its folder is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dlc.errors import ModelError
+from dlc.weights import WeightStore
+
+
+def test_a_folder_holds_the_same_arrays(tmp_path: Path) -> None:
+    store = WeightStore()
+    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(4, ml_dtypes.bfloat16), np.array(3, np.int64)]
+    names = [store.add(array) for array in arrays]
+    store.save(tmp_path)
+    loaded = WeightStore.load(tmp_path)
+    for name, array in zip(names, arrays, strict=True):
+        assert loaded[name].dtype == array.dtype
+        np.testing.assert_array_equal(loaded[name], array)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<f4', 'fortran_order': F: '<f4', #fortran_order': Fqlse, 'shape': (2,), }",
+        b"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }",
+        b"(" * 60,
+    ],
+)
+def test_damaged_headers(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "w.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+    with pytest.raises(ModelError, match=r"w\.npy: not an array of the weights store"):
+        WeightStore.load(tmp_path)
+
+
+def test_unknown_kinds_of_numbers(tmp_path: Path) -> None:
+    np.save(tmp_path / "w.float7.npy", np.zeros(3, np.uint8))
+    with pytest.raises(ModelError, match=r"w\.float7\.npy"):
+        WeightStore.load(tmp_path)
