@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
+from dlc.backends.host_program import check_launches
 from dlc.backends.opencl.build import build
 from dlc.backends.opencl.devices import Device, fitted, open_device
 from dlc.backends.opencl.emit import KernelSource, emit_kernel
@@ -19,7 +20,7 @@ from dlc.backends.opencl.parts import TooLargeError
 from dlc.backends.opencl.program import OpenCLProgram
 from dlc.backends.read_host import read_host
 from dlc.cache import Cache
-from dlc.compiler.kernels import all_kernels, lower_kernel, map_kernels
+from dlc.compiler.kernels import all_kernels, lower_kernel, map_kernels, symbol_of
 from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.program import Program
 from dlc.cpus import usable_cpus
@@ -66,6 +67,7 @@ def compile_opencl(
     texts = _texts(all_kernels(lowering.module), stages, target, lowering.context, options.verify, processes)
     lowering.host()
     host = read_host(lowering.module)
+    check_launches(host, {t.source.name for t in texts})
     session = open_device(device)
     sizes = {launch.kernel: launch.sizes for launch in host.launches if launch.kernel is not None}
     if progress is not None:
@@ -78,7 +80,7 @@ def compile_opencl(
             smaller = fitted(OPENCL_PROFILES["opencl:small"], device)
             if target.groups is None or smaller.groups == target.groups:
                 raise _cannot_hold(program, device, error, whole) from error
-            kernels = [k for k in all_kernels(whole) if _name(k) in error.kernels]
+            kernels = [k for k in all_kernels(whole) if symbol_of(k) in error.kernels]
             again = tuple(s for s in plan(program, smaller, options) if s.name in KERNEL_STAGES)
             small = _texts(kernels, again, smaller, lowering.context, options.verify, processes)
             texts = [*(t for t in texts if t.source.name not in error.kernels), *small]
@@ -113,17 +115,13 @@ def _text(kernel: Operation, stages: Sequence[Stage], target: Target, context: C
     return _KernelText(emit_kernel(lowered, target), passes, perf_counter() - began)
 
 
-def _name(kernel: Operation) -> str:
-    return str(getattr(kernel, "sym_name").data)  # noqa: B009
-
-
 def _require_doubles(module: ModuleOp, target: Target, device: Device) -> None:
     """Raises UnsupportedError, listing the kernels, if they compute in f64 and the target does not."""
     if target.doubles:
         return
     runs = dispatches(module)
     problems = [
-        f"kernel {_name(k)}: f64 ({', '.join(runs.get(_name(k), [()])[0]) or 'of no known origin'})"
+        f"kernel {symbol_of(k)}: f64 ({', '.join(runs.get(symbol_of(k), [()])[0]) or 'of no known origin'})"
         for k in all_kernels(module)
         if any(getattr(v.type, "element_type", v.type) == f64 for op in k.walk() for v in (*op.operands, *op.results))
     ]
