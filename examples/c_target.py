@@ -2,8 +2,7 @@
 
     python examples/c_target.py tests/models/small/mnist_cnn.onnx        prints the kernels' C, and results for random inputs
 
-`C` says how GNU C spells what kernels need; what its vectors lack is a loop over their lanes. Halves are left
-out: a model that has them is refused, with the name of the expression that is missing.
+`C` says how GNU C spells what kernels need; what its vectors lack is a loop over their lanes. Models of halves are refused.
 """
 
 from __future__ import annotations
@@ -143,9 +142,8 @@ def compile_c(path: Path, folder: Path) -> tuple[Model, str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(f"usage: {sys.argv[0]} MODEL.onnx")
+    path = sys.argv[1] if len(sys.argv) == 2 else sys.exit(f"usage: {sys.argv[0]} MODEL.onnx")
     with tempfile.TemporaryDirectory() as folder:
-        model, code = compile_c(Path(sys.argv[1]), Path(folder))
+        model, code = compile_c(Path(path), Path(folder))
         arrays = [np.random.default_rng(0).standard_normal(i.shape).astype(i.dtype) for i in model.inputs]
         print(code, model(*arrays), sep="\n")

@@ -47,4 +47,4 @@ def main() -> None:
 
 def compile_model_command() -> None:
     """The program `compile-model`."""
-    _command("compile")(prog_name="compile-model", **SETTINGS)
+    click.version_option(package_name="dlc")(_command("compile"))(prog_name="compile-model", **SETTINGS)

@@ -101,6 +101,7 @@ def compile_command(
         if output is not None:
             with report.timed("save"):
                 compiled.save(output)
+            report.seconds += report.phases["save"]
     if as_json:
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return

@@ -122,6 +122,8 @@ def run_command(
         # A file object, because NumPy would add a suffix to a name.
         with output.open("wb") as file:
             np.savez(file, allow_pickle=False, **results)
+        if not as_json:
+            out.print(f"Saved as {escape(str(output))}.")
     elif as_json:
         click.echo(json.dumps({name: value.tolist() for name, value in results.items()}))
     else:
