@@ -7,13 +7,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlc.dims import Size
-from dlc.errors import DeviceError
+from dlc.errors import DeviceError, DTypeError
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
@@ -87,3 +87,9 @@ def read_npy(path: Path, *, mapped: bool = False) -> NDArray[Any]:
         # for a pickle, which must not be loaded.
         known = "allow_pickle" in str(error)
         raise ValueError("it holds Python objects, or is of another kind" if known else f"damaged: {error}") from error
+
+
+def require_unmasked(array: object, where: str) -> None:
+    """Raises DTypeError for a masked array that hides elements: programs would compute with what is under the mask."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(cast("NDArray[Any]", array)):
+        raise DTypeError(f"{where} is a masked array; give its elements a value with .filled(…)")

@@ -13,6 +13,7 @@ from typing import Any, overload
 import numpy as np
 
 import dlc.numpy
+from dlc.arrays import require_unmasked
 from dlc.backends.opencl.array import DeviceArray
 from dlc.compiler import Program, compile, emit
 from dlc.errors import DTypeError
@@ -135,6 +136,7 @@ class JitFunction:
         if isinstance(leaf, DeviceArray) and is_opencl(self._target):
             return leaf
         require_on_cpu(leaf, f"{self._name}: an argument")
+        require_unmasked(leaf, f"{self._name}: an argument")
         array = np.asarray(leaf)
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 

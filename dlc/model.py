@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import Array, TensorInfo
+from dlc.arrays import Array, TensorInfo, require_unmasked
 from dlc.backends.opencl.array import DeviceArray
 from dlc.dims import Dim, Size, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
@@ -155,6 +155,8 @@ def _is_symbol(size: Size) -> bool:
 
 def _array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
     if isinstance(value, np.ndarray | DeviceArray):
+        if type(cast(object, value)) is not np.ndarray:
+            require_unmasked(cast(object, value), f"input {info}")
         return cast("NDArray[Any] | DeviceArray", value)
     try:
         array: NDArray[Any] = np.asarray(value)

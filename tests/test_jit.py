@@ -493,3 +493,18 @@ def test_public_names_stay_what_they_are() -> None:
     for name in dlc._PUBLIC:
         importlib.import_module(dlc._PUBLIC[name])
         assert getattr(dlc, name).__name__ == name
+
+
+def test_masked_arrays_are_refused() -> None:
+    hidden = np.ma.masked_array([1.0, 2.0], [False, True], dtype=np.float32)
+    with pytest.raises(dlc.DTypeError, match=r"f: an argument is a masked array; .*\.filled"):
+
+        @dlc.jit
+        def f(x: Any) -> Any:
+            return x + 1
+
+        f(hidden)
+    model = dlc.jit(lambda x: x + 1).lower(np.ones(2, np.float32)).compile()
+    with pytest.raises(dlc.DTypeError, match=r"masked array"):
+        model(hidden)
+    np.testing.assert_array_equal(next(iter(model(np.ma.masked_array(np.ones(2, np.float32))).values())), [2, 2])
