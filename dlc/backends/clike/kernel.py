@@ -19,8 +19,8 @@ from dlc.backends.clike import arith, control, convert, memory, vectors, views
 from dlc.backends.clike.core import Emitter, Handlers
 from dlc.backends.clike.syntax import Syntax
 from dlc.backends.clike.text import render, tidy
-from dlc.errors import CompileError
-from dlc.ir import Block, Operation, OpResult, SSAValue, StringAttr, func, memref, scf, vector
+from dlc.backends.grids import grids_of, is_grid
+from dlc.ir import Operation, OpResult, SSAValue, func, memref, vector
 from dlc.target import Target
 
 HANDLERS: Handlers = {
@@ -73,35 +73,16 @@ def emit(kernel: func.FuncOp, target: Target, syntax: Syntax) -> KernelSource:
 
     Raises UnsupportedError for an op or type that the dialect or the device lacks.
     """
-    block, name = kernel.body.block, kernel.sym_name.data
+    name = kernel.sym_name.data
     texts: list[str] = []
     grids: list[Grid] = []
     definitions: dict[str, None] = {}
     written = _written(kernel)
-    for ops in _grids(block):
+    for ops in grids_of(kernel):
         function = _Function(kernel, Emitter(syntax, target, HANDLERS, name, definitions), written)
         grids.append(function.visit(ops))
         texts.append(function.text(f"{name}_{len(texts)}", grids[-1]))
-    _check_shared_buffers(block, name)
     return KernelSource(name, "\n".join(texts), tuple(grids), tuple(definitions), syntax.header)
-
-
-def _is_grid(op: Operation) -> bool:
-    return isinstance(op, scf.ParallelOp) and op.attributes.get("level") in (None, StringAttr("grid"))
-
-
-def _grids(block: Block) -> list[list[Operation]]:
-    """The top-level ops with effects: each parallel loop by itself, and what lies between them."""
-    groups: list[list[Operation]] = []
-    serial = False
-    for op in block.ops:
-        if op is block.last_op or (op.results and not op.regions):
-            continue
-        if _is_grid(op) or not serial:
-            groups.append([])
-        groups[-1].append(op)
-        serial = not _is_grid(op)
-    return groups
 
 
 def _written(kernel: func.FuncOp) -> set[SSAValue]:
@@ -123,26 +104,6 @@ def _written(kernel: func.FuncOp) -> set[SSAValue]:
     return written
 
 
-def _check_shared_buffers(block: Block, name: str) -> None:
-    """A top-level buffer is private to a grid's points, so it cannot carry values from one grid to another."""
-    for op in block.ops:
-        if op.name != "memref.alloca":
-            continue
-        users = {_top_level(use.operation, block) for use in op.results[0].uses}
-        if len({u for u in users if u.regions}) > 1:
-            raise CompileError(
-                f"kernel @{name}: a local buffer {op.results[0].type} is used by two grids; pass it as an argument"
-            )
-
-
-def _top_level(op: Operation, block: Block) -> Operation:
-    while op.parent is not block:
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return op
-
-
 class _Function:
     """The function of one grid."""
 
@@ -156,7 +117,7 @@ class _Function:
     def visit(self, ops: Sequence[Operation]) -> Grid:
         """Writes the body, of one parallel loop or of other ops."""
         e = self.emitter
-        if not _is_grid(ops[0]):
+        if not is_grid(ops[0]):
             for op in ops:
                 e.visit(op)
             return Grid(1, 1)

@@ -23,9 +23,10 @@ from math import prod
 from dlc.backends.cpu import emit_arith, emit_constants, emit_control, emit_memory, emit_vector
 from dlc.backends.cpu.emit_core import Emitter, element_bytes
 from dlc.backends.cpu.emit_order import sink_to_uses
+from dlc.backends.grids import grids_of, is_grid
 from dlc.backends.linear import Linear
 from dlc.errors import CompileError
-from dlc.ir import Block, Operation, OpResult, SSAValue, StringAttr, func, scf
+from dlc.ir import Operation, OpResult, SSAValue, func, scf
 from dlc.target import Target
 
 HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
@@ -50,53 +51,14 @@ def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
 
     Raises UnsupportedError for an op or type that the CPU backend does not emit.
     """
-    block, name = kernel.body.block, kernel.sym_name.data
+    name = kernel.sym_name.data
     texts: list[str] = []
     counts: list[int] = []
-    for ops in _grids(block):
+    for ops in grids_of(kernel):
         grid = _Grid(kernel, target, f"{name}.{len(counts)}")
         counts.append(grid.emit(ops))
         texts.append(grid.text)
-    _check_shared_buffers(block, name)
     return KernelText("\n".join(texts), tuple(counts))
-
-
-def _is_grid(op: Operation) -> bool:
-    return isinstance(op, scf.ParallelOp) and op.attributes.get("level") in (None, StringAttr("grid"))
-
-
-def _grids(block: Block) -> list[list[Operation]]:
-    """The top-level ops with effects: each parallel loop by itself, and what lies between them."""
-    groups: list[list[Operation]] = []
-    serial = False
-    for op in block.ops:
-        if op is block.last_op or (op.results and not op.regions):
-            continue
-        if _is_grid(op) or not serial:
-            groups.append([])
-        groups[-1].append(op)
-        serial = not _is_grid(op)
-    return groups
-
-
-def _check_shared_buffers(block: Block, name: str) -> None:
-    """A top-level buffer is private to a task, so it cannot carry values from one grid to another."""
-    for op in block.ops:
-        if op.name != "memref.alloca":
-            continue
-        users = {_top_level(use.operation, block) for use in op.results[0].uses}
-        if len({u for u in users if u.regions}) > 1:
-            raise CompileError(
-                f"kernel @{name}: a local buffer {op.results[0].type} is used by two grids; pass it as an argument"
-            )
-
-
-def _top_level(op: Operation, block: Block) -> Operation:
-    while op.parent is not block:
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return op
 
 
 class _Grid:
@@ -112,9 +74,9 @@ class _Grid:
 
     def emit(self, ops: Sequence[Operation]) -> int:
         """Writes `text`; returns the number of tasks."""
-        tasks = self.enter_grid(ops[0]) if _is_grid(ops[0]) else 1
+        tasks = self.enter_grid(ops[0]) if is_grid(ops[0]) else 1
         if tasks:
-            if _is_grid(ops[0]):
+            if is_grid(ops[0]):
                 self.emitter.visit_block(ops[0].regions[0].block)
             else:
                 for op in ops:
