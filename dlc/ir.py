@@ -101,6 +101,7 @@ from xdsl.traits import IsolatedFromAbove, IsTerminator, NoMemoryEffect, Pure, S
 from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 
+from dlc.errors import DlcError
 from dlc.xdsl_repairs import repair, shaped_like
 
 __all__ = [
@@ -135,8 +136,17 @@ def print_module(op: Operation, *, generic: bool = False, locations: bool = True
 
 
 def parse_module(context: Context, text: str, name: str = "<text>") -> ModuleOp:
-    """The module that `text` holds; raises xDSL's ParseError with the place of a mistake."""
-    return Parser(context, text, name).parse_module()
+    """The module that `text` holds.
+
+    Raises xDSL's ParseError with the place of a mistake, VerifyException for types and attributes that do not fit.
+    """
+    parser = Parser(context, text, name)
+    try:
+        return parser.parse_module()
+    except (ParseError, VerifyException, DlcError):
+        raise
+    except Exception as error:  # constructors of ops, which take parsed parts for whole ones, raise anything
+        parser.raise_error(f"{type(error).__name__} in what ends here: {error}")
 
 
 def parse_pass_specs(text: str) -> tuple[ArgSpec, ...]:

@@ -2,11 +2,13 @@
 
 `repair` widens those `arith` ops in place, since every tool that reads the IR knows them by their classes: constraints of
 operands and results, the result type of a comparison, and the syntax of a selection by a vector of conditions. It also
-corrects the parser, which reads a float inside a dense constant that is written as its bits, as infinities are, as a number.
+corrects the parser, which reads a float inside a dense constant that is written as its bits, as infinities are, as a number,
+and takes time exponential in the length of a line for a string that nothing ends.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 from xdsl.dialects import arith
@@ -26,6 +28,7 @@ from xdsl.irdl.operations import get_accessors_from_op_def
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.mlir_lexer import MLIRLexer
 from xdsl.utils.type import get_element_type_or_self, have_compatible_shape
 
 
@@ -124,6 +127,8 @@ def _literal_to_type(self: Any, parser: AttrParser, type: Any) -> Any:
     return _decimal_to_type(self, parser, type)
 
 
+# What is between quotes, with no way of matching it but one.
+_STRING = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 _literal: Any = AttrParser._TensorLiteralElement  # pyright: ignore[reportPrivateUsage]
 _decimal_to_type = _literal.to_type
 _scalar_cmpi = arith.CmpiOp.__init__
@@ -138,6 +143,7 @@ def repair() -> None:
         return
     _done = True
     _literal.to_type = _literal_to_type
+    cast(Any, MLIRLexer)._unescaped_characters_regex = _STRING
     _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _same_shape)
     _redefine(arith.CmpfOp, [arith.floatingPointLike, arith.floatingPointLike], _BOOL, _same_shape)
     arith.CmpiOp.__init__ = cast(Any, _initialize_cmpi)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlc.ir import Builtin, Context, VerifyException, arith, func, parse_module, print_module, vector
+from dlc.ir import Builtin, Context, Linalg, ParseError, VerifyException, arith, func, parse_module, print_module, vector
 
 ACCEPTED = [
     "%r = arith.cmpf olt, %a, %a : vector<2x4xf32>",
@@ -52,3 +52,18 @@ def test_a_comparison_of_vectors_has_a_vector_of_bools():
     _, module = parse(ACCEPTED[0])
     (op,) = [op for op in module.walk() if isinstance(op, arith.CmpfOp)]
     assert str(op.result.type) == "vector<2x4xi1>"
+
+
+def test_a_string_that_nothing_ends_is_found_in_no_time():
+    with pytest.raises(ParseError, match="closing string literal"):
+        parse('%r"= arith.cmpf olt, %a, %a : vector<2x4xf32> of a line that is as long as lines are')
+
+
+def test_what_a_constructor_of_an_op_trips_over_has_a_place():
+    context = Context()
+    for dialect in (Builtin, func.Func, Linalg):
+        context.load_dialect(dialect)
+    with pytest.raises(ParseError, match=r"(?s)<text>:2:.*IndexError"):
+        parse_module(
+            context, "func.func @f(%a: f32, %b: memref<2xf32>) {\nlinalg.fill bb0(%a : f32) outs(%b : memref<2xf32>)\n}"
+        )

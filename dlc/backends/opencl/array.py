@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -123,12 +124,19 @@ def buffer_of(array: NDArray[Any], session: Session, *, constant: bool = False) 
     cl = opencl()
     if not array.nbytes:
         return new_buffer(session, 0)
-    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    if constant:
-        ours = session.device.kind == "cpu"
-        flags = cl.mem_flags.READ_ONLY | (cl.mem_flags.USE_HOST_PTR if ours else cl.mem_flags.COPY_HOST_PTR)
+    host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    access = cl.mem_flags.READ_ONLY if constant else cl.mem_flags.READ_WRITE
     with reported(f"{session.device}: {array.nbytes} bytes of memory"):
-        return cl.Buffer(session.context, flags, hostbuf=np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        if constant and session.device.kind == "cpu":
+            return _buffer_in(host, session, access)
+        return cl.Buffer(session.context, access | cl.mem_flags.COPY_HOST_PTR, hostbuf=host)
+
+
+def _buffer_in(host: NDArray[np.uint8], session: Session, access: int) -> Any:
+    """A new buffer that is `host`: a view for it alone, which goes when the queue is through with what was said before."""
+    weakref.finalize(host, session.queue.finish)
+    cl = opencl()
+    return cl.Buffer(session.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=host)
 
 
 def new_buffer(session: Session, size: int) -> Any:
@@ -138,8 +146,7 @@ def new_buffer(session: Session, size: int) -> Any:
         raise DeviceError(f"{session.device}: a buffer of {size} bytes; it holds {session.device.buffer_bytes} in one")
     with reported(f"{session.device}: {size} bytes of memory"):
         if session.device.kind == "cpu" and size >= _LARGE_BYTES:
-            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
-            return cl.Buffer(session.context, flags, hostbuf=aligned_empty((size,), np.uint8, session.device.alignment))
+            return _buffer_in(aligned_empty((size,), np.uint8, session.device.alignment), session, cl.mem_flags.READ_WRITE)
         # There are no empty buffers.
         return cl.Buffer(session.context, cl.mem_flags.READ_WRITE, max(1, size))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -66,6 +67,17 @@ def test_what_is_on_the_device_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(4):
         x = expected(x, W)
     np.testing.assert_allclose(y, x, rtol=1e-4)
+
+
+def test_results_outlive_their_model() -> None:
+    w = np.random.default_rng(2).standard_normal((1200, 1200), np.float32) / 35
+    x = np.ones((600, 1200), np.float32)
+    results: list[dlc.DeviceArray] = []
+    for _ in range(3):
+        results.append(dlc.jit(target="opencl")(lambda x: x @ w @ w @ w)(x))
+        gc.collect()  # the weights and the arena are the model's, and the queue is not through with them
+    for y in results:
+        np.testing.assert_allclose(y, x @ w @ w @ w, rtol=1e-3, atol=1e-3)
 
 
 def test_arrays_move_when_told() -> None:
