@@ -31,22 +31,34 @@ class Environment:
 
     @staticmethod
     def read(variables: Mapping[str, str] | None = None) -> Environment:
-        """The settings that `variables` (the process's environment by default) hold."""
+        """The settings that `variables` (the process's environment by default) hold; an empty one is not set.
+
+        Raises UnsupportedError for a value that a variable does not take.
+        """
         given = os.environ if variables is None else variables
-
-        def count(name: str) -> int | None:
-            text = given.get(name, "")
-            return max(1, int(text)) if text.isdecimal() else None
-
         return Environment(
-            verify=given.get("DLC_VERIFY", "0") not in ("", "0"),
-            workers=count("DLC_WORKERS"),
-            num_threads=count("DLC_NUM_THREADS"),
-            cache=given.get("DLC_CACHE", "1") != "0",
+            verify=_switch(given, "DLC_VERIFY", False),
+            workers=_count(given, "DLC_WORKERS"),
+            num_threads=_count(given, "DLC_NUM_THREADS"),
+            cache=_switch(given, "DLC_CACHE", True),
             cache_folder=_cache_folder(given),
-            cache_bytes=_bytes(given.get("DLC_CACHE_SIZE", ""), Environment.cache_bytes),
+            cache_bytes=_bytes(given, "DLC_CACHE_SIZE", Environment.cache_bytes),
             device=given.get("DLC_DEVICE") or None,
         )
+
+
+def _switch(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name, "")
+    if text not in ("", "0", "1"):
+        raise UnsupportedError(f"{name}={text}: it takes 0 or 1")
+    return text == "1" if text else default
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name, "")
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise UnsupportedError(f"{name}={text}: it takes a number from 1 on")
+    return int(text) if text else None
 
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -60,10 +72,12 @@ def _cache_folder(given: Mapping[str, str]) -> Path | None:
     return base / "dlc" if base.is_absolute() else None
 
 
-def _bytes(text: str, default: int) -> int:
-    """`4G` in bytes; the default for what is no size."""
+def _bytes(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, "")
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    return int(number) << _UNITS[unit] if number.isdecimal() and unit in _UNITS else default
+    if text and not (number.isdecimal() and unit in _UNITS):
+        raise UnsupportedError(f"{name}={text}: it takes a number of bytes, such as 500M or 4G")
+    return int(number) << _UNITS[unit] if text else default
 
 
 # How far results may be from those of the operations one by one.

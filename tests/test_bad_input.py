@@ -103,6 +103,15 @@ def test_text_that_is_no_ir(folder: Folder, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_a_module_without_its_weights(folder: Folder, command: str) -> None:
+    text = b"""func.func @main() -> tensor<2xf32> {
+      %w = dl.weight {symbol = @w0, type = tensor<2xf32>} : () -> tensor<2xf32>
+      func.return %w : tensor<2xf32>
+    }"""
+    folder.refuses(command, folder.file(text, "model.mlir"), words=("model.mlir", "weight w0"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_unknown_operators(folder: Folder, command: str) -> None:
     nodes = [
         helper.make_node("Frobnicate", ["x"], ["a"], name="first"),

@@ -140,6 +140,10 @@ def test_check_lists_every_problem(tmp_path: Path) -> None:
     problems = json.loads(dlc("check", path, "--json").stdout)
     assert len(problems) == 2
     assert dlc("check", MNIST).exit_code == 0
+    artifact = tmp_path / "model.dlc"
+    artifact.touch()
+    compiled = dlc("check", artifact)
+    assert compiled.exit_code == 1 and "reads the ONNX model" in compiled.output
 
 
 def test_opt_runs_passes_on_text(tmp_path: Path) -> None:

@@ -160,9 +160,21 @@ def test_a_file_that_is_no_ir(tmp_path: Path, content: str) -> None:
         load_program(file)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DLC_VERIFY", "yes"), ("DLC_CACHE", "off"), ("DLC_WORKERS", "0"), ("DLC_NUM_THREADS", "two"),
+        ("DLC_CACHE_SIZE", "4X"), ("DLC_CACHE_SIZE", "-1"),
+    ],
+)  # fmt: skip
+def test_what_a_variable_does_not_take_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{name}={value}: it takes"):
+        Environment.read({name: value})
+
+
 def test_the_environment_is_read_once() -> None:
     assert Environment.read({}) == Environment(verify=False, workers=None, num_threads=None)
-    given = {"DLC_VERIFY": "1", "DLC_WORKERS": "3", "DLC_NUM_THREADS": "no"}
+    given = {"DLC_VERIFY": "1", "DLC_WORKERS": "3", "DLC_NUM_THREADS": ""}
     assert Environment.read(given) == Environment(verify=True, workers=3, num_threads=None)
     assert Options().verify
     assert Options.of(num_threads=None, workers=2) == Options(workers=2)

@@ -21,7 +21,9 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists all in MODEL that dlc does not support (nodes, attributes, dtypes, opsets) or that contradicts itself."""
+    """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets)."""
+    if model.suffix in (".dlc", ".mlir"):
+        fail(f"{model}: what dlc wrote; `dlc check` reads the ONNX model that it was made from")
     problems = check_model(model)
     if as_json:
         click.echo(json.dumps([vars(problem) for problem in problems], indent=2))

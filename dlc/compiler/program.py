@@ -10,7 +10,10 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
+from dlc.backends.host_program import weight_array
+from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
@@ -94,17 +97,20 @@ def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, 
     infos: list[TensorInfo] = []
     for k, t in enumerate(types):
         name = named.data[k].data.get("dl.name") if named is not None else None
-        # A buffer's sizes and element type read like a tensor's.
-        tensor = tensor_type(t.get_shape(), cast("MemRefType[Attribute]", t).element_type) if isinstance(t, MemRefType) else t
-        info_name = name.data if isinstance(name, StringAttr) else f"{kind}{k}"
-        infos.append(TensorInfo(info_name, shape_of(tensor), numpy_dtype(element_type_of(tensor))))
+        infos.append(_info(t, name.data if isinstance(name, StringAttr) else f"{kind}{k}"))
     return tuple(infos)
+
+
+def _info(type: Attribute, name: str) -> TensorInfo:
+    if isinstance(type, MemRefType):  # a buffer's sizes and element type read like a tensor's
+        type = tensor_type(type.get_shape(), cast("MemRefType[Attribute]", type).element_type)
+    return TensorInfo(name, shape_of(type), numpy_dtype(element_type_of(type)))
 
 
 def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> Program:
     """The program in an ONNX file, or in a dumped module with its weights beside it.
 
-    Raises ModelError for a file that is neither, and what the importer raises.
+    Raises ModelError for a file that is neither or whose weights are not there, and what the importer raises.
     """
     if path.suffix == ".dlc":
         raise ModelError(f"{path}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
@@ -124,4 +130,10 @@ def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | N
     remaining = module.attributes.pop(NEXT, None)
     weights = path.parent / WEIGHTS
     store = WeightStore.load(weights) if weights.is_dir() else WeightStore()
+    try:
+        for op in module.walk():
+            if isinstance(op, WeightOp | host.WeightOp):
+                weight_array(_info(op.result.type, op.symbol.string_value()), store)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
     return Program(module, store, path.stem, remaining.data if isinstance(remaining, StringAttr) else None)

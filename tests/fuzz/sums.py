@@ -23,6 +23,9 @@ from tests.fuzz.floats import (
 )
 from tests.fuzz.tracked import Tracked
 
+# What a contraction may be multiplied by later.
+FACTOR = 2.0**16
+
 
 def touched(op: DlOp, operands: Sequence[Tracked]) -> Array:
     """Integers and bools: free where an operand that takes part is."""
@@ -77,7 +80,8 @@ def contracted(op: DlOp, operands: Sequence[Tracked], array: Array) -> Array | N
         error = error + of(x, b.errors) + of(a.errors, y) + of(a.errors, b.errors)
         # A factor whose sign is not known makes any infinity of an infinite one.
         error = np.where(np.isfinite(exact), error, np.inf)
-    return _last_rounding(exact, _unless_overflow(sums, count, error, array), array)
+    # A factor per channel that comes after it may be multiplied into each of the terms.
+    return _last_rounding(exact, _unless_overflow(sums * FACTOR, count, error, array), array)
 
 
 def in_another_order(op: dl.ScatterElementsOp | dl.ScatterNdOp, operands: Sequence[Tracked]) -> Array:
