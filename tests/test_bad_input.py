@@ -103,6 +103,13 @@ def test_text_that_is_no_ir(folder: Folder, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_an_op_outside_of_every_function(folder: Folder, command: str) -> None:
+    text = b"""func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { func.return %x : tensor<2xf32> }
+    %c = dl.constant {value = dense<0.0> : tensor<f32>} : () -> tensor<f32>"""
+    folder.refuses(command, folder.file(text, "model.mlir"), words=("model.mlir", "dl.constant", "outside"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_module_without_its_weights(folder: Folder, command: str) -> None:
     text = b"""func.func @main() -> tensor<2xf32> {
       %w = dl.weight {symbol = @w0, type = tensor<2xf32>} : () -> tensor<2xf32>
@@ -213,7 +220,7 @@ def test_a_tensor_of_too_many_elements(folder: Folder, command: str, claim: str,
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "link", "links/secret", "", ".", "absent", "a\0b"])
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "link", "links/secret", "", ".", "absent", "a\0b", "l" * 300])
 def test_external_data_outside_the_folder(folder: Folder, command: str, location: str) -> None:
     secret = folder.inputs.parent / "secret"
     secret.write_bytes(bytes(8))

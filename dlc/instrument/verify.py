@@ -31,6 +31,9 @@ _STORE_REFERENCES = ("dl.weight", "host.weight")
 def verify(module: ModuleOp) -> None:
     """Raises VerifyException for a module that is malformed."""
     module.verify()
+    for op in module.body.ops:
+        if not op.has_trait(SymbolOpInterface):
+            raise VerifyException(f"{op.name} stands outside of every function:\n{op}")
     for region in module.regions:
         _verify_dominance(region, set())
     _verify_symbols(module)

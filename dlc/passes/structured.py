@@ -80,6 +80,33 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def reshaped_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides with which the elements of a strided array, in order, have the shape `new`; None if only a copy has it.
+
+    Both shapes have the same number of elements, which is not 0.
+    """
+    # Runs of elements at one distance from each other, the innermost last; a dimension of size 1 is part of any run.
+    runs: list[list[int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = [runs[-1][0] * size, stride]
+        else:
+            runs.append([size, stride])
+    result: list[int] = []
+    for size in reversed(new):
+        if size > 1 and runs and runs[-1][0] == 1:
+            runs.pop()
+        count, stride = runs[-1] if runs else (1, 1)
+        if count % size:
+            return None
+        result.append(stride)
+        if runs:
+            runs[-1] = [count // size, stride * size]
+    return tuple(reversed(result))
+
+
 def strides_of(type_: MemRef) -> tuple[int, ...]:
     """The strides of a memref type; all strides are static in dlc's kernels."""
     return tuple(cast("Sequence[int]", type_.get_strides()))

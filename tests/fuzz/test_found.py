@@ -26,13 +26,23 @@ PROGRAMS = {
           %y = dl.matmul %a, %u : (tensor<5x40xf32>, tensor<40x45xf32>) -> tensor<5x45xf32>
           func.return %y : tensor<5x45xf32>
         }""",
+    "groups of channels that a transposed convolution has left every other one of": """
+        func.func @main(%x: tensor<1x64x1x1x7xui64>, %w: tensor<1x1x1x7x16xui64>, %v: tensor<1x1x1x4x4xui8>)
+            -> tensor<1x64x1x1x4xui32> {
+          %t = dl.conv_transpose %x, %w {groups = 1 : i64, strides = array<i64: 1, 2, 1>, dilations = array<i64: 2, 1, 1>}
+              : (tensor<1x64x1x1x7xui64>, tensor<1x1x1x7x16xui64>) -> tensor<1x64x1x1x16xui64>
+          %y = dl.conv %t, %v {groups = 4 : i64, strides = array<i64: 1, 1, 3>, dilations = array<i64: 1, 2, 1>, result = ui32}
+              : (tensor<1x64x1x1x16xui64>, tensor<1x1x1x4x4xui8>) -> tensor<1x64x1x1x4xui32>
+          func.return %y : tensor<1x64x1x1x4xui32>
+        }""",
 }
 
 
+@pytest.mark.parametrize("target", ["cpu", "cpu:generic"])
 @pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS.keys())
-def test_program(text: str) -> None:
+def test_program(text: str, target: str) -> None:
     program = Program(parse_module(make_context(), text, "found.mlir"), WeightStore())
     inputs = [np.asarray(values(i.dtype, *map(int, i.shape), seed=k)) for k, i in enumerate(program.inputs)]
     (expected,) = evaluate(program.module, inputs)
-    (got,) = compile(program, "cpu", Options(num_threads=1, workers=1)).run(inputs)
+    (got,) = compile(program, target, Options(num_threads=1, workers=1)).run(inputs)
     assert_close(np.asarray(got), expected, 2e-6 if expected.dtype.kind == "f" else 0)

@@ -120,11 +120,15 @@ class TensorReader:
         folder = self.folder.resolve()
         if "\0" in location:
             raise ModelError(f"{place}: external data {location!r} is no file in the model's folder {folder}")
-        path = (folder / location).resolve()
+        try:
+            path = (folder / location).resolve()
+            there = path.is_file()
+        except OSError as error:
+            raise ModelError(f"{place}: external data {location!r} in the model's folder: {error.strerror}") from error
         # Resolved on both sides: neither `..`, an absolute path nor a link may lead out of the folder.
         if not location or not path.is_relative_to(folder):
             raise ModelError(f"{place}: external data '{location}' is outside the model's folder {folder}")
-        if not path.is_file():
+        if not there:
             raise ModelError(f"{place}: external data '{location}' is no file in the model's folder {folder}")
         return path
 

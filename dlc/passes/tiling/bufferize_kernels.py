@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, cast
 
 from dlc.errors import UnsupportedError
@@ -27,7 +28,7 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Place, memref_of, memref_type, row_major, strides_of
+from dlc.passes.structured import Constants, Place, memref_of, memref_type, reshaped_strides, row_major, strides_of
 from dlc.passes.tiling.access import root_of
 
 
@@ -162,11 +163,15 @@ def _slice(place: Place, source: SSAValue, op: tensor.ExtractSliceOp | tensor.In
 
 
 def _reshape(place: Place, source: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    """The elements of a buffer in another shape: a view, or a copy if their places have no such strides."""
     t = memref_of(source)
+    strides = reshaped_strides(t.get_shape(), strides_of(t), shape) if prod(shape) else row_major(shape)
+    if strides is None:
+        copy = place.alloca(t.element_type, t.get_shape())
+        place.insert(_copy(source, copy))
+        source, strides = copy, row_major(shape)
     root, offset = root_of(source)
-    if strides_of(t) != row_major(t.get_shape()):
-        raise UnsupportedError(f"bufferize-kernels: a reshape of the strided view {t} needs a copy before it")
-    return place.reinterpret(root, offset, shape, row_major(shape))
+    return place.reinterpret(root, offset, shape, strides)
 
 
 def _fill(value: SSAValue, target: SSAValue, op: linalg.FillOp) -> linalg.FillOp:
