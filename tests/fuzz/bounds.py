@@ -189,6 +189,9 @@ def _corners(op: Elementwise, operands: Sequence[Tracked], wide: Sequence[Array]
         moves = [x]
         if is_float(o.array.dtype) and np.any(by):
             moves += [x - np.where(np.isinf(by), 0, by), x + np.where(np.isinf(by), 0, by)]
+            if isinstance(op, dl.PowOp) and k == 1:
+                # Of a negative base, whole powers alone are numbers, and they lie between the ends.
+                moves.append(np.where(np.abs(np.rint(x) - x) <= by, np.rint(x), x))
         if isinstance(op, SIGN_OF_ZERO) and is_float(o.array.dtype) and not o.given:
             moves.append(np.where(x == 0, -x, x))
         if not is_float(o.array.dtype) and o.array.dtype == bool and o.free.any():
