@@ -17,6 +17,7 @@ from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.sink_reshapes import SinkReshapesPass
+from dlc.passes.dl.unroll_scans import UnrollScansPass
 from dlc.passes.dl.winograd import WinogradPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
@@ -59,6 +60,7 @@ def cpu_stages(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
         Stage(
             "dl",
             (
+                UnrollScansPass(),
                 SimplifyPass(),
                 DecomposeCompositesPass(),
                 SimplifyPass(),

@@ -30,7 +30,10 @@ _STORE_REFERENCES = ("dl.weight", "host.weight")
 
 def verify(module: ModuleOp) -> None:
     """Raises VerifyException for a module that is malformed."""
-    module.verify()
+    try:
+        module.verify()
+    except ValueError as error:  # operands that a parsed text leaves without a definition have no owner to ask for
+        raise VerifyException(str(error)) from error
     for op in module.body.ops:
         if not op.has_trait(SymbolOpInterface):
             raise VerifyException(f"{op.name} stands outside of every function:\n{op}")

@@ -65,7 +65,8 @@ def _tidy(array: Array, error: Array | None) -> Array | None:
         return np.where(error > 0, np.inf, 0.0)
     # An exact infinity or NaN has no neighbours; a finite number next to the largest may overflow.
     finite = np.isfinite(array.astype(np.float64))
-    near = np.abs(extended(array)) + error > largest_of(array.dtype)
+    # Both sides may be as far off as the bound.
+    near = np.abs(extended(array)) + 2 * error > largest_of(array.dtype)
     return np.where(finite, np.where(near, np.inf, error), np.where(error > 0, np.inf, 0.0))
 
 
@@ -191,7 +192,10 @@ def _corners(op: Elementwise, operands: Sequence[Tracked], wide: Sequence[Array]
             moves += [x - np.where(np.isinf(by), 0, by), x + np.where(np.isinf(by), 0, by)]
             if isinstance(op, dl.PowOp) and k == 1:
                 # Of a negative base, whole powers alone are numbers, and they lie between the ends.
-                moves.append(np.where(np.abs(np.rint(x) - x) <= by, np.rint(x), x))
+                moves.append(np.where(np.abs(np.rint(x) - x) <= 2 * by, np.rint(x), x))
+            if isinstance(op, dl.ReciprocalOp) or (isinstance(op, dl.DivOp) and k == 1):
+                # Between the ends may lie 0.
+                moves.append(np.where(np.abs(x) <= 2 * by, 0, x))
         if isinstance(op, SIGN_OF_ZERO) and is_float(o.array.dtype) and not o.given:
             moves.append(np.where(x == 0, -x, x))
         if not is_float(o.array.dtype) and o.array.dtype == bool and o.free.any():

@@ -25,8 +25,11 @@ ILL_CONDITIONED = {("basic_pitch", "reference"): 4e-3}
 
 Arrays = dict[str, NDArray]
 
-STATIC = ("basic_pitch", "blazeface_front", "mnist_cnn", "mnist_cnn_int8_qdq", "llama_tiny_prefill_16")
-SMALL = ("mnist_cnn", "mnist_cnn_int8_qdq", "llama_tiny_prefill_16")
+STATIC = (
+    "basic_pitch", "blazeface_front", "mnist_cnn", "mnist_cnn_int8_qdq", "llama_tiny_prefill_16", "silero_vad_16k_op15",
+    "gru_stream", "lstm_tagger", "scan_rnn",
+)  # fmt: skip
+SMALL = ("mnist_cnn", "mnist_cnn_int8_qdq", "llama_tiny_prefill_16", "silero_vad_16k_op15", "scan_rnn")
 
 
 def two_at_once(feeds: Arrays) -> Arrays:
@@ -102,6 +105,7 @@ def test_sizes_left_open_are_bound_by_calls(name: str, target: str) -> None:
 @pytest.mark.parametrize("target", [t for t in CPU_LEVELS if host_supports(CPU_LEVELS[t])])
 @pytest.mark.parametrize("name", SMALL)
 def test_forced_instruction_sets(name: str, target: str) -> None:
-    model = dlc.compile_model(path_of(name), target=target)
+    first, _ = next(recordings(name))
+    model = dlc.compile_model(path_of(name), target=target, input_shapes={n: a.shape for n, a in first.items()})
     for feeds, expected in recordings(name):
         agree(name, target, model(feeds), expected)

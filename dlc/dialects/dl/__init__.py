@@ -12,6 +12,7 @@ from dlc.dialects.dl import (
     activation,
     composite,
     contraction,
+    control,
     conv_transpose,
     conversion,
     creation,
@@ -34,6 +35,7 @@ from dlc.dialects.dl.activation import *
 from dlc.dialects.dl.base import DimsAttr
 from dlc.dialects.dl.composite import *
 from dlc.dialects.dl.contraction import *
+from dlc.dialects.dl.control import *
 from dlc.dialects.dl.conv_transpose import *
 from dlc.dialects.dl.conversion import *
 from dlc.dialects.dl.creation import *
@@ -73,6 +75,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     composite,
     normalization,
     quantization,
+    control,
     program,
 )
 

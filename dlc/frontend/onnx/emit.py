@@ -7,9 +7,9 @@ known value becomes a constant or a weight of the program only when an emitted o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.dims import Dim, Size, is_static, product
+from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.onnx import symbolic
 from dlc.ir import Attribute, Block, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, SymbolRefAttr, i64
 from dlc.weights import WeightStore
@@ -71,12 +72,21 @@ def location(name: str) -> LocationAttr:
     return NameLoc(StringAttr(name), NoneAttr())
 
 
-class Emitter:
-    """`emit(op, x, y, axis=1)` is the value of a new op at the end of `block`, or of its evaluation where it folds."""
+# A step of a recurrence: the next states, and an element of each sequence that the steps make, from an emitter for its ops,
+# the states and the elements of the sequences that it reads.
+Step: TypeAlias = "Callable[[Emitter, Sequence[Value], Sequence[Value]], tuple[Sequence[Value], Sequence[Value]]]"
 
-    def __init__(self, block: Block, weights: WeightStore) -> None:
-        self.build = Build(block)
+
+class Emitter:
+    """`emit(op, x, y, axis=1)` is the value of a new op at the end of `block`, or of its evaluation where it folds.
+
+    `outer` is the emitter of the block that the op stands in whose body `block` is: known values enter the program there.
+    """
+
+    def __init__(self, block: Block, weights: WeightStore, outer: Emitter | None = None) -> None:
+        self.build = Build(block, outer.build.location if outer is not None else None)
         self.weights = weights
+        self.outer = outer
         self._symbols = {str(size) for a in block.args for size in shape_of(a) if isinstance(size, Dim)}
 
     def new_size(self, name: str) -> Size:
@@ -143,8 +153,32 @@ class Emitter:
         limits[axis] = limit
         return self(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
 
+    def scan(
+        self, states: Sequence[Value], sequences: Sequence[Value], length: Size, step: Step
+    ) -> tuple[list[Value], list[Value]]:
+        """The last states, and the sequences that `length` steps make, one for each element of `sequences` (along axis 0).
+
+        Raises ShapeError or DTypeError for states that do not keep their types.
+        """
+        elements = [tensor_type(s.shape[1:], s.element_type) for s in sequences]
+        body = Block(arg_types=[*(s.type for s in states), *elements])
+        arguments = [Value(a.type, ssa=a) for a in body.args]  # pyright: ignore[reportArgumentType]
+        inner = Emitter(body, self.weights, self)
+        following, made = step(inner, arguments[: len(states)], arguments[len(states) :])
+        for old, new in zip(states, following, strict=True):
+            if old.type != new.type:
+                wrong = ShapeError if old.element_type == new.element_type else DTypeError
+                raise wrong(f"a state of type {old.type} becomes one of type {new.type}; states keep their types")
+        body.add_op(dl.YieldOp([inner.ssa(v) for v in (*following, *made)]))
+        given = [*map(self.ssa, (*states, *sequences)), *dl.closed(body)]
+        scan = self.build.insert(dl.ScanOp.of(given, body, len(states), len(sequences), length))
+        results = [Value(r.type, ssa=r) for r in scan.results]  # pyright: ignore[reportArgumentType]
+        return results[: len(states)], results[len(states) :]
+
     def ssa(self, value: Value) -> SSAValue:
         """The SSA value of `value`; a known one enters the program here."""
+        if value.ssa is None and self.outer is not None:
+            return self.outer.ssa(value)
         if value.ssa is None:
             assert value.known is not None
             value.ssa = self._materialised(value, value.known)

@@ -7,7 +7,7 @@ node follows its producers (files have them sorted already, as ONNX demands; sor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -84,8 +84,8 @@ def place(node: NodeProto) -> str:
     return f"node '{label(node)}' ({node.op_type})"
 
 
-def sorted_nodes(graph: GraphProto) -> list[NodeProto]:
-    """The nodes, each after the producers of what it reads.
+def sorted_nodes(graph: GraphProto, outside: Container[str] = ()) -> list[NodeProto]:
+    """The nodes, each after the producers of what it reads; names of `outside` are known where the graph stands.
 
     Raises ModelError for a name with two producers, a name that nothing produces, or a cycle.
     """
@@ -108,6 +108,8 @@ def sorted_nodes(graph: GraphProto) -> list[NodeProto]:
                 stack.pop()
                 continue
             if name not in producers:
+                if name in outside:
+                    continue
                 raise ModelError(f"{place(nodes[k])}: reads '{name}', which nothing produces")
             producer = producers[name]
             if isinstance(producer, str) or finished.get(producer):
@@ -119,7 +121,7 @@ def sorted_nodes(graph: GraphProto) -> list[NodeProto]:
             finished[producer] = False
             stack.append((producer, iter(list(reads(nodes[producer])))))
     for output in graph.output:
-        if output.name not in producers:
+        if output.name not in producers and output.name not in outside:
             raise ModelError(f"output '{output.name}': nothing produces it")
     return order
 

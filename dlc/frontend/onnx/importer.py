@@ -9,8 +9,10 @@ so that what follows is still looked at and one error lists it all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -26,7 +28,7 @@ from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_fun
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
-from dlc.frontend.onnx.problems import NodeProblem, Problem, contradictions, unsupported
+from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
@@ -54,7 +56,7 @@ class ImportedModel:
 class _Scope:
     """Where names are looked up: the graph of the model, or the body of a function."""
 
-    values: dict[str, Value | None]
+    values: MutableMapping[str, Value | None]
     declared: Mapping[str, ValueInfoProto]
     opset: int
     # The nodes whose bodies this one is inside of, outermost first, and the functions that they call.
@@ -112,7 +114,7 @@ class _Importer:
         self.tensors = TensorReader(model.folder)
         self.weights = WeightStore()
         declared = {v.name: v for v in (*self.graph.value_info, *self.graph.output)}
-        self.scope = _Scope({"": None}, declared, opset_of(model.proto.opset_import))
+        self.scope: _Scope = _Scope({"": None}, declared, opset_of(model.proto.opset_import))
         self.functions = local_functions(model.proto)
         self.inlined = 0
         # Placeholders are arguments of a block that is part of no program.
@@ -120,7 +122,7 @@ class _Importer:
 
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
-        self._read_initialisers()
+        self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
         inputs = self._specialised(signature(declared, self.input_shapes, self._note))
         block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
@@ -128,7 +130,7 @@ class _Importer:
             _require_addressable(f"input '{info.name}'", tensor_of(argument))
             argument.name_hint = short_name(info.name)
             self.scope.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
-        self.emit = Emitter(block, self.weights)
+        self.emit: Emitter = Emitter(block, self.weights)
         self._check_opset()
         for node in nodes:
             self._convert(node)
@@ -146,8 +148,8 @@ class _Importer:
             self.scope.values[info.name] = known
         return tuple(i for i in inputs if i.name not in self.input_values)
 
-    def _read_initialisers(self) -> None:
-        for tensor in self.graph.initializer:
+    def _read_initialisers(self, graph: GraphProto) -> None:
+        for tensor in graph.initializer:
             try:
                 array = self.tensors.read(tensor, f"initialiser '{tensor.name}'")
             except NodeProblem as problem:
@@ -157,7 +159,7 @@ class _Importer:
                 self.scope.values[tensor.name] = Value(
                     tensor_type(array.shape, element_type(array.dtype)), known=array, name=tensor.name
                 )
-        for sparse in self.graph.sparse_initializer:
+        for sparse in graph.sparse_initializer:
             self._note(f"initialiser '{sparse.values.name}'", NodeProblem("value", "sparse initialisers are not supported"))
             self.scope.values[sparse.values.name] = None
 
@@ -178,12 +180,15 @@ class _Importer:
             if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
                 # A placeholder could not be typed: what follows from it says nothing about the model.
                 results: Sequence[Value | None] | None = None
+                self._check_subgraphs(node)
             elif isinstance(made, FunctionProto):
                 results = self._inlined(node, made, inputs)
             else:
                 results = self._converted(node, made, inputs)
         except NodeProblem as problem:
             self._note(place(node), problem)
+            results = None
+        except AlreadyNoted:
             results = None
         for k, name in enumerate(node.output):
             if name:
@@ -196,8 +201,6 @@ class _Importer:
         """What makes the node's results: a converter, or the function that it calls."""
         if node.domain not in OWN_DOMAIN:
             return self._function_of_domain(node, inputs)
-        for inner in subgraphs(node):
-            self._check_subgraph(inner)
         entries = OPERATORS.get(node.op_type, [])
         opset = min(max(self.scope.opset, FIRST_OPSET), LAST_OPSET)
         if self.scope.opset > LAST_OPSET and _changed_after(node.op_type, self.scope.opset):
@@ -210,6 +213,7 @@ class _Importer:
             if function is not None:
                 return function
         if not entries:
+            self._check_subgraphs(node)
             raise NodeProblem("operator", "not supported")
         known = ", ".join(f"{e.since} to {e.until}" for e in entries)
         raise NodeProblem("opset", f"supported in opset {known}; the model has {self.scope.opset}")
@@ -227,7 +231,8 @@ class _Importer:
 
     def _inlined(self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
         """The results of a function's body, whose names are its own."""
-        outer, called = self.scope, (function.domain, function.name)
+        outer: _Scope = self.scope
+        called = function.domain, function.name
         if called in outer.functions:
             raise ModelError(f"{place(node)}: the function {function.name} calls itself")
         values = dict.fromkeys(["", *function.input]) | dict(zip(function.input, inputs, strict=False))
@@ -238,25 +243,50 @@ class _Importer:
             (*outer.owners, node),
             (*outer.functions, called),
         )
-        body = body_of(function, node)
-        self.inlined += len(body)
-        if self.inlined > _MOST_INLINED:
-            raise ModelError(f"{place(node)}: its functions unfold to more than {_MOST_INLINED} nodes")
-        for inner in body:
-            self._convert(inner)
+        self._convert_all(body_of(function, node), node)
         self.scope = outer
         return [values.get(name) for name in function.output]
 
-    def _check_subgraph(self, graph: GraphProto) -> None:
-        # The node that owns the graph is a problem itself; this lists what else stands behind it.
-        for node in graph.node:
+    def _convert_all(self, body: Sequence[NodeProto], owner: NodeProto) -> None:
+        """Converts the nodes of a function or of a graph inside a node."""
+        self.inlined += len(body)
+        if self.inlined > _MOST_INLINED:
+            raise ModelError(f"{place(owner)}: what it runs unfolds to more than {_MOST_INLINED} nodes")
+        for inner in body:
+            self._convert(inner)
+
+    def _subgraph(self, owner: NodeProto, graph: GraphProto, inputs: Sequence[Value], emit: Emitter) -> list[Value]:
+        """The results of a graph inside a node, which reads the names around it as well."""
+        outer: _Scope = self.scope
+        emit_outside: Emitter = self.emit
+        if len(graph.input) != len(inputs):
+            raise ModelError(f"{place(owner)}: a graph in it has {len(graph.input)} inputs, it gives {len(inputs)}")
+        values = ChainMap(dict[str, Value | None](), outer.values)
+        declared = {v.name: v for v in (*graph.value_info, *graph.output)}
+        nodes = sorted_nodes(graph, outer.values)
+        self.scope = _Scope(values, declared, outer.opset, (*outer.owners, owner), outer.functions)
+        self.emit = emit
+        try:
+            self._read_initialisers(graph)
+            values.update({info.name: value for info, value in zip(graph.input, inputs, strict=True)})
+            self._convert_all(nodes, owner)
+        finally:
+            self.scope, self.emit = outer, emit_outside
+        results = [values[o.name] for o in graph.output]
+        if any(r is None for r in results):
+            raise AlreadyNoted
+        return [r for r in results if r is not None]
+
+    def _check_subgraphs(self, owner: NodeProto) -> None:
+        """Lists what stands inside a node that is a problem itself."""
+        for node in (node for graph in subgraphs(owner) for node in graph.node):
             try:
                 self._converter(node)
             except NodeProblem as problem:
                 self._note(place(node), problem)
 
     def _converted(self, proto: NodeProto, converter: Converter, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        node = Node(proto, self.scope.opset, inputs, self.emit, self.tensors)
+        node = Node(proto, self.scope.opset, inputs, self.emit, self.tensors, partial(self._subgraph, proto))
         with self.emit.build.at(location(label((*self.scope.owners, proto)[0]))):
             try:
                 made = converter(node)
@@ -301,15 +331,15 @@ class _Importer:
 
     def _finished(self, block: Block, inputs: Sequence[TensorInfo]) -> ImportedModel:
         names = [*(o.name for o in self.graph.output), *self.extra_outputs]
-        missing = [n for n in names if n not in self.scope.values]
-        if missing:
-            raise ModelError(f"{self.model.name}: no tensor is called '{missing[0]}'")
-        found = [self.scope.values[n] for n in names]
         if self.problems:
             return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), ())
-        results = [self.emit.ssa(v) for v in found if v is not None]
+        found = [v for v in map(self.scope.values.get, names) if v is not None]
+        if len(found) != len(names):
+            missing = next(n for n in names if self.scope.values.get(n) is None)
+            raise ModelError(f"{self.model.name}: no tensor is called '{missing}'")
+        results = [self.emit.ssa(v) for v in found]
         outputs = tuple(
-            TensorInfo(n, shape_of(r), numpy_dtype(v.element_type)) for n, r, v in zip(names, results, found, strict=True) if v
+            TensorInfo(n, shape_of(r), numpy_dtype(v.element_type)) for n, r, v in zip(names, results, found, strict=True)
         )
         block.add_op(func.ReturnOp(*results))
         main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Region(block))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from dlc.dialects.dl.base import Array, normalized_axes
 from dlc.dims import Dim, Size
@@ -16,10 +16,13 @@ from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.tensors import TensorReader
 
 T = TypeVar("T")
+# Imports the nodes of a graph for these inputs, with an emitter: its results.
+Inline: TypeAlias = Callable[[GraphProto, Sequence[Value], Emitter], Sequence[Value]]
 
 _KINDS = {
     AttributeProto.INT: "i", AttributeProto.FLOAT: "f", AttributeProto.STRING: "s", AttributeProto.INTS: "ints",
     AttributeProto.FLOATS: "floats", AttributeProto.STRINGS: "strings", AttributeProto.TENSOR: "t",
+    AttributeProto.GRAPH: "g",
 }  # fmt: skip
 
 
@@ -30,13 +33,20 @@ class Node:
     """
 
     def __init__(
-        self, proto: NodeProto, opset: int, inputs: Sequence[Value | None], emit: Emitter, tensors: TensorReader
+        self,
+        proto: NodeProto,
+        opset: int,
+        inputs: Sequence[Value | None],
+        emit: Emitter,
+        tensors: TensorReader,
+        inline: Inline,
     ) -> None:
         self.proto = proto
         self.opset = opset
         self.inputs = inputs
         self.emit = emit
         self.place = place(proto)
+        self.inline = inline
         self._tensors = tensors
         self._attributes = {a.name: a for a in proto.attribute}
         self._read: set[str] = set()
@@ -132,8 +142,18 @@ class Node:
     def reals(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
         return tuple(float(v) for v in self._attribute(name, AttributeProto.FLOATS, default))
 
+    def texts(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
+        return tuple(
+            v.decode("utf-8", "replace") if isinstance(v, bytes) else v
+            for v in self._attribute(name, AttributeProto.STRINGS, default)
+        )
+
     def tensor(self, name: str) -> Array:
         return self._tensors.read(self._attribute(name, AttributeProto.TENSOR, None), f"{self.place}, attribute '{name}'")
+
+    def graph(self, name: str) -> GraphProto:
+        """A branch or a body; `inline` imports it."""
+        return self._attribute(name, AttributeProto.GRAPH, None)
 
     def _attribute(self, name: str, kind: Any, default: Any) -> Any:
         self._read.add(name)

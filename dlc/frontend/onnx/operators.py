@@ -6,6 +6,7 @@ from dlc.frontend.onnx import (
     activation,
     attention,
     contraction,
+    control,
     convolution,
     creation,
     elementwise,
@@ -14,6 +15,7 @@ from dlc.frontend.onnx import (
     normalization,
     pooling,
     quantization,
+    recurrence,
     reduction,
     regions,
     resize,
@@ -28,7 +30,7 @@ from dlc.frontend.onnx.registry import Entry
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
     shape, movement, indexing, sorting, selection, creation, resize, sampling, regions, attention, signal,
-    quantization,
+    quantization, recurrence, control,
 )  # fmt: skip
 
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}

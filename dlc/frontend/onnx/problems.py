@@ -43,6 +43,10 @@ class NodeProblem(Exception):
         self.message = message
 
 
+class AlreadyNoted(Exception):
+    """Raised where a node cannot be imported for want of what it holds, which the importer has noted."""
+
+
 def unsupported(model: str, problems: Sequence[Problem]) -> UnsupportedError:
     """The error that lists every problem, one line each."""
     count = "1 thing" if len(problems) == 1 else f"{len(problems)} things"

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from dlc import dims
 from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_type
+from dlc.dialects.dl.control import ScanOp
 from dlc.dims import Size
 from dlc.errors import ShapeError
 from dlc.ir import Attribute, Context, FunctionType, ModuleOp, ModulePass, SSAValue, TensorType, func
@@ -39,6 +40,8 @@ def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
             _bind_function(op, sizes, bound)
         elif isinstance(op, DlOp):
             _bind_op(op, sizes, bound)
+        elif isinstance(op, ScanOp):
+            _bind_scan(op, sizes, bound)
 
 
 def _bind_function(function: func.FuncOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
@@ -53,12 +56,7 @@ def _bind_function(function: func.FuncOp, sizes: Mapping[str, Size], bound: set[
 
 def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
     """Binds what an op says itself, and infers its types again if that or its operands changed."""
-    changed = any(v in bound for v in op.operands)
-    for name, value in op.properties.items():
-        if isinstance(value, DimsAttr):
-            op.properties[name] = attribute(tuple(dims.substitute(s, sizes) for s in value.sizes))
-            changed = True
-    if not changed:
+    if not _bind_properties(op, sizes) and not any(v in bound for v in op.operands):
         return
     try:
         for result, type_ in zip(op.results, op.infer(), strict=True):
@@ -66,6 +64,20 @@ def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
     except ShapeError as error:
         text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
         raise ShapeError(f"{error}; with {text}, at {op.location}") from error
+
+
+def _bind_scan(op: ScanOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+    _bind_properties(op, sizes)
+    for value in (*op.results, *op.body.block.args):
+        _retype(value, _bound_type(value.type, sizes), bound)
+
+
+def _bind_properties(op: DlOp | ScanOp, sizes: Mapping[str, Size]) -> bool:
+    """Binds the sizes in the properties of an op; whether there are any."""
+    found = [(name, value) for name, value in op.properties.items() if isinstance(value, DimsAttr)]
+    for name, value in found:
+        op.properties[name] = attribute(tuple(dims.substitute(s, sizes) for s in value.sizes))
+    return bool(found)
 
 
 def _bound_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:

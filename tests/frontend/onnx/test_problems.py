@@ -19,7 +19,7 @@ def kinds(source: ModelProto) -> list[tuple[str, str]]:
         import_model(source)
     assert caught.value.problems == [str(p) for p in problems]
     assert all(str(p) in str(caught.value) for p in problems)
-    return [(p.place.split("'")[1] if "'" in p.place else p.place, p.kind) for p in problems]
+    return [(", in it ".join(p.place.split("'")[1::2]) or p.place, p.kind) for p in problems]
 
 
 def test_a_supported_model_has_no_problems() -> None:
@@ -35,7 +35,7 @@ def test_all_problems_in_one_message() -> None:
         helper.make_node("Gelu", ["x"], ["e"], name="early"),
         helper.make_node("Relu", ["x"], ["f", "mask"], name="extra"),
         helper.make_node("Reshape", ["x", "s"], ["g"], name="shaped_by_data"),
-        helper.make_node("GRU", ["x", "x", "x"], ["h"], name="recurrent", hidden_size=1),
+        helper.make_node("RandomUniformLike", ["x"], ["h"], name="random"),
         helper.make_node("Resize", ["x", "", "two"], ["i"], name="zoom", mode="nearest", nearest_mode="random"),
         helper.make_node("Add", ["x", "k"], ["j"], name="mixed"),
     ]
@@ -51,7 +51,7 @@ def test_all_problems_in_one_message() -> None:
     )
     assert found == [
         ("unknown", "operator"), ("foreign", "operator"), ("odd", "attribute"), ("to_text", "dtype"), ("early", "opset"),
-        ("extra", "output"), ("shaped_by_data", "value"), ("recurrent", "operator"), ("zoom", "attribute"), ("mixed", "dtype"),
+        ("extra", "output"), ("shaped_by_data", "value"), ("random", "operator"), ("zoom", "attribute"), ("mixed", "dtype"),
     ]  # fmt: skip
 
 
@@ -80,7 +80,13 @@ def test_branches_are_looked_at() -> None:
     )
     node = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branch, else_branch=branch)
     found = kinds(model([node], {"x": [1], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL}))
-    assert set(found) == {("choice", "operator"), ("inside", "operator")}
+    assert set(found) == {("choice, in it inside", "operator")}
+
+
+def test_graphs_inside_what_is_unknown_are_looked_at() -> None:
+    inside = helper.make_graph([helper.make_node("Frobnicate", ["x"], ["z"], name="inside")], "body", [], [])
+    found = kinds(model([helper.make_node("Repeat", ["x"], ["y"], name="unknown", body=inside)], {"x": [1]}, ["y"]))
+    assert set(found) == {("unknown", "operator"), ("inside", "operator")}
 
 
 def test_dtypes_of_inputs_and_initialisers() -> None:

@@ -1,0 +1,121 @@
+"""Control flow: branches, loops, scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dims import Size
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Emitter, Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.registry import Table
+from dlc.ir import Block
+
+table = Table()
+
+# A loop is written out when it is imported; what runs longer is hardly a model.
+_MOST_ITERATIONS = 10_000
+
+
+@table("If")
+def if_(node: Node) -> Sequence[Value]:
+    """The branch that is taken, where that is known; else both, as they change nothing, and a choice of their results."""
+    condition = node[0]
+    then, otherwise = node.graph("then_branch"), node.graph("else_branch")
+    if condition.known is not None:
+        return node.inline(then if bool(node.number(0, "condition")) else otherwise, (), node.emit)
+    branches = [node.inline(branch, (), node.emit) for branch in (then, otherwise)]
+    chosen: list[Value] = []
+    for k, (x, y) in enumerate(zip(*branches, strict=False)):
+        if x.type != y.type:
+            raise NodeProblem(
+                "value",
+                f"its condition is computed from data, and result {k} is {x.type} in one branch and {y.type} in the other: "
+                "results of one type are supported, or a condition that is known",
+            )
+        chosen.append(node.emit(dl.SelectOp, node.emit.reshape(condition, ()), x, y))
+    return chosen
+
+
+@table("Loop")
+def loop(node: Node) -> Sequence[Value]:
+    """The iterations, one behind the other; how many there are has to be known."""
+    emit, body = node.emit, node.graph("body")
+    going = emit.constant(node.known(1, "condition")) if node.get(1) is not None else emit.constant(True)
+    limit = int(node.number(0, "number of iterations")) if node.get(0) is not None else None
+    states = [node[k] for k in range(2, len(node.inputs))]
+    elements: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(states))]
+    step = 0
+    while limit is None or step < limit:
+        if going.known is None:
+            raise NodeProblem("value", "whether it goes on is computed from data; a known number of iterations is supported")
+        if not going.known.reshape(-1)[:1].all():
+            break
+        if step == _MOST_ITERATIONS:
+            raise NodeProblem("value", f"it takes more than {_MOST_ITERATIONS} iterations")
+        going, *results = node.inline(body, [emit.constant(step, np.int64), going, *states], emit)
+        states = results[: len(states)]
+        for sequence, value in zip(elements, results[len(states) :], strict=True):
+            sequence.append(value)
+        step += 1
+    return [*states, *(_stacked(node, sequence) for sequence in elements)]
+
+
+def _stacked(node: Node, values: Sequence[Value]) -> Value:
+    if not values:
+        raise NodeProblem("output", "a loop without iterations that collects values of unknown shape is not supported")
+    return node.emit(dl.ConcatOp, *(node.emit.reshape(v, (1, *v.shape)) for v in values), axis=0)
+
+
+@table("Scan", since=9)
+def scan(node: Node) -> Sequence[Value]:
+    emit, body = node.emit, node.graph("body")
+    count = node.integer("num_scan_inputs")
+    first = len(node.inputs) - count
+    made = len(body.output) - first
+    if count < 1 or first < 0 or made < 0:
+        raise ModelError(f"{node.place}: {count} sequences among {len(node.inputs)} inputs, and {len(body.output)} results")
+    kinds = ("input", count), ("output", made)
+    axes, made_axes = (node.integers(f"scan_{kind}_axes", [0] * n) for kind, n in kinds)
+    turned, made_turned = (node.integers(f"scan_{kind}_directions", [0] * n) for kind, n in kinds)
+    if (len(axes), len(turned), len(made_axes), len(made_turned)) != (count, count, made, made):
+        raise ModelError(f"{node.place}: axes or directions are not as many as its sequences")
+    sequences = [
+        directed(emit, _moved(emit, x, node.axis(axis, x.rank), 0), bool(backward))
+        for x, axis, backward in zip((node[first + k] for k in range(count)), axes, turned, strict=True)
+    ]
+    lengths: set[Size] = {s.shape[0] for s in sequences}
+    if len(lengths) > 1:
+        raise ModelError(f"{node.place}: its sequences have {' and '.join(map(str, lengths))} elements")
+
+    def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        results = list(node.inline(body, [*states, *elements], inner))
+        block = inner.build.place
+        assert isinstance(block, Block)
+        if any(isinstance(op, DataDependent) for op in block.walk()):
+            raise NodeProblem("operator", "in its body sizes depend on data")
+        return results[:first], results[first:]
+
+    last, results = emit.scan([node[k] for k in range(first)], sequences, sequences[0].shape[0], step)
+    moved = [
+        _moved(emit, directed(emit, x, bool(backward)), 0, node.axis(axis, x.rank))
+        for x, axis, backward in zip(results, made_axes, made_turned, strict=True)
+    ]
+    return [*last, *moved]
+
+
+def directed(emit: Emitter, sequence: Value, backward: bool) -> Value:
+    """A sequence along axis 0, turned around if it goes backward."""
+    return emit(dl.ReverseOp, sequence, axes=(0,)) if backward else sequence
+
+
+def _moved(emit: Emitter, x: Value, source: int, target: int) -> Value:
+    """`x` with one axis at another place."""
+    order = [a for a in range(x.rank) if a != source]
+    order.insert(target, source)
+    return emit.transpose(x, order)

@@ -1,0 +1,160 @@
+"""If, Loop and Scan: what is known is followed, what is not is computed both ways or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from dlc.errors import ModelError, UnsupportedError
+from dlc.frontend.onnx import check_model, import_model
+from tests.frontend.onnx.build import FLOAT, model, op_names, run
+
+X = np.float32([[1, -2], [3, 4], [-5, 6]])
+
+
+def node(op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> NodeProto:
+    return helper.make_node(op, list(inputs), list(outputs), name=f"{op}-{outputs[0]}", **attributes)
+
+
+def graph(
+    nodes: Sequence[NodeProto], outputs: Sequence[str], inputs: Sequence[str] = (), weights: Mapping[str, Any] | None = None
+) -> GraphProto:
+    def info(name: str) -> Any:
+        return helper.make_tensor_value_info(name, FLOAT, None)
+
+    tensors = [numpy_helper.from_array(np.asarray(w), n) for n, w in (weights or {}).items()]
+    return helper.make_graph(list(nodes), "inner", list(map(info, inputs)), list(map(info, outputs)), tensors)
+
+
+HALVED = graph([node("Mul", ["x", "half"], ["small"])], ["small"], weights={"half": np.float32(0.5)})
+NEGATED = graph([node("Neg", ["x"], ["turned"])], ["turned"])
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_the_branch_of_a_known_condition(taken: bool) -> None:
+    nodes = [node("If", ["c"], ["y"], then_branch=HALVED, else_branch=NEGATED)]
+    imported = import_model(model(nodes, {"x": [3, 2]}, ["y"], weights={"c": np.bool_(taken)}))
+    assert ("dl.mul" if taken else "dl.neg") in op_names(imported) and "dl.select" not in op_names(imported)
+    np.testing.assert_array_equal(run(imported, {"x": X})["y"], X / 2 if taken else -X)
+
+
+def test_a_branch_that_is_not_taken_may_hold_anything() -> None:
+    odd = graph([node("Frobnicate", ["x"], ["odd"])], ["odd"])
+    nodes = [node("If", ["c"], ["y"], then_branch=HALVED, else_branch=odd)]
+    assert not check_model(model(nodes, {"x": [3, 2]}, ["y"], weights={"c": np.bool_(True)}))
+    (problem,) = check_model(model(nodes, {"x": [3, 2]}, ["y"], weights={"c": np.bool_(False)}))[:1]
+    assert "If-y" in problem.place and "Frobnicate-odd" in problem.place
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_condition_that_is_data(taken: bool) -> None:
+    nodes = [
+        node("ReduceMax", ["x"], ["top"], keepdims=0),
+        node("Greater", ["top", "limit"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=HALVED, else_branch=NEGATED),
+    ]
+    imported = import_model(model(nodes, {"x": [3, 2]}, ["y"], weights={"limit": np.float32(5.5)}))
+    x = X if taken else -X
+    np.testing.assert_array_equal(run(imported, {"x": x})["y"], x / 2 if taken else -x)
+
+
+def test_branches_of_two_shapes_need_a_known_condition() -> None:
+    total = graph([node("ReduceSum", ["x"], ["sum"], keepdims=0)], ["sum"])
+    nodes = [node("If", ["c"], ["y"], then_branch=HALVED, else_branch=total)]
+    source = model(nodes, {"x": [3, 2], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL})
+    with pytest.raises(UnsupportedError, match=r"If-y.*tensor<3x2xf32> in one branch and tensor<f32> in the other"):
+        import_model(source)
+
+
+def looped(count: Any, going: NodeProto, **weights: Any) -> Any:
+    """s ← s + x, i of it kept, while `going`."""
+    body = graph(
+        [
+            node("Cast", ["i"], ["number"], to=FLOAT),
+            node("Add", ["s", "x"], ["next"]),
+            node("Mul", ["x", "number"], ["part"]),
+            going,
+        ],
+        ["on", "next", "part"],
+        ["i", "c", "s"],
+    )
+    nodes = [node("Loop", ["m" if count is not None else "", "yes", "x"], ["last", "parts"], body=body)]
+    known = {"yes": np.bool_(True), **({"m": np.int64(count)} if count is not None else {}), **weights}
+    return model(nodes, {"x": [3, 2]}, ["last", "parts"], weights=known)
+
+
+def test_a_loop_of_known_length() -> None:
+    got = run(import_model(looped(4, node("Identity", ["c"], ["on"]))), {"x": X})
+    np.testing.assert_array_equal(got["last"], 5 * X)
+    np.testing.assert_array_equal(got["parts"], np.arange(4, dtype=np.float32)[:, None, None] * X)
+
+
+def test_a_loop_until_what_is_known() -> None:
+    got = run(import_model(looped(None, node("Less", ["number", "two"], ["on"]), two=np.float32(2))), {"x": X})
+    np.testing.assert_array_equal(got["last"], 4 * X)
+    assert got["parts"].shape == (3, 3, 2)
+
+
+def test_loops_that_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"Loop-last.*more than 10000 iterations"):
+        import_model(looped(1 << 62, node("Identity", ["c"], ["on"])))
+    endless = [node("Identity", ["c"], ["on"])]
+    nodes = [node("Loop", ["", "yes", "x"], ["last"], body=graph(endless, ["on", "s"], ["i", "c", "s"]))]
+    with pytest.raises(UnsupportedError, match="more than 10000 iterations"):
+        import_model(model(nodes, {"x": [3, 2]}, ["last"], weights={"yes": np.bool_(True)}))
+    until = [node("ReduceMax", ["s"], ["top"], keepdims=0), node("Less", ["top", "limit"], ["on"])]
+    nodes = [node("Loop", ["", "yes", "x"], ["last"], body=graph(until, ["on", "s"], ["i", "c", "s"]))]
+    with pytest.raises(UnsupportedError, match="whether it goes on is computed from data"):
+        import_model(model(nodes, {"x": [3, 2]}, ["last"], weights={"yes": np.bool_(True), "limit": np.float32(9)}))
+
+
+def scanned(nodes: Sequence[NodeProto], outputs: Sequence[str], **attributes: Any) -> Any:
+    body = graph(nodes, outputs, ["s", "row"], weights={"half": np.float32(0.5)})
+    scan = node("Scan", ["s0", "x"], ["last", "all"], body=body, num_scan_inputs=1, **attributes)
+    return model([scan], {"x": ["n", 2]}, ["last", "all"], weights={"s0": np.zeros(2, np.float32), "bias": np.float32([1, 2])})
+
+
+SUMS = [node("Mul", ["s", "half"], ["less"]), node("Add", ["less", "row"], ["sum"]), node("Add", ["sum", "bias"], ["next"])]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_scan_over_an_open_length(backward: bool) -> None:
+    source = scanned(SUMS, ["next", "next"], scan_input_directions=[int(backward)])
+    imported = import_model(source, {"x": (3, 2)})
+    s, states = np.zeros(2, np.float32), []
+    for row in X[::-1] if backward else X:
+        s = s * np.float32(0.5) + row + np.float32([1, 2])
+        states.append(s)
+    got = run(imported, {"x": X})
+    np.testing.assert_allclose(got["last"], s)
+    np.testing.assert_allclose(got["all"], states)
+    assert [str(size) for size in import_model(source).outputs[1].shape] == ["n", "2"]
+
+
+def test_a_state_keeps_its_type() -> None:
+    total = [node("ReduceSum", ["row"], ["next"], keepdims=0)]
+    with pytest.raises(ModelError, match=r"Scan-last.*tensor<2xf32> becomes one of type tensor<f32>"):
+        import_model(scanned(total, ["next", "next"]))
+
+
+def test_sizes_that_are_data_are_refused_in_a_scan() -> None:
+    places = [node("NonZero", ["row"], ["places"]), node("Add", ["s", "row"], ["next"])]
+    with pytest.raises(UnsupportedError, match=r"Scan-last.*in its body sizes depend on data"):
+        import_model(scanned(places, ["next", "places"]))
+
+
+def test_a_graph_inside_that_reads_what_nothing_makes() -> None:
+    stray = graph([node("Neg", ["nowhere"], ["turned"])], ["turned"])
+    nodes = [node("If", ["c"], ["y"], then_branch=stray, else_branch=NEGATED)]
+    with pytest.raises(ModelError, match=r"reads 'nowhere', which nothing produces"):
+        import_model(model(nodes, {"x": [3, 2]}, ["y"], weights={"c": np.bool_(True)}))
+
+
+def test_a_graph_inside_with_other_inputs() -> None:
+    nodes = [node("If", ["c"], ["y"], then_branch=graph([], ["z"], ["z"]), else_branch=NEGATED)]
+    with pytest.raises(ModelError, match=r"If-y.*has 1 inputs, it gives 0"):
+        import_model(model(nodes, {"x": [3, 2]}, ["y"], weights={"c": np.bool_(True)}))

@@ -1,0 +1,123 @@
+"""Scans: read back as written, checked, evaluated step by step, and written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.backends.reference import evaluate
+from dlc.compiler import Program, compile
+from dlc.dialects import dl
+from dlc.dialects.registry import make_context
+from dlc.errors import UnsupportedError
+from dlc.instrument.verify import verify
+from dlc.ir import ModuleOp, VerifyException, parse_module, print_module
+from dlc.options import Options
+from dlc.passes.dl.bind_dims import bind_dims
+from dlc.passes.dl.unroll_scans import UnrollScansPass
+from dlc.weights import WeightStore
+
+# h ← h · v + x; the sequence of what h is, and where it ends.
+RECURRENCE = """\
+builtin.module {
+  func.func @main(%h: tensor<3xf32>, %xs: tensor<?x3xf32, #dl.dims<"n", 3>>, %v: tensor<3xf32>) -> (tensor<3xf32>, tensor<?x3xf32, #dl.dims<"n", 3>>) {
+    %0, %1 = dl.scan %h, %xs, %v {states = 1 : i64, sequences = 1 : i64, length = #dl.dims<"n">} : (tensor<3xf32>, tensor<?x3xf32, #dl.dims<"n", 3>>, tensor<3xf32>) -> (tensor<3xf32>, tensor<?x3xf32, #dl.dims<"n", 3>>) {
+    ^bb0(%h_1: tensor<3xf32>, %x: tensor<3xf32>, %v_1: tensor<3xf32>):
+      %2 = dl.mul %h_1, %v_1 : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+      %3 = dl.add %2, %x : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+      dl.yield %3, %3 : tensor<3xf32>, tensor<3xf32>
+    }
+    func.return %0, %1 : tensor<3xf32>, tensor<?x3xf32, #dl.dims<"n", 3>>
+  }
+}
+"""
+# Sums of all prefixes of rows, by a scan in a scan.
+NESTED = """\
+builtin.module {
+  func.func @main(%z: tensor<f32>, %xs: tensor<4x3xf32>) -> (tensor<f32>, tensor<4x3xf32>) {
+    %0, %1 = dl.scan %z, %xs, %z {states = 1 : i64, sequences = 1 : i64, length = array<i64: 4>} : (tensor<f32>, tensor<4x3xf32>, tensor<f32>) -> (tensor<f32>, tensor<4x3xf32>) {
+    ^bb0(%total: tensor<f32>, %row: tensor<3xf32>, %zero: tensor<f32>):
+      %2, %3 = dl.scan %zero, %row {states = 1 : i64, sequences = 1 : i64, length = array<i64: 3>} : (tensor<f32>, tensor<3xf32>) -> (tensor<f32>, tensor<3xf32>) {
+      ^bb0(%sum: tensor<f32>, %x: tensor<f32>):
+        %4 = dl.add %sum, %x : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        dl.yield %4, %4 : tensor<f32>, tensor<f32>
+      }
+      %4 = dl.add %total, %2 : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      dl.yield %4, %3 : tensor<f32>, tensor<3xf32>
+    }
+    func.return %0, %1 : tensor<f32>, tensor<4x3xf32>
+  }
+}
+"""
+
+
+def parsed(text: str) -> ModuleOp:
+    module = parse_module(make_context(), text)
+    verify(module)
+    return module
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+def unrolled(module: ModuleOp) -> ModuleOp:
+    UnrollScansPass().apply(make_context(), module)
+    verify(module)
+    assert not any(isinstance(op, dl.ScanOp) for op in module.walk())
+    return module
+
+
+@pytest.mark.parametrize("text", [RECURRENCE, NESTED], ids=["recurrence", "nested"])
+def test_it_is_printed_as_it_was_written(text: str) -> None:
+    module = parsed(text)
+    assert print_module(module) == text
+    again = parsed(print_module(module, generic=True))
+    assert print_module(again) == text
+
+
+@pytest.mark.parametrize("length", [0, 1, 5])
+def test_a_recurrence_of_an_open_length(length: int) -> None:
+    h, xs, v = numbers(3), numbers(length, 3), numbers(3, 1)[:, 0]
+    states = [h]
+    for x in xs:
+        states.append(states[-1] * v + x)
+    expected = [states[-1], np.stack(states)[1:]]
+    module = parsed(RECURRENCE)
+    bind_dims(module, {"n": length})
+    verify(module)
+    run = compile(Program(parsed(RECURRENCE), WeightStore()), "cpu", Options(num_threads=1, workers=1)).run
+    for got in (evaluate(module, [h, xs, v]), evaluate(unrolled(module), [h, xs, v]), run([h, xs, v])):
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(a), b, rtol=1e-6)
+
+
+def test_a_scan_in_a_scan() -> None:
+    z, xs = np.float32(1).reshape(()), numbers(4, 3)
+    module = parsed(NESTED)
+    for got in (evaluate(module, [z, xs]), evaluate(unrolled(module), [z, xs])):
+        # Each row's sum starts at z again.
+        np.testing.assert_allclose(got[0], z + 4 * z + xs.sum(), rtol=1e-5)
+        np.testing.assert_allclose(got[1], 1 + np.cumsum(xs, 1), rtol=1e-5)
+
+
+def test_an_open_length_is_not_written_out() -> None:
+    with pytest.raises(UnsupportedError, match="the open length n"):
+        UnrollScansPass().apply(make_context(), parsed(RECURRENCE))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('length = #dl.dims<"n">', 'length = #dl.dims<"m">', r"not m elements \(C1\)"),
+        ("%v_1: tensor<3xf32>", "%v_1: tensor<3xf32>, %more: tensor<3xf32>", r"\(C2\)"),
+        ("sequences = 1", "sequences = 7", "not as many"),
+        ("states = 1", "states = -1", "not as many"),
+        ("dl.yield %3, %3 : tensor<3xf32>, tensor<3xf32>", "dl.yield %3 : tensor<3xf32>", "results"),
+        ("%2 = dl.mul %h_1, %v_1", "%9 = dl.weight {symbol = @w, type = tensor<3xf32>} : () -> tensor<3xf32>\n%2 = dl.mul %9, %v_1", r"dl\.weight in its body \(C4\)"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(right: str, wrong: str, message: str) -> None:
+    assert right in RECURRENCE
+    with pytest.raises(VerifyException, match=message):
+        parsed(RECURRENCE.replace(right, wrong))
