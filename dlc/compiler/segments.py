@@ -1,11 +1,12 @@
-"""Programs whose sizes are known only when they run: cut where data decides a size, compiled for the sizes of each call.
+"""Programs in which data decides a size, or how often a loop runs: cut there, and compiled for the sizes of each call.
 
     %m = dl.not_equal %x, %zero                     segment 0: (%x) -> %m
     %p = dl.nonzero %m {size = #dl.dims<"n">}       the host:  %p, and so n
     %y = dl.gather %x, %p                           segment 1: (%x, %p) -> %y
 
 A segment is a program without data-dependent ops. Its symbolic sizes come from the shapes of the inputs and of what ran
-before it; it is compiled once for each set of them. A program without data-dependent ops is one segment.
+before it; it is compiled once for each set of them. A program without data-dependent ops is one segment. The body of a
+`dl.while` is a program as well, in segments of its own, which the host runs again and again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from numpy.typing import NDArray
 from dlc import dims
 from dlc.compiler.program import Program, bind_sizes
 from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
+from dlc.dialects.dl.control import WhileOp
 from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.host import entry_of
 from dlc.dims import Size
 from dlc.errors import ShapeError, UnsupportedError
@@ -31,6 +34,8 @@ from dlc.model import Run
 from dlc.options import Options
 
 Arrays = dict[SSAValue, NDArray[Any]]
+# What the host runs.
+HOSTED = (DataDependent, WhileOp)
 # Compiles a program of known sizes.
 Compile = Callable[[Program, Options], Run]
 
@@ -46,8 +51,8 @@ class NotSaveable:
 
     def save(self, path: Path) -> None:
         raise UnsupportedError(
-            f"{self._name}: it has sizes that depend on data, for which it is compiled while it runs; only a model whose sizes "
-            "are all known can be saved"
+            f"{self._name}: data decides sizes or how often a loop runs, so that the host runs it in parts; only a "
+            "model in one part can be saved"
         )
 
 
@@ -85,26 +90,44 @@ class Segment:
         return run
 
 
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """A loop whose end is data: its body as a program, which takes the states and then `inputs`."""
+
+    op: WhileOp
+    body: Segments
+    inputs: Sequence[SSAValue]
+
+    def run(self, once: Run, known: Arrays) -> Arrays:
+        """The last states, by the body's compiled code."""
+        going, *states = (known[v] for v in self.op.operands[: 1 + self.op.state_count])
+        rest = [known[v] for v in self.inputs]
+        while np.asarray(going):
+            going, *states = once([*states, *rest])
+        return dict(zip(self.op.results, states, strict=True))
+
+
 @dataclass(frozen=True)
 class Segments:
-    """A program as steps: segments, and the data-dependent ops that the host runs between them."""
+    """A program as steps: segments, and what the host runs between them."""
 
     program: Program
-    steps: tuple[Segment | DataDependent, ...]
+    steps: tuple[Segment | DataDependent | Repeated, ...]
 
     @property
     def are_cut(self) -> bool:
-        """Whether data decides a size."""
-        return any(isinstance(step, DataDependent) for step in self.steps)
+        """Whether anything hangs on data."""
+        return any(not isinstance(step, Segment) for step in self.steps)
 
     def run(self, compile: Compile, options: Options) -> Run:
         """Runs the steps in order; segments without symbolic sizes are compiled now, the others when their sizes are known."""
         main = entry_of(self.program.module)
-        results = _returned(main)
+        returned = _returned(main)
         own = dict(self._options(options))
         for segment, settings in own.items():
-            if not segment.symbols:
+            if isinstance(segment, Segment) and not segment.symbols:
                 segment.compiled({}, compile, settings)
+        bodies = {step: step.body.run(compile, own[step]) for step in self.steps if isinstance(step, Repeated)}
 
         def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
             known: Arrays = dict(zip(main.args, arrays, strict=True))
@@ -116,39 +139,43 @@ class Segments:
                     inputs = [known[v] for v in step.inputs]
                     made = step.compiled(sizes, compile, own[step])(inputs)
                     known.update(zip(step.outputs, made, strict=True))
-                else:
-                    known.update(_computed(step, known))
-                    for result in step.results:
-                        bind_sizes(shape_of(result), known[result].shape, sizes)
-            return [known[v] for v in results]
+                    continue
+                results = step.run(bodies[step], known) if isinstance(step, Repeated) else _computed(step, known)
+                known.update(results)
+                for result, array in results.items():
+                    bind_sizes(shape_of(result), array.shape, sizes)
+            return [known[v] for v in returned]
 
         return run
 
-    def _options(self, options: Options) -> Iterator[tuple[Segment, Options]]:
-        """Each segment with its options: of several, each dumps to a folder of its own."""
-        for k, segment in enumerate(step for step in self.steps if isinstance(step, Segment)):
-            folder = options.dump_ir
-            yield segment, replace(options, dump_ir=folder / f"segment{k}" if folder and self.are_cut else folder)
+    def _options(self, options: Options) -> Iterator[tuple[Segment | Repeated, Options]]:
+        """Each segment and loop with its options: of several, each dumps to a folder of its own."""
+        folder, kinds = options.dump_ir, {Segment: "segment", Repeated: "loop"}
+        for kind, name in kinds.items():
+            for k, step in enumerate(step for step in self.steps if isinstance(step, kind)):
+                yield step, replace(options, dump_ir=folder / f"{name}{k}" if folder and self.are_cut else folder)
 
 
 def split(program: Program) -> Segments:
     """The program in as few segments as its data-dependent ops allow."""
     main = entry_of(program.module)
     block = main.body.block
-    if not any(isinstance(op, DataDependent) for op in block.ops):
+    if not any(isinstance(op, HOSTED) for op in block.ops):
         return Segments(program, (Segment(program, list(main.args), _returned(main)),))
     levels, constant = _levels(block)
     last = max(levels.values(), default=0)
-    asked = {v for op in block.ops if isinstance(op, DataDependent | func.ReturnOp) for v in op.operands}
-    steps: list[Segment | DataDependent] = []
+    asked = {v for op in block.ops if isinstance(op, (*HOSTED, func.ReturnOp)) for v in _read(op)}
+    steps: list[Segment | DataDependent | Repeated] = []
     for level in range(last + 1):
         # Constants are made again wherever they are read; the first segment makes those that are results.
-        own = [op for op in block.ops if not isinstance(op, DataDependent | func.ReturnOp) and levels[op] == level]
+        own = [op for op in block.ops if not isinstance(op, (*HOSTED, func.ReturnOp)) and levels[op] == level]
         own = [op for op in own if op not in constant or not asked.isdisjoint(op.results)]
         outputs = [r for op in own for r in op.results if _leaves(r, level, levels, constant)]
         if outputs:
             steps.append(_segment(program, own, outputs, constant))
-        steps += [op for op in block.ops if isinstance(op, DataDependent) and levels[op] == level]
+        hosted = [op for op in block.ops if levels[op] == level]
+        steps += [op for op in hosted if isinstance(op, DataDependent)]
+        steps += [_repeated(program, op, constant) for op in hosted if isinstance(op, WhileOp)]
     return Segments(program, tuple(steps))
 
 
@@ -158,16 +185,21 @@ def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
     constant: set[Operation] = set()
     for op in block.ops:
         sources = [v.owner for v in op.operands if isinstance(v.owner, Operation)]
-        levels[op] = max((levels[s] + isinstance(s, DataDependent) for s in sources), default=0)
+        levels[op] = max((levels[s] + isinstance(s, HOSTED) for s in sources), default=0)
         if isinstance(op, DlOp) and not isinstance(op, DataDependent) and constant.issuperset(v.owner for v in op.operands):
             constant.add(op)
     return levels, constant
 
 
+def _read(op: Operation) -> Sequence[SSAValue]:
+    """What the host needs of an op's operands; what a loop reads besides its states may be made in its body."""
+    return op.operands[: 1 + op.state_count] if isinstance(op, WhileOp) else op.operands
+
+
 def _leaves(value: SSAValue, level: int, levels: Mapping[Operation, int], constant: set[Operation]) -> bool:
     """Whether a value is read outside of the segment of its op."""
     readers = [use.operation for use in value.uses]
-    if any(isinstance(op, DataDependent | func.ReturnOp) for op in readers):
+    if any(isinstance(op, (*HOSTED, func.ReturnOp)) and value in _read(op) for op in readers):
         return True
     return value.owner not in constant and any(levels[op] != level for op in readers)
 
@@ -183,10 +215,31 @@ def _segment(program: Program, ops: Sequence[Operation], outputs: Sequence[SSAVa
         argument.name_hint = value.name_hint
     for op in body:
         block.add_op(op.clone(mapper))
-    block.add_op(func.ReturnOp(*(mapper[v] for v in outputs)))
-    main = func.FuncOp("main", FunctionType.from_lists([v.type for v in inputs], [v.type for v in outputs]), Region(block))
-    main.arg_attrs, main.res_attrs = _names(inputs), _names(outputs)
-    return Segment(replace(program, module=ModuleOp([main])), inputs, outputs)
+    return Segment(replace(program, module=_main(block, [mapper[v] for v in outputs])), inputs, outputs)
+
+
+def _repeated(program: Program, op: WhileOp, constant: set[Operation]) -> Repeated:
+    """A loop with its body as a program; constants that it reads are made there."""
+    count = op.state_count
+    rest = op.operands[1 + count :]
+    inputs = [v for v in rest if v.owner not in constant]
+    block = Block(arg_types=[a.type for a in (*op.block.args[:count], *inputs)])
+    outside: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args[count:], strict=True))
+    for made in _with_constants([v.owner for v in rest if isinstance(v.owner, Operation) and v.owner in constant], constant):
+        block.add_op(made.clone(outside))
+    mapper: dict[SSAValue, SSAValue] = dict(zip(op.block.args, (*block.args[:count], *(outside[v] for v in rest)), strict=True))
+    for inner in op.block.ops:
+        if not isinstance(inner, YieldOp):
+            block.add_op(inner.clone(mapper))
+    return Repeated(op, split(replace(program, module=_main(block, [mapper[v] for v in op.yielded]))), inputs)
+
+
+def _main(block: Block, results: Sequence[SSAValue]) -> ModuleOp:
+    """A module whose entry is a block that returns these values."""
+    block.add_op(func.ReturnOp(*results))
+    main = func.FuncOp("main", FunctionType.from_lists([a.type for a in block.args], [v.type for v in results]), Region(block))
+    main.arg_attrs, main.res_attrs = _names(block.args), _names(results)
+    return ModuleOp([main])
 
 
 def _with_constants(ops: Sequence[Operation], constant: set[Operation]) -> list[Operation]:

@@ -29,6 +29,7 @@ REFUSED = {
     "mixed element types": (dl.MulOp, [f(2), ((2,), f16)], {}, "f32, f16; cast them to one"),
     "arithmetic on bool": (dl.AddOp, [((2,), i1), ((2,), i1)], {}, "element type i1, expected float or integer"),
     "function of integers": (dl.ExpOp, [((2,), i32)], {}, "element type i32, expected float"),
+    "a slope of no size": (dl.CeluOp, [f(2)], {"alpha": float("inf")}, "alpha inf; it is a finite number other than 0"),
     "logic on numbers": (dl.AndOp, [f(2), f(2)], {}, "element type f32, expected bool"),
     "bits of floats": (dl.BitwiseNotOp, [f(2)], {}, "expected integer"),
     "numeric condition": (dl.SelectOp, [f(2), f(2), f(2)], {}, r"condition has element type f32, expected i1 \(C1\)"),

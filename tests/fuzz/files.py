@@ -141,7 +141,8 @@ def _bound(program: Program) -> Program:
 
 def _run(program: Program) -> str:
     program = _bound(program)
-    if not _is_small(program):
+    # A loop that ends when its data says so need not end.
+    if not _is_small(program) or any(isinstance(op, dlc.dialects.dl.WhileOp) for op in program.module.walk()):
         return "read"
     inputs = [np.asarray(values(info.dtype, *map(int, info.shape), seed=k)) for k, info in enumerate(program.inputs)]
     expected = _tracked(program, inputs)

@@ -27,7 +27,7 @@ Arrays = dict[str, NDArray]
 
 STATIC = (
     "basic_pitch", "blazeface_front", "mnist_cnn", "mnist_cnn_int8_qdq", "llama_tiny_prefill_16", "silero_vad_16k_op15",
-    "gru_stream", "lstm_tagger", "scan_rnn",
+    "gru_stream", "lstm_tagger", "scan_rnn", "loop_if_script",
 )  # fmt: skip
 SMALL = ("mnist_cnn", "mnist_cnn_int8_qdq", "llama_tiny_prefill_16", "silero_vad_16k_op15", "scan_rnn")
 

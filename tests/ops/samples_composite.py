@@ -38,6 +38,7 @@ def _activations() -> list[Sample]:
         (dl.LeakyReluOp, lambda x: np.where(x < 0, 0.1 * x, x), {"alpha": 0.1}, ""),
         (dl.EluOp, lambda x: np.where(x < 0, 1.5 * np.expm1(x), x), {"alpha": 1.5}, ""),
         (dl.SeluOp, lambda x: 1.05 * np.where(x < 0, 1.67 * np.expm1(x), x), {"alpha": 1.67, "gamma": 1.05}, ""),
+        (dl.SeluOp, lambda x: 1e30 * np.where(x < 0, 1e30 * np.expm1(x), x), {"alpha": 1e30, "gamma": 1e30}, "huge"),
         (dl.CeluOp, lambda x: np.where(x < 0, 2 * np.expm1(x / 2), x), {"alpha": 2.0}, ""),
         (dl.SoftplusOp, lambda x: np.where(x > 30, x, np.log1p(np.exp(np.minimum(x, 30)))), {}, ""),
         (dl.SoftsignOp, lambda x: x / (1 + abs(x)), {}, ""),

@@ -21,7 +21,7 @@ from dlc.backends.reference.values import (
 )
 from dlc.dialects import host
 from dlc.dialects.dl.base import DlOp, is_narrow
-from dlc.dialects.dl.control import ScanOp
+from dlc.dialects.dl.control import Loop
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.program import DispatchOp, KernelOp
@@ -126,8 +126,8 @@ def callee_of(op: Any, frame: Frame) -> Operation:
     return frame.machine.functions[name]
 
 
-@rule(DlOp, ScanOp)
-def dl_op(op: DlOp | ScanOp, frame: Frame) -> Sequence[Value]:
+@rule(DlOp, Loop)
+def dl_op(op: DlOp | Loop, frame: Frame) -> Sequence[Value]:
     results = op.evaluate(*(frame.array(v) for v in op.operands))
     return [same_bits(f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
 

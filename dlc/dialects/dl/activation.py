@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from math import erf
+from math import erf, isfinite
 
 import numpy as np
 
@@ -172,14 +172,13 @@ class EluOp(Activation):
         return np.where(x > 0, x, number(self.alpha) * np.expm1(x))
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return _exponential_unit(b, x, number(self.alpha), 1.0)
+        return _exponential_unit(b, x, number(self.alpha))
 
 
-def _exponential_unit(b: Build, x: SSAValue, alpha: float, gamma: float) -> SSAValue:
-    """`gamma·x` above 0, `gamma·alpha·(exp(x) - 1)` below."""
-    above = x if gamma == 1 else b(MulOp, x, b.scalar(gamma, like=x))
-    below = b(MulOp, b(Expm1Op, x), b.scalar(gamma * alpha, like=x))
-    return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), above, below)
+def _exponential_unit(b: Build, x: SSAValue, alpha: float) -> SSAValue:
+    """`x` above 0, `alpha·(exp(x) - 1)` below."""
+    below = b(MulOp, b(Expm1Op, x), b.scalar(alpha, like=x))
+    return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, below)
 
 
 @irdl_op_definition
@@ -194,19 +193,23 @@ class SeluOp(Activation):
         return number(self.gamma) * np.where(x > 0, x, number(self.alpha) * np.expm1(x))
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        return _exponential_unit(b, x, number(self.alpha), number(self.gamma))
+        return b(MulOp, _exponential_unit(b, x, number(self.alpha)), b.scalar(number(self.gamma), like=x))
 
 
 @irdl_op_definition
 class CeluOp(Activation):
-    """`y = max(x, 0) + min(alpha·(exp(x/alpha) - 1), 0)`. (C1) `x` is of floats; (C2) `alpha` is not 0. NaN stays NaN."""
+    """`y = max(x, 0) + min(alpha·(exp(x/alpha) - 1), 0)`.
+
+    (C1) `x` is of floats; (C2) `alpha` is finite and not 0. NaN stays NaN.
+    """
 
     name = "dl.celu"
     alpha = prop_def(FloatAttr)
 
     def infer(self) -> Sequence[Tensor]:
-        if number(self.alpha) == 0:
-            raise DTypeError("dl.celu: alpha 0; x / alpha has no value")
+        alpha = number(self.alpha)
+        if alpha == 0 or not isfinite(alpha):
+            raise DTypeError(f"dl.celu: alpha {alpha}; it is a finite number other than 0")
         return super().infer()
 
     def formula(self, x: Array) -> Array:

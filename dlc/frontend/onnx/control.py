@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import GraphProto
 
 from dlc.dialects import dl
 from dlc.dialects.dl.interfaces import DataDependent
@@ -18,8 +19,8 @@ from dlc.ir import Block
 
 table = Table()
 
-# A loop is written out when it is imported; what runs longer is hardly a model.
-_MOST_ITERATIONS = 10_000
+# Up to so many iterations a loop is written out when it is imported.
+_MOST_ITERATIONS = 1_000
 
 
 @table("If")
@@ -44,26 +45,60 @@ def if_(node: Node) -> Sequence[Value]:
 
 @table("Loop")
 def loop(node: Node) -> Sequence[Value]:
-    """The iterations, one behind the other; how many there are has to be known."""
+    """The iterations, one behind the other, where it is known how many there are; else a loop that the host runs."""
     emit, body = node.emit, node.graph("body")
-    going = emit.constant(node.known(1, "condition")) if node.get(1) is not None else emit.constant(True)
-    limit = int(node.number(0, "number of iterations")) if node.get(0) is not None else None
+    limit, going = node.get(0), node.get(1)
+    going = emit.reshape(going, ()) if going is not None else emit.constant(True)
     states = [node[k] for k in range(2, len(node.inputs))]
-    elements: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(states))]
+    if len(body.output) <= len(states):
+        raise ModelError(f"{node.place}: its body has {len(body.output)} results for a condition and {len(states)} states")
+    unrolled = _unrolled(node, body, limit, going, states)
+    return unrolled if unrolled is not None else _hosted(node, body, limit, going, states)
+
+
+def _unrolled(
+    node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]
+) -> Sequence[Value] | None:
+    """A loop written out; None if its end is not known, or is too far away."""
+    if limit is not None and limit.known is None:
+        return None
+    count = None if limit is None or limit.known is None else int(limit.known.reshape(-1)[0])
+    elements: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
     step = 0
-    while limit is None or step < limit:
-        if going.known is None:
-            raise NodeProblem("value", "whether it goes on is computed from data; a known number of iterations is supported")
-        if not going.known.reshape(-1)[:1].all():
+    while count is None or step < count:
+        if going.known is None or step == _MOST_ITERATIONS:
+            return None
+        if not going.known:
             break
-        if step == _MOST_ITERATIONS:
-            raise NodeProblem("value", f"it takes more than {_MOST_ITERATIONS} iterations")
-        going, *results = node.inline(body, [emit.constant(step, np.int64), going, *states], emit)
+        going, *results = node.inline(body, [node.emit.constant(step, np.int64), going, *states], node.emit)
+        going = node.emit.reshape(going, ())
         states = results[: len(states)]
         for sequence, value in zip(elements, results[len(states) :], strict=True):
             sequence.append(value)
         step += 1
     return [*states, *(_stacked(node, sequence) for sequence in elements)]
+
+
+def _hosted(node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]) -> Sequence[Value]:
+    """A loop that ends when its data says so."""
+    emit = node.emit
+    if len(body.output) > 1 + len(states):
+        raise NodeProblem("output", "it collects values in iterations whose number is data; only its last states are supported")
+    first = emit.constant(0, np.int64)
+
+    def within(inner: Emitter, step: Value, condition: Value) -> Value:
+        """Whether the condition and the limit let it go on."""
+        if limit is None:
+            return condition
+        return inner(dl.AndOp, inner.reshape(condition, ()), inner(dl.LessOp, step, inner.reshape(limit, ())))
+
+    def iteration(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
+        step, *before = arguments
+        condition, *following = node.inline(body, [step, inner.constant(True), *before], inner)
+        step = inner(dl.AddOp, step, inner.constant(1, np.int64))
+        return [within(inner, step, condition), step, *following]
+
+    return emit.while_(within(emit, first, going), [first, *states], iteration)[1:]
 
 
 def _stacked(node: Node, values: Sequence[Value]) -> Value:
@@ -97,8 +132,8 @@ def scan(node: Node) -> Sequence[Value]:
         results = list(node.inline(body, [*states, *elements], inner))
         block = inner.build.place
         assert isinstance(block, Block)
-        if any(isinstance(op, DataDependent) for op in block.walk()):
-            raise NodeProblem("operator", "in its body sizes depend on data")
+        if any(isinstance(op, DataDependent | dl.WhileOp) for op in block.ops):
+            raise NodeProblem("operator", "in its body sizes, or how often a loop runs, depend on data")
         return results[:first], results[first:]
 
     last, results = emit.scan([node[k] for k in range(first)], sequences, sequences[0].shape[0], step)

@@ -22,6 +22,7 @@ from dlc.dialects.dl.base import (
     element_type_of,
     rank_of,
     shape_of,
+    tensor_of,
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
@@ -30,7 +31,7 @@ from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.dims import Dim, Size, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.onnx import symbolic
-from dlc.ir import Attribute, Block, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, SymbolRefAttr, i64
+from dlc.ir import Attribute, Block, LocationAttr, NameLoc, NoneAttr, Operation, SSAValue, StringAttr, SymbolRefAttr, i64
 from dlc.weights import WeightStore
 
 # Shape arithmetic and scalars lie far below; tables of weights far above stay expressions for the compiler.
@@ -161,19 +162,45 @@ class Emitter:
         Raises ShapeError or DTypeError for states that do not keep their types.
         """
         elements = [tensor_type(s.shape[1:], s.element_type) for s in sequences]
-        body = Block(arg_types=[*(s.type for s in states), *elements])
-        arguments = [Value(a.type, ssa=a) for a in body.args]  # pyright: ignore[reportArgumentType]
+        count = len(states)
+
+        def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
+            following, made = step(inner, arguments[:count], arguments[count:])
+            return [*_kept(states, following), *made]
+
+        body, outside = self._body([*(s.type for s in states), *elements], run)
+        given = [*map(self.ssa, (*states, *sequences)), *outside]
+        results = self._results(dl.ScanOp.of(given, body, count, len(sequences), length))
+        return results[:count], results[count:]
+
+    def while_(
+        self, condition: Value, states: Sequence[Value], step: Callable[[Emitter, Sequence[Value]], Sequence[Value]]
+    ) -> list[Value]:
+        """The last states of a loop that runs while it says so; `step` gives whether it goes on, and the next states.
+
+        Raises ShapeError or DTypeError for states that do not keep their types.
+        """
+
+        def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
+            going, *following = step(inner, arguments)
+            return [inner.reshape(going, ()), *_kept(states, following)]
+
+        body, outside = self._body([s.type for s in states], run)
+        given = [*map(self.ssa, (self.reshape(condition, ()), *states)), *outside]
+        return self._results(dl.WhileOp.of(given, body, len(states)))
+
+    def _body(
+        self, types: Sequence[Tensor], run: Callable[[Emitter, Sequence[Value]], Sequence[Value]]
+    ) -> tuple[Block, list[SSAValue]]:
+        """A block that yields what `run` makes of its arguments, and the values from outside that it takes besides."""
+        body = Block(arg_types=types)
         inner = Emitter(body, self.weights, self)
-        following, made = step(inner, arguments[: len(states)], arguments[len(states) :])
-        for old, new in zip(states, following, strict=True):
-            if old.type != new.type:
-                wrong = ShapeError if old.element_type == new.element_type else DTypeError
-                raise wrong(f"a state of type {old.type} becomes one of type {new.type}; states keep their types")
-        body.add_op(dl.YieldOp([inner.ssa(v) for v in (*following, *made)]))
-        given = [*map(self.ssa, (*states, *sequences)), *dl.closed(body)]
-        scan = self.build.insert(dl.ScanOp.of(given, body, len(states), len(sequences), length))
-        results = [Value(r.type, ssa=r) for r in scan.results]  # pyright: ignore[reportArgumentType]
-        return results[: len(states)], results[len(states) :]
+        made = run(inner, [Value(t, ssa=a) for t, a in zip(types, body.args, strict=True)])
+        body.add_op(dl.YieldOp([inner.ssa(v) for v in made]))
+        return body, dl.closed(body)
+
+    def _results(self, op: Operation) -> list[Value]:
+        return [Value(tensor_of(r), ssa=r) for r in self.build.insert(op).results]
 
     def ssa(self, value: Value) -> SSAValue:
         """The SSA value of `value`; a known one enters the program here."""
@@ -206,6 +233,15 @@ class Emitter:
         entries = [one(size) for size in known.reshape(-1)]
         flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
         return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
+
+
+def _kept(states: Sequence[Value], following: Sequence[Value]) -> Sequence[Value]:
+    """The next states; raises ShapeError or DTypeError unless they have the types of the states."""
+    for old, new in zip(states, following, strict=True):
+        if old.type != new.type:
+            wrong = ShapeError if old.element_type == new.element_type else DTypeError
+            raise wrong(f"a state of type {old.type} becomes one of type {new.type}; states keep their types")
+    return following
 
 
 def _is_literal(element_type: Attribute) -> bool:

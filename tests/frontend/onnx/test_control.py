@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from dlc.compiler import Program, compile
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.onnx import check_model, import_model
+from dlc.options import Options
 from tests.frontend.onnx.build import FLOAT, model, op_names, run
 
 X = np.float32([[1, -2], [3, 4], [-5, 6]])
@@ -99,17 +101,49 @@ def test_a_loop_until_what_is_known() -> None:
     assert got["parts"].shape == (3, 3, 2)
 
 
+GROWS = [
+    node("Add", ["s", "step"], ["next"]),
+    node("ReduceMax", ["next"], ["top"], keepdims=0),
+    node("Less", ["top", "limit"], ["on"]),
+]
+
+
+def until(limit: str, **more: Any) -> Any:
+    """s ← s + step while its largest element is below the limit."""
+    body = graph(GROWS, ["on", "next"], ["i", "c", "s"])
+    nodes = [node("Loop", [limit, "yes", "x"], ["last"], body=body)]
+    dtypes = {"m": TensorProto.INT64}
+    known = {"yes": np.bool_(True), "limit": np.float32(9), "step": np.float32([1, 2])}
+    inputs = {"x": [3, 2], **({"m": []} if limit == "m" else {})}
+    return model(nodes, inputs, ["last"], weights={**known, **more}, dtypes=dtypes)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize(("count", "times"), [(None, 2), (1, 1), (0, 0), (1 << 62, 2)])
+def test_a_loop_until_what_is_data(target: str, count: int | None, times: int) -> None:
+    imported = import_model(until("" if count is None else "m"))
+    model = compile(Program(imported.module, imported.weights), target, Options(num_threads=1, workers=1))
+    (got,) = model.run([X] if count is None else [X, np.array(count)])
+    np.testing.assert_array_equal(np.asarray(got), X + times * np.float32([1, 2]))
+    again = model.run([X + 20] if count is None else [X + 20, np.array(count)])
+    np.testing.assert_array_equal(np.asarray(again[0]), X + 20 + min(times, 1) * np.float32([1, 2]))
+
+
+def test_a_long_loop_is_not_written_out() -> None:
+    imported = import_model(until("m", m=np.int64(5000)))
+    assert op_names(imported).count("dl.while") == 1
+
+
 def test_loops_that_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"Loop-last.*more than 10000 iterations"):
-        import_model(looped(1 << 62, node("Identity", ["c"], ["on"])))
-    endless = [node("Identity", ["c"], ["on"])]
-    nodes = [node("Loop", ["", "yes", "x"], ["last"], body=graph(endless, ["on", "s"], ["i", "c", "s"]))]
-    with pytest.raises(UnsupportedError, match="more than 10000 iterations"):
-        import_model(model(nodes, {"x": [3, 2]}, ["last"], weights={"yes": np.bool_(True)}))
-    until = [node("ReduceMax", ["s"], ["top"], keepdims=0), node("Less", ["top", "limit"], ["on"])]
-    nodes = [node("Loop", ["", "yes", "x"], ["last"], body=graph(until, ["on", "s"], ["i", "c", "s"]))]
-    with pytest.raises(UnsupportedError, match="whether it goes on is computed from data"):
-        import_model(model(nodes, {"x": [3, 2]}, ["last"], weights={"yes": np.bool_(True), "limit": np.float32(9)}))
+    collects = graph(GROWS, ["on", "next", "top"], ["i", "c", "s"])
+    nodes = [node("Loop", ["", "yes", "x"], ["last", "tops"], body=collects)]
+    known = {"yes": np.bool_(True), "limit": np.float32(9), "step": np.float32([1, 2])}
+    with pytest.raises(UnsupportedError, match=r"Loop-last.*collects values in iterations whose number is data"):
+        import_model(model(nodes, {"x": [3, 2]}, ["last", "tops"], weights=known))
+    empty = graph([], [], ["i", "c", "s"])
+    nodes = [node("Loop", ["", "yes", "x"], ["last"], body=empty)]
+    with pytest.raises(ModelError, match="0 results for a condition and 1 states"):
+        import_model(model(nodes, {"x": [3, 2]}, ["last"], weights=known))
 
 
 def scanned(nodes: Sequence[NodeProto], outputs: Sequence[str], **attributes: Any) -> Any:
@@ -143,7 +177,7 @@ def test_a_state_keeps_its_type() -> None:
 
 def test_sizes_that_are_data_are_refused_in_a_scan() -> None:
     places = [node("NonZero", ["row"], ["places"]), node("Add", ["s", "row"], ["next"])]
-    with pytest.raises(UnsupportedError, match=r"Scan-last.*in its body sizes depend on data"):
+    with pytest.raises(UnsupportedError, match=r"Scan-last.*in its body sizes, or how often"):
         import_model(scanned(places, ["next", "places"]))
 
 

@@ -22,6 +22,7 @@ ILL_CONDITIONED = {
     [
         "magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls", "mnist_cnn", "mnist_cnn_int8_qdq",
         "llama_tiny_prefill_16", "gpt2_tiny_decode_kv_dyn", "silero_vad_16k_op15", "gru_stream", "lstm_tagger", "scan_rnn",
+        "loop_if_script",
     ],
 )  # fmt: skip
 def test_model(name: str) -> None:
@@ -64,16 +65,9 @@ def test_symbolic_sizes_stay_symbolic(name: str) -> None:
         assert all(isinstance(s, int) or s.symbols() <= symbols for s in output.shape)
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("loop_if_script", "'/Loop' (Loop): value: its condition (input '/Less_output_0') is computed from data"),
-        ("silero_vad_16k_op15", "'/model/decoder/If' (If): value: its condition is computed from data, and result 0 is"),
-    ],
-)
-def test_control_flow_that_needs_to_know_more_is_reported(name: str, problem: str) -> None:
-    (found,) = check_model(path_of(name))
-    assert problem in str(found)
+def test_a_branch_that_hangs_on_open_sizes_is_reported() -> None:
+    (found,) = check_model(path_of("silero_vad_16k_op15"))
+    assert "'/model/decoder/If' (If): value: its condition is computed from data, and result 0 is" in str(found)
 
 
 def test_sampling_steps_are_odd() -> None:
