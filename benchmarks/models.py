@@ -41,8 +41,8 @@ SKELETONS = [
     *("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "squeezenet1_1"),
     *("bert_base_128", "vit_b16", "gpt2_decode_kv"),
 ]
-PRETRAINED = ["magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls"]
-SMALL = ["mnist_cnn"]
+PRETRAINED = ["magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls", "silero_vad_16k_op15"]
+SMALL = ["mnist_cnn", "lstm_tagger"]
 ON_CPU = ("cpu", *CPU_LEVELS)
 SECONDS = 4.0
 

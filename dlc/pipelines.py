@@ -77,7 +77,12 @@ def cpu_stages(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             frozenset(),
         ),
         # Layouts before deduplication: two kernels that are equal so far may be given different panels.
-        Stage("fusion", (FormKernelsPass(), AssignLayoutsPass(target.name), DedupeKernelsPass()), _HOST, frozenset({"dl"})),
+        Stage(
+            "fusion",
+            (FormKernelsPass(target.alignment), AssignLayoutsPass(target.name), DedupeKernelsPass()),
+            _HOST,
+            frozenset({"dl"}),
+        ),
         Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | {"linalg", "tensor"}),
         Stage(
             "tiling",

@@ -21,7 +21,7 @@ from dlc.dialects.dl.base import Array, DlOp, PropertyValue, is_narrow, tensor_t
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type, numpy_dtype
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, SSAValue, StringAttr, SymbolRefAttr, func
+from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.weights import WeightStore
 from tests.fuzz.bounds import track
 from tests.fuzz.tracked import Tracked
@@ -237,12 +237,31 @@ class RandomProgram:
         made = op.make(*(o.value for o in operands), **properties)
         if any(math.prod(int(s) for s in r.type.get_shape()) > LARGEST_ARRAY for r in made.results):
             raise Unsuitable
-        tracked = track(made, *(o.tracked for o in operands))
+        known = self._added(made, track(made, *(o.tracked for o in operands)))
+        self.ops.add(op)
+        return known
+
+    def scan(self, op: dl.ScanOp, state: Known, sequence: Known) -> Known:
+        """The last state of a scan with one state and one sequence; raises Unsuitable if nothing is known of it."""
+        now, made = state.tracked, [Tracked(np.zeros(state.shape, state.dtype))]
+        xs = sequence.tracked
+        for k in range(len(xs.array)):
+            element = Tracked(xs.array[k], None if xs.error is None else xs.error[k], xs.given)
+            known: dict[SSAValue, Tracked] = dict(zip(op.block.args, (now, element), strict=True))
+            for inner in op.block.ops:
+                if isinstance(inner, DlOp):
+                    known.update(zip(inner.results, track(inner, *(known[v] for v in inner.operands)), strict=True))
+            now, *rest = (known[v] for v in op.yielded)
+            made += rest
+        errors = np.stack([t.errors for t in made])[1:]
+        stacked = Tracked(np.stack([t.array for t in made])[1:], errors if np.any(errors) else None)
+        return self._added(op, [Tracked(now.array, now.error), stacked])
+
+    def _added(self, op: Operation, tracked: Sequence[Tracked]) -> Known:
         if any(t.array.size and t.free.mean() > 0.5 for t in tracked):
             raise Unsuitable
-        self.build.insert(made)
-        self.ops.add(op)
-        results = [Known(r, t) for r, t in zip(made.results, tracked, strict=True)]
+        self.build.insert(op)
+        results = [Known(r, t) for r, t in zip(op.results, tracked, strict=True)]
         self.values += results
         return results[0]
 

@@ -10,6 +10,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.activation import Activation
 from dlc.dialects.dl.base import DlOp, PropertyValue
+from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.composite import CompositeReduction, FloatReduction
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent
@@ -517,9 +518,23 @@ def _block(p: RandomProgram) -> Known:
     return p.add(p.random.choice([dl.ReluOp, dl.SiluOp, dl.HardswishOp]), y)
 
 
+def _recurrence(p: RandomProgram) -> Known:
+    """A state and the elements of a sequence, step by step."""
+    x = p.any(FLOATS, lambda s: math.prod(s) < 500)
+    length = p.random.choice([0, 1, 2, 3, 5])
+    xs = p.fresh(x.dtype, (length, *x.shape))
+    body = Block(arg_types=[x.value.type, x.value.type])
+    b = Build(body)
+    both = p.random.sample(list(body.args), 2)
+    made = b(p.random.choice([dl.AddOp, dl.SubOp, dl.MulOp, dl.MaximumOp, dl.MinimumOp]), *both)
+    state = b(p.random.choice([dl.TanhOp, dl.AbsOp, dl.NegOp, dl.ReluOp, dl.SigmoidOp]), made)
+    body.add_op(dl.YieldOp([state, made]))
+    return p.scan(dl.ScanOp.of([x.value, xs.value], body, 1, 1, length), x, xs)
+
+
 def _step(p: RandomProgram) -> None:
-    if p.random.random() < 0.04:
-        p.random.choice([_attention, _block])(p)
+    if p.random.random() < 0.05:
+        p.random.choice([_attention, _block, _recurrence])(p)
         return
     op = p.random.choice(OPS)
     recipe(op)(p, op)

@@ -83,6 +83,10 @@ def _hosted(node: Node, body: GraphProto, limit: Value | None, going: Value, sta
     """A loop that ends when its data says so."""
     emit = node.emit
     if len(body.output) > 1 + len(states):
+        # Where it is not data that keeps it from ending, it is what it computes.
+        for k, what in enumerate(("number of iterations", "condition")):
+            if node.get(k) is not None:
+                node.known(k, what)
         raise NodeProblem("output", "it collects values in iterations whose number is data; only its last states are supported")
     first = emit.constant(0, np.int64)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Elementwise
@@ -12,6 +13,7 @@ from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, reshaped, rewrite_forward, users
+from dlc.passes.views import is_view
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class _Sinker:
     def cuts_a_chain(self, reshape: ReshapeOp) -> bool:
         """Whether the reshape keeps nothing but elementwise ops from the kernel that makes its operand."""
         source = reshape.x
-        return isinstance(source.owner, DlOp) and source not in self.constant and _feeds_elementwise_only(source)
+        made = isinstance(source.owner, DlOp) and source not in self.constant and not is_view(source.owner, ALIGNMENT)
+        return made and _feeds_elementwise_only(source)
 
 
 def _feeds_elementwise_only(value: SSAValue) -> bool:

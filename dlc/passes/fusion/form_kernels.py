@@ -29,24 +29,26 @@ class FormKernelsPass(ModulePass):
     A contraction, window, reduction or gather takes the elementwise ops that follow it, then a transpose, then a pad with a
     constant; other readers of the padded value read a slice of it. Elementwise ops and reductions of rows that share a shape
     form kernels too, with up to three results. Slices, broadcasts and transposes are read through where that costs nothing.
-    Reshapes and expressions of weights stay in the host program; known numbers go into the kernels that read them.
+    Reshapes, slices that are one piece of a buffer, at a multiple of `alignment` bytes, and expressions of weights stay in
+    the host program; known numbers go into the kernels that read them.
 
-    Requires static sizes and composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, `dl.weight` and
-    expressions of weights in functions. Each kernel has one dispatch; `dedupe-kernels` shares equal ones.
+    Requires static sizes and composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, such `dl.slice`,
+    `dl.weight` and expressions of weights in functions. Each kernel has one dispatch; `dedupe-kernels` shares equal ones.
     """
 
     name = "form-kernels"
+    alignment: int = 64
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in list(function_blocks(op)):
-            _KernelFormer(op, block).run()
+            _KernelFormer(op, Grouper(block, self.alignment), block).run()
 
 
 class _KernelFormer:
-    def __init__(self, module: ModuleOp, block: Block) -> None:
+    def __init__(self, module: ModuleOp, grouper: Grouper, block: Block) -> None:
         self.module = module
         self.block = block
-        self.grouper = Grouper(block)
+        self.grouper = grouper
         self.names: dict[str, int] = {}
 
     def run(self) -> None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Staged, Window
-from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, TransposeOp
+from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
 from dlc.dims import Size
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.dl.rewriting import WeightExpressions, splat, users
+from dlc.passes.views import is_view
 
 # A kernel of elementwise ops or rows may have a few results, all of one shape; others have one.
 MAX_RESULTS = 3
@@ -100,18 +101,21 @@ def keeps_innermost(movement: Movement) -> bool:
 class Grouper:
     """Chooses groups of a block's ops, which shrinks as they are formed."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, alignment: int) -> None:
+        self.alignment = alignment
         self.constant = WeightExpressions(block)
         self.position: dict[Operation, int] = {op: k for k, op in enumerate(block.ops)}
 
     def is_candidate(self, op: Operation) -> bool:
-        """Whether an op of the host program belongs in a kernel: reshapes are views, weight expressions run ahead of time."""
-        return isinstance(op, DlOp) and not isinstance(op, ReshapeOp) and not any(r in self.constant for r in op.results)
+        """Whether an op of the host program belongs in a kernel: views are parts of buffers, weight expressions run ahead."""
+        return isinstance(op, DlOp) and not is_view(op, self.alignment) and not any(r in self.constant for r in op.results)
 
     def reads_through(self, op: Operation, index: int) -> bool:
         """Whether operand `index` of a kernel's op is a movement that the kernel makes itself."""
         value = op.operands[index]
-        return isinstance(value.owner, Movement) and value not in self.constant and absorbs(op, index, value.owner)
+        if not isinstance(value.owner, Movement) or is_view(value.owner, self.alignment):
+            return False
+        return value not in self.constant and absorbs(op, index, value.owner)
 
     def waits(self, root: DlOp) -> bool:
         """Whether `root` should not start a group yet, since its users will read through it or a heavier root may take it."""

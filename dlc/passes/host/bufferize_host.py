@@ -9,7 +9,7 @@ from typing import cast
 from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of, tensor_of
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.movement import ReshapeOp
+from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dims import is_static
 from dlc.errors import UnsupportedError
@@ -25,11 +25,13 @@ from dlc.ir import (
     Operation,
     Region,
     SSAValue,
+    StridedLayoutAttr,
     UnitAttr,
     func,
     memref,
 )
-from dlc.passes.structured import memref_of, row_major
+from dlc.passes.structured import row_major
+from dlc.passes.views import is_view, source_of
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,9 @@ class BufferizeHostPass(ModulePass):
           func.return }
 
     A dispatch's result that is returned is written where the caller wants it; an output that is an input, a weight or the
-    same value as another output is copied there. A reshape is a view. Requires static sizes and an entry that consists of
-    `dl.dispatch`, `dl.reshape` and `dl.weight`; leaves buffers without a place (`memref.alloc`) to `plan-arena`.
+    same value as another output, or that others read parts of, is copied there. A reshape is a view, and so is a slice that
+    is one piece of its operand. Requires static sizes and an entry that consists of `dl.dispatch`, such views and
+    `dl.weight`; leaves buffers without a place (`memref.alloc`) to `plan-arena`.
     """
 
     name = "bufferize-host"
@@ -66,20 +69,13 @@ def _check(main: func.FuncOp) -> None:
     """Raises UnsupportedError with all that this pass has no buffers for."""
     problems: list[str] = []
     for op in main.body.block.ops:
-        if not isinstance(op, DispatchOp | ReshapeOp | WeightOp | func.ReturnOp):
+        if not isinstance(op, DispatchOp | WeightOp | func.ReturnOp) and not is_view(op, 1):
             problems.append(f"{op.name} at {op.location} is in the host program but in no kernel; fusion must dispatch it")
     for value in (*main.args, *(r for op in main.body.block.ops for r in op.results)):
         if not is_static(shape_of(value)):
             problems.append(f"{value.name_hint or 'a value'} has the symbolic type {value.type}; bind its sizes first")
     if problems:
         raise UnsupportedError("bufferize-host: " + "; ".join(problems), problems)
-
-
-def _root(value: SSAValue) -> SSAValue:
-    """The value whose buffer `value` is a view of."""
-    while isinstance(value.owner, ReshapeOp):
-        value = value.owner.x
-    return value
 
 
 def _buffer_type(value: SSAValue) -> MemRefType[Attribute]:
@@ -100,9 +96,11 @@ class _Bufferizer:
         # Which output each dispatched value is written to; the other outputs are copies.
         self.destinations: dict[SSAValue, SSAValue] = {}
         self.copies: list[tuple[SSAValue, SSAValue]] = []
+        # Parts of the arena begin where it was planned; of what the caller brings, not every device reads parts.
+        parted = {source_of(op.x)[0] for op in main.body.block.ops if isinstance(op, SliceOp)}
         for value, output in zip(outputs, self.block.args[len(inputs) :], strict=True):
-            root = _root(value)
-            if isinstance(root.owner, DispatchOp) and root not in self.destinations:
+            root, _ = source_of(value)
+            if isinstance(root.owner, DispatchOp) and root not in self.destinations and root not in parted:
                 self.destinations[root] = output
             else:
                 self.copies.append((value, output))
@@ -113,13 +111,13 @@ class _Bufferizer:
                 case WeightOp():
                     weight = host.WeightOp(op.symbol.string_value(), _buffer_type(op.result))
                     self.buffers[op.result] = self.value(weight, op, op.result)
-                case ReshapeOp():
-                    self.buffers[op.result] = self.view(self.buffers[_root(op.x)], op.result, op)
+                case ReshapeOp() | SliceOp():
+                    self.buffers[op.result] = self.part(op.result, op)
                 case DispatchOp():
                     self.dispatch(op)
                 case _:
                     for value, output in self.copies:
-                        self.add(memref.CopyOp(self.view(self.buffers[value], output, op), output), op)
+                        self.add(memref.CopyOp(self.part(value, op), output), op)
                     self.add(func.ReturnOp(), op)
         _replace_body(self.main, self.block)
 
@@ -132,12 +130,20 @@ class _Bufferizer:
                 self.buffers[result] = self.value(memref.AllocOp.get(t.element_type, shape=t.get_shape()), op, result)
         self.add(host.LaunchOp(op.symbol, [self.buffers[v] for v in (*op.arguments, *op.outputs)]), op)
 
-    def view(self, buffer: SSAValue, like: SSAValue, origin: Operation) -> SSAValue:
-        """`buffer` in the shape of `like`."""
-        t = memref_of(like) if isinstance(like.type, MemRefType) else _buffer_type(like)
+    def part(self, value: SSAValue, origin: Operation) -> SSAValue:
+        """The part of a buffer that a value is."""
+        root, offset = source_of(value)
+        return self.view(self.buffers[root], value, origin, offset)
+
+    def view(self, buffer: SSAValue, like: SSAValue, origin: Operation, offset: int = 0) -> SSAValue:
+        """What of `buffer` begins at an element, in the shape of `like`."""
+        t = _buffer_type(like)
         if buffer.type == t:
             return buffer
-        op = memref.ReinterpretCastOp(buffer, [], [], [], [0], t.get_shape(), row_major(t.get_shape()), t)
+        strides = row_major(t.get_shape())
+        if offset:
+            t = MemRefType(t.element_type, t.get_shape(), StridedLayoutAttr(strides, offset))
+        op = memref.ReinterpretCastOp(buffer, [], [], [], [offset], t.get_shape(), strides, t)
         return self.value(op, origin, like)
 
     def add(self, op: Operation, origin: Operation) -> None:

@@ -236,3 +236,41 @@ def test_weights_of_groups_stay_as_they_are() -> None:
         return b(dl.ConvOp, x, b.weight(randoms((3, 3, 1, 4))[0]), strides=(1, 1), dilations=(1, 1), groups=4)
 
     assert formed(body, *randoms(IMAGE)).apply(AssignLayoutsPass(target="cpu:avx2")).ops == ["dispatch"]
+
+
+def rows(b: Writer, x: SSAValue, start: int, limit: int) -> SSAValue:
+    """Some rows of a matrix."""
+    return b(dl.SliceOp, x, starts=(start, 0), limits=(limit, x.type.get_shape()[1]), strides=(1, 1))
+
+
+def test_a_slice_that_is_one_piece_of_a_buffer_is_in_no_kernel() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        y = b(dl.MatmulOp, x, b.weight(randoms((16, 16))[0]))
+        return [b(dl.ExpOp, rows(b, y, k, k + 1)) for k in range(4)]
+
+    p = formed(body, *randoms((4, 16))).apply(DedupeKernelsPass())
+    assert kernels(p) == [["matmul"], ["exp"], ["exp"], ["exp"], ["exp"]]
+    assert len({k.symbol for k in p.module.ops if isinstance(k, dl.KernelOp)}) == 2
+
+
+def test_other_slices_are_read_through() -> None:
+    def pieces(b: Writer, x: SSAValue) -> list[SSAValue]:
+        y = b(dl.MatmulOp, x, b.weight(randoms((16, 16))[0]))
+        columns = b(dl.SliceOp, y, starts=(0, 0), limits=(4, 8), strides=(1, 1))
+        steps = b(dl.SliceOp, y, starts=(0, 0), limits=(4, 16), strides=(2, 1))
+        return [b(dl.ExpOp, columns), b(dl.ExpOp, steps), b(dl.ExpOp, rows(b, x, 1, 2))]
+
+    assert kernels(formed(pieces, *randoms((4, 16)))) == [["matmul"], *[["slice", "exp"]] * 3]
+
+    def unaligned(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.MatmulOp, x, b.weight(randoms((16, 10))[0]))
+        return b(dl.ExpOp, rows(b, y, 1, 2))
+
+    assert kernels(formed(unaligned, *randoms((4, 16)))) == [["matmul"], ["slice", "exp"]]
+
+    def moved(b: Writer, x: SSAValue) -> list[SSAValue]:
+        y = b(dl.MatmulOp, x, b.weight(randoms((16, 16))[0]))
+        turned = b(dl.TransposeOp, y, permutation=(1, 0))
+        return [y, *(b(dl.ExpOp, rows(b, turned, k, k + 1)) for k in range(2))]
+
+    assert kernels(formed(moved, *randoms((16, 16)))) == [["matmul"], *[["transpose", "slice", "exp"]] * 2]

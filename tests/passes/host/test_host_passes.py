@@ -90,6 +90,48 @@ def test_a_reshape_of_a_later_use_keeps_the_buffer_alive():
     assert sorted(arenas) == [0, 64]
 
 
+def negation(name: str, shape: str, dims: str) -> str:
+    """A kernel on buffers."""
+    iterators = ", ".join(['"parallel"'] * len(dims.split()))
+    return f"""
+    func.func @{name}(%x: memref<{shape}xf32>, %y: memref<{shape}xf32>) attributes {{kernel}} {{
+      linalg.generic {{indexing_maps = [affine_map<({dims}) -> ({dims})>, affine_map<({dims}) -> ({dims})>],
+          iterator_types = [{iterators}]}} ins(%x : memref<{shape}xf32>) outs(%y : memref<{shape}xf32>) {{
+      ^bb0(%a: f32, %old: f32):
+        %n = arith.negf %a : f32
+        linalg.yield %n : f32
+      }}
+      func.return
+    }}"""
+
+
+def test_slices_of_whole_rows_are_parts_of_the_arena():
+    module = planned("""
+    func.func @main(%x: tensor<4x16xf32>) -> (tensor<16xf32>, tensor<4x16xf32>, tensor<1x16xf32>) {
+      %a = dl.dispatch @k(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+      %s = dl.slice %a {starts = array<i64: 1, 0>, limits = array<i64: 3, 16>, strides = array<i64: 1, 1>} : (tensor<4x16xf32>) -> tensor<2x16xf32>
+      %t = dl.slice %s {starts = array<i64: 1, 0>, limits = array<i64: 2, 16>, strides = array<i64: 1, 1>} : (tensor<2x16xf32>) -> tensor<1x16xf32>
+      %v = dl.reshape %t {shape = array<i64: 16>} : (tensor<1x16xf32>) -> tensor<16xf32>
+      %y = dl.dispatch @m(%v) : (tensor<16xf32>) -> tensor<16xf32>
+      func.return %y, %a, %t : tensor<16xf32>, tensor<4x16xf32>, tensor<1x16xf32>
+    }
+    """)
+    main = host.entry_of(module)
+    (arena,) = [op for op in main.body.block.ops if isinstance(op, host.ArenaOp)]
+    first, second = [op for op in main.body.block.ops if isinstance(op, host.LaunchOp)]
+    part = second.arguments[0].owner
+    assert first.arguments[-1] is arena.result
+    assert isinstance(part, memref.ReinterpretCastOp) and part.source is arena.result
+    assert part.static_offsets.get_values() == (32,)
+    # What is returned and read in parts is not written in place.
+    copies = [op for op in main.body.block.ops if isinstance(op, memref.CopyOp)]
+    assert [op.destination for op in copies] == list(host.outputs_of(main)[1:])
+    x = np.arange(64, dtype=np.float32).reshape(4, 16)
+    whole = parse(print_module(host.entry_of(module)) + negation("k", "4x16", "a, b") + negation("m", "16", "a"))
+    for got, expected in zip(evaluate(whole, [x]), [x[2], -x, -x[2:3]], strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_everything_without_a_kernel_is_named_at_once():
     module = parse("""
     func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {

@@ -1,0 +1,52 @@
+"""Values of the host program that are parts of others: reshapes, and slices whose elements lie one behind another."""
+
+from __future__ import annotations
+
+from itertools import dropwhile
+from typing import cast
+
+from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.interfaces import Movement
+from dlc.dialects.dl.movement import ReshapeOp, SliceOp
+from dlc.dims import is_static
+from dlc.ir import Operation, SSAValue
+from dlc.passes.structured import row_major
+
+
+def is_view(op: Operation | None, alignment: int) -> bool:
+    """Whether an op's result is a part of its operand's buffer, at a multiple of `alignment` bytes, and no kernel makes it.
+
+    A slice is, of static sizes, if it takes the whole of all axes behind the first that it takes more than one element of,
+    and if the operand is a buffer: neither the caller's, which may lie anywhere, nor moved around by whoever reads it.
+    """
+    if isinstance(op, ReshapeOp):
+        return True
+    if not isinstance(op, SliceOp) or any(s != 1 for s in ints(op.strides)) or not is_static(shape_of(op.x)):
+        return False
+    source = op.x.owner
+    if not isinstance(source_of(op.x)[0].owner, Operation) or (isinstance(source, Movement) and not is_view(source, alignment)):
+        return False
+    pairs = zip(shape_of(op.x), shape_of(op.result), strict=True)
+    rest = list(dropwhile(lambda pair: pair[1] == 1, pairs))
+    return all(size == part for size, part in rest[1:]) and not offset_of(op) * _bytes(op.x) % alignment
+
+
+def offset_of(op: SliceOp) -> int:
+    """Where the first element of a slice is in its operand, in elements."""
+    strides = row_major(cast("tuple[int, ...]", shape_of(op.x)))
+    return sum(int(start) * stride for start, stride in zip(sizes(op.starts), strides, strict=True))
+
+
+def source_of(value: SSAValue) -> tuple[SSAValue, int]:
+    """The value that `value` is a part of through reshapes and slices, and where it begins there, in elements."""
+    offset = 0
+    while isinstance(value.owner, ReshapeOp | SliceOp):
+        if isinstance(value.owner, SliceOp):
+            offset += offset_of(value.owner)
+        value = value.owner.x
+    return value, offset
+
+
+def _bytes(value: SSAValue) -> int:
+    return numpy_dtype(element_type_of(value)).itemsize
