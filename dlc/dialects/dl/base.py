@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ from dlc.ir import (
 _NARROW_FLOATS = (Float4E2M1FNType, Float8E4M3FNType, Float8E4M3FNUZType, Float8E5M2Type, Float8E5M2FNUZType)
 
 Array: TypeAlias = NDArray[Any]
+Op = TypeVar("Op", bound=IRDLOperation)
 # The tensor types of the `dl` dialect; a symbolic size is `?` in the type, its polynomial in the `#dl.dims` encoding.
 Tensor: TypeAlias = TensorType[Attribute]
 # What a property may be given as; `attribute` says how it is stored.
@@ -250,30 +251,43 @@ class DlOp(IRDLOperation, ABC):
         return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
 
     def print(self, printer: Printer) -> None:
-        if self.operands:
-            printer.print_string(" ")
-            printer.print_list(self.operands, printer.print_operand)
-        if self.properties:
-            printer.print_string(" ")
-            printer.print_attr_dict(self.properties)
-        printer.print_op_attributes(self.attributes, print_keyword=True)
-        printer.print_string(" : ")
-        printer.print_function_type(self.operand_types, self.result_types)
+        print_op(self, printer)
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        unresolved = parser.parse_optional_undelimited_comma_separated_list(
-            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
-        )
-        properties = parser.parse_optional_attr_dict()
-        attributes = parser.parse_optional_attr_dict_with_keyword()
-        parser.parse_punctuation(":")
-        position = parser.pos
-        function_type = parser.parse_function_type()
-        operands = parser.resolve_operands(unresolved or [], function_type.inputs.data, position)
-        return cls.create(
-            operands=operands,
-            result_types=function_type.outputs.data,
-            properties=properties,
-            attributes=attributes.data if attributes else {},
-        )
+        return parse_op(cls, parser)
+
+
+def print_op(op: IRDLOperation, printer: Printer) -> None:
+    """Prints what follows an op's name: operands, properties, types, and its body if it has one."""
+    if op.operands:
+        printer.print_string(" ")
+        printer.print_list(op.operands, printer.print_operand)
+    if op.properties:
+        printer.print_string(" ")
+        printer.print_attr_dict(op.properties)
+    printer.print_op_attributes(op.attributes, print_keyword=True)
+    printer.print_string(" : ")
+    printer.print_function_type(op.operand_types, op.result_types)
+    for region in op.regions:
+        printer.print_string(" ")
+        printer.print_region(region)
+
+
+def parse_op(cls: type[Op], parser: Parser) -> Op:
+    """The op that `print_op` printed."""
+    unresolved = parser.parse_optional_undelimited_comma_separated_list(
+        parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+    )
+    properties = parser.parse_optional_attr_dict()
+    attributes = parser.parse_optional_attr_dict_with_keyword()
+    parser.parse_punctuation(":")
+    position = parser.pos
+    function_type = parser.parse_function_type()
+    return cls.create(
+        operands=parser.resolve_operands(unresolved or [], function_type.inputs.data, position),
+        result_types=function_type.outputs.data,
+        properties=properties,
+        attributes=attributes.data if attributes else {},
+        regions=[parser.parse_region() for _ in cls.get_irdl_definition().regions],
+    )

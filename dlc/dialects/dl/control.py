@@ -14,6 +14,8 @@ from dlc.dialects.dl.base import (
     attribute,
     element_type_of,
     number,
+    parse_op,
+    print_op,
     shape_of,
     sizes,
     tensor_of,
@@ -89,33 +91,11 @@ class Loop(IRDLOperation):
                 raise VerifyException(f"{self.name}: {op.name} in its body")
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_string(" ")
-        printer.print_attr_dict(self.properties)
-        printer.print_op_attributes(self.attributes, print_keyword=True)
-        printer.print_string(" : ")
-        printer.print_function_type(self.operand_types, self.result_types)
-        printer.print_string(" ")
-        printer.print_region(self.regions[0])
+        print_op(self, printer)
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        unresolved = parser.parse_optional_undelimited_comma_separated_list(
-            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
-        )
-        properties = parser.parse_optional_attr_dict()
-        attributes = parser.parse_optional_attr_dict_with_keyword()
-        parser.parse_punctuation(":")
-        position = parser.pos
-        function_type = parser.parse_function_type()
-        return cls.create(
-            operands=parser.resolve_operands(unresolved or [], function_type.inputs.data, position),
-            result_types=function_type.outputs.data,
-            properties=properties,
-            attributes=attributes.data if attributes else {},
-            regions=[parser.parse_region()],
-        )
+        return parse_op(cls, parser)
 
 
 @irdl_op_definition
