@@ -22,6 +22,7 @@ from dlc.backends.reference.machine import Frame, Machine, rule_of
 from dlc.backends.reference.program import argument, empty_like, same_bits
 from dlc.backends.reference.values import Array, EvaluationError, View
 from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.control import Loop
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.dialects.host import LaunchOp, entry_of, outputs_of
@@ -169,10 +170,11 @@ class _Tracer:
         return ()
 
     def op(self, op: Operation, operands: Values) -> Values:
-        if not isinstance(op, DlOp):
+        if not isinstance(op, DlOp | Loop):
             raise UnsupportedError(f"{op.name} in the entry of a program on tensors: no evaluation rule")
         properties = tuple(sorted(op.properties.items(), key=lambda item: item[0]))
-        key = (op.name, properties, tuple(op.result_types), tuple(v.number for v in operands))
+        body = print_module(op, locations=False) if op.regions else ""
+        key = (op.name, properties, body, tuple(op.result_types), tuple(v.number for v in operands))
 
         def compute() -> list[Array]:
             if isinstance(op, WeightOp):

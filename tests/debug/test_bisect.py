@@ -59,6 +59,13 @@ def test_sound_steps_keep_the_numbers(mnist: tuple[Program, list[Array]]) -> Non
     assert max(c.deviation for c in verdict.checks) < 1e-5
 
 
+@pytest.mark.parametrize("name", ["scan_rnn", "gru_stream"])
+def test_the_steps_of_a_recurrence_keep_the_numbers(name: str) -> None:
+    verdict = bisect(load_program(path_of(name)), list(next(recordings(name))[0].values()))
+    assert verdict.fault is None
+    assert "unroll-scans" in {c.step.name for c in verdict.checks}
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_miscompile_is_named(name: str, mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
     program, arrays = twice() if name == "dedupe-kernels" else mnist

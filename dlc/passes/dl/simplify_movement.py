@@ -120,6 +120,18 @@ def _slice_of_concat(op: SliceOp) -> Values:
     return None
 
 
+# reverse(x)[one element] = x[the element that it is]
+def _slice_of_reverse(op: SliceOp) -> Values:
+    reverse = defining(op.x, ReverseOp)
+    if reverse is None or not is_static(shape_of(op.x)) or any(shape_of(op.result)[a] != 1 for a in reverse.reversed_axes):
+        return None
+    starts, limits = list(sizes(op.starts)), list(sizes(op.limits))
+    for axis in reverse.reversed_axes:
+        starts[axis] = shape_of(op.x)[axis] - 1 - starts[axis]
+        limits[axis] = starts[axis] + 1
+    return [Build(op)(SliceOp, reverse.x, starts=starts, limits=limits, strides=ints(op.strides))]
+
+
 # pad(x, 0, 0) = x;  pad(pad(x, a, b), c, d) = pad(x, a + c, b + d) for one value and nothing taken away
 def _pad(op: PadOp) -> Values:
     low, high = ints(op.low), ints(op.high)
@@ -201,7 +213,7 @@ MOVEMENT: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     TransposeOp: (_transpose,),
     ReshapeOp: (_reshape,),
     BroadcastToOp: (_broadcast,),
-    SliceOp: (_slice, _slice_of_concat),
+    SliceOp: (_slice, _slice_of_concat, _slice_of_reverse),
     PadOp: (_pad, _crop),
     ReverseOp: (_reverse,),
     ConcatOp: (_concat,),

@@ -71,6 +71,14 @@ ON_FLOATS: dict[str, Case] = {
         lambda b, x: b(dl.SliceOp, b(dl.ConcatOp, b(dl.NegOp, x), x, axis=1), starts=(0, 4), limits=(2, 8), strides=(1, 1)),
         [],
     ),
+    "one element of what is reversed": (
+        lambda b, x: b(dl.SliceOp, b(dl.ReverseOp, x, axes=(0,)), starts=(1, 0), limits=(2, 4), strides=(1, 1)),
+        ["slice"],
+    ),
+    "more elements of what is reversed": (
+        lambda b, x: b(dl.SliceOp, b(dl.ReverseOp, x, axes=(1,)), starts=(1, 0), limits=(2, 3), strides=(1, 1)),
+        ["reverse", "slice"],
+    ),
     "concatenation of one": (lambda b, x: b(dl.ConcatOp, x, axis=0), []),
     "nested concatenation": (lambda b, x: b(dl.ConcatOp, b(dl.ConcatOp, x, x, axis=1), x, axis=1), ["concat"]),
     "no padding": (lambda b, x: b(dl.PadOp, x, number(b, 0, x), low=(0, 0), high=(0, 0)), []),
