@@ -166,6 +166,8 @@ def _elementwise(op: Elementwise, operands: Sequence[Tracked], array: Array) -> 
         moved = _formula(op, corner)
         error = np.maximum(error, distance(moved, exact_value))
         error = np.where(kind_in(moved, array.dtype) == kind_in(exact_value, array.dtype), error, np.inf)
+    if is_float(array.dtype) and isinstance(op, dl.ModOp):
+        error = np.maximum(error, _drift(operands, wide, exact_value))
     if is_float(array.dtype) and not isinstance(op, EXACT):
         error = error + _rounding(op, wide, exact_value, array)
     return np.where(free, np.inf, error)
@@ -226,6 +228,15 @@ def _rounding(op: Elementwise, wide: Sequence[Array], exact: Array, array: Array
     if isinstance(op, dl.ModOp | dl.FloordivOp):
         ulps = _quotient_rounding(op, wide, array)
     return unless_it_may_overflow(exact, ulps, array.dtype)
+
+
+def _drift(operands: Sequence[Tracked], wide: Sequence[Array], remainder: Array) -> Array:
+    """How far a remainder moves while its operands move within their bounds: it may come around to the other end."""
+    (x, y), (a, b) = wide, operands
+    quotient = np.where(np.isfinite(x / y), np.abs(x / y), 0)
+    moved = a.errors + quotient * b.errors
+    around = (np.abs(remainder) <= 2 * moved) | (np.abs(y) - np.abs(remainder) <= 2 * moved)
+    return np.where(moved > 0, moved + np.where(around, np.abs(y), 0), 0)
 
 
 def _quotient_rounding(op: dl.ModOp | dl.FloordivOp, wide: Sequence[Array], array: Array) -> Array:
