@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo
 from dlc.backends.opencl.array import DeviceArray, put
 from dlc.backends.opencl.devices import Device, all_devices, target_of
 from dlc.instrument.report import Progress, Report
-from dlc.model import Model
+from dlc.model import Model, Run
 from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.options import Options
-from dlc.target import host_supports
+from dlc.target import host_supports, is_opencl
+
+if TYPE_CHECKING:
+    from dlc.frontend.onnx import OpenSizesError
+
+# What was compiled for the shapes that were not asked for longest makes room for new ones.
+_MOST_SIZES = 128
 
 
 def compile_model(
@@ -97,15 +106,36 @@ def compile_file(
     report.seconds += perf_counter() - began
     # A model that was compiled before needs no compiler.
     from dlc.compiler import compile, load_program
+    from dlc.frontend.onnx import OpenSizesError
 
     began = perf_counter()
     with report.timed("import"):
-        program = load_program(path, input_shapes)
+        try:
+            program = load_program(path, input_shapes)
+        except OpenSizesError as error:
+            model = _compiled_when_called(path, target, options, error)
+            if examine is not None:
+                examine(model.inputs)
+            return model
     if examine is not None:
         examine(program.inputs)
     report.seconds += perf_counter() - began
     file = file.imported(program.files) if file is not None else None
     return compile(program, target, options, report=report, progress=progress, file=file)
+
+
+def _compiled_when_called(path: Path, target: str, options: Options, sizes: OpenSizesError) -> Model:
+    """A model that is imported once for each set of input shapes that it is called with."""
+
+    @lru_cache(maxsize=_MOST_SIZES)
+    def compiled(*shapes: tuple[int, ...]) -> Run:
+        named = {info.name: shape for info, shape in zip(sizes.inputs, shapes, strict=True)}
+        return compile_file(path, target, named, options).run
+
+    def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        return compiled(*(a.shape for a in arrays))(arrays)
+
+    return Model(sizes.inputs, sizes.outputs, run, path.stem, takes_device_arrays=is_opencl(target))
 
 
 def devices() -> tuple[Device, ...]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import dlc
 from dlc.dims import Dim
+from dlc.errors import ShapeError, UnsupportedError
 from dlc.target import CPU_LEVELS, host_supports
 from tests.models.skeletons import PRETRAINED, deviation, path_of, recordings
 
@@ -100,6 +101,21 @@ def test_sizes_left_open_are_bound_by_calls(name: str, target: str) -> None:
     if target != "reference":
         feeds = SYMBOLIC[name](feeds)
         agree(name, target, model(feeds), dlc.compile_model(path_of(name), target="reference")(feeds))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str) -> None:
+    model = dlc.compile_model(path_of("silero_vad_16k_op15"), target=target)
+    assert [str(i) for i in model.inputs][:1] == ["input: float32[batch, sequence]"]
+    for feeds, expected in recordings("silero_vad_16k_op15"):
+        agree("silero_vad_16k_op15", target, model(feeds), expected)
+    two = {n: np.concatenate([a, a], axis={"input": 0, "state": 1}[n]) if a.ndim else a for n, a in feeds.items()}
+    got = model(two)["output"]
+    assert got.shape == (2, 1) and np.abs(np.asarray(got) - expected["output"]).max() < TOLERANCE
+    with pytest.raises(ShapeError, match="input: float32"):
+        model({**feeds, "input": feeds["input"][0]})
+    with pytest.raises(UnsupportedError, match="give its sizes"):
+        model.save("silero.dlc")
 
 
 @pytest.mark.parametrize("target", [t for t in CPU_LEVELS if host_supports(CPU_LEVELS[t])])

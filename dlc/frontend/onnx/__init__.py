@@ -6,6 +6,6 @@ converters are written with), then the op families, which `operators.py` lists.
 """
 
 from dlc.frontend.onnx.importer import ImportedModel, TensorInfo, check_model, import_model
-from dlc.frontend.onnx.problems import Problem
+from dlc.frontend.onnx.problems import OpenSizesError, Problem
 
-__all__ = ["ImportedModel", "Problem", "TensorInfo", "check_model", "import_model"]
+__all__ = ["ImportedModel", "OpenSizesError", "Problem", "TensorInfo", "check_model", "import_model"]

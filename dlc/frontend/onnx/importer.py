@@ -28,7 +28,7 @@ from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_fun
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
-from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, Problem, contradictions, unsupported
+from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenSizesError, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
@@ -78,7 +78,7 @@ def import_model(
     constants then, and no inputs of the program. `extra_outputs` names inner tensors to return after the model's outputs.
 
     Raises ModelError for a malformed file, ShapeError for shapes that contradict the model, UnsupportedError (listing every
-    problem) for what dlc does not support.
+    problem) for what dlc does not support; OpenSizesError if giving the inputs' shapes may help.
     """
     importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs)
     imported = importer.run()
@@ -86,7 +86,11 @@ def import_model(
         # With the model's own shapes it is the model that contradicts itself.
         raise (ShapeError if importer.input_shapes else ModelError)(contradictions(importer.problems))
     if importer.problems:
-        raise unsupported(importer.model.name, importer.problems)
+        error = unsupported(importer.model.name, importer.problems)
+        are_open = not all(is_static(i.shape) for i in imported.inputs)
+        if are_open and all(p.kind == "value" for p in importer.problems):
+            raise OpenSizesError(error, imported.inputs, imported.outputs)
+        raise error
     return imported
 
 
@@ -332,7 +336,8 @@ class _Importer:
     def _finished(self, block: Block, inputs: Sequence[TensorInfo]) -> ImportedModel:
         names = [*(o.name for o in self.graph.output), *self.extra_outputs]
         if self.problems:
-            return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), ())
+            declared = signature(self.graph.output, {}, lambda where, problem: None)
+            return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), declared)
         found = [v for v in map(self.scope.values.get, names) if v is not None]
         if len(found) != len(names):
             missing = next(n for n in names if self.scope.values.get(n) is None)

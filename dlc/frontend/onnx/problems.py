@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
 
 WHAT_TO_DO = {
@@ -45,6 +46,15 @@ class NodeProblem(Exception):
 
 class AlreadyNoted(Exception):
     """Raised where a node cannot be imported for want of what it holds, which the importer has noted."""
+
+
+class OpenSizesError(UnsupportedError):
+    """A model that can be imported only for inputs of known shapes; `inputs` and `outputs` are as the file declares them."""
+
+    def __init__(self, error: UnsupportedError, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
+        super().__init__(str(error), error.problems)
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
 
 
 def unsupported(model: str, problems: Sequence[Problem]) -> UnsupportedError:
