@@ -119,9 +119,10 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
             assert isinstance(step, DlOp)
             known.update(zip(step.results, track(step, *(known[v] for v in step.operands)), strict=True))
     errors = [_other_formula(known[r], array) for r, array in zip(results, arrays, strict=True)]
-    if isinstance(op, dl.BatchNormOp | dl.ConvTransposeOp | dl.ScatterElementsOp | dl.ScatterNdOp):
-        # Products move from data to statistics, padding is multiplied, updates of one element are combined in any order: what
-        # infinities give there is not promised.
+    staged = isinstance(op, dl.WinogradInputOp | dl.WinogradOutputOp)
+    if staged or isinstance(op, dl.BatchNormOp | dl.ConvTransposeOp | dl.ScatterElementsOp | dl.ScatterNdOp):
+        # Products move from data to statistics, padding is multiplied, updates of one element are combined in any order, a
+        # product of three factors is rounded after two: what infinities give there is not promised.
         kinds = [kind_in(extended(a), arrays[0].dtype) for a in (known[results[0]].array, arrays[0])]
         apart = kinds[0] != kinds[1]
         error = 0 if errors[0] is None else errors[0]
