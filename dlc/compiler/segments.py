@@ -199,9 +199,10 @@ def _read(op: Operation) -> Sequence[SSAValue]:
 def _leaves(value: SSAValue, level: int, levels: Mapping[Operation, int], constant: set[Operation]) -> bool:
     """Whether a value is read outside of the segment of its op."""
     readers = [use.operation for use in value.uses]
-    if any(isinstance(op, (*HOSTED, func.ReturnOp)) and value in _read(op) for op in readers):
-        return True
-    return value.owner not in constant and any(levels[op] != level for op in readers)
+    hosts = [op for op in readers if isinstance(op, (*HOSTED, func.ReturnOp))]
+    if value.owner in constant:
+        return any(value in _read(op) for op in hosts)
+    return bool(hosts) or any(levels[op] != level for op in readers)
 
 
 def _segment(program: Program, ops: Sequence[Operation], outputs: Sequence[SSAValue], constant: set[Operation]) -> Segment:

@@ -129,6 +129,14 @@ def test_a_loop_until_what_is_data(target: str, count: int | None, times: int) -
     np.testing.assert_array_equal(np.asarray(again[0]), X + 20 + min(times, 1) * np.float32([1, 2]))
 
 
+def test_a_loop_reads_what_is_computed_before_it() -> None:
+    body = graph([node("Add", ["s", "t"], ["next"]), *GROWS[1:]], ["on", "next"], ["i", "c", "s"])
+    nodes = [node("Tanh", ["x"], ["t"]), node("Loop", ["", "", "x"], ["last"], body=body)]
+    imported = import_model(model(nodes, {"x": [3, 2]}, ["last"], weights={"limit": np.float32(7)}))
+    (got,) = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1, workers=1)).run([X])
+    np.testing.assert_allclose(np.asarray(got), X + 2 * np.tanh(X), rtol=1e-6)
+
+
 def test_a_long_loop_is_not_written_out() -> None:
     imported = import_model(until("m", m=np.int64(5000)))
     assert op_names(imported).count("dl.while") == 1
