@@ -26,6 +26,12 @@ PROGRAMS = {
           %y = dl.matmul %a, %u : (tensor<5x40xf32>, tensor<40x45xf32>) -> tensor<5x45xf32>
           func.return %y : tensor<5x45xf32>
         }""",
+    "a product with weights of no columns": """
+        func.func @main(%x: tensor<3x1xf32>) -> tensor<3x0xf32> {
+          %w = dl.weight {symbol = @nothing, type = tensor<1x0xf32>} : () -> tensor<1x0xf32>
+          %y = dl.matmul %x, %w : (tensor<3x1xf32>, tensor<1x0xf32>) -> tensor<3x0xf32>
+          func.return %y : tensor<3x0xf32>
+        }""",
     "groups of channels that a transposed convolution has left every other one of": """
         func.func @main(%x: tensor<1x64x1x1x7xui64>, %w: tensor<1x1x1x7x16xui64>, %v: tensor<1x1x1x4x4xui8>)
             -> tensor<1x64x1x1x4xui32> {
@@ -41,8 +47,10 @@ PROGRAMS = {
 @pytest.mark.parametrize("target", ["cpu", "cpu:generic"])
 @pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_program(text: str, target: str) -> None:
-    program = Program(parse_module(make_context(), text, "found.mlir"), WeightStore())
+    weights = WeightStore()
+    weights.add(np.zeros((1, 0), np.float32), "nothing")
+    program = Program(parse_module(make_context(), text, "found.mlir"), weights)
     inputs = [np.asarray(values(i.dtype, *map(int, i.shape), seed=k)) for k, i in enumerate(program.inputs)]
-    (expected,) = evaluate(program.module, inputs)
+    (expected,) = evaluate(program.module, inputs, weights)
     (got,) = compile(program, target, Options(num_threads=1, workers=1)).run(inputs)
     assert_close(np.asarray(got), expected, 2e-6 if expected.dtype.kind == "f" else 0)

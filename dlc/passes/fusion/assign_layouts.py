@@ -51,7 +51,7 @@ class AssignLayoutsPass(ModulePass):
                 continue
             weight = dispatch.arguments[argument.index]
             axis = _panel_axis(contraction)
-            if weight not in constant or axis is None:
+            if weight not in constant or axis is None or 0 in shape_of(weight):
                 continue
             tile = self._panel(contraction)
             pack = PackOp.make(weight, axis=axis, tile=tile)
