@@ -144,7 +144,7 @@ class Segments:
                 known.update(results)
                 for result, array in results.items():
                     bind_sizes(shape_of(result), array.shape, sizes)
-            return [known[v] for v in returned]
+            return _own([known[v] for v in returned], arrays)
 
         return run
 
@@ -183,10 +183,16 @@ def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
     """How many cuts lie before each op, and the ops that depend on no argument."""
     levels: dict[Operation, int] = {}
     constant: set[Operation] = set()
+    # Sizes that are data, and how many cuts lie before they are known.
+    known_from: dict[str, int] = {}
     for op in block.ops:
         sources = [v.owner for v in op.operands if isinstance(v.owner, Operation)]
-        levels[op] = max((levels[s] + isinstance(s, HOSTED) for s in sources), default=0)
-        if isinstance(op, DlOp) and not isinstance(op, DataDependent) and constant.issuperset(v.owner for v in op.operands):
+        sizes = [known_from[s] for s in _symbols_of(op) if s in known_from]
+        levels[op] = max((*(levels[s] + isinstance(s, HOSTED) for s in sources), *sizes), default=0)
+        if isinstance(op, DataDependent):
+            for symbol in _symbols_of(op):
+                known_from.setdefault(symbol, levels[op] + 1)
+        elif isinstance(op, DlOp) and not sizes and constant.issuperset(v.owner for v in op.operands):
             constant.add(op)
     return levels, constant
 
@@ -281,8 +287,28 @@ def _computed(op: DataDependent, known: Arrays) -> Arrays:
 def _symbols(module: ModuleOp) -> set[str]:
     """The symbolic sizes in the types and properties of a program."""
     main = entry_of(module)
-    found: list[Size] = [size for a in main.args for size in shape_of(a)]
-    for op in main.body.block.ops:
-        found += [size for r in op.results for size in shape_of(r)]
-        found += [size for p in op.properties.values() if isinstance(p, DimsAttr) for size in p.sizes]
+    inputs = {name for a in main.args for size in shape_of(a) if isinstance(size, dims.Dim) for name in size.symbols()}
+    return inputs.union(*map(_symbols_of, main.body.block.ops))
+
+
+def _symbols_of(op: Operation) -> set[str]:
+    """The symbolic sizes in the results and properties of an op, and in those of its body."""
+    found: list[Size] = []
+    for inner in op.walk():
+        found += [size for r in inner.results for size in shape_of(r)]
+        found += [size for p in inner.properties.values() if isinstance(p, DimsAttr) for size in p.sizes]
     return {name for size in found if isinstance(size, dims.Dim) for name in size.symbols()}
+
+
+def _own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """The results, copied where they are an input or another result; arrays on a device, which nobody writes to, are not."""
+    own: list[Any] = []
+    for result in results:
+        others = [a for a in (*inputs, *own) if _is_host(a)] if _is_host(result) else []
+        shared = any(np.may_share_memory(result, other) for other in others)
+        own.append(result.copy() if shared else result)
+    return own
+
+
+def _is_host(array: Any) -> bool:
+    return isinstance(array, np.ndarray)

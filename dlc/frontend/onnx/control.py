@@ -28,18 +28,24 @@ def if_(node: Node) -> Sequence[Value]:
     """The branch that is taken, where that is known; else both, as they change nothing, and a choice of their results."""
     condition = node[0]
     then, otherwise = node.graph("then_branch"), node.graph("else_branch")
+    if len(then.output) != len(otherwise.output) or len(then.output) < len(node.proto.output):
+        raise ModelError(f"{node.place}: its branches have {len(then.output)} and {len(otherwise.output)} results")
     if condition.known is not None:
         return node.inline(then if bool(node.number(0, "condition")) else otherwise, (), node.emit)
-    branches = [node.inline(branch, (), node.emit) for branch in (then, otherwise)]
+    emit, condition = node.emit, node.emit.reshape(condition, ())
+    branches: list[Sequence[Value]] = []
+    for branch, taken in ((then, condition), (otherwise, emit(dl.NotOp, condition))):
+        with emit.guarded(taken):
+            branches.append(node.inline(branch, (), emit))
     chosen: list[Value] = []
-    for k, (x, y) in enumerate(zip(*branches, strict=False)):
+    for k, (x, y) in enumerate(zip(*branches, strict=True)):
         if x.type != y.type:
             raise NodeProblem(
                 "value",
                 f"its condition is computed from data, and result {k} is {x.type} in one branch and {y.type} in the other: "
                 "results of one type are supported, or a condition that is known",
             )
-        chosen.append(node.emit(dl.SelectOp, node.emit.reshape(condition, ()), x, y))
+        chosen.append(emit(dl.SelectOp, condition, x, y))
     return chosen
 
 
@@ -48,6 +54,8 @@ def loop(node: Node) -> Sequence[Value]:
     """The iterations, one behind the other, where it is known how many there are; else a loop that the host runs."""
     emit, body = node.emit, node.graph("body")
     limit, going = node.get(0), node.get(1)
+    if limit is not None:
+        limit = emit.reshape(limit, ())
     going = emit.reshape(going, ()) if going is not None else emit.constant(True)
     states = [node[k] for k in range(2, len(node.inputs))]
     if len(body.output) <= len(states):
@@ -62,7 +70,7 @@ def _unrolled(
     """A loop written out; None if its end is not known, or is too far away."""
     if limit is not None and limit.known is None:
         return None
-    count = None if limit is None or limit.known is None else int(limit.known.reshape(-1)[0])
+    count = None if limit is None or limit.known is None else int(limit.known)
     elements: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
     step = 0
     while count is None or step < count:
@@ -87,14 +95,14 @@ def _hosted(node: Node, body: GraphProto, limit: Value | None, going: Value, sta
         for k, what in enumerate(("number of iterations", "condition")):
             if node.get(k) is not None:
                 node.known(k, what)
-        raise NodeProblem("output", "it collects values in iterations whose number is data; only its last states are supported")
+        raise NodeProblem("value", f"it collects values, in iterations of unknown number or more than {_MOST_ITERATIONS}")
     first = emit.constant(0, np.int64)
 
     def within(inner: Emitter, step: Value, condition: Value) -> Value:
         """Whether the condition and the limit let it go on."""
         if limit is None:
             return condition
-        return inner(dl.AndOp, inner.reshape(condition, ()), inner(dl.LessOp, step, inner.reshape(limit, ())))
+        return inner(dl.AndOp, inner.reshape(condition, ()), inner(dl.LessOp, step, limit))
 
     def iteration(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
         step, *before = arguments
@@ -124,6 +132,8 @@ def scan(node: Node) -> Sequence[Value]:
     turned, made_turned = (node.integers(f"scan_{kind}_directions", [0] * n) for kind, n in kinds)
     if (len(axes), len(turned), len(made_axes), len(made_turned)) != (count, count, made, made):
         raise ModelError(f"{node.place}: axes or directions are not as many as its sequences")
+    if not {0, 1}.issuperset((*turned, *made_turned)):
+        raise ModelError(f"{node.place}: a direction is 0 or 1, got {[*turned, *made_turned]}")
     sequences = [
         directed(emit, _moved(emit, x, node.axis(axis, x.rank), 0), bool(backward))
         for x, axis, backward in zip((node[first + k] for k in range(count)), axes, turned, strict=True)

@@ -7,7 +7,8 @@ known value becomes a constant or a weight of the program only when an emitted o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -88,12 +89,18 @@ class Emitter:
         self.build = Build(block, outer.build.location if outer is not None else None)
         self.weights = weights
         self.outer = outer
-        self._symbols = {str(size) for a in block.args for size in shape_of(a) if isinstance(size, Dim)}
+        # Whether what is emitted now counts, where both branches of a choice are computed; None: it does.
+        self.guard: Value | None = None
+        # The names of sizes in the whole program, and those that are known inside of `block` only.
+        arguments = {str(size) for a in block.args for size in shape_of(a) if isinstance(size, Dim)}
+        self._symbols: set[str] = arguments if outer is None else outer._symbols
+        self._own: set[str] = set()
 
     def new_size(self, name: str) -> Size:
         """A size of its own, called `name_0`, `name_1`, …"""
         symbol = next(s for s in (f"{name}_{k}" for k in count()) if s not in self._symbols)
         self._symbols.add(symbol)
+        self._own.add(symbol)
         return Dim.symbol(symbol)
 
     def __call__(self, op: type[DlOp], *operands: Value, **properties: PropertyValue | None) -> Value:
@@ -154,6 +161,16 @@ class Emitter:
         limits[axis] = limit
         return self(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
 
+    @contextmanager
+    def guarded(self, condition: Value) -> Generator[None]:
+        """What is emitted inside counts only where the condition holds: loops, which might not end, need not run elsewhere."""
+        before = self.guard
+        self.guard = condition if before is None else self(dl.AndOp, before, condition)
+        try:
+            yield
+        finally:
+            self.guard = before
+
     def scan(
         self, states: Sequence[Value], sequences: Sequence[Value], length: Size, step: Step
     ) -> tuple[list[Value], list[Value]]:
@@ -185,8 +202,11 @@ class Emitter:
             going, *following = step(inner, arguments)
             return [inner.reshape(going, ()), *_kept(states, following)]
 
+        condition = self.reshape(condition, ())
+        if self.guard is not None:
+            condition = self(dl.AndOp, condition, self.guard)
         body, outside = self._body([s.type for s in states], run)
-        given = [*map(self.ssa, (self.reshape(condition, ()), *states)), *outside]
+        given = [*map(self.ssa, (condition, *states)), *outside]
         return self._results(dl.WhileOp.of(given, body, len(states)))
 
     def _body(
@@ -204,7 +224,7 @@ class Emitter:
 
     def ssa(self, value: Value) -> SSAValue:
         """The SSA value of `value`; a known one enters the program here."""
-        if value.ssa is None and self.outer is not None:
+        if value.ssa is None and self.outer is not None and self._own.isdisjoint(_symbols_in(value)):
             return self.outer.ssa(value)
         if value.ssa is None:
             assert value.known is not None
@@ -233,6 +253,12 @@ class Emitter:
         entries = [one(size) for size in known.reshape(-1)]
         flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
         return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
+
+
+def _symbols_in(value: Value) -> set[str]:
+    """The names of the sizes among a value's elements."""
+    entries = value.known.reshape(-1) if value.known is not None and value.known.dtype == object else ()
+    return {symbol for size in entries if isinstance(size, Dim) for symbol in size.symbols()}
 
 
 def _kept(states: Sequence[Value], following: Sequence[Value]) -> Sequence[Value]:

@@ -12,6 +12,7 @@ from functools import partial
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.contraction import differ
 from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.onnx.control import directed
@@ -143,6 +144,15 @@ def _layer(
     bias, active = node.get(3), _active(node, length, batch)
     first = [node.get(5 + k) for k in range(states)]
     peepholes = node.get(5 + states) if gates == 4 else None
+    state = (batch, count, hidden) if by_batch else (count, batch, hidden)
+    for what, value, shape in (
+        ("B", bias, (count, 2 * gates * hidden)),
+        ("P", peepholes, (count, 3 * hidden)),
+        ("sequence_lens", node.get(4), (batch,)),
+        *((f"initial state {k}", s, state) for k, s in enumerate(first)),
+    ):
+        if value is not None and (value.rank != len(shape) or any(map(differ, value.shape, shape))):
+            raise ModelError(f"{node.place}: {what} has the shape {list(value.shape)}, expected {list(shape)}")
     sequences: list[Value] = []
     last: list[list[Value]] = [[] for _ in range(states)]
     for d, reverse in enumerate(backward):

@@ -146,7 +146,7 @@ def test_loops_that_are_refused() -> None:
     collects = graph(GROWS, ["on", "next", "top"], ["i", "c", "s"])
     nodes = [node("Loop", ["", "yes", "x"], ["last", "tops"], body=collects)]
     known = {"yes": np.bool_(True), "limit": np.float32(9), "step": np.float32([1, 2])}
-    with pytest.raises(UnsupportedError, match=r"Loop-last.*collects values in iterations whose number is data"):
+    with pytest.raises(UnsupportedError, match=r"Loop-last.*collects values, in iterations of unknown number"):
         import_model(model(nodes, {"x": [3, 2]}, ["last", "tops"], weights=known))
     empty = graph([], [], ["i", "c", "s"])
     nodes = [node("Loop", ["", "yes", "x"], ["last"], body=empty)]
@@ -200,3 +200,77 @@ def test_a_graph_inside_with_other_inputs() -> None:
     nodes = [node("If", ["c"], ["y"], then_branch=graph([], ["z"], ["z"]), else_branch=NEGATED)]
     with pytest.raises(ModelError, match=r"If-y.*has 1 inputs, it gives 0"):
         import_model(model(nodes, {"x": [3, 2]}, ["y"], weights={"c": np.bool_(True)}))
+
+
+def test_a_loop_without_end_in_the_branch_that_is_not_taken() -> None:
+    body = graph([node("Neg", ["s"], ["next"]), node("Less", ["s", "limit"], ["small"]), node("ReduceMax", ["small_f"], ["top"], keepdims=0), node("Cast", ["small"], ["small_f"], to=FLOAT), node("Greater", ["top", "half"], ["on"])], ["on", "next"], ["i", "c", "s"])  # fmt: skip
+    endless = graph([node("Loop", ["", "", "x"], ["last"], body=body)], ["last"])
+    nodes = [
+        node("ReduceMax", ["x"], ["most"], keepdims=0),
+        node("Greater", ["most", "limit"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=endless, else_branch=NEGATED),
+    ]
+    source = model(nodes, {"x": [3, 2]}, ["y"], weights={"limit": np.float32(9), "half": np.float32(0.5)})
+    np.testing.assert_array_equal(run(import_model(source), {"x": X})["y"], -X)
+
+
+def test_results_of_a_loop_are_the_callers_own() -> None:
+    body = graph([node("Identity", ["s"], ["next"]), node("Less", ["s", "t"], ["less"])], ["less", "next"], ["i", "c", "s"])
+    nodes = [node("Loop", ["m", "", "x"], ["last"], body=body), node("Identity", ["x"], ["same"])]
+    source = model(nodes, {"x": [], "m": [], "t": []}, ["last", "same"], dtypes={"m": TensorProto.INT64})
+    imported = import_model(source)
+    x = np.array(1, np.float32)
+    last, same = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1)).run(
+        [x, np.array(0), np.array(3, np.float32)]
+    )
+    assert not any(np.may_share_memory(a, b) for a, b in ((last, x), (same, x), (last, same)))
+    assert float(last) == float(same) == 1
+
+
+def test_what_is_made_of_a_size_that_is_data() -> None:
+    nodes = [
+        node("NonZero", ["x"], ["places"]),
+        node("Shape", ["places"], ["shape"]),
+        node("ConstantOfShape", ["shape"], ["zeros"]),
+    ]
+    imported = import_model(model(nodes, {"x": [3, 2]}, ["shape", "zeros"], dtypes={"shape": TensorProto.INT64}))
+    compiled = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1))
+    for x, count in ((X, 6), (X * [[1], [0], [0]], 2)):
+        shape, zeros = (np.asarray(a) for a in compiled.run([x.astype(np.float32)]))
+        assert shape.tolist() == [2, count] and zeros.shape == (2, count) and not zeros.any()
+
+
+def test_collecting_more_than_is_written_out() -> None:
+    with pytest.raises(UnsupportedError, match=r"Loop-last.*collects values, in iterations .* more than 1000"):
+        import_model(looped(1200, node("Identity", ["c"], ["on"])))
+
+
+def test_branches_of_different_numbers_of_results() -> None:
+    nodes = [node("If", ["c"], ["y"], then_branch=HALVED, else_branch=graph([], ["x", "x"]))]
+    with pytest.raises(ModelError, match=r"If-y.*have 1 and 2 results"):
+        import_model(model(nodes, {"x": [3, 2], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL}))
+
+
+def test_directions_are_0_or_1() -> None:
+    with pytest.raises(ModelError, match="a direction is 0 or 1, got"):
+        import_model(scanned(SUMS, ["next", "next"], scan_input_directions=[2]))
+
+
+def test_a_loop_over_a_size_that_is_data() -> None:
+    """s ← max(s - 1, 0) while more than two elements are not 0."""
+    steps = [
+        node("NonZero", ["s"], ["places"]),
+        node("Shape", ["places"], ["shape"]),
+        node("Gather", ["shape", "one"], ["count"]),
+        node("Greater", ["count", "two"], ["on"]),
+        node("Sub", ["s", "step"], ["less"]),
+        node("Relu", ["less"], ["next"]),
+    ]
+    nodes = [node("Loop", ["", "", "x"], ["last"], body=graph(steps, ["on", "next"], ["i", "c", "s"]))]
+    known = {"one": np.int64(1), "two": np.int64(2), "step": np.float32(1)}
+    imported = import_model(model(nodes, {"x": [3, 2]}, ["last"], weights=known))
+    (got,) = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1, workers=1)).run([X])
+    expected, on = X, True
+    while on:
+        on, expected = np.count_nonzero(expected) > 2, np.maximum(expected - 1, 0)
+    np.testing.assert_array_equal(np.asarray(got), expected)
