@@ -5,7 +5,7 @@ the same inputs and number of threads, computes in f32, and takes turns with the
 `strict` is dlc with `numerics="strict"`. With `--target opencl` (or another one) dlc's own target `cpu` takes part as well; an
 OpenCL driver has its own threads. `memory`: the most that a new process held which imports the runtime, loads the model and
 runs it once; dlc loads a compiled model. `error`: the largest difference from the first other runtime's outputs, as a share
-of their largest magnitude.
+of their largest magnitude. A runtime that does not take a model is told of, and has no part in its row.
 """
 
 from __future__ import annotations
@@ -75,7 +75,12 @@ def measured(name: str, target: str, threads: int, others: list[Peer], folder: P
         compiled.save(saved)
         row["load_s"], row["memory_mb"] = in_new_process("dlc", saved, given)
     strict = dlc.compile_model(path, target=target, input_shapes=shapes, num_threads=threads, cache=False, numerics="strict")
-    opened = {peer.name: peer.open(path, inputs, threads) for peer in others}
+    opened: dict[str, Callable[[], Arrays]] = {}
+    for peer in others:
+        try:
+            opened[peer.name] = peer.open(path, inputs, threads)
+        except Exception as problem:  # each runtime has errors of its own
+            print(f"{name}: {peer.name} does not take it: {str(problem).strip().splitlines()[0]}", file=sys.stderr)
     runs = {"dlc": called(compiled, inputs), "strict": called(strict, inputs), **opened}
     if target not in ON_CPU:
         own = dlc.compile_model(path, input_shapes=shapes, num_threads=threads, cache=False)
@@ -85,7 +90,7 @@ def measured(name: str, target: str, threads: int, others: list[Peer], folder: P
     for runtime, run in opened.items():
         row[f"{runtime}_memory_mb"] = in_new_process(runtime, path, given)[1]
         row.setdefault("error", error(compiled(inputs), run()))
-    rivals = [row[f"{peer.name}_s"] for peer in others]
+    rivals = [row[f"{runtime}_s"] for runtime in opened]
     if rivals:
         row["speedup"] = min(rivals) / row["dlc_s"]
     return row
@@ -167,7 +172,7 @@ def plot(rows: list[Row], others: list[Peer], title: str, file: Path) -> None:
     height = 0.8 / len(names)
     for k, name in enumerate(names):
         places = [i + (k - (len(names) - 1) / 2) * height for i in range(len(rows))]
-        axes.barh(places, [row["dlc_s"] / row[f"{name}_s"] for row in rows], height * 0.92, label=name)
+        axes.barh(places, [row["dlc_s"] / row.get(f"{name}_s", math.inf) for row in rows], height * 0.92, label=name)
     axes.set_yticks(range(len(rows)), [str(row["model"]) for row in rows])
     axes.invert_yaxis()
     axes.axvline(1, color="black", linewidth=0.8)
