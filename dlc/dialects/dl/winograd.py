@@ -61,7 +61,10 @@ class ModeProductOp(Contraction):
         axis, to = self.places
 
         def compute(x: Array, matrix: Array) -> Array:
-            return np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, to)
+            # Not np.tensordot, which scales by a matrix of one element: 0 times infinity is 0 there.
+            moved = np.moveaxis(x, axis, 0)
+            rows = matrix @ moved.reshape(len(moved), moved[:1].size)
+            return np.moveaxis(rows.reshape(len(matrix), *moved.shape[1:]), 0, to)
 
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
