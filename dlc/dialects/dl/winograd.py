@@ -13,6 +13,7 @@ Networks (2015).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class ModeProductOp(Contraction):
         def compute(x: Array, matrix: Array) -> Array:
             # Not np.tensordot, which scales by a matrix of one element: 0 times infinity is 0 there.
             moved = np.moveaxis(x, axis, 0)
-            rows = matrix @ moved.reshape(len(moved), moved[:1].size)
+            rows = matrix @ moved.reshape(len(moved), prod(moved.shape[1:]))
             return np.moveaxis(rows.reshape(len(matrix), *moved.shape[1:]), 0, to)
 
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
