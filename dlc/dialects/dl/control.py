@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Self
 
@@ -50,7 +51,7 @@ from dlc.ir import (
 )
 
 
-class Loop(IRDLOperation):
+class Loop(IRDLOperation, ABC):
     """An op that runs its body again and again: states first among its operands, then what differs; one syntax.
 
     Its body consists of `dl` ops that do not read the weights store: it is closed, so that it can be moved and repeated.
@@ -74,9 +75,9 @@ class Loop(IRDLOperation):
                 known.update(zip(op.results, op.evaluate(*(known[v] for v in op.operands)), strict=True))
         return [known[v] for v in self.yielded]
 
+    @abstractmethod
     def evaluate(self, *operands: Array) -> tuple[Array, ...]:
         """The results, by NumPy."""
-        raise NotImplementedError
 
     def require(self, arguments: Sequence[Attribute], results: Sequence[Attribute]) -> None:
         """Raises VerifyException unless the body takes, and the op gives, values of these types."""

@@ -39,7 +39,7 @@ from dlc.ir import (
 
 @irdl_op_definition
 class YieldOp(IRDLOperation):
-    """Ends a kernel; its operands are the kernel's results."""
+    """Ends a kernel, or the body of a loop; its operands are what that gives."""
 
     name = "dl.yield"
     values = var_operand_def()

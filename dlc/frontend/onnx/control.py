@@ -68,9 +68,10 @@ def _unrolled(
     node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]
 ) -> Sequence[Value] | None:
     """A loop written out; None if its end is not known, or is too far away."""
-    if limit is not None and limit.known is None:
+    known = limit.known if limit is not None else None
+    if limit is not None and known is None:
         return None
-    count = None if limit is None or limit.known is None else int(limit.known)
+    count = int(known) if known is not None else None
     elements: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
     step = 0
     while count is None or step < count:
