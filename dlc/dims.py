@@ -7,7 +7,7 @@ is written once: `(h + 2 * pad - k) // stride + 1` serves a static and a symboli
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 Size: TypeAlias = "int | Dim"
@@ -150,6 +150,14 @@ class Dim:
             total = total + product
         return total
 
+    def atoms(self) -> list[Atom]:
+        """The factors of its monomials, each once, in a fixed order."""
+        return sorted({atom for m in self.terms for atom in m}, key=_key)
+
+    def renamed(self, names: Mapping[Atom, str]) -> Size:
+        """This polynomial with other names for its factors."""
+        return Dim({tuple(sorted((names[a] for a in m), key=_key)): c for m, c in self.terms.items()}).simplified()
+
     def symbols(self) -> set[str]:
         """The names that this polynomial depends on."""
         names: set[str] = set()
@@ -208,6 +216,34 @@ def product(sizes: Iterable[Size]) -> Size:
     for s in sizes:
         total = total * s
     return total
+
+
+def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
+    """The strides of a dense row-major array."""
+    strides: list[Size] = []
+    step: Size = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def is_multiple(size: Size, divisor: int) -> bool:
+    """Whether a size is a multiple of a number, whatever its symbols are."""
+    return all(c % divisor == 0 for c in Dim.lift(size).terms.values())
+
+
+def quotient(size: Size, divisor: Size) -> Size | None:
+    """The polynomial q with q · divisor = size; None if there is none."""
+    if divisor == 0:
+        return None
+    result = size // divisor
+    return result if result * divisor == size else None
+
+
+def growth(size: Size) -> tuple[tuple[int, int], ...]:
+    """A key that orders sizes as they are when all symbols are large."""
+    return tuple(sorted(((len(m), c) for m, c in Dim.lift(size).terms.items()), reverse=True))
 
 
 def parse(text: str) -> Size:

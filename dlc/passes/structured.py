@@ -7,12 +7,15 @@ view = place.subview(buffer, (offset, 0), (1, 32), drop=(0,))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
+from dlc import dims
+from dlc.dims import Dim, Size, UndecidableError, row_major
 from dlc.ir import (
+    DYNAMIC_INDEX,
     AffineMap,
     AffineMapAttr,
     ArrayAttr,
@@ -42,11 +45,10 @@ from dlc.ir import (
     scf,
     vector,
 )
+from dlc.passes.sizes import size_arguments, sizes_of, strides_of, symbol
 
 Index: TypeAlias = "int | SSAValue"
 MemRef: TypeAlias = MemRefType[Attribute]
-# How xDSL's static index lists mark an entry that an operand gives.
-_DYNAMIC = -(2**63)
 # The memory space of arguments, and of what an item has for itself.
 _PRIVATE = NoneAttr()
 
@@ -59,57 +61,48 @@ def vector_type(shape: tuple[int, ...], element: Attribute) -> VectorType[Attrib
 @lru_cache(maxsize=4096)
 def memref_type(
     element: Attribute,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...] | None = None,
-    offset: int | None = 0,
+    shape: tuple[Size, ...],
+    strides: tuple[Size, ...] | None = None,
+    offset: Size | None = 0,
     space: Attribute = _PRIVATE,
 ) -> MemRef:
-    """A memref type; `strides=None` is the row-major layout, `offset=None` one that is known at run time only."""
+    """A memref type; `strides=None` is the row-major layout, `offset=None` one that is known at run time only.
+
+    Symbolic sizes are `?` in the type: what they are follows from where the value comes from (sizes.py).
+    """
+    plain = tuple(s if isinstance(s, int) else DYNAMIC_INDEX for s in shape)
     if strides is None or (strides == row_major(shape) and offset == 0):
-        return MemRefType(element, shape, memory_space=space)
-    return MemRefType(element, shape, StridedLayoutAttr(strides, offset), space)
+        return MemRefType(element, plain, memory_space=space)
+    known = tuple(s if isinstance(s, int) else None for s in strides)
+    return MemRefType(element, plain, StridedLayoutAttr(known, offset if isinstance(offset, int) else None), space)
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a dense row-major array."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
-
-
-def reshaped_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
+def reshaped_strides(shape: Sequence[Size], strides: Sequence[Size], new: Sequence[Size]) -> tuple[Size, ...] | None:
     """The strides with which the elements of a strided array, in order, have the shape `new`; None if only a copy has it.
 
     Both shapes have the same number of elements, which is not 0.
     """
     # Runs of elements at one distance from each other, the innermost last; a dimension of size 1 is part of any run.
-    runs: list[list[int]] = []
+    runs: list[tuple[Size, Size]] = []
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
             continue
         if runs and runs[-1][1] == size * stride:
-            runs[-1] = [runs[-1][0] * size, stride]
+            runs[-1] = runs[-1][0] * size, stride
         else:
-            runs.append([size, stride])
-    result: list[int] = []
+            runs.append((size, stride))
+    result: list[Size] = []
     for size in reversed(new):
-        if size > 1 and runs and runs[-1][0] == 1:
+        if size != 1 and runs and runs[-1][0] == 1:
             runs.pop()
         count, stride = runs[-1] if runs else (1, 1)
-        if count % size:
+        rest = dims.quotient(count, size)
+        if rest is None:
             return None
         result.append(stride)
         if runs:
-            runs[-1] = [count // size, stride * size]
+            runs[-1] = rest, stride * size
     return tuple(reversed(result))
-
-
-def strides_of(type_: MemRef) -> tuple[int, ...]:
-    """The strides of a memref type; all strides are static in dlc's kernels."""
-    return tuple(cast("Sequence[int]", type_.get_strides()))
 
 
 def memref_of(value: SSAValue) -> MemRef:
@@ -140,6 +133,7 @@ class Constants:
     def __init__(self, function: func.FuncOp) -> None:
         self._block = function.body.block
         self._values: dict[tuple[Attribute, Attribute], SSAValue] = {}
+        self._sizes: dict[Dim, SSAValue] = {}
         for op in self._block.ops:
             if isinstance(op, arith.ConstantOp):
                 self._values.setdefault((op.value, op.result.type), op.result)
@@ -160,6 +154,32 @@ class Constants:
 
     def index(self, value: int) -> SSAValue:
         return self.get(IntegerAttr(value, index), index)
+
+    def size(self, size: Size) -> Index:
+        """A size as an index: itself if it is a number, else computed after the constants from the kernel's sizes."""
+        if isinstance(size, int):
+            return size
+        if size not in self._sizes:
+            first = next((op for op in self._block.ops if not self._is_size(op)), None)
+            self._sizes[size] = self._computed(size, Place(self, self._block, anchor=first))
+        return self._sizes[size]
+
+    def _is_size(self, op: Operation) -> bool:
+        return isinstance(op, arith.ConstantOp) or (
+            isinstance(op, arith.AddiOp | arith.MuliOp) and isinstance(op.result.type, IndexType)
+        )
+
+    def _computed(self, size: Dim, place: Place) -> SSAValue:
+        known = {symbol(k): argument for k, argument in enumerate(size_arguments(self._block))}
+        total: Index = 0
+        for monomial, coefficient in size.terms.items():
+            product: Index = coefficient
+            for atom in monomial:
+                if not isinstance(atom, str):
+                    raise UndecidableError(f"a kernel's size {size} is divided in the kernel")
+                product = place.times(known[atom], product)
+            total = place.add(total, product)
+        return place.value(total)
 
 
 @dataclass(frozen=True)
@@ -222,18 +242,38 @@ class Place:
             return a % b if isinstance(a, int) else 0
         return self._binary(arith.RemUIOp, a, b)
 
-    def multiply(self, a: Index, b: int) -> Index:
-        if isinstance(a, int):
-            return a * b
-        if b in (0, 1):
-            return b and a
+    def subtract(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a - b
+        if b == 0:
+            return a
         properties = {"overflowFlags": arith.IntegerOverflowAttr("none")}
-        op = arith.MuliOp.create(operands=[a, self.constants.index(b)], result_types=[index], properties=properties)
+        op = arith.SubiOp.create(operands=[self.value(a), self.value(b)], result_types=[index], properties=properties)
         return self.op(op)
 
-    def compare(self, a: Index, relation: str, b: int) -> SSAValue:
-        """Whether a is `ult`, `ule` or `eq` b, for an index that is not negative."""
-        return self.op(arith.CmpiOp(self.value(a), self.constants.index(b), relation))
+    def minimum(self, a: Index, b: Index) -> Index:
+        """The smaller of two indices that are not negative."""
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return self._binary(arith.MinUIOp, a, b)
+
+    def multiply(self, a: Index, b: int) -> Index:
+        return a * b if isinstance(a, int) else self.times(a, b)
+
+    def times(self, a: SSAValue, b: Index) -> Index:
+        if b in (0, 1):
+            return a if b else 0
+        properties = {"overflowFlags": arith.IntegerOverflowAttr("none")}
+        op = arith.MuliOp.create(operands=[a, self.value(b)], result_types=[index], properties=properties)
+        return self.op(op)
+
+    def size(self, size: Size) -> Index:
+        """A size as an index."""
+        return self.constants.size(size)
+
+    def compare(self, a: Index, relation: str, b: Index) -> SSAValue:
+        """Whether a is `ult`, `ule` or `eq` b, for indices that are not negative."""
+        return self.op(arith.CmpiOp(self.value(a), self.value(b), relation))
 
     def branch(self, condition: SSAValue) -> Place:
         """The inside of an scf.if without results, ended; ops go before its end."""
@@ -242,57 +282,72 @@ class Place:
         return replace(self, block=inner, anchor=inner.last_op)
 
     def alloca(
-        self, element: Attribute, shape: tuple[int, ...], name: str | None = None, space: Attribute = _PRIVATE
+        self, element: Attribute, shape: tuple[Size, ...], name: str | None = None, space: Attribute = _PRIVATE
     ) -> SSAValue:
+        _, dynamic = self.split(map(self.size, shape))
         op = memref.AllocaOp.create(
+            operands=dynamic,
             result_types=[memref_type(element, shape, space=space)],
-            properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [0, 0])},
+            properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [len(dynamic), 0])},
         )
         return self.op(op, name)
 
-    def subview(self, source: SSAValue, offsets: Sequence[Index], sizes: Sequence[int], drop: Sequence[int] = ()) -> SSAValue:
+    def subview(self, source: SSAValue, offsets: Sequence[Index], sizes: Sequence[Size], drop: Sequence[int] = ()) -> SSAValue:
         """The window of `source` at `offsets`; dimensions in `drop` (of size 1) leave the type."""
         t = memref_of(source)
-        strides = strides_of(t)
+        strides = strides_of(source)
         keep = [d for d in range(len(sizes)) if d not in drop]
         base = t.get_offset()
-        offset: int | None = None
+        offset: Size | None = None
         if base is not None and all(isinstance(o, int) for o in offsets):
-            offset = base + sum(int(cast(int, o)) * s for o, s in zip(offsets, strides, strict=True))
+            offset = base
+            for o, s in zip(offsets, strides, strict=True):
+                offset = offset + cast(int, o) * s
         kept = tuple(sizes[d] for d in keep), tuple(strides[d] for d in keep)
         result = memref_type(t.element_type, *kept, offset, t.memory_space)
-        if result == t:
+        if result == t and tuple(sizes) == sizes_of(source):
             return source
-        dynamic = [o for o in offsets if not isinstance(o, int)]
+        starts, dynamic_starts = self.split(offsets)
+        extents, dynamic_extents = self.split(map(self.size, sizes))
         op = memref.SubviewOp.create(
-            operands=[source, *dynamic],
+            operands=[source, *dynamic_starts, *dynamic_extents],
             result_types=[result],
             properties={
-                "static_offsets": _i64s(tuple(o if isinstance(o, int) else _DYNAMIC for o in offsets)),
-                "static_sizes": _i64s(tuple(sizes)),
+                "static_offsets": starts,
+                "static_sizes": extents,
                 "static_strides": _i64s((1,) * len(sizes)),
-                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [1, len(dynamic), 0, 0]),
+                "operandSegmentSizes": DenseArrayBase.from_list(
+                    IntegerType(32), [1, len(dynamic_starts), len(dynamic_extents), 0]
+                ),
             },
         )
         return self.op(op)
 
-    def reinterpret(self, root: SSAValue, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> SSAValue:
-        """The buffer `root` seen with another static shape and layout."""
+    def reinterpret(self, root: SSAValue, offset: Size, shape: tuple[Size, ...], strides: tuple[Size, ...]) -> SSAValue:
+        """The buffer `root` seen with another shape and layout."""
         t = memref_of(root)
         result = memref_type(t.element_type, shape, strides, offset, t.memory_space)
-        if result == t:
+        if result == t and shape == sizes_of(root):
             return root
+        lists = [self.split(map(self.size, entries)) for entries in ((offset,), shape, strides)]
+        names = ("static_offsets", "static_sizes", "static_strides")
+        counts = [1, *(len(dynamic) for _, dynamic in lists)]
         op = memref.ReinterpretCastOp.create(
-            operands=[root],
+            operands=[root, *(v for _, dynamic in lists for v in dynamic)],
             result_types=[result],
             properties={
-                "static_offsets": _i64s((offset,)),
-                "static_sizes": _i64s(shape),
-                "static_strides": _i64s(strides),
-                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [1, 0, 0, 0]),
+                **{name: static for name, (static, _) in zip(names, lists, strict=True)},
+                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts),
             },
         )
         return self.op(op, root.name_hint)
+
+    def split(self, entries: Iterable[Index]) -> tuple[DenseArrayBase[Any], list[SSAValue]]:
+        """A list of indices as numbers, and the operands for those that are none."""
+        given = tuple(entries)
+        return _i64s(tuple(e if isinstance(e, int) else DYNAMIC_INDEX for e in given)), [
+            e for e in given if not isinstance(e, int)
+        ]
 
     def loop(self, lower: Index, upper: Index, step: Index, carried: Sequence[SSAValue] = (), name: str = "i") -> scf.ForOp:
         """An scf.for with an empty body; the caller appends to it and ends it with `yield_`."""
@@ -309,7 +364,7 @@ class Place:
     def yield_(self, *values: SSAValue) -> None:
         self.insert(scf.YieldOp.create(operands=values))
 
-    def parallel(self, level: str, bounds: Sequence[tuple[int, int]], names: Sequence[str]) -> scf.ParallelOp:
+    def parallel(self, level: str, bounds: Sequence[tuple[Size, int]], names: Sequence[str]) -> scf.ParallelOp:
         """An scf.parallel over (extent, step) pairs, its body empty: a `grid`, or the `item`s of one of its points."""
         body = Block(arg_types=[index] * len(bounds))
         for arg, name in zip(body.args, names, strict=True):
@@ -319,7 +374,7 @@ class Place:
         op = scf.ParallelOp.create(
             operands=[
                 *[zero] * n,
-                *(self.constants.index(e) for e, _ in bounds),
+                *(self.value(self.size(e)) for e, _ in bounds),
                 *(self.constants.index(s) for _, s in bounds),
             ],
             properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [n, n, n, 0])},

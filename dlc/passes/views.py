@@ -9,9 +9,8 @@ from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
-from dlc.dims import is_static
+from dlc.dims import is_static, row_major
 from dlc.ir import Operation, SSAValue
-from dlc.passes.structured import row_major
 
 
 def is_view(op: Operation | None, alignment: int) -> bool:

@@ -53,9 +53,9 @@ def static(op: DlOp, *values: SSAValue) -> list[tuple[int, ...]]:
 
 
 def iteration_space(
-    parallel: Sequence[int],
-    reduced: Sequence[int],
-    views: Sequence[Sequence[int]],
+    parallel: Sequence[Size],
+    reduced: Sequence[Size],
+    views: Sequence[Sequence[Size]],
     indices: Callable[..., Sequence[Sequence[AffineExpr]]],
 ) -> Structure:
     """The structure whose maps are what `indices` gives for the iterators: parallel ones first, then the reduced."""
@@ -136,7 +136,7 @@ class MatmulOp(Contraction):
         return contract(np.matmul, operands, numpy_dtype(element_type_of(self.result)))
 
     def structure(self) -> Structure:
-        a, b, c = static(self, self.lhs, self.rhs, self.result)
+        a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
         row, column = len(a) > 1, len(b) > 1
         batch = c[: len(c) - row - column]
 
@@ -152,7 +152,7 @@ class MatmulOp(Contraction):
         return iteration_space(c, a[-1:], (a, b, c), indices)
 
 
-def _aligned(iterators: Sequence[AffineExpr], sizes: Sequence[int], batch: Sequence[int]) -> list[AffineExpr]:
+def _aligned(iterators: Sequence[AffineExpr], sizes: Sequence[Size], batch: Sequence[Size]) -> list[AffineExpr]:
     """The iterators that axes of these sizes read a broadcast `batch` with: trailing ones aligned, repeated ones at 0."""
     lead = len(batch) - len(sizes)
     return [AffineExpr.constant(0) if s == 1 != batch[lead + a] else iterators[lead + a] for a, s in enumerate(sizes)]
@@ -211,7 +211,7 @@ class DotGeneralOp(Contraction):
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
     def structure(self) -> Structure:
-        a, b, c = static(self, self.lhs, self.rhs, self.result)
+        a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
         (a_batch, a_free, a_sum), (b_batch, b_free, b_sum) = self._axes()
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
@@ -312,13 +312,13 @@ class ConvOp(Contraction):
         )
 
     def structure(self) -> Structure:
-        x, w, y = static(self, self.x, self.w, self.result)
+        x, w, y = map(shape_of, (self.x, self.w, self.result))
         groups, spatial = number(self.groups), len(x) - 2
         depth, outputs = w[-2], w[-1] // groups
         # A unit axis inside a group is no axis: depthwise convolution has (n, *s, c, *k) only.
         group = (groups,) if groups > 1 else ()
-        channel = (depth,) if depth > 1 or groups == 1 else ()
-        output = (outputs,) if outputs > 1 or groups == 1 else ()
+        channel = (depth,) if depth != 1 or groups == 1 else ()
+        output = (outputs,) if outputs != 1 or groups == 1 else ()
         views = ((*x[:-1], *group, *channel), (*w[:-2], *channel, *group, *output), (*y[:-1], *group, *output))
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dlc.dialects.dl.base import DlOp, is_narrow, shape_of
+from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue, i8
 
 
@@ -91,16 +92,13 @@ class Structure:
     """
 
     maps: tuple[AffineMap, ...]
-    extents: tuple[int, ...]
+    extents: tuple[Size, ...]
     reductions: tuple[bool, ...]
-    views: tuple[tuple[int, ...], ...]
+    views: tuple[tuple[Size, ...], ...]
 
 
 class Contraction(DlOp, ABC):
-    """Sum of products over an iteration space of affine accesses: matmul, convolution. Operands: data, weights.
-
-    A contraction has static sizes when its structure is asked for.
-    """
+    """Sum of products over an iteration space of affine accesses: matmul, convolution. Operands: data, weights."""
 
     @abstractmethod
     def structure(self) -> Structure:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dlc.dialects.dl.base import DimsAttr, ints
+from dlc.dims import Size
 from dlc.ir import (
     Attribute,
     Block,
@@ -29,12 +31,16 @@ from dlc.ir import (
     SymbolRefAttr,
     VerifyException,
     irdl_op_definition,
+    opt_prop_def,
     prop_def,
     region_def,
     traits_def,
     var_operand_def,
     var_result_def,
 )
+
+# The attribute of a kernel that says which sizes its plans are made for.
+REPRESENTATIVE = "representative"
 
 
 @irdl_op_definition
@@ -54,6 +60,9 @@ class YieldOp(IRDLOperation):
 class KernelOp(IRDLOperation):
     """A function of `dl` ops that becomes one kernel.
 
+    It may serve several sizes: they are symbols `s0`, `s1`, … in its types, which each dispatch gives a meaning. The
+    attribute `representative` has an entry for each.
+
     (C1) block arguments have the inputs' types; (C2) the yielded values have the results' types.
     """
 
@@ -69,6 +78,11 @@ class KernelOp(IRDLOperation):
     @property
     def symbol(self) -> str:
         return self.sym_name.data
+
+    @property
+    def representative(self) -> tuple[int, ...]:
+        """The sizes that its plans are made for, one for each that a dispatch gives."""
+        return ints(self.attributes.get(REPRESENTATIVE))
 
     @property
     def yielded(self) -> Sequence[SSAValue]:
@@ -111,18 +125,23 @@ class KernelOp(IRDLOperation):
 
 @irdl_op_definition
 class DispatchOp(IRDLOperation):
-    """Runs a kernel on tensors. (C1) operand and result types are the kernel's."""
+    """Runs a kernel on tensors. (C1) operand and result types are the kernel's, with `sizes` for its symbols."""
 
     name = "dl.dispatch"
     callee = prop_def(SymbolRefAttr)
+    sizes = opt_prop_def(DimsAttr)
     arguments = var_operand_def()
     outputs = var_result_def()
     traits = traits_def(Pure())
-    assembly_format = "$callee `(` $arguments `)` attr-dict `:` functional-type($arguments, $outputs)"
+    assembly_format = "$callee (`sizes` $sizes^)? `(` $arguments `)` attr-dict `:` functional-type($arguments, $outputs)"
 
-    def __init__(self, callee: str, arguments: Sequence[SSAValue], result_types: Sequence[Attribute]) -> None:
+    def __init__(
+        self, callee: str, arguments: Sequence[SSAValue], result_types: Sequence[Attribute], sizes: Sequence[Size] = ()
+    ) -> None:
         super().__init__(
-            operands=[list(arguments)], result_types=[list(result_types)], properties={"callee": SymbolRefAttr(callee)}
+            operands=[list(arguments)],
+            result_types=[list(result_types)],
+            properties={"callee": SymbolRefAttr(callee), **({"sizes": DimsAttr.of(sizes)} if sizes else {})},
         )
 
     @property

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, shape_of, tensor_type
-from dlc.dialects.dl.contraction import iteration_space, static, window_sizes, windows_of
+from dlc.dialects.dl.contraction import iteration_space, window_sizes, windows_of
 from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Structure, Window
 from dlc.dialects.dl.scalar import add, limits, maximum, wide_float
@@ -55,7 +55,7 @@ class Pool(Window):
         return reduce(self.UFUNC, taps).astype(x.dtype)
 
     def structure(self) -> Structure:
-        x, y = static(self, self.x, self.result)
+        x, y = map(shape_of, (self.x, self.result))
         spatial = len(x) - 2
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contraction import contract, differ, iteration_space, static
+from dlc.dialects.dl.contraction import contract, differ, iteration_space
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, Staged, Structure
 from dlc.dialects.dl.movement import ReshapeOp, WindowsOp
@@ -70,7 +70,7 @@ class ModeProductOp(Contraction):
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
     def structure(self) -> Structure:
-        x, matrix, y = static(self, self.x, self.matrix, self.result)
+        x, matrix, y = map(shape_of, (self.x, self.matrix, self.result))
         axis, to = self.places
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:

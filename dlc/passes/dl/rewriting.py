@@ -12,7 +12,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
-from dlc.dims import Size, product
+from dlc.dims import Size, is_static, product
 from dlc.errors import CompileError
 from dlc.ir import (
     ArrayAttr,
@@ -107,7 +107,7 @@ def splat(value: SSAValue) -> int | float | None:
 
 
 class WeightExpressions:
-    """Which values of a block depend on nothing but weights and literals.
+    """Which values of a block depend on nothing but weights and literals, sizes included.
 
     They are evaluated once, before the first run, so that work moved into them is free. Answers are kept: ask one instance
     while a pass runs.
@@ -123,7 +123,8 @@ class WeightExpressions:
 
     def _is_constant(self, op: Operation) -> bool:
         if op not in self._known:
-            self._known[op] = isinstance(op, DlOp) and all(v in self for v in op.operands)
+            known = isinstance(op, DlOp) and all(is_static(shape_of(r)) for r in op.results)
+            self._known[op] = known and all(v in self for v in op.operands)
         return self._known[op]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import cast
@@ -12,10 +13,12 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement import PackOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dims import substitute
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, ModulePass
 from dlc.passes.dl.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import WeightExpressions, function_blocks
 from dlc.passes.fusion.panels import choose_panel
+from dlc.passes.sizes import symbol
 from dlc.target import resolve
 
 
@@ -53,15 +56,16 @@ class AssignLayoutsPass(ModulePass):
             axis = _panel_axis(contraction)
             if weight not in constant or axis is None or 0 in shape_of(weight):
                 continue
-            tile = self._panel(contraction)
+            tile = self._panel(contraction, kernel.representative)
             pack = PackOp.make(weight, axis=axis, tile=tile)
             Build(dispatch).insert(pack)
             dispatch.operands[argument.index] = pack.result
             _unpack_argument(kernel, argument, contraction, pack)
 
-    def _panel(self, contraction: Contraction) -> int:
+    def _panel(self, contraction: Contraction, sizes: Sequence[int]) -> int:
         target, result = resolve(self.target), contraction.results[0]
-        *rows, channels = cast("tuple[int, ...]", shape_of(result))
+        known = {symbol(k): size for k, size in enumerate(sizes)}
+        *rows, channels = (int(substitute(s, known)) for s in shape_of(result))
         # Sums of narrower types are kept in four bytes.
         width = max(4, numpy_dtype(element_type_of(result)).itemsize)
         return choose_panel(channels, prod(rows), target.lanes(width), target)

@@ -63,4 +63,4 @@ def _structure(kernel: KernelOp) -> Hashable:
         )
         for result in op.results:
             numbers[result] = len(numbers)
-    return (kernel.function_type, tuple(ops))
+    return (kernel.function_type, kernel.representative, tuple(ops))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.movement import PadOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp
+from dlc.dialects.dl.ranges import ranges_of
 from dlc.dims import Size
 from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation
 from dlc.passes.dl.rewriting import erase_unused, function_blocks
@@ -32,7 +33,9 @@ class FormKernelsPass(ModulePass):
     Reshapes, slices that are one piece of a buffer, at a multiple of `alignment` bytes, and expressions of weights stay in
     the host program; known numbers go into the kernels that read them.
 
-    Requires static sizes and composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, such `dl.slice`,
+    Symbolic sizes get names of the kernel's own, so that equal kernels are equal; a dispatch says what they stand for.
+
+    Requires composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, such `dl.slice`,
     `dl.weight` and expressions of weights in functions. Each kernel has one dispatch; `dedupe-kernels` shares equal ones.
     """
 
@@ -41,7 +44,7 @@ class FormKernelsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in list(function_blocks(op)):
-            _KernelFormer(op, Grouper(block, self.alignment), block).run()
+            _KernelFormer(op, Grouper(block, self.alignment, ranges_of(op)), block).run()
 
 
 class _KernelFormer:
@@ -72,7 +75,7 @@ class _KernelFormer:
         outline = Outline(members, self.grouper)
         name = self.unique(members)
         self.module.body.block.add_op(outline.kernel(name, results))
-        dispatch = DispatchOp(name, outline.inputs, [r.type for r in results])
+        dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
         self.block.insert_op_after(dispatch, last)
         self.grouper.position[dispatch] = self.grouper.position[last]

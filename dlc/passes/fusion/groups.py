@@ -8,12 +8,13 @@ arise.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Staged, Window
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
+from dlc.dialects.dl.ranges import Range
 from dlc.dims import Size
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
@@ -101,8 +102,10 @@ def keeps_innermost(movement: Movement) -> bool:
 class Grouper:
     """Chooses groups of a block's ops, which shrinks as they are formed."""
 
-    def __init__(self, block: Block, alignment: int) -> None:
+    def __init__(self, block: Block, alignment: int, ranges: Mapping[str, Range]) -> None:
         self.alignment = alignment
+        # What is known of symbolic sizes.
+        self.ranges = ranges
         self.constant = WeightExpressions(block)
         self.position: dict[Operation, int] = {op: k for k, op in enumerate(block.ops)}
 

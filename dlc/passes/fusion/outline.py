@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.base import DlOp, attribute
 from dlc.dialects.dl.creation import ConstantOp
-from dlc.dialects.dl.program import KernelOp, YieldOp, empty_kernel
+from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.passes.dl.rewriting import splat
 from dlc.passes.fusion.groups import Grouper
+from dlc.passes.fusion.kernel_sizes import KernelSizes, require_decided
 
 
 class Outline:
     """The content of a kernel: a group's ops, with copies of the movements and known numbers that they read.
 
-    `inputs` are the values that the kernel's arguments stand for, `location` lists the origins of its ops in order.
+    `inputs` are the values that the kernel's arguments stand for, `location` lists the origins of its ops in order, `sizes`
+    are what the kernel's own names for sizes stand for.
     """
 
     def __init__(self, members: Sequence[DlOp], grouper: Grouper) -> None:
@@ -31,6 +33,8 @@ class Outline:
         for parts in self._ops.values():
             for part in parts:
                 self._origins.setdefault(part, len(self._origins))
+        self._sizes = KernelSizes([v.type for v in self.inputs], self._ops)
+        self.sizes = self._sizes.meanings
 
     def _add(self, op: DlOp, parts: list[LocationAttr]) -> None:
         if op in self._ops:
@@ -53,16 +57,20 @@ class Outline:
 
     def kernel(self, name: str, results: Sequence[SSAValue]) -> KernelOp:
         """The kernel, whose ops are located by their place in the list of origins."""
-        kernel = empty_kernel(name, [v.type for v in self.inputs], [r.type for r in results])
+        typed = self._sizes.typed
+        kernel = empty_kernel(name, [typed(v.type) for v in self.inputs], [typed(r.type) for r in results])
+        if self.sizes:
+            kernel.attributes[REPRESENTATIVE] = attribute(self._sizes.representative(self._grouper.ranges))
         values: dict[SSAValue, SSAValue] = dict(zip(self.inputs, kernel.body.block.args, strict=True))
         for outer, inner in values.items():
             inner.name_hint = outer.name_hint or ("w" if outer in self._grouper.constant else "x")
         for op, parts in self._ops.items():
             copy = type(op).create(
                 operands=[values[v] for v in op.operands],
-                result_types=[r.type for r in op.results],
-                properties=dict(op.properties),
+                result_types=[typed(r.type) for r in op.results],
+                properties={name: self._sizes.property(value) for name, value in op.properties.items()},
             )
+            require_decided(copy, op)
             copy.location = NameLoc(StringAttr(f"#{self._origins[parts[0]]}"), NoneAttr()) if parts else UnknownLoc()
             kernel.body.block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):

@@ -11,7 +11,7 @@ from dlc.dialects.dl.base import shape_of, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp
-from dlc.dims import is_static
+from dlc.dims import is_static, row_major
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     ArrayAttr,
@@ -30,7 +30,6 @@ from dlc.ir import (
     func,
     memref,
 )
-from dlc.passes.structured import row_major
 from dlc.passes.views import is_view, source_of
 
 

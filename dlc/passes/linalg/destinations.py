@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dlc.dims import Size
 from dlc.ir import Attribute, SSAValue
 from dlc.passes.linalg.write import Writer
 
@@ -13,7 +14,7 @@ from dlc.passes.linalg.write import Writer
 class Root:
     """A whole tensor that is written piece by piece: `value` is its newest state, made empty when first asked for."""
 
-    def __init__(self, sizes: Sequence[int], element: Attribute, value: SSAValue | None = None) -> None:
+    def __init__(self, sizes: Sequence[Size], element: Attribute, value: SSAValue | None = None) -> None:
         self.sizes = tuple(sizes)
         self.element = element
         self.written = False
@@ -34,9 +35,9 @@ class Destination:
     """A window of a root: along each axis every `steps`-th element, `sizes` of them from `offsets` on."""
 
     root: Root
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    steps: tuple[int, ...]
+    offsets: tuple[Size, ...]
+    sizes: tuple[Size, ...]
+    steps: tuple[Size, ...]
 
     @staticmethod
     def whole(root: Root) -> Destination:
@@ -46,7 +47,7 @@ class Destination:
     def is_whole(self) -> bool:
         return self.sizes == self.root.sizes
 
-    def window(self, offsets: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Destination:
+    def window(self, offsets: Sequence[Size], sizes: Sequence[Size], steps: Sequence[Size] | None = None) -> Destination:
         """A window of this window."""
         starts = tuple(a + k * b for a, b, k in zip(self.offsets, offsets, self.steps, strict=True))
         strides = tuple(k * m for k, m in zip(self.steps, steps or (1,) * len(sizes), strict=True))
@@ -65,10 +66,10 @@ class Destination:
 
 
 # Offsets, sizes and steps of a window.
-Box: TypeAlias = tuple[list[int], list[int], list[int]]
+Box: TypeAlias = tuple[list[Size], list[Size], list[Size]]
 
 
-def borders(sizes: Sequence[int], low: Sequence[int], high: Sequence[int]) -> list[Box]:
+def borders(sizes: Sequence[Size], low: Sequence[int], high: Sequence[int]) -> list[Box]:
     """The windows around the interior of a padded tensor of `sizes`, none overlapping.
 
     A window at axis a spans the interior of the axes before a and all of those after it. One element on both sides, which
@@ -76,7 +77,7 @@ def borders(sizes: Sequence[int], low: Sequence[int], high: Sequence[int]) -> li
     """
     boxes: list[Box] = []
     for axis, size in enumerate(sizes):
-        sides = [(0, low[axis], 1), (size - high[axis], high[axis], 1)]
+        sides: list[tuple[Size, int, Size]] = [(0, low[axis], 1), (size - high[axis], high[axis], 1)]
         if low[axis] == high[axis] == 1:
             sides = [(0, 2, size - 1)]
         for start, width, step in sides:

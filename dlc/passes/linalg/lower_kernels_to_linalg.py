@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, rank_of, shape_of, sizes, tensor_type
-from dlc.dialects.dl.contraction import static
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import stored_number
 from dlc.dialects.dl.interfaces import (
@@ -20,7 +19,8 @@ from dlc.dialects.dl.interfaces import (
     storage_type,
 )
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp
+from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineDimExpr,
@@ -37,12 +37,14 @@ from dlc.ir import (
     StringAttr,
     UnitAttr,
     func,
+    index,
 )
 from dlc.passes.dl.rewriting import rewrite_forward, splat
 from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.destinations import Destination, Root, borders
 from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map
 from dlc.passes.linalg.write import Writer, shape
+from dlc.passes.sizes import size_arguments, symbol
 from dlc.passes.structured import Constants, Place
 
 # Ops whose result is computed, so that it can be computed where it is wanted.
@@ -67,7 +69,8 @@ class LowerKernelsToLinalgPass(ModulePass):
             func.return %r } }
 
     Transposes, broadcasts, slices and unpacked weights become the indexing maps of their readers. What a pad or a
-    concatenation is made of is computed in its window of the result. Requires static sizes and kernels without weights.
+    concatenation is made of is computed in its window of the result. Sizes that a kernel is given at each dispatch are its
+    last arguments, of type `index`. Requires kernels without weights.
     """
 
     name = "lower-kernels-to-linalg"
@@ -91,17 +94,21 @@ class _KernelLowering:
         self.kernel = kernel
         inputs = [_storage(t) for t in kernel.function_type.inputs.data]
         outputs = [_storage(t) for t in kernel.function_type.outputs.data]
-        body = Block(arg_types=[*inputs, *outputs])
-        self.function = func.FuncOp(kernel.symbol, FunctionType.from_lists([*inputs, *outputs], outputs), Region(body))
+        body = Block(arg_types=[*inputs, *outputs, *(index for _ in kernel.representative)])
+        self.function = func.FuncOp(kernel.symbol, FunctionType.from_lists(body.arg_types, outputs), Region(body))
         self.function.attributes["kernel"] = UnitAttr()
+        if REPRESENTATIVE in kernel.attributes:
+            self.function.attributes[REPRESENTATIVE] = kernel.attributes[REPRESENTATIVE]
         self.function.location = kernel.location
+        for number, argument in enumerate(size_arguments(body)):
+            argument.name_hint = symbol(number)
         self.write = Writer(Place(Constants(self.function), body))
         self.reads: dict[SSAValue, Read] = {}
         for given, argument in zip(kernel.body.block.args, body.args, strict=False):
             argument.name_hint = given.name_hint
             self.reads[given] = Read.of(argument)
         self.outputs: list[Root] = []
-        for i, argument in enumerate(body.args[len(inputs) :]):
+        for i, argument in enumerate(body.args[len(inputs) : len(inputs) + len(outputs)]):
             argument.name_hint = f"out{i}" if len(outputs) > 1 else "out"
             self.outputs.append(Root(*_shape_and_element(argument), argument))
         self.destinations: dict[SSAValue, Destination] = {}
@@ -129,12 +136,12 @@ class _KernelLowering:
         for op in reversed(list(self.kernel.body.block.ops)):
             if not isinstance(op, PadOp | ConcatOp) or not _is_assembled(op):
                 continue
-            (whole,) = static(op, op.result)
+            whole = shape_of(op.result)
             element = storage_type(element_type_of(op.result))
             target = self.destinations.setdefault(op.result, Destination.whole(Root(whole, element)))
             for value, offsets in _parts(op):
                 if len(list(value.uses)) == 1:
-                    self.claim(value, target.window(offsets, static(op, value)[0]))
+                    self.claim(value, target.window(offsets, shape_of(value)))
 
     def claim(self, value: SSAValue, destination: Destination) -> None:
         if isinstance(value.owner, _COMPUTED):
@@ -163,9 +170,9 @@ class _KernelLowering:
             self.reads[value] = read = Read.of(lowerings.copy(self.write, read, self.write.empty(*_shape_and_element(value))))
         return read.source
 
-    def view(self, value: SSAValue, to: Sequence[int]) -> Read:
+    def view(self, value: SSAValue, to: Sequence[Size]) -> Read:
         """The value's elements in row-major order as another shape."""
-        sizes, read = tuple(int(s) for s in shape_of(value)), self.read(value)
+        sizes, read = shape_of(value), self.read(value)
         if sizes == tuple(to):
             return read
         if read.is_scalar:
@@ -186,7 +193,7 @@ class _KernelLowering:
             case ConstantOp():
                 self.reads[result] = self.literal(op)
             case ReshapeOp():
-                self.reads[result] = self.view(op.x, [int(s) for s in shape_of(result)])
+                self.reads[result] = self.view(op.x, shape_of(result))
             case SliceOp():
                 self.reads[result] = self.slice(op)
             case Movement():
@@ -224,11 +231,11 @@ class _KernelLowering:
         read, steps = self.read(op.x), op.source_map()
         if read.is_scalar:
             return read.through(steps)
-        (_, extents), starts, strides = static(op, op.x, op.result), sizes(op.starts), ints(op.strides)
+        extents, starts, strides = shape_of(op.result), sizes(op.starts), ints(op.strides)
         own = [e.position if isinstance(e, AffineDimExpr) else None for e in read.map.results]
         source = self.write.extract_slice(
             read.source,
-            [0 if a is None else int(starts[a]) for a in own],
+            [0 if a is None else starts[a] for a in own],
             [size if a is None else extents[a] for a, size in zip(own, shape(read.source), strict=True)],
             [1 if a is None else strides[a] for a in own],
         )
@@ -240,7 +247,7 @@ class _KernelLowering:
         """A padded tensor or a concatenation: parts that are not in their window yet are copied there."""
         target = self.destinations[op.result]
         for value, offsets in _parts(op):
-            window = target.window(offsets, static(op, value)[0])
+            window = target.window(offsets, shape_of(value))
             if self.destinations.get(value) != window:
                 self.copy_to(window, self.read(value))
         if isinstance(op, PadOp):
@@ -279,8 +286,8 @@ def _storage(type_: Attribute) -> Attribute:
     return tensor_type(shape_of(type_), storage_type(element_type_of(type_)))
 
 
-def _shape_and_element(value: SSAValue) -> tuple[tuple[int, ...], Attribute]:
-    return tuple(int(s) for s in shape_of(value)), storage_type(element_type_of(value))
+def _shape_and_element(value: SSAValue) -> tuple[tuple[Size, ...], Attribute]:
+    return shape_of(value), storage_type(element_type_of(value))
 
 
 def _is_assembled(op: PadOp | ConcatOp) -> bool:
@@ -290,13 +297,14 @@ def _is_assembled(op: PadOp | ConcatOp) -> bool:
     return op.mode == "constant" and min((*ints(op.low), *ints(op.high)), default=0) >= 0
 
 
-def _parts(op: PadOp | ConcatOp) -> list[tuple[SSAValue, tuple[int, ...]]]:
+def _parts(op: PadOp | ConcatOp) -> list[tuple[SSAValue, tuple[Size, ...]]]:
     """The operands that are windows of the result, and where they start."""
     if isinstance(op, PadOp):
         return [(op.x, ints(op.low))]
-    parts: list[tuple[SSAValue, tuple[int, ...]]] = []
-    start, axis, rank = 0, op.joined_axis, rank_of(op.result)
+    parts: list[tuple[SSAValue, tuple[Size, ...]]] = []
+    start: Size = 0
+    axis, rank = op.joined_axis, rank_of(op.result)
     for value in op.values:
         parts.append((value, tuple(start if a == axis else 0 for a in range(rank))))
-        start += static(op, value)[0][axis]
+        start = start + shape_of(value)[axis]
     return parts

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import element_type_of, rank_of
-from dlc.dialects.dl.contraction import static
+from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.dl.interfaces import (
     Body,
     Contraction,
@@ -19,6 +18,7 @@ from dlc.dialects.dl.interfaces import (
     broadcast_map,
     storage_type,
 )
+from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, i64, index, linalg, tensor
 from dlc.passes.linalg.reads import Read, alone
 from dlc.passes.linalg.write import Access, ScalarCode, Writer, dense, element, shape
@@ -32,7 +32,7 @@ class Operands(Protocol):
 
     def read(self, value: SSAValue) -> Read: ...
 
-    def view(self, value: SSAValue, to: Sequence[int]) -> Read: ...
+    def view(self, value: SSAValue, to: Sequence[Size]) -> Read: ...
 
 
 def map_elements(write: Writer, operands: Sequence[Read], target: SSAValue, code: ScalarCode, name: str) -> SSAValue:
@@ -120,7 +120,7 @@ def _inputs(write: Writer, reads: Sequence[Read], structure: Structure) -> list[
 
 def reduction(write: Writer, op: Reduction, operands: Operands, store: Store) -> SSAValue:
     (x,) = op.operands
-    (sizes,), kept = static(op, x), [a for a in range(rank_of(x)) if a not in op.reduction_axes]
+    sizes, kept = shape_of(x), [a for a in range(rank_of(x)) if a not in op.reduction_axes]
     # Iterators: the kept axes, then the reduced ones.
     order = [*kept, *op.reduction_axes]
     iterators = {axis: AffineExpr.dimension(i) for i, axis in enumerate(order)}
@@ -133,7 +133,7 @@ def reduction(write: Writer, op: Reduction, operands: Operands, store: Store) ->
         ),
         extents=tuple(sizes[a] for a in order),
         reductions=tuple(a not in kept for a in order),
-        views=(sizes, *static(op, op.results[0])),
+        views=(sizes, shape_of(op.results[0])),
     )
     return _combined(write, op, structure, operands, store)
 
@@ -182,7 +182,7 @@ def gathering(write: Writer, op: Gathering, operands: Operands, store: Store) ->
             continue
         # What is no tensor as it stands is read through its map: the body knows the stand-in and never emits it.
         stand_in = tensor.EmptyOp.create(
-            result_types=[dense(static(op, value)[0], storage_type(element_type_of(value)))]
+            result_types=[dense(shape_of(value), storage_type(element_type_of(value)))]
         ).results[0]
         sources[stand_in] = read
         stand_ins.append(stand_in)

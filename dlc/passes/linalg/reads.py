@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import cast
 
+from dlc import dims
+from dlc.dims import Size, UndecidableError
 from dlc.ir import AffineDimExpr, AffineExpr, AffineMap, Attribute, SSAValue, TensorType
 
 
@@ -41,7 +42,7 @@ def alone(maps: Iterable[AffineMap]) -> set[int]:
     return {e.position for m in maps for e in m.results if isinstance(e, AffineDimExpr)}
 
 
-def reshape_groups(source: Sequence[int], to: Sequence[int]) -> list[tuple[range, range]]:
+def reshape_groups(source: Sequence[Size], to: Sequence[Size]) -> list[tuple[range, range]]:
     """The finest pairs of adjacent axes of two shapes that hold the same elements in row-major order.
 
     No side of a pair is empty, unless a shape is.
@@ -53,7 +54,7 @@ def reshape_groups(source: Sequence[int], to: Sequence[int]) -> list[tuple[range
         i, j = i + 1, j + 1
         a, b = source[first], to[second]
         while a != b:
-            if a < b:
+            if _is_less(a, b):
                 a, i = a * source[i], i + 1
             else:
                 b, j = b * to[j], j + 1
@@ -65,7 +66,18 @@ def reshape_groups(source: Sequence[int], to: Sequence[int]) -> list[tuple[range
     return groups
 
 
-def reshape_map(source: Sequence[int], to: Sequence[int], *, units_only: bool) -> AffineMap | None:
+def _is_less(a: Size, b: Size) -> bool:
+    """Whether a product of sizes must grow to be another: symbolic ones have all its factors and more."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    if dims.quotient(b, a) is not None:
+        return True
+    if dims.quotient(a, b) is not None:
+        return False
+    raise UndecidableError(f"which elements of a reshaped tensor belong together: {a} against {b}")
+
+
+def reshape_map(source: Sequence[Size], to: Sequence[Size], *, units_only: bool) -> AffineMap | None:
     """Index in the shape `to` → index in the shape `source` of the same elements; None where that takes a division.
 
     With `units_only`, None as well where an axis is split: where more than axes of size 1 come or go.
@@ -78,5 +90,8 @@ def reshape_map(source: Sequence[int], to: Sequence[int], *, units_only: bool) -
             return None
         for axis in axes:
             for part in parts:
-                places[axis] = places[axis] + AffineExpr.dimension(part) * prod(to[part + 1 : after.stop])
+                step = dims.product(to[part + 1 : after.stop])
+                if not isinstance(step, int):
+                    return None
+                places[axis] = places[axis] + AffineExpr.dimension(part) * step
     return AffineMap(len(to), 0, tuple(places))

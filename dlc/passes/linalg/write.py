@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from math import prod
 from typing import TypeAlias, cast
 
 from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Body
+from dlc.dims import Size, product
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -48,8 +49,8 @@ Access: TypeAlias = "tuple[SSAValue, AffineMap]"
 ScalarCode: TypeAlias = "Callable[..., SSAValue]"
 
 
-def shape(value: SSAValue) -> tuple[int, ...]:
-    return cast("TensorType[Attribute]", value.type).get_shape()
+def shape(value: SSAValue) -> tuple[Size, ...]:
+    return shape_of(value)
 
 
 def element(value: SSAValue) -> Attribute:
@@ -58,9 +59,9 @@ def element(value: SSAValue) -> Attribute:
 
 
 @lru_cache(maxsize=4096)
-def dense(shape: tuple[int, ...], element: Attribute) -> TensorType[Attribute]:
-    """A tensor type of static sizes."""
-    return TensorType(element, shape)
+def dense(shape: tuple[Size, ...], element: Attribute) -> TensorType[Attribute]:
+    """A tensor type; symbolic sizes are in its encoding, as in `dl`."""
+    return tensor_type(shape, element)
 
 
 class KernelBody(Body):
@@ -127,8 +128,9 @@ class Writer:
         """A literal, at the top of the kernel."""
         return scalar.constant(KernelBody(Block(), self.place, {}), value, type_)
 
-    def empty(self, shape: Sequence[int], element: Attribute) -> SSAValue:
-        return self.place.op(tensor.EmptyOp.create(result_types=[dense(tuple(shape), element)]))
+    def empty(self, shape: Sequence[Size], element: Attribute) -> SSAValue:
+        _, dynamic = self.place.split(map(self.place.size, shape))
+        return self.place.op(tensor.EmptyOp.create(operands=dynamic, result_types=[dense(tuple(shape), element)]))
 
     def fill(self, value: SSAValue, target: SSAValue) -> SSAValue:
         """`target` with `value` in each element."""
@@ -171,33 +173,40 @@ class Writer:
         return self.place.op(op, name)
 
     def extract_slice(
-        self, source: SSAValue, offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int] | None = None
+        self, source: SSAValue, offsets: Sequence[Size], sizes: Sequence[Size], strides: Sequence[Size] | None = None
     ) -> SSAValue:
         """The window of `source`; itself if it is all of it."""
         steps = tuple(strides or (1,) * len(sizes))
         if tuple(sizes) == shape(source) and not any(offsets):
             return source
+        operands, properties = self._window([source], offsets, sizes, steps)
         op = tensor.ExtractSliceOp.create(
-            operands=[source],
-            result_types=[dense(tuple(sizes), element(source))],
-            properties=_slice_properties(tuple(offsets), tuple(sizes), steps) | _slice_segments(1),
+            operands=operands, result_types=[dense(tuple(sizes), element(source))], properties=properties
         )
         return self.place.op(op)
 
-    def insert_slice(self, value: SSAValue, target: SSAValue, offsets: Sequence[int], steps: Sequence[int]) -> SSAValue:
+    def insert_slice(self, value: SSAValue, target: SSAValue, offsets: Sequence[Size], steps: Sequence[Size]) -> SSAValue:
         """`target` with `value` in its window at `offsets`."""
-        sizes = shape(value)
-        op = tensor.InsertSliceOp.create(
-            operands=[value, target],
-            result_types=[target.type],
-            properties=_slice_properties(tuple(offsets), sizes, tuple(steps)) | _slice_segments(2),
-        )
-        return self.place.op(op)
+        operands, properties = self._window([value, target], offsets, shape(value), steps)
+        return self.place.op(tensor.InsertSliceOp.create(operands=operands, result_types=[target.type], properties=properties))
 
-    def reshape(self, value: SSAValue, to: Sequence[int], groups: Sequence[tuple[range, range]]) -> SSAValue:
+    def _window(
+        self, tensors: list[SSAValue], offsets: Sequence[Size], sizes: Sequence[Size], steps: Sequence[Size]
+    ) -> tuple[list[SSAValue], dict[str, Attribute]]:
+        """The operands and properties of a slice op."""
+        split = self.place.split
+        starts, extents, strides = (split(map(self.place.size, entries)) for entries in (offsets, sizes, steps))
+        dynamic = [starts[1], extents[1], strides[1]]
+        properties = {"static_offsets": starts[0], "static_sizes": extents[0], "static_strides": strides[0]}
+        return [*tensors, *(v for values in dynamic for v in values)], {
+            **properties,
+            **_segments(*(1 for _ in tensors), *map(len, dynamic)),
+        }
+
+    def reshape(self, value: SSAValue, to: Sequence[Size], groups: Sequence[tuple[range, range]]) -> SSAValue:
         """A dense tensor as another shape; `groups` pairs the axes of both that hold the same elements."""
         sizes = shape(value)
-        flat = tuple(prod(to[a] for a in after) for _, after in groups)
+        flat = tuple(product(to[a] for a in after) for _, after in groups)
         if flat != sizes:
             collapse = tensor.CollapseShapeOp.create(
                 operands=[value],
@@ -206,12 +215,13 @@ class Writer:
             )
             value = self.place.op(collapse)
         if flat != tuple(to):
+            known, dynamic = self.place.split(map(self.place.size, to))
             expand = tensor.ExpandShapeOp.create(
-                operands=[value],
+                operands=[value, *dynamic],
                 result_types=[dense(tuple(to), element(value))],
                 properties={
                     "reassociation": _reassociation([after for _, after in groups]),
-                    "static_output_shape": DenseArrayBase.from_list(i64, list(to)),
+                    "static_output_shape": known,
                 },
             )
             value = self.place.op(expand)
@@ -240,19 +250,6 @@ def iterator_types(reductions: tuple[bool, ...]) -> ArrayAttr[IteratorTypeAttr]:
 @lru_cache(maxsize=256)
 def _segments(*counts: int) -> dict[str, Attribute]:
     return {"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts)}
-
-
-def _slice_segments(tensors: int) -> dict[str, Attribute]:
-    return _segments(*(1,) * tensors, 0, 0, 0)
-
-
-@lru_cache(maxsize=1024)
-def _slice_properties(offsets: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, Attribute]:
-    return {
-        "static_offsets": DenseArrayBase.from_list(i64, offsets),
-        "static_sizes": DenseArrayBase.from_list(i64, sizes),
-        "static_strides": DenseArrayBase.from_list(i64, strides),
-    }
 
 
 def _reassociation(groups: Sequence[range]) -> Attribute:

@@ -7,10 +7,13 @@ collapsing of iterators and the linking of ops through temporaries are questions
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, cast
 
+from dlc.dims import Size, growth
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineBinaryOpExpr,
@@ -23,7 +26,7 @@ from dlc.ir import (
     SSAValue,
     memref,
 )
-from dlc.passes.structured import memref_of, strides_of
+from dlc.passes.sizes import offset_of, strides_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Term:
     """`stride · ((iterator floordiv divisor) mod modulus)`; modulus 0 means none."""
 
     iterator: int
-    stride: int
+    stride: Size
     divisor: int = 1
     modulus: int = 0
 
@@ -45,21 +48,21 @@ class Access:
     """The elements of `root` that an operand touches."""
 
     root: SSAValue
-    offset: int
+    offset: Size
     terms: tuple[Term, ...]
 
-    def stride(self, iterator: int) -> int:
+    def stride(self, iterator: int) -> Size:
         """Elements from one iteration to the next; 0 when the iterator is not used (or only inside a division)."""
-        return sum(t.stride for t in self.terms if t.iterator == iterator and t.divisor == 1)
+        strides = [t.stride for t in self.terms if t.iterator == iterator and t.divisor == 1]
+        return reduce(operator.add, strides, 0)
 
     def uses(self, iterator: int) -> bool:
         return any(t.iterator == iterator for t in self.terms)
 
 
-def root_of(buffer: SSAValue) -> tuple[SSAValue, int]:
-    """The buffer below all views, and the view's offset in elements; views before tiling are static."""
-    t = memref_of(buffer)
-    offset = t.get_offset()
+def root_of(buffer: SSAValue) -> tuple[SSAValue, Size]:
+    """The buffer below all views, and the view's offset in elements, which does not depend on loops before tiling."""
+    offset = offset_of(buffer)
     root = buffer
     while not isinstance(root, BlockArgument) and isinstance(root.owner, memref.SubviewOp | memref.ReinterpretCastOp):
         root = cast("SSAValue[Any]", root.owner.source)
@@ -71,13 +74,13 @@ def root_of(buffer: SSAValue) -> tuple[SSAValue, int]:
 def access(buffer: SSAValue, map_: AffineMap) -> Access:
     """The access of an operand with this indexing map."""
     root, offset = root_of(buffer)
-    terms: dict[tuple[int, int, int], int] = {}
-    for expr, stride in zip(map_.results, strides_of(memref_of(buffer)), strict=True):
-        offset += stride * _linear(expr, stride, terms)
-    return Access(root, offset, tuple(Term(i, s, d, m) for (i, d, m), s in terms.items() if s))
+    terms: dict[tuple[int, int, int], Size] = {}
+    for expr, stride in zip(map_.results, strides_of(buffer), strict=True):
+        offset = offset + stride * _linear(expr, stride, terms)
+    return Access(root, offset, tuple(Term(i, s, d, m) for (i, d, m), s in terms.items() if s != 0))
 
 
-def _linear(expr: AffineExpr, stride: int, terms: dict[tuple[int, int, int], int], factor: int = 1) -> int:
+def _linear(expr: AffineExpr, stride: Size, terms: dict[tuple[int, int, int], Size], factor: int = 1) -> int:
     """Adds an expression's terms, times `stride`, to `terms`; returns its constant part."""
     match expr:
         case AffineConstantExpr(value):
@@ -101,10 +104,11 @@ def _linear(expr: AffineExpr, stride: int, terms: dict[tuple[int, int, int], int
             raise UnsupportedError(f"access by {expr}: sums of iterators, of dim floordiv c and of dim mod c are supported")
 
 
-def _accumulate(terms: dict[tuple[int, int, int], int], key: tuple[int, int, int], stride: int) -> None:
+def _accumulate(terms: dict[tuple[int, int, int], Size], key: tuple[int, int, int], stride: Size) -> None:
     terms[key] = terms.get(key, 0) + stride
 
 
 def view_order(terms: Sequence[Term]) -> list[Term]:
     """Terms from the largest stride to the smallest: the dimensions of a view of the access."""
-    return sorted(terms, key=lambda t: (-t.stride, t.iterator, -t.divisor))
+    ordered = sorted(terms, key=lambda t: (t.iterator, -t.divisor))
+    return sorted(ordered, key=lambda t: growth(t.stride), reverse=True)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from dlc.dims import UndecidableError, is_multiple
 from dlc.ir import Operation, scf
 from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.group import Group
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, steps, whole_or_end
-from dlc.passes.tiling.nests import Nest
+from dlc.passes.tiling.leaf import Leaf, Range, Tile, open_steps, steps, whole_or_end
+from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
 
 
-def apply_tiles(nest: Nest, plan: TilePlan, constants: Constants) -> None:
-    """Replaces the stages of a nest, where the first one stands, by tiled code. Raises ValueError for an illegal plan."""
-    plan.check(nest)
+def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Mapping[str, int] | None = None) -> None:
+    """Replaces the stages of a nest, where the first one stands, by tiled code.
+
+    `sizes` are those that the plan is made for. Raises ValueError for an illegal plan, and UndecidableError for sizes that
+    must be known.
+    """
+    known = nest.at(sizes or {})
+    plan.check(known)
+    _check_symbolic(nest, plan)
     first = nest.stages[0].op
     block = first.parent
     assert block is not None
     # Views of the nest's operands may stand between its stages: the grid goes where the last one stands.
     last = nest.stages[-1].op
-    _Tiler(nest, plan).grid(Place(constants, block, last.location, anchor=last))
+    _Tiler(nest, known, plan).grid(Place(constants, block, last.location, anchor=last))
     locals_ = [root.owner for root in nest.locals()]
     for stage in nest.stages:
         stage.op.detach()
@@ -31,21 +38,33 @@ def apply_tiles(nest: Nest, plan: TilePlan, constants: Constants) -> None:
         op.erase(safe_erase=False)
 
 
+def _check_symbolic(nest: OpenNest, plan: TilePlan) -> None:
+    """Raises UndecidableError for a nest in which an extent must be a number and is none."""
+    alone = [d for d in nest.symbolic if d not in nest.shared]
+    if alone:
+        raise UndecidableError(f"the extent {nest.extents[alone[0]]} belongs to single stages of a kernel")
+    if nest.symbolic and plan.items is not None:
+        raise UndecidableError(f"the extent {nest.extents[nest.symbolic[0]]} would be shared out to items")
+
+
 class _Tiler:
-    def __init__(self, nest: Nest, plan: TilePlan) -> None:
-        self.nest = nest
+    def __init__(self, nest: OpenNest, known: Nest, plan: TilePlan) -> None:
+        self.extents = nest.extents
+        self.symbolic = set(nest.symbolic)
+        self.nest = known
         self.plan = plan
         self.group: Group | None = None
 
     def grid(self, place: Place) -> None:
         extents = self.nest.extents
-        cut = [d for d in self.plan.order if self.plan.grid.get(d, extents[d]) < extents[d]]
-        bounds = [(extents[d], self.plan.grid[d]) for d in cut] or [(1, 1)]
+        blocks = {d: self.plan.grid.get(d, extents[d]) for d in self.plan.order}
+        cut = [d for d in self.plan.order if blocks[d] < extents[d] or d in self.symbolic]
+        bounds = [(self.extents[d], blocks[d]) for d in cut] or [(1, 1)]
         grid = place.parallel("grid", bounds, [f"i{d}" for d in cut] or ["task"])
         block = grid.body.block
         starts = dict(zip(cut, block.args, strict=False))
-        tile = {d: Range(starts.get(d, 0), self.plan.grid.get(d, extents[d])) for d in self.plan.order}
-        ragged = [d for d in cut if extents[d] % self.plan.grid[d]]
+        tile = {d: Range(starts.get(d, 0), blocks[d]) for d in self.plan.order}
+        ragged = [d for d in cut if extents[d] % blocks[d] and d not in self.symbolic]
         task = place.inside(block)
         if self.plan.items is None:
             self.edges(task, tile, ragged)
@@ -70,7 +89,8 @@ class _Tiler:
         """Loops over what is computed at once of the task's part, dimension by dimension."""
         if order:
             d, *rest = order
-            for at, part in steps(place, tile[d], self.plan.covered(d), f"j{d}"):
+            parts = self.parts(place, tile[d], d) if d in self.symbolic else None
+            for at, part in parts or steps(place, tile[d], self.plan.covered(d), f"j{d}"):
                 self.loops(at, {**tile, d: part}, rest)
             return
         # A tile is where its buffers start.
@@ -79,3 +99,11 @@ class _Tiler:
             Leaf(self.nest, self.plan, tile).run(place)
         else:
             self.group.run(place, tile)
+
+    def parts(self, place: Place, whole: Range, d: int) -> Iterator[tuple[Place, Range]]:
+        """The tiles of a task along a dimension whose extent is known only when the kernel runs."""
+        extent, step = self.extents[d], self.plan.tile(d)
+        if is_multiple(extent, whole.size):
+            return steps(place, whole, step, f"j{d}")
+        size = place.minimum(place.subtract(place.size(extent), whole.offset), whole.size)
+        return open_steps(place, whole, size, step, is_multiple(extent, step), f"j{d}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, cast
 
+from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
+from dlc.dims import Size, row_major
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineMap,
     AffineMapAttr,
-    Attribute,
+    ArrayAttr,
     Block,
     Context,
     DenseArrayBase,
@@ -28,7 +29,8 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Place, memref_of, memref_type, reshaped_strides, row_major, strides_of
+from dlc.passes.sizes import mixed_sizes, say_sizes, sizes_of, strides_of
+from dlc.passes.structured import Constants, Place, memref_of, memref_type, reshaped_strides
 from dlc.passes.tiling.access import root_of
 
 
@@ -63,12 +65,15 @@ class _Bufferizer:
     def run(self) -> None:
         block = self.kernel.body.block
         results = len(self.kernel.function_type.outputs)
-        outputs = block.args[len(block.args) - results :]
+        tensors = [a for a in block.args if isinstance(a.type, TensorType)]
+        outputs = tensors[len(tensors) - results :]
+        said = [say_sizes(shape_of(a) if a in tensors else ()) for a in block.args]
+        if any(attributes.data for attributes in said):
+            self.kernel.properties["arg_attrs"] = ArrayAttr(said)
         for arg in list(block.args):
             if isinstance(arg.type, TensorType):
-                t = cast("TensorType[Attribute]", arg.type)
                 # The operations still hold tensor operands; each is rewritten below from this map.
-                cast(Any, arg)._type = memref_type(t.element_type, t.get_shape())
+                cast(Any, arg)._type = memref_type(element_type_of(arg), shape_of(arg))
             self.buffers[arg] = arg
         for op in list(block.ops):
             self.rewrite(op, Place(self.constants, block, op.location, anchor=op), outputs)
@@ -82,8 +87,8 @@ class _Bufferizer:
     def rewrite(self, op: Operation, place: Place, outputs: Sequence[SSAValue]) -> None:
         match op:
             case tensor.EmptyOp():
-                t = cast("TensorType[Attribute]", op.results[0].type)
-                self.set(op, place.alloca(t.element_type, t.get_shape()))
+                (result,) = op.results
+                self.set(op, place.alloca(element_type_of(result), shape_of(result)))
             case linalg.GenericOp():
                 self.set(op, self.generic(op, place))
             case linalg.FillOp():
@@ -95,8 +100,7 @@ class _Bufferizer:
             case tensor.InsertSliceOp():
                 self.insert_slice(op, place)
             case tensor.ExpandShapeOp() | tensor.CollapseShapeOp():
-                t = cast("TensorType[Attribute]", op.results[0].type)
-                self.set(op, _reshape(place, self.buffers[op.operands[0]], t.get_shape()))
+                self.set(op, _reshape(place, self.buffers[op.operands[0]], shape_of(op.results[0])))
             case func.ReturnOp():
                 for value, output in zip(op.operands, outputs, strict=True):
                     if self.buffers[value] is not output:
@@ -135,7 +139,7 @@ class _Bufferizer:
         source, target = self.buffers[op.source], self.buffers[op.dest]
         window = _slice(place, target, op)
         # Two views of one buffer at the same offset and strides are one window.
-        same = root_of(source) == root_of(window) and strides_of(memref_of(source)) == strides_of(memref_of(window))
+        same = root_of(source) == root_of(window) and strides_of(source) == strides_of(window)
         if not same:
             place.insert(_copy(source, window))
         elif window is not source and not window.first_use:
@@ -147,27 +151,28 @@ class _Bufferizer:
 
 
 def _slice(place: Place, source: SSAValue, op: tensor.ExtractSliceOp | tensor.InsertSliceOp) -> SSAValue:
-    """The static window of a buffer that a slice op names, steps included."""
-    offsets = [int(v) for v in op.static_offsets.get_values()]
-    sizes = tuple(int(v) for v in op.static_sizes.get_values())
-    steps = [int(v) for v in op.static_strides.get_values()]
-    sliced = op.result.type if isinstance(op, tensor.ExtractSliceOp) else op.source.type
-    if len(offsets) != len(cast("TensorType[Attribute]", sliced).get_shape()) or min([0, *offsets, *sizes]) < 0:
-        raise UnsupportedError(f"bufferize-kernels: {op.name} must be static and keep its rank")
+    """The window of a buffer that a slice op names, steps included."""
+    offsets = mixed_sizes(op.static_offsets, op.offsets)
+    sizes = mixed_sizes(op.static_sizes, op.sizes)
+    steps = mixed_sizes(op.static_strides, op.strides)
+    sliced = op.result if isinstance(op, tensor.ExtractSliceOp) else op.source
+    if len(offsets) != rank_of(sliced) or any(isinstance(n, int) and n < 0 for n in (*offsets, *sizes)):
+        raise UnsupportedError(f"bufferize-kernels: {op.name} must keep its rank, and begin inside of its tensor")
     if all(s == 1 for s in steps):
-        return place.subview(source, offsets, sizes)
-    root, base = root_of(source)
-    strides = strides_of(memref_of(source))
-    offset = base + sum(o * s for o, s in zip(offsets, strides, strict=True))
+        return place.subview(source, [place.size(o) for o in offsets], sizes)
+    root, offset = root_of(source)
+    strides = strides_of(source)
+    for o, s in zip(offsets, strides, strict=True):
+        offset = offset + o * s
     return place.reinterpret(root, offset, sizes, tuple(s * k for s, k in zip(strides, steps, strict=True)))
 
 
-def _reshape(place: Place, source: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+def _reshape(place: Place, source: SSAValue, shape: tuple[Size, ...]) -> SSAValue:
     """The elements of a buffer in another shape: a view, or a copy if their places have no such strides."""
     t = memref_of(source)
-    strides = reshaped_strides(t.get_shape(), strides_of(t), shape) if prod(shape) else row_major(shape)
+    strides = row_major(shape) if 0 in shape else reshaped_strides(sizes_of(source), strides_of(source), shape)
     if strides is None:
-        copy = place.alloca(t.element_type, t.get_shape())
+        copy = place.alloca(t.element_type, sizes_of(source))
         place.insert(_copy(source, copy))
         source, strides = copy, row_major(shape)
     root, offset = root_of(source)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import cast
 
+from dlc.dims import Size, row_major
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -28,9 +29,10 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Place, memref_of, row_major
+from dlc.passes.sizes import sizes_of
+from dlc.passes.structured import Constants, Place, memref_of
 from dlc.passes.tiling.access import Access, Term, view_order
-from dlc.passes.tiling.nests import Nest, Stage, is_read, iterator_extents, nests_of
+from dlc.passes.tiling.nests import OpenNest, Stage, is_read, iterator_extents, nests_of
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,13 @@ def _drop_empty(kernel: func.FuncOp) -> None:
             op.erase()
 
 
-def _merge(nest: Nest) -> Nest:
+def _merge(nest: OpenNest) -> OpenNest:
     while (pair := next(filter(lambda p: _can_merge(nest, *p), permutations(sorted(nest.extents), 2)), None)) is not None:
         nest = _merged(nest, *pair)
     return nest
 
 
-def _can_merge(nest: Nest, outer: int, inner: int) -> bool:
+def _can_merge(nest: OpenNest, outer: int, inner: int) -> bool:
     """Whether every op sees `outer` and `inner` as the two digits of one iterator."""
     for stage in nest.stages:
         has = [d in stage.dims for d in (outer, inner)]
@@ -92,7 +94,7 @@ def _can_merge(nest: Nest, outer: int, inner: int) -> bool:
     return True
 
 
-def _merged(nest: Nest, outer: int, inner: int) -> Nest:
+def _merged(nest: OpenNest, outer: int, inner: int) -> OpenNest:
     """The nest with `outer` and `inner` as one dimension, called as `inner`."""
 
     def access_of(a: Access | None) -> Access | None:
@@ -108,10 +110,10 @@ def _merged(nest: Nest, outer: int, inner: int) -> Nest:
         for s in nest.stages
     ]
     extents = {d: e * nest.extents[outer] if d == inner else e for d, e in nest.extents.items() if d != outer}
-    return Nest(stages, extents)
+    return OpenNest(stages, extents)
 
 
-def _local_views(nest: Nest, constants: Constants) -> dict[SSAValue, SSAValue]:
+def _local_views(nest: OpenNest, constants: Constants) -> dict[SSAValue, SSAValue]:
     """A local buffer per local root, shaped by the dimensions of the nest."""
     result: dict[SSAValue, SSAValue] = {}
     for stage in nest.stages:
@@ -123,7 +125,7 @@ def _local_views(nest: Nest, constants: Constants) -> dict[SSAValue, SSAValue]:
     return result
 
 
-def _rewrite(stage: Stage, nest: Nest, constants: Constants, locals_: dict[SSAValue, SSAValue]) -> None:
+def _rewrite(stage: Stage, nest: OpenNest, constants: Constants, locals_: dict[SSAValue, SSAValue]) -> None:
     op = stage.op
     place = Place(constants, cast(Block, op.parent), op.location, anchor=op)
     dims = [d for d in stage.dims if d >= 0]
@@ -166,17 +168,16 @@ def _rewrite(stage: Stage, nest: Nest, constants: Constants, locals_: dict[SSAVa
     op.erase()
 
 
-def _view(place: Place, a: Access, terms: Sequence[Term], nest: Nest) -> SSAValue:
+def _view(place: Place, a: Access, terms: Sequence[Term], nest: OpenNest) -> SSAValue:
     """The buffer with one dimension per term."""
-    t = memref_of(a.root)
     shape = tuple(_term_extent(term, nest) for term in terms)
     strides = tuple(term.stride for term in terms)
-    if a.offset == 0 and t.get_shape() == shape and row_major(shape) == strides:
+    if a.offset == 0 and sizes_of(a.root) == shape and row_major(shape) == strides:
         return a.root
     return place.reinterpret(a.root, a.offset, shape, strides)
 
 
-def _term_extent(t: Term, nest: Nest) -> int:
+def _term_extent(t: Term, nest: OpenNest) -> Size:
     steps = -(-nest.extents[t.iterator] // t.divisor)
     return min(steps, t.modulus) if t.modulus else steps
 

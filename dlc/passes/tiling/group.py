@@ -15,7 +15,8 @@ from math import prod
 
 from dlc.dialects.workgroup import WORKGROUP
 from dlc.ir import SSAValue, gpu
-from dlc.passes.structured import Index, Place, memref_of, strides_of
+from dlc.passes.sizes import strides_of
+from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.leaf import (
     Continuation,
     Leaf,
@@ -316,7 +317,7 @@ class _GroupLeaf(Leaf):
         source = stage.op.operands[k]
         parts = [part_of(place, e, stage.dims, tile) for e in operand_maps(stage.op)[k].results]
         size = parts[-1][1].size
-        lanes = max(n for n in _LANES if size % n == 0) if strides_of(memref_of(source))[-1] == 1 else 1
+        lanes = max(n for n in _LANES if size % n == 0) if strides_of(source)[-1] == 1 else 1
         widths = [1] * (len(parts) - 1) + [lanes]
         counts = [r.size // w for (_, r), w in zip(parts, widths, strict=True)]
         for at, number in self.numbers(place, prod(counts)):

@@ -83,6 +83,29 @@ def steps(place: Place, whole: Range, step: int, name: str) -> Iterator[tuple[Pl
         yield place, whole.part(place, main, whole.size - main)
 
 
+def open_steps(
+    place: Place, whole: Range, size: Index, step: int, divides: bool, name: str
+) -> Iterator[tuple[Place, Range]]:
+    """As `steps`, for the first `size` iterations of a range, which is known only when the kernel runs.
+
+    What no step covers is computed in powers of two, each once or not at all: the binary digits of what remains. There is
+    nothing left where the step `divides` the size.
+    """
+    rest = 0 if divides else place.remainder(size, step)
+    loop = place.loop(0, place.subtract(size, rest), step, name=name)
+    inside = place.inside(loop.body.block)
+    yield inside, whole.part(inside, loop.body.block.args[0], step)
+    inside.yield_()
+    if divides or step == 1:
+        return
+    for digit in reversed(range((step - 1).bit_length())):
+        part = 1 << digit
+        # What remains behind the larger parts: remainder(rest, 2 · part) of it, of which this is the first half.
+        left = place.remainder(rest, 2 * part)
+        branch = place.branch(place.compare(part, "ule", left))
+        yield branch, whole.part(branch, branch.subtract(size, left), part)
+
+
 def whole_or_end(place: Place, whole: Range, extent: int) -> Iterator[tuple[Place, Range]]:
     """The two cases of a range that starts at a multiple of its size: it is inside of the extent, or what remains there."""
     assert isinstance(whole.offset, SSAValue)

@@ -8,12 +8,14 @@ ops that share the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, func, linalg, math, memref
+from dlc.passes.sizes import sizes_of
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access, Term, access, root_of
 
@@ -71,12 +73,29 @@ class Stage:
         return any(isinstance(o, linalg.IndexOp) for o in self.op.regions[0].block.ops)
 
 
-@dataclass
-class Nest:
-    """Stages in program order, and the extent of each of their dimensions."""
+@dataclass(frozen=True)
+class OpenNest:
+    """Stages in program order, and the extent of each of their dimensions: a number, or a polynomial in the kernel's sizes."""
 
-    stages: list[Stage]
-    extents: dict[int, int] = field(default_factory=dict[int, int])
+    stages: Sequence[Stage]
+    extents: Mapping[int, Size]
+
+    @property
+    def symbolic(self) -> list[int]:
+        """The dimensions whose extents are known only when the kernel runs."""
+        return [d for d, extent in self.extents.items() if not isinstance(extent, int)]
+
+    def at(self, sizes: Mapping[str, int]) -> Nest:
+        """The nest for these sizes."""
+
+        def known(a: Access | None) -> Access | None:
+            if a is None:
+                return None
+            terms = tuple(replace(t, stride=substitute(t.stride, sizes)) for t in a.terms)
+            return replace(a, offset=substitute(a.offset, sizes), terms=terms)
+
+        stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages]
+        return Nest(stages, {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()})
 
     @property
     def shared(self) -> list[int]:
@@ -93,6 +112,13 @@ class Nest:
         return {s.output.root for s in self.stages if isinstance(s.output.root.owner, memref.AllocaOp)}
 
 
+@dataclass(frozen=True)
+class Nest(OpenNest):
+    """A nest whose extents are numbers."""
+
+    extents: Mapping[int, int]
+
+
 def combiner_of(stage: Stage) -> Operation | None:
     """The op that combines the accumulator with an element, if the body ends in one such op."""
     body = stage.op.regions[0].block
@@ -106,7 +132,7 @@ def combiner_of(stage: Stage) -> Operation | None:
     return combined if len(combined.operands) == 2 and len(combined.results) == 1 else None
 
 
-def initial_of(stage: Stage, nest: Nest) -> Stage | None:
+def initial_of(stage: Stage, nest: OpenNest) -> Stage | None:
     """The stage that filled the accumulator."""
     fills = (s for s in nest.stages if isinstance(s.op, linalg.FillOp) and s.output.root is stage.output.root)
     return next(fills, None)
@@ -164,18 +190,18 @@ def reduction_iterators(op: StructuredOp) -> list[bool]:
     return [t == IteratorTypeAttr.reduction() for t in op.iterator_types]
 
 
-def iterator_extents(op: StructuredOp) -> list[int]:
+def iterator_extents(op: StructuredOp) -> list[Size]:
     """The number of steps of each iterator, from the shapes that plain map results index.
 
     An iterator that no operand indexes by itself (one inside a sum or a division only) has no such shape: lowering adds
     none, as in MLIR, where these loops would have no bounds.
     """
     maps = operand_maps(op)
-    extents = [-1] * maps[0].num_dims
+    extents: list[Size] = [-1] * maps[0].num_dims
     for operand, map_ in zip(op.operands, maps, strict=True):
         if not isinstance(operand.type, MemRefType):
             continue
-        for size, expr in zip(memref_of(operand).get_shape(), map_.results, strict=True):
+        for size, expr in zip(sizes_of(operand), map_.results, strict=True):
             for d in range(len(extents)):
                 if expr == AffineMap.identity(len(extents)).results[d]:
                     extents[d] = size
@@ -189,7 +215,7 @@ class _Walk:
     """How one op walks its operands: its iterators (more than the op's own once some are split), and accesses by them."""
 
     op: StructuredOp
-    extents: list[int]
+    extents: list[Size]
     reduced: list[bool]
     accesses: list[Access | None]
 
@@ -213,12 +239,12 @@ class _Walk:
         assert out is not None
         return out
 
-    def split(self, iterator: int, inner: int) -> None:
+    def split(self, iterator: int, inner: Size) -> None:
         """Makes two iterators of one: its steps of `inner`, in its place, and a new one of `inner` steps."""
         if any(isinstance(o, linalg.IndexOp) for o in self.op.regions[0].block.ops):
             raise UnsupportedError(f"{self.op.name}: an iterator that the body asks for must be split; form two kernels of it")
         new = len(self.extents)
-        self.extents[iterator] //= inner
+        self.extents[iterator] = self.extents[iterator] // inner
         self.extents.append(inner)
         self.reduced.append(self.reduced[iterator])
 
@@ -250,7 +276,7 @@ class _Union:
         self.parent[max(ra, rb)] = min(ra, rb)
 
 
-def nests_of(kernel: func.FuncOp) -> list[Nest]:
+def nests_of(kernel: func.FuncOp) -> list[OpenNest]:
     """The nests of a kernel, in program order. Iterators of extent 1 are in no dimension."""
     walks = [_Walk.of(op) for op in kernel.body.block.ops if isinstance(op, linalg.GenericOp | linalg.FillOp)]
     links = [(w, r, k) for r, walk in enumerate(walks) for k in range(len(walk.accesses)) for w in _writers(walks, r, k)]
@@ -313,18 +339,19 @@ def _twins(writer: _Walk, reader: _Walk, k: int) -> Iterator[tuple[Term, Term]]:
         yield twin, term
 
 
-def _simplified(terms: Sequence[Term], extents: Sequence[int]) -> Iterator[Term]:
+def _simplified(terms: Sequence[Term], extents: Sequence[Size]) -> Iterator[Term]:
     """Terms without steps that never happen: extent 1, i floordiv c with i < c, i mod c with i < c."""
     for t in terms:
         extent = extents[t.iterator]
-        if extent == 1 or t.divisor >= extent:
+        if extent == 1 or (isinstance(extent, int) and t.divisor >= extent):
             continue
-        yield replace(t, modulus=0) if t.modulus >= extent else t
+        yield replace(t, modulus=0) if isinstance(extent, int) and t.modulus >= extent else t
 
 
-def _nest(members: list[tuple[int, _Walk]], union: _Union) -> Nest:
+def _nest(members: list[tuple[int, _Walk]], union: _Union) -> OpenNest:
     numbers: dict[tuple[int, int], int] = {}
-    nest = Nest([])
+    stages: list[Stage] = []
+    extents: dict[int, Size] = {}
     for s, walk in members:
         dims: list[int] = []
         for i, extent in enumerate(walk.extents):
@@ -332,11 +359,11 @@ def _nest(members: list[tuple[int, _Walk]], union: _Union) -> Nest:
             d = -1 if extent == 1 else numbers.setdefault(union.find((s, i)), len(numbers))
             dims.append(d)
             if d >= 0:
-                nest.extents[d] = extent
+                extents[d] = extent
         renamed = tuple(
             None if a is None else replace(a, terms=tuple(replace(t, iterator=dims[t.iterator]) for t in a.terms))
             for a in walk.accesses
         )
         reductions = frozenset(d for d, r in zip(dims, walk.reduced, strict=True) if r and d >= 0)
-        nest.stages.append(Stage(walk.op, tuple(dims), reductions, renamed))
-    return nest
+        stages.append(Stage(walk.op, tuple(dims), reductions, renamed))
+    return OpenNest(stages, extents)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlc.dialects.dl.base import ints
+from dlc.dialects.dl.program import REPRESENTATIVE
 from dlc.ir import Context, func
 from dlc.passes.base import KernelPass
+from dlc.passes.sizes import symbol
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
@@ -26,7 +29,9 @@ class TileKernelsPass(KernelPass):
             … subviews; %acc = memref.alloca : memref<14x32xf32>
             linalg.fill; linalg.generic (w, o, kh, k); linalg.generic (w, o) } }
 
-    Requires views as `collapse-iterators` leaves them. What does not divide is code of its own, with static sizes. In
+    Requires views as `collapse-iterators` leaves them. What does not divide is code of its own, with static sizes; where
+    an extent is known only when the kernel runs, what is left of it is computed in tiles of 8, 4, 2 and 1. Plans are made
+    for the sizes that the kernel says are representative. In
     groups the grid's body is one `scf.parallel {level = "item"}`, before which the buffers stand that its items share.
     `naive` is for comparison: an item for each element of the result, and no tiles. `variant` is the number of one of the
     other plans for a CPU that are worth measuring.
@@ -40,8 +45,9 @@ class TileKernelsPass(KernelPass):
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         device = resolve(self.target)
+        sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
         for nest in nests_of(kernel):
-            apply_tiles(nest, self.plan(nest, device), Constants(kernel))
+            apply_tiles(nest, self.plan(nest.at(sizes), device), Constants(kernel), sizes)
 
     def plan(self, nest: Nest, device: Target) -> TilePlan:
         """How a nest is cut."""
