@@ -29,21 +29,25 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.backends.cpu.loader import load_object
-from dlc.backends.cpu.program import KernelImage, NativeProgram
+from dlc.backends.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
 from dlc.backends.cpu.runtime import runtime
 from dlc.backends.host_program import HostProgram, Launch, check_launches
+from dlc.backends.open_program import OpenKernel, OpenLaunch, OpenProgram
+from dlc.dims import Range, Size, parse
 from dlc.errors import CompileError, DeviceError, DlcError, ModelError
 from dlc.model import Model
 from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 3
+VERSION = 4
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
 # The end of the names of files that are being written; whoever still writes one after this long is dead.
 _PARTIAL = ".dlc-partial"
 _STALE_SECONDS = 3600.0
+# No polynomial that a program needs is longer; others could take for ever to read.
+_LONGEST_SIZE = 1000
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
 
@@ -52,14 +56,16 @@ _LARGEST_HEADER = 256 << 20
 class KernelObject:
     """A kernel's object file; its grid `g` has `tasks[g]` tasks, at the symbol `<name>.<g>`.
 
-    `origins`: the layers in it; `flops`: the floating-point operations of its contractions in one run.
+    `origins`: the layers in it; `flops`: the floating-point operations of its contractions in one run; `open`: what it makes
+    of the sizes that it takes, in a program whose sizes come with a call.
     """
 
     name: str
     code: bytes
-    tasks: tuple[int, ...]
+    tasks: tuple[Size, ...]
     origins: tuple[str, ...] = ()
-    flops: int = 0
+    flops: Size = 0
+    open: OpenKernel | None = None
 
     def image(self) -> KernelImage:
         """The kernel in executable memory. Raises ModelError for an object that is none, or lacks a grid."""
@@ -77,16 +83,20 @@ class Artifact:
 
     name: str
     target: Target
-    host: HostProgram
+    host: HostProgram | OpenProgram
     kernels: tuple[KernelObject, ...]
     weights: Mapping[str, NDArray[Any]]
     runtime: bytes
     numerics: str = "default"
 
-    def program(self, num_threads: int | None = None) -> NativeProgram:
+    def program(self, num_threads: int | None = None) -> NativeProgram | OpenNativeProgram:
         """The model in this process."""
         images = {kernel.name: kernel.image() for kernel in self.kernels}
-        return NativeProgram(self.host, images, self.weights, runtime(self.runtime), num_threads)
+        native = runtime(self.runtime)
+        if isinstance(self.host, HostProgram):
+            return NativeProgram(self.host, images, self.weights, native, num_threads)
+        shapes = {kernel.name: kernel.open for kernel in self.kernels if kernel.open is not None}
+        return OpenNativeProgram(self.host, images, shapes, self.weights, native, num_threads)
 
     def model(self, num_threads: int | None = None) -> Model:
         """The model as users call it."""
@@ -141,10 +151,9 @@ class Artifact:
             "inputs": [_info_to_json(i) for i in host.inputs],
             "outputs": [_info_to_json(i) for i in host.outputs],
             "weights": [_info_to_json(i) for i in host.weights],
-            "arena": host.arena_bytes,
-            "launches": [[launch.kernel, launch.arguments, launch.sizes] for launch in host.launches],
+            **(_static_to_json(host) if isinstance(host, HostProgram) else _open_to_json(host)),
             "runtime_crc32": zlib.crc32(self.runtime),
-            "kernels": [{"name": k.name, "tasks": k.tasks, "origins": k.origins, "flops": k.flops} for k in self.kernels],
+            "kernels": list(map(_kernel_to_json, self.kernels)),
         }
 
     @staticmethod
@@ -191,29 +200,26 @@ class _Reader:
                 raise self.damaged(f"section {name}")
         if sum(size + -size % _ALIGNMENT for _, size, _ in self.sections.values()) != len(self.data):
             raise self.damaged("its size is not that of its sections")
-        host = HostProgram(
-            tuple(map(_info_from_json, header["inputs"])),
-            tuple(map(_info_from_json, header["outputs"])),
-            tuple(map(_info_from_json, header["weights"])),
-            _count(header["arena"]),
-            tuple(
-                Launch(kernel, tuple((_count(b), _count(o)) for b, o in places), tuple(map(_count, sizes)))
-                for kernel, places, sizes in header["launches"]
-            ),
-        )
-        kernels = tuple(
-            KernelObject(
-                _text(k["name"]),
-                bytes(self.slice(f"kernel/{k['name']}")),
-                tuple(map(_tasks, k["tasks"])),
-                tuple(map(_text, k["origins"])),
-                _count(k["flops"]),
-            )
-            for k in header["kernels"]
-        )
-        check_launches(host, {k.name for k in kernels})
+        infos = tuple(tuple(map(_info_from_json, header[part])) for part in ("inputs", "outputs", "weights"))
+        kernels = tuple(map(self.kernel, header["kernels"]))
+        host = _open_from_json(header, *infos) if "slots" in header else _static_from_json(header, *infos)
+        if isinstance(host, HostProgram):
+            check_launches(host, {k.name for k in kernels})
+        elif any(launch.kernel not in {None, *(k.name for k in kernels if k.open)} for launch in host.launches):
+            raise self.damaged("a launch of a kernel that is not there")
         weights = {info.name: self.weight(info) for info in host.weights}
         return Artifact(_text(header["name"]), self.target, host, kernels, weights, code, _text(header["numerics"]))
+
+    def kernel(self, fields: Mapping[str, Any]) -> KernelObject:
+        sizes = fields.get("sizes")
+        return KernelObject(
+            _text(fields["name"]),
+            bytes(self.slice(f"kernel/{fields['name']}")),
+            tuple(map(_tasks if sizes is None else _size, fields["tasks"])),
+            tuple(map(_text, fields["origins"])),
+            _size(fields["flops"]),
+            None if sizes is None else OpenKernel(_count(sizes), tuple(map(_size, fields["bytes"]))),
+        )
 
     def slice(self, name: str) -> memoryview:
         offset, size, _ = self.sections[name]
@@ -278,13 +284,73 @@ def _remove_stale(path: Path) -> None:
                     other.unlink()
 
 
+def _static_to_json(host: HostProgram) -> dict[str, Any]:
+    launches = [[launch.kernel, launch.arguments, launch.sizes] for launch in host.launches]
+    return {"arena": host.arena_bytes, "launches": launches}
+
+
+def _static_from_json(header: Mapping[str, Any], *infos: tuple[TensorInfo, ...]) -> HostProgram:
+    launches = (
+        Launch(kernel, tuple((_count(b), _count(o)) for b, o in places), tuple(map(_count, sizes)))
+        for kernel, places, sizes in header["launches"]
+    )
+    return HostProgram(*infos, _count(header["arena"]), tuple(launches))
+
+
+def _open_to_json(host: OpenProgram) -> dict[str, Any]:
+    launches = [
+        [launch.kernel, [(b, _plain(o)) for b, o in launch.arguments], list(map(_plain, launch.sizes))]
+        for launch in host.launches
+    ]
+    return {
+        "ranges": {name: [r.low, r.high] for name, r in host.ranges.items()},
+        "slots": [list(map(_plain, members)) for members in host.slots],
+        "launches": launches,
+    }
+
+
+def _open_from_json(header: Mapping[str, Any], *infos: tuple[TensorInfo, ...]) -> OpenProgram:
+    slots = tuple(tuple(map(_size, members)) for members in header["slots"])
+    if not all(slots):
+        raise ValueError("a slot of the arena without a size")
+    launches: list[OpenLaunch] = []
+    for kernel, places, sizes in header["launches"]:
+        if any(type(b) is not int or not -len(slots) <= b for b, _ in places):
+            raise ValueError(f"the places {places} are no buffers")
+        launches.append(OpenLaunch(kernel, tuple((b, _size(o)) for b, o in places), tuple(map(_size, sizes))))
+    ranges: dict[str, Range] = {}
+    for name, (low, high) in header["ranges"].items():
+        ranges[_text(name)] = Range(_count(low), None if high is None else _count(high))
+    return OpenProgram(*infos, ranges, slots, tuple(launches))
+
+
+def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:
+    fields = {"name": kernel.name, "tasks": list(map(_plain, kernel.tasks)), "origins": kernel.origins}
+    fields["flops"] = _plain(kernel.flops)
+    if kernel.open is not None:
+        fields |= {"sizes": kernel.open.sizes, "bytes": list(map(_plain, kernel.open.bytes))}
+    return fields
+
+
 def _info_to_json(info: TensorInfo) -> list[Any]:
-    return [info.name, list(info.shape), info.dtype.name]
+    return [info.name, list(map(_plain, info.shape)), info.dtype.name]
 
 
 def _info_from_json(fields: Sequence[Any]) -> TensorInfo:
     name, shape, dtype = fields
-    return TensorInfo(_text(name), tuple(map(_count, shape)), _dtype(dtype))
+    return TensorInfo(_text(name), tuple(map(_size, shape)), _dtype(dtype))
+
+
+def _plain(size: Size) -> int | str:
+    """A size as the header has it: a number, or the text of a polynomial."""
+    return size if isinstance(size, int) else str(size)
+
+
+def _size(value: Any) -> Size:
+    """A size from a header; what it is must be checked when it is bound."""
+    if isinstance(value, str) and len(value) <= _LONGEST_SIZE:
+        return parse(value)
+    return _count(value)
 
 
 def _count(value: Any) -> int:

@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
 from typing import TypeAlias
+
+from dlc.errors import UnsupportedError
 
 Size: TypeAlias = "int | Dim"
 # A factor of a monomial: a symbol's name, or a floor division of two polynomials that has no closed form.
 Atom: TypeAlias = "str | tuple[Dim, Dim]"
 Monomial: TypeAlias = "tuple[Atom, ...]"
 
+# A batch for which plans are good where nothing is said: several samples, and not so many that few do badly.
+_SEVERAL = 4
 
-class UndecidableError(Exception):
-    """A question about symbolic sizes, such as `n < 4`, that has no answer for every value of the symbols."""
+
+class UndecidableError(UnsupportedError):
+    """A question about symbolic sizes, such as `n < 4`, that has no answer for every value of the symbols.
+
+    Where compiling asks one, a program is compiled for each set of sizes that it is called with.
+    """
 
 
 def _key(atom: Atom) -> str:
@@ -167,6 +177,27 @@ class Dim:
         return names
 
 
+@dataclass(frozen=True)
+class Range:
+    """The sizes from `low` to `high`, both included; `high` is None where there is no largest."""
+
+    low: int = 0
+    high: int | None = None
+
+    @property
+    def representative(self) -> int:
+        """The size that plans are made for: between the ends, nearer to the lower one."""
+        if self.high is None:
+            return max(self.low, _SEVERAL)
+        return max(self.low, min(self.high, isqrt(max(self.low, 1) * self.high)), 1)
+
+    def __contains__(self, size: int) -> bool:
+        return self.low <= size and (self.high is None or size <= self.high)
+
+    def __str__(self) -> str:
+        return f"{self.low}..{'' if self.high is None else self.high}"
+
+
 def _floordiv(a: Dim, b: Dim) -> Size:
     # p // c = q + r // c where every coefficient of q·c is divisible by c: exact parts leave the floor.
     divisor = b.simplified()
@@ -203,6 +234,13 @@ def _floordiv(a: Dim, b: Dim) -> Size:
 def substitute(size: Size, sizes: Mapping[str, Size]) -> Size:
     """`size` with the named symbols replaced."""
     return size.substitute(sizes) if isinstance(size, Dim) else size
+
+
+def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:
+    """Notes what each symbol that is a size of `shape` by itself is in `sizes`, the shape of an array."""
+    for size, value in zip(shape, sizes, strict=True):
+        if isinstance(size, Dim) and size == Dim.symbol(str(size)):
+            bindings[str(size)] = value
 
 
 def is_static(sizes: Iterable[Size]) -> bool:

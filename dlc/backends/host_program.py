@@ -21,7 +21,7 @@ NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of buffers
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, its arguments as (buffer, offset in bytes), and their sizes in bytes.
+    """A kernel, its arguments as (buffer, offset in bytes), their sizes in bytes, and the numbers that it takes besides.
 
     No kernel is a copy: target, source, number of bytes.
     """
@@ -29,6 +29,7 @@ class Launch:
     kernel: str | None
     arguments: tuple[tuple[int, int], ...]
     sizes: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:

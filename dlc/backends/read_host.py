@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
 from dlc.backends.host_program import ARENA, FIRST_INPUT, NOTHING, HostProgram, Launch
+from dlc.backends.open_program import OpenLaunch, OpenProgram
 from dlc.dialects import host
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.ranges import ranges_of
+from dlc.dims import Range, Size, is_static
 from dlc.errors import CompileError
 from dlc.ir import Attribute, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
 
 
-def read_host(module: ModuleOp) -> HostProgram:
+def read_host(module: ModuleOp) -> HostProgram | OpenProgram:
     """The launches of the entry, after `plan-arena`.
 
     Raises CompileError when something other than the planned ops is left there.
     """
-    return _Reader(host.entry_of(module)).read()
+    reader = _Reader(host.entry_of(module))
+    return reader.read_open(ranges_of(module)) if reader.is_open else reader.read()
 
 
 class _Reader:
@@ -29,6 +33,11 @@ class _Reader:
         ops = list(main.body.block.ops)
         weights = {op.symbol.string_value(): op.result for op in ops if isinstance(op, host.WeightOp)}
         self.weights = tuple(_info(name, value) for name, value in weights.items())
+        self.slots: dict[int, list[Size]] = {}
+        for op in ops:
+            if isinstance(op, host.BufferOp):
+                self.slots.setdefault(op.slot.value.data, []).append(host.buffer_bytes(op.result))
+        self.is_open = not all(is_static(host.sizes_of(v)) for v in (*self.inputs, *self.outputs)) or bool(self.slots)
         self.arena_bytes = max((_end(op) for op in ops if isinstance(op, host.ArenaOp)), default=0)
         # Each value's buffer and offset; views are added as they come.
         self.places: dict[SSAValue, tuple[int, int]] = {a: (FIRST_INPUT + i, 0) for i, a in enumerate(main.args)}
@@ -36,30 +45,53 @@ class _Reader:
 
     def read(self) -> HostProgram:
         launches: list[Launch] = []
+        for op in self.launches():
+            if isinstance(op, host.LaunchOp):
+                launches.append(self.launch(op.symbol, op.arguments))
+            else:
+                copy = self.launch(None, (op.destination, op.source))
+                launches.append(Launch(None, (*copy.arguments, (NOTHING, copy.sizes[0])), (*copy.sizes, 0)))
+        return HostProgram(*self.infos(), self.arena_bytes, tuple(launches))
+
+    def read_open(self, ranges: Mapping[str, Range]) -> OpenProgram:
+        launches: list[OpenLaunch] = []
+        for op in self.launches():
+            if isinstance(op, host.LaunchOp):
+                launches.append(OpenLaunch(op.symbol, tuple(self.places[v] for v in op.arguments), op.numbers))
+            else:
+                places = tuple(self.places[v] for v in (op.destination, op.source))
+                launches.append(OpenLaunch(None, places, (host.buffer_bytes(op.destination),)))
+        slots = tuple(tuple(self.slots[k]) for k in range(len(self.slots)))
+        return OpenProgram(*self.infos(), ranges, slots, tuple(launches))
+
+    def infos(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+        """Inputs, outputs and weights."""
+        names = self.names()
+        inputs = tuple(_info(name, v) for name, v in zip(names, self.inputs, strict=False))
+        return inputs, tuple(_info(name, v) for name, v in zip(names[len(inputs) :], self.outputs, strict=True)), self.weights
+
+    def launches(self) -> Iterator[host.LaunchOp | memref.CopyOp]:
+        """What runs, in order; the places of the values between are known then."""
         for op in self.main.body.block.ops:
             match op:
                 case host.WeightOp():
                     self.places[op.result] = self.numbers[op.symbol.string_value()], 0
                 case host.ArenaOp():
                     self.places[op.result] = ARENA, op.offset.value.data
+                case host.BufferOp():
+                    self.places[op.result] = -1 - op.slot.value.data, 0
                 case memref.ReinterpretCastOp():
                     self.places[op.result] = self.view(op)
-                case host.LaunchOp():
-                    launches.append(self.launch(op.symbol, op.arguments))
-                case memref.CopyOp():
-                    copy = self.launch(None, (op.destination, op.source))
-                    launches.append(Launch(None, (*copy.arguments, (NOTHING, copy.sizes[0])), (*copy.sizes, 0)))
+                case host.ViewOp():
+                    buffer, offset = self.places[op.source]
+                    bytes_ = op.offset.value.data * numpy_dtype(_type(op.result).element_type).itemsize
+                    self.places[op.result] = buffer, offset + bytes_
+                case host.LaunchOp() | memref.CopyOp():
+                    yield op
                 case func.ReturnOp():
                     pass
                 case _:
                     raise CompileError(f"{op.name} is in the host program after planning; run bufferize-host and plan-arena")
-        return HostProgram(
-            tuple(_info(name, v) for name, v in zip(self.names(), self.inputs, strict=False)),
-            tuple(_info(name, v) for name, v in zip(self.names()[len(self.inputs) :], self.outputs, strict=True)),
-            self.weights,
-            self.arena_bytes,
-            tuple(launches),
-        )
 
     def view(self, op: memref.ReinterpretCastOp) -> tuple[int, int]:
         buffer, offset = self.places[op.source]
@@ -70,7 +102,7 @@ class _Reader:
 
     def launch(self, kernel: str | None, arguments: Iterable[SSAValue]) -> Launch:
         values = tuple(arguments)
-        return Launch(kernel, tuple(self.places[v] for v in values), tuple(host.buffer_bytes(_type(v)) for v in values))
+        return Launch(kernel, tuple(self.places[v] for v in values), tuple(int(host.buffer_bytes(v)) for v in values))
 
     def names(self) -> list[str]:
         """The names of the arguments; one without a name has its number."""
@@ -85,8 +117,8 @@ def _type(value: SSAValue) -> MemRefType[Attribute]:
 
 def _info(name: str, value: SSAValue) -> TensorInfo:
     t = _type(value)
-    return TensorInfo(name, t.get_shape(), numpy_dtype(t.element_type))
+    return TensorInfo(name, host.sizes_of(value), numpy_dtype(t.element_type))
 
 
 def _end(op: host.ArenaOp) -> int:
-    return op.offset.value.data + host.buffer_bytes(_type(op.result))
+    return op.offset.value.data + int(host.buffer_bytes(op.result))

@@ -10,11 +10,15 @@ from typing import TypeVar, cast
 
 from dlc.backends.cpu.emit import KernelText, emit_kernel
 from dlc.backends.cpu.llvm import compile_text
+from dlc.backends.open_program import OpenKernel
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.sizes import size_arguments, sizes_of
+from dlc.dims import product
 from dlc.errors import CompileError
 from dlc.instrument.manager import PassManager
 from dlc.instrument.report import PassRecord
-from dlc.ir import Context, ModuleOp, Operation, func
+from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import Stage, kernels_of
 from dlc.target import Target
 from dlc.workers import forked_map
@@ -35,6 +39,7 @@ class KernelCode:
     passes: tuple[PassRecord, ...]
     emission: float
     llvm: float
+    open: OpenKernel
 
 
 def compile_kernels(
@@ -100,4 +105,12 @@ def _compile_kernel(kernel: Operation, stages: Sequence[Stage], target: Target, 
     ir = emit_kernel(lowered, target)
     emitted = perf_counter()
     code = compile_text(ir.text, target)
-    return KernelCode(lowered.sym_name.data, ir, code, passes, emitted - began, perf_counter() - emitted)
+    return KernelCode(lowered.sym_name.data, ir, code, passes, emitted - began, perf_counter() - emitted, _open(lowered))
+
+
+def _open(kernel: func.FuncOp) -> OpenKernel:
+    """What a kernel makes of its sizes."""
+    block = kernel.body.block
+    buffers = [cast("SSAValue[MemRefType[Attribute]]", a) for a in block.args if isinstance(a.type, MemRefType)]
+    bytes_ = tuple(product(sizes_of(a)) * numpy_dtype(a.type.element_type).itemsize for a in buffers)
+    return OpenKernel(len(size_arguments(block)), bytes_)

@@ -13,13 +13,14 @@ from dlc.arrays import TensorInfo
 from dlc.backends.host_program import weight_array
 from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.binding import bind_dims
 from dlc.dialects.dl.control import WhileOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
-from dlc.dims import Dim, Size, is_static
+from dlc.dims import bind_sizes, is_static
 from dlc.errors import ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import NEXT, WEIGHTS
@@ -35,7 +36,6 @@ from dlc.ir import (
     VerifyException,
     parse_module,
 )
-from dlc.passes.dl.bind_dims import bind_dims
 from dlc.weights import WeightStore
 
 
@@ -85,13 +85,6 @@ class Program:
         for info, array in zip(self.inputs, arrays, strict=True):
             bind_sizes(info.shape, array.shape, sizes)
         return self.with_sizes(sizes) if sizes else self
-
-
-def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:
-    """Notes what each symbol that is a size of `shape` by itself is in `sizes`, the shape of an array."""
-    for size, value in zip(shape, sizes, strict=True):
-        if isinstance(size, Dim) and size == Dim.symbol(str(size)):
-            bindings[str(size)] = value
 
 
 def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, kind: str) -> tuple[TensorInfo, ...]:

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc import dims
-from dlc.compiler.program import Program, bind_sizes
+from dlc.compiler.program import Program
 from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
 from dlc.dialects.dl.control import WhileOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.host import entry_of
-from dlc.dims import Size
+from dlc.dims import Size, bind_sizes
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
 from dlc.model import Run

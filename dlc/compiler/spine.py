@@ -11,7 +11,8 @@ from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import check_launches
+from dlc.backends.host_program import HostProgram, check_launches
+from dlc.backends.open_program import OpenProgram
 from dlc.backends.opencl.devices import Device, choose, target_of
 from dlc.backends.opencl.emit import emit_kernel as emit_opencl
 from dlc.backends.opencl.emit import program_text
@@ -25,7 +26,10 @@ from dlc.compiler.program import Program
 from dlc.compiler.segments import NotSaveable, split
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.cpus import usable_cpus
-from dlc.dims import is_static
+from dlc.dialects.dl.control import Loop
+from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.host import entry_of
+from dlc.dims import Dim, UndecidableError, is_static
 from dlc.errors import DeviceError, ShapeError, UnsupportedError
 from dlc.instrument.manager import Progress
 from dlc.instrument.provenance import dispatches
@@ -53,7 +57,10 @@ def compile(
     progress: Progress | None = None,
     file: CachedFile | None = None,
 ) -> Model:
-    """The model that runs `program` on `target`; a program with symbolic sizes is compiled when it is called.
+    """The model that runs `program` on `target`.
+
+    A program with symbolic sizes is compiled once for all of them where that can be, else for each set of them when it is
+    called; `report` says why.
 
     What was compiled for a CPU is kept in the cache, and found there; `file` is where the program came from, if it is by the
     file that it is to be found.
@@ -68,7 +75,16 @@ def compile(
     if device.name in CPU_LEVELS and not host_supports(device):
         raise DeviceError(f"target {device.name}: this machine's processor lacks some of {', '.join(device.features)}")
     artifact = None
-    if not program.is_static:
+    report.each_size = reason_for_each_size(program, device, options) if not program.is_static else None
+    if not program.is_static and report.each_size is None:
+        try:
+            artifact = _artifact(program, device, options, report, progress, file)
+        except UndecidableError as error:
+            report.each_size = str(error)
+    if artifact is not None:
+        with report.timed("load"):
+            run = artifact.program(options.num_threads).run
+    elif not program.is_static:
         build = partial(_on_device, place) if place is not None else _reference if device.name == "reference" else _native
         segments = split(program)
         run = segments.run(lambda part, own: _checked(build(part, device, own, report, None), part, device, own), options)
@@ -83,6 +99,19 @@ def compile(
             run = _checked(artifact.program(options.num_threads).run, program, device, options)
     report.seconds += perf_counter() - began
     return Model(program.inputs, program.outputs, run, program.name, artifact, takes_device_arrays=place is not None)
+
+
+def reason_for_each_size(program: Program, device: Target, options: Options) -> str | None:
+    """Why a program with symbolic sizes is compiled for each set of them; None if one compilation may serve all."""
+    if device.name not in CPU_LEVELS:
+        return f"kernels for {device.name} have their sizes in them"
+    if options.check_each_pass or options.tune:
+        return "a check of each pass, or measured tile plans, are of known sizes"
+    if any(isinstance(op, DataDependent | Loop) for op in entry_of(program.module).walk()):
+        return "it has loops, or sizes that are data"
+    named = {str(size) for info in program.inputs for size in info.shape}
+    missing = sorted(s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols() - named)
+    return f"the size {missing[0]} is none of an input by itself" if missing else None
 
 
 def emit(program: Program, form: str, target: str = "cpu", options: Options | None = None) -> str:
@@ -198,7 +227,8 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
     )
     lowering.host()
     host = read_host(lowering.module)
-    check_launches(host, {code.name for code in codes})
+    if isinstance(host, HostProgram):
+        check_launches(host, {code.name for code in codes})
     runs = Counter(launch.kernel for launch in host.launches)
     layers = dispatches(lowering.module)
     for code in codes:
@@ -217,6 +247,7 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
             code.ir.grids,
             tuple(dict.fromkeys(chain(*layers.get(code.name, ())))),
             work.get(code.name, 0),
+            code.open if isinstance(host, OpenProgram) else None,
         )
         for code in codes
     )

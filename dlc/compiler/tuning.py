@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -28,7 +29,6 @@ from dlc.backends.host_program import FIRST_INPUT, HostProgram, Launch
 from dlc.cache import Cache
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.host import buffer_bytes
 from dlc.instrument.report import Progress, Tuned
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
 from dlc.keys import DLC
@@ -129,7 +129,8 @@ class Tuner:
         types = [cast("MemRefType[Attribute]", a.type) for a in kernel.body.block.args]
         infos = tuple(TensorInfo(str(k), t.get_shape(), numpy_dtype(t.element_type)) for k, t in enumerate(types))
         places = tuple((FIRST_INPUT + k, 0) for k in range(len(infos)))
-        launch = Launch(name, places, tuple(buffer_bytes(t) for t in types))
+        sizes = tuple(prod(t.get_shape()) * info.dtype.itemsize for t, info in zip(types, infos, strict=True))
+        launch = Launch(name, places, sizes)
         host = HostProgram(infos, (), (), 0, (launch,))
         images = {name: KernelObject(name, code, grids).image()}
         return NativeProgram(host, images, {}, runtime(runtime_object()), self.threads)

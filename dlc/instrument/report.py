@@ -50,7 +50,8 @@ class Report:
     """Seconds per phase, passes and kernels of one compilation.
 
     Phases of kernels are sums over the processes that compiled them, so that they can exceed `seconds`, which is the time
-    that passed. `from_cache`: nothing was compiled, as it had been before.
+    that passed. `from_cache`: nothing was compiled, as it had been before. `each_size`: why what has symbolic sizes is compiled
+    for each set of them that it is called with, where one compilation cannot serve all.
     """
 
     phases: dict[str, float] = field(default_factory=dict[str, float])
@@ -59,6 +60,7 @@ class Report:
     tuned: list[Tuned] = field(default_factory=list[Tuned])
     seconds: float = 0.0
     from_cache: bool = False
+    each_size: str | None = None
 
     def add(self, phase: str, seconds: float) -> None:
         """Adds to a phase's time."""

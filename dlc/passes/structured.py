@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from dlc import dims
+from dlc.dialects.sizes import size_arguments, sizes_of, strides_of, symbol
 from dlc.dims import Dim, Size, UndecidableError, row_major
 from dlc.ir import (
     DYNAMIC_INDEX,
@@ -45,7 +46,6 @@ from dlc.ir import (
     scf,
     vector,
 )
-from dlc.passes.sizes import size_arguments, sizes_of, strides_of, symbol
 
 Index: TypeAlias = "int | SSAValue"
 MemRef: TypeAlias = MemRefType[Attribute]

@@ -25,8 +25,10 @@ from dlc.backends.cpu.emit_core import Emitter, element_bytes
 from dlc.backends.cpu.emit_order import sink_to_uses
 from dlc.backends.grids import grids_of, is_grid
 from dlc.backends.linear import Linear
+from dlc.dialects.sizes import size_arguments, size_of, symbol
+from dlc.dims import Size, product
 from dlc.errors import CompileError
-from dlc.ir import Operation, OpResult, SSAValue, func, scf
+from dlc.ir import DYNAMIC_INDEX, IndexType, Operation, OpResult, SSAValue, func, scf
 from dlc.target import Target
 
 HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
@@ -40,10 +42,11 @@ HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
 
 @dataclass(frozen=True)
 class KernelText:
-    """LLVM IR text that defines `@<name>.<g>(ptr %args, i64 %task)` for each grid g, and each grid's number of tasks."""
+    """LLVM IR text that defines `@<name>.<g>(ptr %args, i64 %task)` for each grid g, and each grid's number of tasks, which
+    the kernel's sizes may decide."""
 
     text: str
-    grids: tuple[int, ...]
+    grids: tuple[Size, ...]
 
 
 def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
@@ -53,7 +56,7 @@ def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
     """
     name = kernel.sym_name.data
     texts: list[str] = []
-    counts: list[int] = []
+    counts: list[Size] = []
     for ops in grids_of(kernel):
         grid = _Grid(kernel, target, f"{name}.{len(counts)}")
         counts.append(grid.emit(ops))
@@ -69,13 +72,14 @@ class _Grid:
         self.body_name = _global(f"{name}.body")
         self.emitter = Emitter(target, HANDLERS, kernel.sym_name.data)
         self.emitter.shared = self.define_shared
+        self.emitter.sizes = {symbol(k): a for k, a in enumerate(size_arguments(self.block))}
         self.used: list[int] = []  # arguments
         self.text = ""
 
-    def emit(self, ops: Sequence[Operation]) -> int:
+    def emit(self, ops: Sequence[Operation]) -> Size:
         """Writes `text`; returns the number of tasks."""
         tasks = self.enter_grid(ops[0]) if is_grid(ops[0]) else 1
-        if tasks:
+        if tasks != 0:
             if is_grid(ops[0]):
                 self.emitter.visit_block(ops[0].regions[0].block)
             else:
@@ -84,27 +88,37 @@ class _Grid:
         self.text = self.body_function() + self.task_function()
         return tasks
 
-    def enter_grid(self, op: Operation) -> int:
+    def enter_grid(self, op: Operation) -> Size:
         """Binds the induction variables to the point number %task; returns the number of points."""
         assert isinstance(op, scf.ParallelOp)
         e = self.emitter
-        sizes: list[int] = []
-        ranges = zip(*([e.linear(v) for v in vs] for vs in (op.lowerBound, op.upperBound, op.step)), strict=True)
+        sizes: list[Size] = []
         starts_and_steps: list[tuple[int, int]] = []
-        for low, high, step in ranges:
-            if low.terms or high.terms or step.terms:
-                raise CompileError(f"kernel @{e.kernel}: a grid needs constant bounds and steps")
-            sizes.append(max(0, -(-(high.constant - low.constant) // step.constant)))
-            starts_and_steps.append((low.constant, step.constant))
+        for low, high, step in zip(*(map(size_of, vs) for vs in (op.lowerBound, op.upperBound, op.step)), strict=True):
+            if not isinstance(low, int) or not isinstance(step, int):
+                raise CompileError(f"kernel @{e.kernel}: a grid needs a constant lower bound and step")
+            sizes.append(max(0, -(-(high - low) // step)) if isinstance(high, int) else -(-(high - low) // step))
+            starts_and_steps.append((low, step))
+        points = product(sizes)
         rest = "%task"
-        for d in reversed(range(len(sizes))) if prod(sizes) else ():
-            position = rest
-            if d:
-                position = e.define(f"urem i64 {rest}, {sizes[d]}") if sizes[d] > 1 else "0"
-                rest = e.define(f"udiv i64 {rest}, {sizes[d]}") if sizes[d] > 1 else rest
+        for d in reversed(range(len(sizes))) if points != 0 else ():
             start, step = starts_and_steps[d]
+            position = rest
+            if d and sizes[d] == 1:
+                position = "0"
+            elif d:
+                count = self.count(sizes[d], op.upperBound[d], start, step)
+                position, rest = (e.define(f"{opcode} i64 {rest}, {count}") for opcode in ("urem", "udiv"))
             e.linears[op.body.block.args[d]] = Linear(start).plus(e.term(position), step)
-        return prod(sizes)
+        return points
+
+    def count(self, points: Size, high: SSAValue, start: int, step: int) -> str:
+        """How many points a grid has along a dimension."""
+        if isinstance(points, int):
+            return str(points)
+        e = self.emitter
+        total = e.materialize(e.linear(high).plus(Linear(step - 1 - start)))
+        return total if step == 1 else e.define(f"udiv i64 {total}, {step}")
 
     def define_shared(self, value: SSAValue) -> None:
         """A value of the kernel's top level, written at the start of this function."""
@@ -112,8 +126,11 @@ class _Grid:
         if value.owner is self.block:
             argument = self.block.args.index(value)
             self.used.append(argument)
+            if isinstance(value.type, IndexType):
+                e.linears[value] = Linear(0, ((0, f"%a{argument}", 1),))
+                return
             align = element_bytes(emit_memory.memref_type(value).element_type)
-            e.views[value] = emit_memory.view_of(f"%a{argument}", align, value, Linear(0))
+            e.views[value] = emit_memory.view_of(e, f"%a{argument}", align, value, Linear(0))
         elif isinstance(value, OpResult) and value.op.parent is self.block and not value.op.regions:
             inner = e.scopes[1:]
             del e.scopes[1:]
@@ -133,19 +150,28 @@ class _Grid:
         )
 
     def parameter(self, argument: int) -> str:
-        name, type = f"%a{argument}", emit_memory.memref_type(self.block.args[argument])
+        name = f"%a{argument}"
+        if self.is_size(argument):
+            return f"i64 {name}"
+        type = emit_memory.memref_type(self.block.args[argument])
         align = element_bytes(type.element_type)
-        size = prod(type.get_shape()) * align
+        # What is as large as the kernel's sizes say may be empty.
+        size = prod(type.get_shape()) * align if DYNAMIC_INDEX not in type.get_shape() else 0
         access = "" if name in self.emitter.stored else "readonly "
         # A caller's array is read and written where it is, and NumPy's are rarely more aligned than their elements.
         sized = f"dereferenceable({size}) " if size else ""
         return f"ptr noalias nonnull align {align} {sized}{access}{name}"
 
+    def is_size(self, argument: int) -> bool:
+        """Whether an argument is a number, in place of an address."""
+        return isinstance(self.block.args[argument].type, IndexType)
+
     def task_function(self) -> str:
         lines: list[str] = []
         for i in self.used:
-            lines.append(f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}\n  %a{i} = load ptr, ptr %p{i}, align 8\n")
-        passed = "".join(f"ptr %a{i}, " for i in self.used)
+            kind = "i64" if self.is_size(i) else "ptr"
+            lines.append(f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}\n  %a{i} = load {kind}, ptr %p{i}, align 8\n")
+        passed = "".join(f"{'i64' if self.is_size(i) else 'ptr'} %a{i}, " for i in self.used)
         return (
             f"define void {self.name}(ptr %args, i64 %task) {attributes(self.target)} {{\n{''.join(lines)}"
             f"  tail call void {self.body_name}({passed}i64 %task)\n  ret void\n}}\n"

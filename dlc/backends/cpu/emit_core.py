@@ -20,6 +20,7 @@ from math import prod
 from typing import NamedTuple, cast
 
 from dlc.backends.linear import Linear
+from dlc.dims import Dim, Size
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     Attribute,
@@ -79,7 +80,7 @@ class View(NamedTuple):
     align: int
     element: Attribute
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    strides: tuple[int | Linear, ...]
     offset: Linear
 
 
@@ -144,6 +145,8 @@ class Emitter:
         self.alloca_bytes = 0
         self.stored: set[str] = set()
         self.shared: Callable[[SSAValue], None] = self.undefined
+        # The kernel's arguments that are sizes, by what they are called in sizes of buffers.
+        self.sizes: dict[str, SSAValue] = {}
         self._counter = 0
         # The IR keeps the types alive while it is visited, so their identity is a sound key, and a quick one.
         self._layouts: dict[int, tuple[RegisterType, ...]] = {}
@@ -259,6 +262,28 @@ class Emitter:
     def term(self, name: str) -> Linear:
         """The linear form of a name defined in the current scope, or of a literal."""
         return Linear(0, ((len(self.scopes) - 1, name, 1),)) if name.startswith("%") else Linear(int(name))
+
+    def size(self, size: Size) -> Linear:
+        """The linear form of a size; products of sizes are computed once."""
+        total = Linear(0)
+        for monomial, coefficient in Dim.lift(size).terms.items():
+            product = Linear(1)
+            for atom in monomial:
+                product = self.product(product, self.linear(self.sizes[cast(str, atom)]))
+            total = total.plus(product, coefficient)
+        return total
+
+    def product(self, a: Linear, b: Linear) -> Linear:
+        """The product of two linear forms: a name of its own where it is not linear."""
+        if (product := a.times(b)) is not None:
+            return product
+        x, y = sorted(map(self.materialize, (a, b)))
+        depth = max(form.terms[-1][0] for form in (a, b))
+        return Linear(0, ((depth, self.at_depth(depth, ("mul", x, y), lambda: self.define(f"mul i64 {x}, {y}")), 1),))
+
+    def scaled(self, form: Linear, stride: int | Linear) -> Linear:
+        """The linear form of `form` steps of `stride`."""
+        return self.product(form, stride if isinstance(stride, Linear) else Linear(stride))
 
     def materialize(self, form: Linear) -> str:
         """An i64 with the value of a linear form."""

@@ -1,8 +1,9 @@
 """Memrefs: views, and reads and writes of scalars and vectors through any projected permutation.
 
-Strides are constants, so a register of a tile lies at a constant distance from the tile's first element: each access
-computes one pointer (Note [Linear indices]) and displaces it. A row whose elements lie side by side is one load or store,
-masked where the row is ragged or may leave the buffer; other rows are read element by element.
+Where strides are constants, a register of a tile lies at a constant distance from the tile's first element: each access
+computes one pointer (Note [Linear indices]) and displaces it; along other dimensions each row has a pointer. A row whose
+elements lie side by side is one load or store, masked where the row is ragged or may leave the buffer; other rows are read
+element by element.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dlc.backends.cpu.emit_core import (
 )
 from dlc.backends.linear import Linear
 from dlc.dialects.prefetch import PrefetchOp
+from dlc.dialects.sizes import strides_of
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     AffineConstantExpr,
@@ -57,7 +59,8 @@ class Access(NamedTuple):
     bytes: int
     align: int  # of `pointer`, in bytes
     base: str
-    strides: tuple[int, ...]
+    strides: tuple[int | Linear, ...]
+    form: Linear  # of all of the first element's offset
     # (index of the first element, size of the dimension) where the access may leave the buffer
     bounds: tuple[tuple[Linear, int] | None, ...]
 
@@ -67,13 +70,11 @@ def memref_type(value: SSAValue) -> MemRefType[Attribute]:
     return cast("MemRefType[Attribute]", value.type)
 
 
-def view_of(base: str, align: int, value: SSAValue, offset: Linear) -> View:
+def view_of(e: Emitter, base: str, align: int, value: SSAValue, offset: Linear) -> View:
     """A value of memref type as elements `offset` elements from `base` on."""
     type = memref_type(value)
-    strides = type.get_strides()
-    if strides is None or None in strides:
-        raise UnsupportedError(f"the CPU backend needs constant strides, not {type}")
-    return View(base, align, type.element_type, type.get_shape(), tuple(s for s in strides if s is not None), offset)
+    strides = tuple(s if isinstance(s, int) else e.size(s) for s in strides_of(value))
+    return View(base, align, type.element_type, type.get_shape(), strides, offset)
 
 
 def _mixed(e: Emitter, op: Operation, name: str, operands: Sequence[SSAValue]) -> list[Linear]:
@@ -88,8 +89,8 @@ def subview(e: Emitter, op: Operation) -> None:
     assert isinstance(op, memref.SubviewOp)
     source, offset = e.view(op.source), e.view(op.source).offset
     for form, stride in zip(_mixed(e, op, "offsets", op.offsets), source.strides, strict=True):
-        offset = offset.plus(form, stride)
-    e.views[op.result] = view_of(source.base, source.align, op.result, offset)
+        offset = offset.plus(e.scaled(form, stride))
+    e.views[op.result] = view_of(e, source.base, source.align, op.result, offset)
 
 
 def reinterpret_cast(e: Emitter, op: Operation) -> None:
@@ -97,7 +98,7 @@ def reinterpret_cast(e: Emitter, op: Operation) -> None:
     # As in MLIR the offset counts from the buffer's start, not from the start of a source that is a view.
     (offset,) = _mixed(e, op, "offsets", op.offsets)
     source = e.view(op.source)
-    e.views[op.result] = view_of(source.base, source.align, op.result, offset)
+    e.views[op.result] = view_of(e, source.base, source.align, op.result, offset)
 
 
 def alloca(e: Emitter, op: Operation) -> None:
@@ -108,7 +109,7 @@ def alloca(e: Emitter, op: Operation) -> None:
         raise CompileError(f"kernel @{e.kernel} needs {e.alloca_bytes} bytes of local buffers; its tile plan is too large")
     name = f"%{e.fresh('local')}"
     e.allocas.append(f"  {name} = alloca [{count} x {llvm_memory_element(type.element_type)}], align 64")
-    e.views[op.results[0]] = view_of(name, 64, op.results[0], Linear(0))
+    e.views[op.results[0]] = view_of(e, name, 64, op.results[0], Linear(0))
 
 
 def access(
@@ -122,7 +123,7 @@ def access(
     forms = [e.linear(i) for i in indices]
     total = view.offset
     for form, stride in zip(forms, view.strides, strict=True):
-        total = total.plus(form, stride)
+        total = total.plus(e.scaled(form, stride))
     text, size = llvm_memory_element(view.element), element_bytes(view.element)
     align = gcd(view.align, *(c * size for _, _, c in total.terms))
     strides = tuple(0 if d is None else view.strides[d] for d in dims)
@@ -130,7 +131,7 @@ def access(
         None if inside or d is None else (forms[d], view.shape[d]) for d, inside in zip(dims, in_bounds, strict=True)
     )
     pointer = e.address(view.base, text, total)
-    return Access(pointer, total.constant, text, size, align, view.base, strides, bounds)
+    return Access(pointer, total.constant, text, size, align, view.base, strides, total, bounds)
 
 
 # Conditions
@@ -218,7 +219,7 @@ def _lane_condition(e: Emitter, a: Access, row: str, lane: int) -> str:
 
 def read_register(e: Emitter, a: Access, t: RegisterType, offset: int, row: str, start: int, padding: str) -> str:
     """The register whose first element lies `offset` elements into the tile, at lane `start` of its row."""
-    stride = a.strides[-1] if a.strides else 1
+    stride = _lane_stride(e, a) if a.strides else 1
     if t.width == 1:
         return _read_element(e, a, t.element, offset, _lane_condition(e, a, row, start), padding)
     if stride == 1:
@@ -250,7 +251,7 @@ def _write_element(e: Emitter, a: Access, element: Attribute, value: str, offset
 
 
 def write_register(e: Emitter, a: Access, t: RegisterType, value: str, offset: int, row: str, start: int) -> None:
-    stride = a.strides[-1] if a.strides else 1
+    stride = _lane_stride(e, a) if a.strides else 1
     if t.width == 1:
         _write_element(e, a, t.element, value, offset, _lane_condition(e, a, row, start))
         return
@@ -275,34 +276,50 @@ def write_register(e: Emitter, a: Access, t: RegisterType, value: str, offset: i
 # Ops
 
 
-def _places(e: Emitter, a: Access, value: SSAValue) -> Iterator[tuple[RegisterType, int, str, int]]:
-    """(register type, offset of its first element, row condition, first lane) of each register of a tile."""
+def _places(e: Emitter, a: Access, value: SSAValue) -> Iterator[tuple[Access, RegisterType, int, str, int]]:
+    """(access of its row, register type, offset of its first element, row condition, first lane) of each register of a tile."""
     types, shape = e.layout(value.type), vector_shape(value.type)
     pieces = len(e.pieces(shape[-1] if shape else 1))
-    step = e.lanes * (a.strides[-1] if a.strides else 0)
+    step = e.lanes * _lane_stride(e, a)
     for index in product(*(range(n) for n in shape[:-1])):
         row = _row_condition(e, a, index) if a.bounds else "1"
-        offset = sum(i * s for i, s in zip(index, a.strides, strict=False))
+        offset = sum(i * s for i, s in zip(index, a.strides, strict=False) if isinstance(s, int))
+        here = _row_access(e, a, [(i, s) for i, s in zip(index, a.strides, strict=False) if isinstance(s, Linear)])
         for piece in range(pieces):
             start = piece * e.lanes
-            yield types[piece], offset + piece * step, row, start
+            yield here, types[piece], offset + piece * step, row, start
+
+
+def _row_access(e: Emitter, a: Access, steps: Sequence[tuple[int, Linear]]) -> Access:
+    """The access some steps further along dimensions whose strides are known only when the kernel runs."""
+    form = a.form
+    for count, stride in steps:
+        form = form.plus(stride, count)
+    return a if form == a.form else a._replace(pointer=e.address(a.base, a.text, form), constant=form.constant)
+
+
+def _lane_stride(e: Emitter, a: Access) -> int:
+    stride = a.strides[-1] if a.strides else 0
+    if isinstance(stride, Linear):
+        raise CompileError(f"kernel @{e.kernel}: the lanes of a vector lie at a distance that is known only when it runs")
+    return stride
 
 
 def read(e: Emitter, a: Access, result: SSAValue, padding: str) -> None:
     done: dict[object, str] = {}  # rows along broadcast dimensions are the same
     names: list[str] = []
-    for t, offset, row, start in _places(e, a, result):
-        key = (t.width, offset, row)
+    for here, t, offset, row, start in _places(e, a, result):
+        key = (t.width, here.pointer, offset, row)
         if key not in done:
-            done[key] = read_register(e, a, t, offset, row, start, padding)
+            done[key] = read_register(e, here, t, offset, row, start, padding)
         names.append(done[key])
     e.bind(result, names)
 
 
 def write(e: Emitter, a: Access, value: SSAValue) -> None:
     e.stored.add(a.base)
-    for name, (t, offset, row, start) in zip(e.regs(value), _places(e, a, value), strict=True):
-        write_register(e, a, t, name, offset, row, start)
+    for name, (here, t, offset, row, start) in zip(e.regs(value), _places(e, a, value), strict=True):
+        write_register(e, here, t, name, offset, row, start)
 
 
 def _transfer(e: Emitter, op: vector.TransferReadOp | vector.TransferWriteOp) -> Access:

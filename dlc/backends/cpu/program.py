@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from time import perf_counter
 from typing import Any, cast
 
@@ -16,12 +17,16 @@ from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.backends.cpu.runtime import Runtime
-from dlc.backends.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
+from dlc.backends.host_program import ARENA, FIRST_INPUT, NOTHING, HostProgram, Launch, weight_array
+from dlc.backends.open_program import OpenKernel, OpenProgram, kernel_sizes
 from dlc.cpus import usable_cpus
+from dlc.dims import Size, substitute
 from dlc.errors import CompileError
 
 # A launch on less memory than this is over before another thread has joined in: about half a microsecond of work.
 SMALL_BYTES = 32 << 10
+# Each set of sizes that a program is bound to has a table of launches and an arena.
+_MOST_BOUND = 8
 # How many bytes one task of a copy moves; `dlc_copy` in runtime.ll counts by it.
 COPY_BYTES = 64 << 10
 
@@ -29,10 +34,15 @@ COPY_BYTES = 64 << 10
 @dataclass(frozen=True)
 class KernelImage:
     """A kernel's native code: for each of its grids, in order, the address of `void (ptr arguments, i64 task)` and the
-    number of tasks. `code` is whatever must stay alive for the addresses to hold."""
+    number of tasks, in its sizes. `code` is whatever must stay alive for the addresses to hold."""
 
-    grids: tuple[tuple[int, int], ...]
+    grids: tuple[tuple[int, Size], ...]
     code: object = None
+
+    def tasks(self, numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """The grids for a launch with these sizes."""
+        sizes = kernel_sizes(numbers)
+        return tuple((address, int(substitute(tasks, sizes))) for address, tasks in self.grids)
 
 
 class _Context:
@@ -72,7 +82,7 @@ class NativeProgram:
         # Where each launch starts in the table, in words, and how many records it has there.
         self._places: list[tuple[int, int]] = []
         for launch in host.launches:
-            grids = kernels[launch.kernel].grids if launch.kernel is not None else _copy_grids(launch, runtime)
+            grids = kernels[launch.kernel].tasks(launch.numbers) if launch.kernel is not None else _copy_grids(launch, runtime)
             self._places.append((len(records), len(grids)))
             for address, tasks in grids:
                 records += _record(launch, address, tasks)
@@ -127,6 +137,52 @@ class NativeProgram:
         return _Context(self._host.arena_bytes, buffers, self._weights)
 
 
+class OpenNativeProgram:
+    """A program whose sizes come with a call: for each set of them a NativeProgram, with the same kernels and weights."""
+
+    def __init__(
+        self,
+        host: OpenProgram,
+        kernels: Mapping[str, KernelImage],
+        shapes: Mapping[str, OpenKernel],
+        weights: Mapping[str, NDArray[Any]],
+        runtime: Runtime,
+        num_threads: int | None = None,
+    ) -> None:
+        self.inputs, self.outputs = host.inputs, host.outputs
+        self.num_threads = num_threads or usable_cpus()
+        self._host = host
+        self._images, self._shapes = kernels, shapes
+        self._weights = {info.name: weight_array(info, weights) for info in host.weights}
+        self._runtime = runtime
+        self._bound: dict[tuple[tuple[int, ...], ...], NativeProgram] = {}
+        self._lock = Lock()
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """The outputs for inputs of the right number and dtypes, and of shapes that fit one another.
+
+        Raises ShapeError for a size outside of its range.
+        """
+        return self.bound(inputs).run(inputs)
+
+    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[str, float]]:
+        """As NativeProgram.profile."""
+        return self.bound(inputs).profile(inputs)
+
+    def bound(self, inputs: Sequence[NDArray[Any]]) -> NativeProgram:
+        """The program for the sizes of these inputs."""
+        key = tuple([a.shape for a in inputs])
+        program = self._bound.get(key)
+        if program is None:
+            host = self._host.at(self._host.sizes(inputs), self._shapes)
+            program = NativeProgram(host, self._images, self._weights, self._runtime, self.num_threads)
+            with self._lock:
+                if len(self._bound) >= _MOST_BOUND:
+                    del self._bound[next(iter(self._bound))]
+                self._bound[key] = program
+        return program
+
+
 def _copy_grids(launch: Launch, runtime: Runtime) -> tuple[tuple[int, int], ...]:
     _, size = launch.arguments[-1]
     return ((runtime.copy, -(-size // COPY_BYTES)),)
@@ -137,4 +193,5 @@ def _record(launch: Launch, address: int, tasks: int) -> list[int]:
     if tasks >= 1 << 31:
         raise CompileError(f"kernel @{launch.kernel}: a grid of {tasks} tasks; the pool counts to {(1 << 31) - 1}")
     small = int(launch.bytes < SMALL_BYTES)
-    return [address, tasks, small, len(launch.arguments), *(word for argument in launch.arguments for word in argument)]
+    arguments = (*launch.arguments, *((NOTHING, number) for number in launch.numbers))
+    return [address, tasks, small, len(arguments), *(word for argument in arguments for word in argument)]

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.backends.reference.machine import Frame, rule
-from dlc.backends.reference.tensors import Slice, numbers, slice_of
+from dlc.backends.reference.tensors import DYNAMIC, Slice, known_shape, numbers, slice_of
 from dlc.backends.reference.values import (
     Array,
     EvaluationError,
@@ -23,15 +23,10 @@ from dlc.backends.reference.values import (
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.ir import ArrayAttr, IntegerAttr, memref
 
-# A size in a memref type that is not static.
-DYNAMIC_SIZE = -(2**63)
-
 
 @rule(memref.AllocaOp, memref.AllocOp)
 def allocate(op: Any, frame: Frame) -> Sequence[Value]:
-    if len(op.dynamic_sizes):
-        raise EvaluationError(f"{describe(op)}: buffers have static sizes")
-    return (View.allocate(op.memref.type, frame.points),)
+    return (View.allocate(op.memref.type, known_shape(op, op.dynamic_sizes, frame), frame.points),)
 
 
 @rule(memref.DeallocOp)
@@ -56,7 +51,7 @@ def subview_of(op: memref.SubviewOp) -> tuple[Slice, tuple[int, ...]]:
     part, shape = slice_of(op), shape_of(op.result.type)
     kept: list[int] = []
     for axis, size in enumerate(part.sizes):
-        if len(kept) < len(shape) and shape[len(kept)] in (size, DYNAMIC_SIZE):
+        if len(kept) < len(shape) and shape[len(kept)] in (size, DYNAMIC):
             kept.append(axis)
         elif size != 1:
             break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -56,7 +56,7 @@ class Machine:
         self.weights = weights
         self.arenas: dict[Operation, Array] = {}
         self._steps: dict[Block, tuple[list[tuple[Operation, Rule]], Operation | None]] = {}
-        self._facts: dict[tuple[Operation, object], Any] = {}
+        self._facts: dict[Hashable, Any] = {}
 
     def steps(self, block: Block) -> tuple[list[tuple[Operation, Rule]], Operation | None]:
         """The ops of a block with their rules, and its last op."""
@@ -65,11 +65,11 @@ class Machine:
             self._steps[block] = [(op, rule_of(op)) for op in ops], last
         return self._steps[block]
 
-    def fact(self, op: Operation, derive: Callable[[Any], T]) -> T:
-        """`derive(op)`, computed once: an op in a loop is met many times."""
-        key = (op, derive)
+    def fact(self, op: Operation, derive: Callable[..., T], *details: Hashable) -> T:
+        """`derive(op, *details)`, computed once: an op in a loop is met many times."""
+        key = (op, derive, details)
         if key not in self._facts:
-            self._facts[key] = derive(op)
+            self._facts[key] = derive(op, *details)
         return cast(T, self._facts[key])
 
 

@@ -8,11 +8,13 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.backends.reference.machine import Frame, Machine, rule
+from dlc.backends.reference.tensors import DYNAMIC
 from dlc.backends.reference.values import (
     Array,
     EvaluationError,
     Value,
     View,
+    contiguous_strides,
     describe,
     dtype_of,
     element_type,
@@ -21,10 +23,13 @@ from dlc.backends.reference.values import (
 )
 from dlc.dialects import host
 from dlc.dialects.dl.base import DlOp, is_narrow
+from dlc.dialects.dl.base import shape_of as dl_shape_of
+from dlc.dialects.dl.binding import bind_dims, bound_kernel
 from dlc.dialects.dl.control import Loop
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dims import bind_sizes
 from dlc.ir import Attribute, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 
 
@@ -36,11 +41,29 @@ def evaluate(
     A function on buffers takes its inputs, then its outputs; the outputs are made here and returned. Raises
     EvaluationError where the IR contradicts itself, and UnsupportedError for an op without a rule.
     """
-    machine = Machine(dict(_functions(module)), weights or {})
+    machine = Machine(dict(_functions(_with_sizes(module, function, inputs))), weights or {})
     if function not in machine.functions:
         raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(machine.functions))}")
+    callee = machine.functions[function]
+    outputs = host.outputs_of(callee) if isinstance(callee, func.FuncOp) else []
+    shapes = [tuple(map(int, host.sizes_of(a))) for a in outputs]
     with np.errstate(all="ignore"):
-        return _invoke(machine, machine.functions[function], inputs)
+        return _invoke(machine, callee, inputs, (), shapes or None)
+
+
+def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> ModuleOp:
+    """The module with the sizes that inputs of these shapes give to its symbols."""
+    sizes: dict[str, int] = {}
+    for name, callee in _functions(module):
+        if name == function and isinstance(callee, func.FuncOp):
+            for value, array in zip(callee.body.block.args, inputs, strict=False):
+                shape = host.sizes_of(value) if isinstance(value.type, MemRefType) else dl_shape_of(value)
+                bind_sizes(shape, array.shape, sizes)
+    if not sizes:
+        return module
+    bound = module.clone()
+    bind_dims(bound, sizes)
+    return bound
 
 
 def evaluate_function(
@@ -61,16 +84,27 @@ def _functions(module: ModuleOp) -> Iterator[tuple[str, Operation]]:
             yield from _functions(op)
 
 
-def _invoke(machine: Machine, callee: Operation, inputs: Sequence[Array]) -> list[Array]:
-    """Calls a function or kernel with its inputs only; destinations are made here."""
+def _invoke(
+    machine: Machine,
+    callee: Operation,
+    inputs: Sequence[Array],
+    sizes: Sequence[int] = (),
+    shapes: Sequence[tuple[int, ...]] | None = None,
+) -> list[Array]:
+    """Calls a function or kernel with its inputs only, and its sizes; destinations, of `shapes`, are made here."""
     if isinstance(callee, KernelOp):
-        return _run(machine, callee, inputs)
+        return _run(machine, machine.fact(callee, _kernel_of, *sizes) if sizes else callee, inputs)
     assert isinstance(callee, func.FuncOp)
     wanted = callee.function_type.inputs.data
-    destinations = [empty_like(t) for t in wanted[len(inputs) :]]
+    outputs = wanted[len(inputs) : len(wanted) - len(sizes)]
+    destinations = [empty_like(t, shape) for t, shape in zip(outputs, shapes or map(shape_of, outputs), strict=True)]
     # Tensors have no layout, and NumPy's results any; buffers are contiguous. (np.ascontiguousarray adds a dimension.)
-    results = _run(machine, callee, [*(np.asarray(a, order="C") for a in inputs), *destinations])
+    results = _run(machine, callee, [*(np.asarray(a, order="C") for a in inputs), *destinations, *map(np.asarray, sizes)])
     return results or destinations
+
+
+def _kernel_of(kernel: KernelOp, *sizes: int) -> KernelOp:
+    return bound_kernel(kernel, {f"s{k}": size for k, size in enumerate(sizes)})
 
 
 def _run(machine: Machine, callee: func.FuncOp | KernelOp, arguments: Sequence[Array]) -> list[Array]:
@@ -83,10 +117,10 @@ def _run(machine: Machine, callee: func.FuncOp | KernelOp, arguments: Sequence[A
     return [cast(Array, r) for r in results]
 
 
-def empty_like(t: Attribute) -> Array:
+def empty_like(t: Attribute, shape: tuple[int, ...]) -> Array:
     """A new array for a destination of this type."""
     dtype = dtype_of(t)
-    return np.full(shape_of(t), garbage(dtype), dtype)
+    return np.full(shape, garbage(dtype), dtype)
 
 
 def argument(where: str, array: Array, t: Attribute) -> Value:
@@ -106,7 +140,7 @@ def same_bits(where: str, array: Array, t: Attribute) -> Array:
     """The array as one of type `t`: kernels hold unsigned integers as signless ones, narrow numbers as bytes."""
     dtype = dtype_of(t)
     shape = shape_of(t)
-    fits = array.ndim == len(shape) and all(n in (-1, m) for n, m in zip(shape, array.shape, strict=True))
+    fits = array.ndim == len(shape) and all(n in (DYNAMIC, m) for n, m in zip(shape, array.shape, strict=True))
     stored = all(d.kind in "iu" or is_narrow(element_type_for(d)) for d in (array.dtype, dtype))
     if not fits or not (array.dtype == dtype or (stored and array.dtype.itemsize == dtype.itemsize)):
         raise EvaluationError(f"{where}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
@@ -146,7 +180,9 @@ def weight(op: WeightOp, frame: Frame) -> Sequence[Value]:
 
 @rule(DispatchOp, func.CallOp)
 def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
-    results = _invoke(frame.machine, callee_of(op, frame), [frame.array(v) for v in op.arguments])
+    sizes = [int(s) for s in op.sizes.sizes] if isinstance(op, DispatchOp) and op.sizes is not None else []
+    shapes = [shape_of(r) for r in op.results] if sizes else None
+    results = _invoke(frame.machine, callee_of(op, frame), [frame.array(v) for v in op.arguments], sizes, shapes)
     if len(results) != len(op.results):
         raise EvaluationError(f"{describe(op)}: {len(results)} results, expected {len(op.results)}")
     return [same_bits(f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
@@ -182,13 +218,26 @@ def _arena(machine: Machine, op: host.ArenaOp) -> Array:
     return machine.arenas[parent]
 
 
+@rule(host.BufferOp)
+def host_buffer(op: host.BufferOp, frame: Frame) -> Sequence[Value]:
+    # Not in the memory of its slot: that is larger than the buffer, and who reads beyond is not to be seen.
+    return (View.allocate(op.result.type, tuple(map(int, op.sizes.sizes)), None),)
+
+
+@rule(host.ViewOp)
+def host_view(op: host.ViewOp, frame: Frame) -> Sequence[Value]:
+    source, shape = frame.view(op.source), tuple(map(int, op.sizes.sizes))
+    return (source.part(source.offset + int(op.offset.value.data), shape, contiguous_strides(shape)),)
+
+
 @rule(host.LaunchOp)
 def launch(op: host.LaunchOp, frame: Frame) -> Sequence[Value]:
     callee = callee_of(op, frame)
     assert isinstance(callee, func.FuncOp)
     block = callee.body.block
-    views = [_whole(op, frame.view(v), a.type) for v, a in zip(op.arguments, block.args, strict=True)]
-    Frame(frame.machine).run(block, views)
+    numbers = [np.int64(int(s)) for s in op.numbers]
+    views = [_whole(op, frame.view(v), a.type) for v, a in zip(op.arguments, block.args, strict=not numbers)]
+    Frame(frame.machine).run(block, [*views, *map(np.asarray, numbers)])
     return ()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -90,12 +90,11 @@ class Nest:
         return len(self.extents)
 
 
-def nest_of(op: linalg.GenericOp) -> Nest:
-    """The iteration space and the recognised shape of the body."""
+def nest_of(op: linalg.GenericOp, *shapes: tuple[int, ...]) -> Nest:
+    """The iteration space over operands of these shapes and the recognised shape of the body."""
     maps = tuple(m.data for m in op.indexing_maps)
     count = maps[0].num_dims
     forms = tuple(tuple(linear(e, count) for e in m.results) for m in maps)
-    shapes = [cast(Any, v.type).get_shape() for v in op.operands]
     reduced = tuple(i for i, t in enumerate(op.iterator_types) if t == IteratorTypeAttr.reduction())
     combinator, element = _combinator(op.body.block) if reduced else (None, None)
     multiply, factors = _factors(combinator, element)
@@ -176,8 +175,9 @@ def contents(op: Operation, frame: Frame, name: SSAValue) -> Array:
 
 @rule(linalg.GenericOp)
 def generic(op: linalg.GenericOp, frame: Frame) -> Sequence[Value]:
-    nest = frame.machine.fact(op, nest_of)
     operands = [contents(op, frame, v) for v in op.operands]
+    shapes = [a.shape[a.ndim - rank(v.type) :] for v, a in zip(op.operands, operands, strict=True)]
+    nest = frame.machine.fact(op, nest_of, *shapes)
     arrays = [
         full_rank(access(op, array, forms, m, nest.extents) if rank(v.type) else expand(array, nest.rank), nest.rank)
         for v, array, forms, m in zip(op.operands, operands, nest.forms, nest.maps, strict=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, cast
 
 import numpy as np
 
 from dlc.backends.reference.machine import Frame, rule
 from dlc.backends.reference.values import Array, EvaluationError, Value, describe, dtype_of, garbage, limits, shape_of
-from dlc.ir import DenseArrayBase, SSAValue, tensor
+from dlc.ir import DenseArrayBase, Operation, SSAValue, tensor
 
 # In a list of static numbers: the place of an operand.
 DYNAMIC = -(2**63)
@@ -51,16 +52,23 @@ def slices(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, frame: Frame, shape
     return tuple(slice(int(o), int(o + n * s), int(s)) for o, n, s in zip(offsets, sizes, strides, strict=True))
 
 
+def known_shape(op: Operation, dynamic: Sequence[SSAValue], frame: Frame) -> tuple[int, ...]:
+    """The shape of an op's result, whose unknown sizes are operands."""
+    given = iter(dynamic)
+    return tuple(int(frame.array(next(given))) if s == DYNAMIC else s for s in shape_of(op.results[0]))
+
+
 @rule(tensor.EmptyOp)
 def empty(op: tensor.EmptyOp, frame: Frame) -> Sequence[Value]:
     dtype = dtype_of(op.tensor.type)
-    return (np.broadcast_to(np.asarray(garbage(dtype), dtype), shape_of(op.results[0])),)
+    return (np.broadcast_to(np.asarray(garbage(dtype), dtype), known_shape(op, op.dynamic_sizes, frame)),)
 
 
 @rule(tensor.ExtractSliceOp)
 def extract_slice(op: tensor.ExtractSliceOp, frame: Frame) -> Sequence[Value]:
     source = frame.array(op.source)
-    return (source[slices(op, frame, source.shape)].reshape(shape_of(op.results[0])),)
+    part, shape = source[slices(op, frame, source.shape)], shape_of(op.results[0])
+    return (part if part.ndim == len(shape) else part.reshape(shape),)
 
 
 @rule(tensor.InsertSliceOp)
@@ -71,9 +79,16 @@ def insert_slice(op: tensor.InsertSliceOp, frame: Frame) -> Sequence[Value]:
     return (result,)
 
 
-@rule(tensor.ExpandShapeOp, tensor.CollapseShapeOp)
-def reshape(op: tensor.ExpandShapeOp | tensor.CollapseShapeOp, frame: Frame) -> Sequence[Value]:
-    return (frame.array(op.src).reshape(shape_of(op.results[0])),)
+@rule(tensor.ExpandShapeOp)
+def expand_shape(op: tensor.ExpandShapeOp, frame: Frame) -> Sequence[Value]:
+    return (frame.array(op.src).reshape(known_shape(op, op.dynamic_output_shape, frame)),)
+
+
+@rule(tensor.CollapseShapeOp)
+def collapse_shape(op: tensor.CollapseShapeOp, frame: Frame) -> Sequence[Value]:
+    source = frame.array(op.src)
+    groups = [[int(a.value.data) for a in cast(Any, group)] for group in op.reassociation]
+    return (source.reshape([prod(source.shape[a] for a in group) for group in groups]),)
 
 
 @rule(tensor.CastOp)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import DlcError
-from dlc.ir import Attribute, IntegerType, MemRefType, Operation, SSAValue, TensorType, VectorType
+from dlc.ir import Attribute, IntegerType, MemRefType, NoneAttr, Operation, SSAValue, TensorType, VectorType
 
 Array: TypeAlias = NDArray[Any]
 
@@ -47,9 +47,9 @@ class View:
         return View(array.reshape(-1), 0, array.shape, contiguous_strides(array.shape))
 
     @staticmethod
-    def allocate(t: MemRefType[Attribute], points: int | None) -> View:
+    def allocate(t: MemRefType[Attribute], shape: tuple[int, ...], points: int | None) -> View:
         """A new buffer, or one for each point; its contents are conspicuous garbage (NaN where there is one)."""
-        shape, strides = t.get_shape(), strides_of(t)
+        strides = contiguous_strides(shape) if isinstance(t.layout, NoneAttr) else strides_of(t)
         size = span(shape, strides)
         dtype = numpy_dtype(t.element_type)
         base = np.full(size * (points or 1), garbage(dtype), dtype)

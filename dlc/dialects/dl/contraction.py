@@ -26,7 +26,7 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction, Structure
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import Size, is_static
+from dlc.dims import Size, UndecidableError, is_static
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -45,10 +45,10 @@ from dlc.ir import (
 
 
 def static(op: DlOp, *values: SSAValue) -> list[tuple[int, ...]]:
-    """The shapes of values whose sizes are all known; raises ShapeError naming the op otherwise."""
+    """The shapes of values whose sizes are all known; raises UndecidableError naming the op otherwise."""
     shapes = [shape_of(v) for v in values]
     if not all(is_static(s) for s in shapes):
-        raise ShapeError(f"{op.name}: symbolic sizes in {shapes}; bind them (pass bind-dims) before asking for its structure")
+        raise UndecidableError(f"{op.name}: symbolic sizes in {shapes}; bind them (pass bind-dims) before it is decomposed")
     return cast(list[tuple[int, ...]], shapes)
 
 

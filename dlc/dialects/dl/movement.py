@@ -61,9 +61,9 @@ def known_less(a: Size, b: Size) -> bool:
 
 
 def static_sizes(op: DlOp, values: Sequence[Size]) -> tuple[int, ...]:
-    """Sizes that must be known by now; raises ShapeError naming the op otherwise."""
+    """Sizes that must be known by now; raises UndecidableError naming the op otherwise."""
     if not dims.is_static(values):
-        raise ShapeError(f"{op.name}: symbolic sizes {tuple(values)}; bind them before this is asked for")
+        raise UndecidableError(f"{op.name}: symbolic sizes {tuple(values)}; bind them before this is asked for")
     return cast(tuple[int, ...], tuple(values))
 
 

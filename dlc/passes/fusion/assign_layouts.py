@@ -13,12 +13,12 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement import PackOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.sizes import symbol
 from dlc.dims import substitute
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, ModulePass
 from dlc.passes.dl.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import WeightExpressions, function_blocks
 from dlc.passes.fusion.panels import choose_panel
-from dlc.passes.sizes import symbol
 from dlc.target import resolve
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Staged, Window
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
-from dlc.dialects.dl.ranges import Range
-from dlc.dims import Size
+from dlc.dims import Range, Size
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.dl.rewriting import WeightExpressions, splat, users

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dlc.dialects.dl.base import DimsAttr, DlOp, attribute, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Elementwise
 from dlc.dialects.dl.movement import ReshapeOp
-from dlc.dialects.dl.ranges import Range
-from dlc.dims import Atom, Dim, Size, UndecidableError, is_static, product, substitute
+from dlc.dialects.sizes import symbol
+from dlc.dims import Atom, Dim, Range, Size, UndecidableError, is_static, product, substitute
 from dlc.errors import ShapeError
 from dlc.ir import AffineDimExpr, Attribute
-from dlc.passes.sizes import symbol
 
 
 class KernelSizes:

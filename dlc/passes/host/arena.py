@@ -45,5 +45,22 @@ def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
     return offsets
 
 
+def share(buffers: Sequence[Lifetime]) -> list[int]:
+    """A slot for each buffer, such that those of one slot are never alive in the same step.
+
+    Largest first, each into the slot that wastes least on it: what follows is never larger.
+    """
+    slots: list[list[int]] = []
+    chosen = [0] * len(buffers)
+    for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
+        free = [k for k, members in enumerate(slots) if not any(buffers[i].meets(buffers[j]) for j in members)]
+        if not free:
+            free = [len(slots)]
+            slots.append([])
+        chosen[i] = min(free, key=lambda k: max((buffers[j].bytes for j in slots[k]), default=0))
+        slots[chosen[i]].append(i)
+    return chosen
+
+
 def _rounded(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment

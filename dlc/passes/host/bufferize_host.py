@@ -11,7 +11,8 @@ from dlc.dialects.dl.base import shape_of, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp
-from dlc.dims import is_static, row_major
+from dlc.dialects.sizes import say_sizes
+from dlc.dims import Size, is_static, row_major
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     ArrayAttr,
@@ -52,7 +53,8 @@ class BufferizeHostPass(ModulePass):
 
     A dispatch's result that is returned is written where the caller wants it; an output that is an input, a weight or the
     same value as another output, or that others read parts of, is copied there. A reshape is a view, and so is a slice that
-    is one piece of its operand. Requires static sizes and an entry that consists of `dl.dispatch`, such views and
+    is one piece of its operand. Where sizes are symbolic, buffers are `host.buffer` and say theirs. Requires an entry
+    that consists of `dl.dispatch`, such views and
     `dl.weight`; leaves buffers without a place (`memref.alloc`) to `plan-arena`.
     """
 
@@ -70,9 +72,6 @@ def _check(main: func.FuncOp) -> None:
     for op in main.body.block.ops:
         if not isinstance(op, DispatchOp | WeightOp | func.ReturnOp) and not is_view(op, 1):
             problems.append(f"{op.name} at {op.location} is in the host program but in no kernel; fusion must dispatch it")
-    for value in (*main.args, *(r for op in main.body.block.ops for r in op.results)):
-        if not is_static(shape_of(value)):
-            problems.append(f"{value.name_hint or 'a value'} has the symbolic type {value.type}; bind its sizes first")
     if problems:
         raise UnsupportedError("bufferize-host: " + "; ".join(problems), problems)
 
@@ -82,9 +81,15 @@ def _buffer_type(value: SSAValue) -> MemRefType[Attribute]:
     return MemRefType(t.element_type, t.get_shape())
 
 
+def _is_open(main: func.FuncOp) -> bool:
+    """Whether a size is known only when the program is called."""
+    return not all(is_static(shape_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
+
+
 class _Bufferizer:
     def __init__(self, main: func.FuncOp) -> None:
         self.main = main
+        self.is_open = _is_open(main)
         self.returned = cast(func.ReturnOp, main.body.block.last_op)
         inputs = main.args
         outputs = self.returned.operands
@@ -92,6 +97,7 @@ class _Bufferizer:
         self.buffers: dict[SSAValue, SSAValue] = dict(zip(inputs, self.block.args, strict=False))
         for value, buffer in zip(inputs, self.block.args, strict=False):
             buffer.name_hint = value.name_hint
+        self.sizes = {a: shape_of(v) for v, a in zip((*inputs, *outputs), self.block.args, strict=True)}
         # Which output each dispatched value is written to; the other outputs are copies.
         self.destinations: dict[SSAValue, SSAValue] = {}
         self.copies: list[tuple[SSAValue, SSAValue]] = []
@@ -118,16 +124,22 @@ class _Bufferizer:
                     for value, output in self.copies:
                         self.add(memref.CopyOp(self.part(value, op), output), op)
                     self.add(func.ReturnOp(), op)
-        _replace_body(self.main, self.block)
+        _replace_body(self.main, self.block, [self.sizes[a] for a in self.block.args])
 
     def dispatch(self, op: DispatchOp) -> None:
         for result in op.outputs:
             if result in self.destinations:
                 self.buffers[result] = self.view(self.destinations[result], result, op)
             else:
-                t = _buffer_type(result)
-                self.buffers[result] = self.value(memref.AllocOp.get(t.element_type, shape=t.get_shape()), op, result)
-        self.add(host.LaunchOp(op.symbol, [self.buffers[v] for v in (*op.arguments, *op.outputs)]), op)
+                self.buffers[result] = self.value(self.buffer(result), op, result)
+        self.add(host.LaunchOp(op.symbol, [self.buffers[v] for v in (*op.arguments, *op.outputs)], op.sizes), op)
+
+    def buffer(self, value: SSAValue) -> Operation:
+        """A buffer of the arena for a value."""
+        t = _buffer_type(value)
+        if self.is_open:
+            return host.BufferOp(shape_of(value), t)
+        return memref.AllocOp.get(t.element_type, shape=t.get_shape())
 
     def part(self, value: SSAValue, origin: Operation) -> SSAValue:
         """The part of a buffer that a value is."""
@@ -137,8 +149,10 @@ class _Bufferizer:
     def view(self, buffer: SSAValue, like: SSAValue, origin: Operation, offset: int = 0) -> SSAValue:
         """What of `buffer` begins at an element, in the shape of `like`."""
         t = _buffer_type(like)
-        if buffer.type == t:
+        if buffer.type == t and self.sizes.get(buffer, shape_of(like)) == shape_of(like):
             return buffer
+        if self.is_open:
+            return self.value(host.ViewOp(buffer, offset, shape_of(like), t), origin, like)
         strides = row_major(t.get_shape())
         if offset:
             t = MemRefType(t.element_type, t.get_shape(), StridedLayoutAttr(strides, offset))
@@ -153,18 +167,20 @@ class _Bufferizer:
     def value(self, op: Operation, origin: Operation, like: SSAValue) -> SSAValue:
         """Appends `op` and returns its result, which is called like another value."""
         self.add(op, origin)
+        self.sizes[op.results[0]] = shape_of(like)
         op.results[0].name_hint = like.name_hint
         return op.results[0]
 
 
-def _replace_body(main: func.FuncOp, block: Block) -> None:
+def _replace_body(main: func.FuncOp, block: Block, sizes: Sequence[Sequence[Size]]) -> None:
     """Makes `block` the entry's body; names of results become names of output arguments."""
     count = len(main.function_type.outputs.data)
     inputs = _attributes(main.arg_attrs, len(main.args))
     outputs = [DictionaryAttr({**d.data, host.OUTPUT: UnitAttr()}) for d in _attributes(main.res_attrs, count)]
     main.detach_region(main.body).erase()
     main.add_region(Region(block))
-    main.properties["arg_attrs"] = ArrayAttr([*inputs, *outputs])
+    said = zip((*inputs, *outputs), map(say_sizes, sizes), strict=True)
+    main.properties["arg_attrs"] = ArrayAttr([DictionaryAttr(dict(named.data) | dict(own.data)) for named, own in said])
     main.properties.pop("res_attrs", None)
     main.update_function_type()
 

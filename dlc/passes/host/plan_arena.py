@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects import host
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, memref
-from dlc.passes.host.arena import ALIGNMENT, Lifetime, place
+from dlc.dialects.dl.ranges import ranges_of
+from dlc.dims import Dim, Range, substitute
+from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, i64, memref
+from dlc.passes.host.arena import ALIGNMENT, Lifetime, place, share
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,8 @@ class PlanArenaPass(ModulePass):
         host.launch @k(%a, %b)                        host.launch @k(%a, %b)
 
     Requires `bufferize-host`. A buffer is alive from the first launch to the last one that has it or a view of it among
-    its arguments. Offsets are multiples of `alignment` bytes.
+    its arguments. Offsets are multiples of `alignment` bytes. A `host.buffer` gets a slot instead: which memory that is
+    follows from the sizes of a call.
     """
 
     name = "plan-arena"
@@ -28,8 +32,9 @@ class PlanArenaPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         block = host.entry_of(op).body.block
         steps = {o: i for i, o in enumerate(block.ops)}
+        _plan_slots([o for o in steps if isinstance(o, host.BufferOp)], steps, ranges_of(op))
         buffers = [o for o in steps if isinstance(o, memref.AllocOp)]
-        lifetimes = [_lifetime(buffer, steps) for buffer in buffers]
+        lifetimes = [_lifetime(buffer.memref, steps, {}) for buffer in buffers]
         for buffer, offset in zip(buffers, place(lifetimes, self.alignment), strict=True):
             arena = host.ArenaOp(offset, buffer.memref.type)
             arena.location = buffer.location
@@ -40,14 +45,23 @@ class PlanArenaPass(ModulePass):
             buffer.erase()
 
 
-def _lifetime(buffer: memref.AllocOp, steps: dict[Operation, int]) -> Lifetime:
-    touched = [steps[buffer]]
-    views: list[SSAValue] = [buffer.memref]
+def _plan_slots(buffers: Sequence[host.BufferOp], steps: Mapping[Operation, int], ranges: Mapping[str, Range]) -> None:
+    """Gives each buffer a slot: lifetimes alone decide who may share one, representative sizes who does."""
+    symbols = {s for b in buffers for size in b.sizes.sizes for s in Dim.lift(size).symbols()}
+    sizes = {s: ranges.get(s, Range()).representative for s in symbols}
+    for buffer, slot in zip(buffers, share([_lifetime(b.result, steps, sizes) for b in buffers]), strict=True):
+        buffer.slot = IntegerAttr(slot, i64)
+
+
+def _lifetime(buffer: SSAValue, steps: Mapping[Operation, int], sizes: Mapping[str, int]) -> Lifetime:
+    assert isinstance(buffer.owner, Operation)
+    touched = [steps[buffer.owner]]
+    views: list[SSAValue] = [buffer]
     while views:
         for use in views.pop().uses:
-            if isinstance(use.operation, memref.ReinterpretCastOp):
+            if isinstance(use.operation, memref.ReinterpretCastOp | host.ViewOp):
                 views.append(use.operation.result)
             else:
                 touched.append(steps[use.operation])
     first = min(touched[1:], default=touched[0])
-    return Lifetime(host.buffer_bytes(buffer.memref.type), first, max(touched))
+    return Lifetime(int(substitute(host.buffer_bytes(buffer), sizes)), first, max(touched))

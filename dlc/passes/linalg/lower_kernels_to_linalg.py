@@ -20,6 +20,7 @@ from dlc.dialects.dl.interfaces import (
 )
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp
+from dlc.dialects.sizes import size_arguments, symbol
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -44,7 +45,6 @@ from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.destinations import Destination, Root, borders
 from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map
 from dlc.passes.linalg.write import Writer, shape
-from dlc.passes.sizes import size_arguments, symbol
 from dlc.passes.structured import Constants, Place
 
 # Ops whose result is computed, so that it can be computed where it is wanted.

@@ -8,6 +8,7 @@ from typing import cast
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.prefetch import READ, PrefetchOp
+from dlc.dialects.sizes import strides_of
 from dlc.ir import (
     AffineDimExpr,
     Context,
@@ -20,7 +21,6 @@ from dlc.ir import (
     vector,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.sizes import strides_of
 from dlc.passes.structured import Constants, Index, Place, memref_of
 
 # Measured on matrix products of 8 to 128 rows: fewer steps come too late, more are lost again.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
 
+from dlc.dialects.sizes import offset_of, strides_of
 from dlc.dims import Size, growth
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -26,7 +27,6 @@ from dlc.ir import (
     SSAValue,
     memref,
 )
-from dlc.passes.sizes import offset_of, strides_of
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
+from dlc.dialects.sizes import mixed_sizes, say_sizes, sizes_of, strides_of
 from dlc.dims import Size, row_major
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -29,7 +30,6 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.sizes import mixed_sizes, say_sizes, sizes_of, strides_of
 from dlc.passes.structured import Constants, Place, memref_of, memref_type, reshaped_strides
 from dlc.passes.tiling.access import root_of
 

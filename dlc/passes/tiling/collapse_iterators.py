@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import cast
 
+from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size, row_major
 from dlc.ir import (
     AffineBinaryOpExpr,
@@ -29,7 +30,6 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.sizes import sizes_of
 from dlc.passes.structured import Constants, Place, memref_of
 from dlc.passes.tiling.access import Access, Term, view_order
 from dlc.passes.tiling.nests import OpenNest, Stage, is_read, iterator_extents, nests_of

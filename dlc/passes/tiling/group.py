@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+from dlc.dialects.sizes import strides_of
 from dlc.dialects.workgroup import WORKGROUP
 from dlc.ir import SSAValue, gpu
-from dlc.passes.sizes import strides_of
 from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.leaf import (
     Continuation,

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, func, linalg, math, memref
-from dlc.passes.sizes import sizes_of
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access, Term, access, root_of
 

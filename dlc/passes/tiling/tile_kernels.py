@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.base import ints
 from dlc.dialects.dl.program import REPRESENTATIVE
+from dlc.dialects.sizes import symbol
 from dlc.ir import Context, func
 from dlc.passes.base import KernelPass
-from dlc.passes.sizes import symbol
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups

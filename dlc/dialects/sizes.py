@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from dlc.dialects.dl.base import DimsAttr
-from dlc.dims import Dim, Size, is_static, row_major
-from dlc.errors import UnsupportedError
+from dlc.dims import Dim, Size, UndecidableError, is_static, row_major
 from dlc.ir import (
     DYNAMIC_INDEX,
     Attribute,
@@ -47,7 +46,7 @@ def size_arguments(block: Block) -> list[BlockArgument]:
 def size_of(value: SSAValue) -> Size:
     """What an index made of sizes is, as a polynomial in them.
 
-    Raises UnsupportedError for an index that is something else.
+    Raises UndecidableError for an index that is something else.
     """
     owner = value.owner
     if isinstance(owner, Block):
@@ -59,7 +58,7 @@ def size_of(value: SSAValue) -> Size:
     elif isinstance(owner, arith.AddiOp | arith.MuliOp):
         a, b = map(size_of, owner.operands)
         return a + b if isinstance(owner, arith.AddiOp) else a * b
-    raise UnsupportedError(f"{value.name_hint or 'an index'} is no size of the kernel")
+    raise UndecidableError(f"{value.name_hint or 'an index'} is no size of the kernel")
 
 
 def _type(value: SSAValue) -> MemRefType[Attribute]:
@@ -84,7 +83,7 @@ def sizes_of(value: SSAValue) -> tuple[Size, ...]:
         case Block() as block:
             return _argument_sizes(block, cast(BlockArgument, value))
         case op:
-            raise UnsupportedError(f"{op.name}: what it makes has sizes that are not known")
+            raise UndecidableError(f"{op.name}: what it makes has sizes that are not known")
 
 
 def strides_of(value: SSAValue) -> tuple[Size, ...]:
@@ -103,7 +102,7 @@ def strides_of(value: SSAValue) -> tuple[Size, ...]:
             kept = zip(strides_of(op.source), _kept(op), strict=True)
             return tuple(s for s, keep in kept if keep)
         case _:
-            raise UnsupportedError(f"a buffer of type {t}: its strides are not known")
+            raise UndecidableError(f"a buffer of type {t}: its strides are not known")
 
 
 def offset_of(value: SSAValue) -> Size | None:
@@ -149,7 +148,7 @@ def _argument_sizes(block: Block, value: BlockArgument) -> tuple[Size, ...]:
         said = function.arg_attrs.data[value.index].data.get(SIZES)
         if isinstance(said, DimsAttr):
             return said.sizes
-    raise UnsupportedError(f"argument {value.index} of type {value.type} does not say its sizes ({SIZES})")
+    raise UndecidableError(f"argument {value.index} of type {value.type} does not say its sizes ({SIZES})")
 
 
 def say_sizes(sizes: Sequence[Size]) -> DictionaryAttr:

@@ -1,0 +1,119 @@
+"""Host programs whose sizes come with a call: for known sizes they are ordinary ones.
+
+Sizes are polynomials in the symbols of the inputs' shapes. Which buffers share memory is decided when the program is
+compiled; how large they are, and so where each begins, when sizes are bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.arrays import ALIGNMENT, TensorInfo
+from dlc.backends.host_program import ARENA, NOTHING, HostProgram, Launch, check_launches
+from dlc.dims import Range, Size, bind_sizes, substitute
+from dlc.errors import ModelError, ShapeError
+
+# A size in bytes that no buffer has: addresses beyond could wrap around.
+_TOO_LARGE = 1 << 62
+
+
+@dataclass(frozen=True)
+class OpenKernel:
+    """What a kernel makes of its sizes `s0`, `s1`, …: the bytes of each of its buffers."""
+
+    sizes: int
+    bytes: tuple[Size, ...]
+
+
+@dataclass(frozen=True)
+class OpenLaunch:
+    """A kernel, its buffers as (buffer, offset in bytes), and the sizes that it takes besides.
+
+    The arena's slot k is buffer -1 - k. No kernel is a copy: target, source, and the number of bytes as its only size.
+    """
+
+    kernel: str | None
+    arguments: tuple[tuple[int, Size], ...]
+    sizes: tuple[Size, ...]
+
+
+@dataclass(frozen=True)
+class OpenProgram:
+    """What runs in which order on which buffers; a slot of the arena is as large as the largest of its sizes, in bytes."""
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    weights: tuple[TensorInfo, ...]
+    ranges: Mapping[str, Range]
+    slots: tuple[tuple[Size, ...], ...]
+    launches: tuple[OpenLaunch, ...]
+
+    def sizes(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
+        """What the shapes of inputs, which fit, make of the symbols.
+
+        Raises ShapeError for a size that is outside of its range.
+        """
+        sizes: dict[str, int] = {}
+        for info, array in zip(self.inputs, inputs, strict=True):
+            bind_sizes(info.shape, array.shape, sizes)
+        for name, size in sizes.items():
+            allowed = self.ranges.get(name, Range())
+            if size not in allowed:
+                where = next(info for info in self.inputs if any(str(s) == name for s in info.shape))
+                raise ShapeError(f"input {where}: {name} = {size}; it was compiled for {name} = {allowed}")
+        return sizes
+
+    def at(self, sizes: Mapping[str, int], kernels: Mapping[str, OpenKernel]) -> HostProgram:
+        """The program for these sizes.
+
+        Raises ModelError where a launch is no part of the buffers then, whatever the program says.
+        """
+
+        def known(size: Size) -> int:
+            value = int(substitute(size, sizes))
+            if not 0 <= value < _TOO_LARGE:
+                raise ModelError(f"a size of {value} ({size})")
+            return value
+
+        def info(open_: TensorInfo) -> TensorInfo:
+            return replace(open_, shape=tuple(map(known, open_.shape)))
+
+        starts: list[int] = []
+        end = 0
+        for members in self.slots:
+            starts.append(end)
+            end += -(-max(map(known, members)) // ALIGNMENT) * ALIGNMENT
+
+        def place(buffer: int, offset: Size) -> tuple[int, int]:
+            return (buffer, known(offset)) if buffer >= 0 else (ARENA, starts[-1 - buffer] + known(offset))
+
+        def launch(open_: OpenLaunch) -> Launch:
+            places = tuple(place(*argument) for argument in open_.arguments)
+            numbers = tuple(map(known, open_.sizes))
+            if open_.kernel is None:
+                return Launch(None, (*places, (NOTHING, numbers[0])), (numbers[0], numbers[0], 0))
+            kernel = kernels[open_.kernel]
+            if len(numbers) != kernel.sizes:
+                raise ModelError(f"a launch of {open_.kernel} gives {len(numbers)} sizes; it takes {kernel.sizes}")
+            own = kernel_sizes(numbers)
+            bytes_ = tuple(known(substitute(size, own)) for size in kernel.bytes)
+            return Launch(open_.kernel, places, bytes_, numbers)
+
+        host = HostProgram(
+            tuple(map(info, self.inputs)),
+            tuple(map(info, self.outputs)),
+            self.weights,
+            end,
+            tuple(map(launch, self.launches)),
+        )
+        check_launches(host, kernels)
+        return host
+
+
+def kernel_sizes(numbers: Sequence[int]) -> dict[str, int]:
+    """The sizes of a kernel by the names that it has for them."""
+    return {f"s{k}": number for k, number in enumerate(numbers)}
