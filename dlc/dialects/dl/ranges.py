@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlc.dialects.dl.base import attribute, ints
-from dlc.dims import Range
+from dlc.dims import Dim, Range, Size, substitute
 from dlc.ir import DictionaryAttr, ModuleOp, func
 
 RANGES = "ranges"
@@ -22,6 +22,12 @@ def ranges_of(module: ModuleOp) -> dict[str, Range]:
         if isinstance(op, func.FuncOp) and isinstance(stated, DictionaryAttr):
             found |= {name: Range(*ints(ends)) for name, ends in stated.data.items()}
     return found
+
+
+def representative(size: Size, ranges: Mapping[str, Range]) -> int:
+    """The number that plans take for a size."""
+    symbols = Dim.lift(size).symbols()
+    return int(substitute(size, {s: ranges.get(s, Range()).representative for s in symbols}))
 
 
 def state_ranges(function: func.FuncOp, ranges: Mapping[str, Range]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -13,8 +12,9 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import PadOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.ranges import ranges_of, representative
 from dlc.dialects.dl.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
-from dlc.dims import Size, is_static
+from dlc.dims import Range, Size, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, rewrite_forward
 
@@ -90,12 +90,13 @@ class WinogradPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in function_blocks(op):
-            rewrite_forward(block, _Rewriter(WeightExpressions(block)).rewritten)
+            rewrite_forward(block, _Rewriter(WeightExpressions(block), ranges_of(op)).rewritten)
 
 
 class _Rewriter:
-    def __init__(self, constant: WeightExpressions) -> None:
+    def __init__(self, constant: WeightExpressions, ranges: Mapping[str, Range]) -> None:
         self.constant = constant
+        self.ranges = ranges
         self.crops: set[SSAValue] = set()
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
@@ -107,11 +108,12 @@ class _Rewriter:
     def algorithm(self, op: ConvOp) -> Algorithm | None:
         """The cheapest algorithm for a convolution, if it is cheaper than the sum itself."""
         x, w = shape_of(op.x), shape_of(op.w)
-        if op.w not in self.constant or element_type_of(op.x) != Float32Type() or not is_static((*x, *w)):
+        if op.w not in self.constant or element_type_of(op.x) != Float32Type() or not is_static((*x[1:], *w)):
             return None
         if w[:2] != (3, 3) or len(w) != 4 or {*ints(op.strides), *ints(op.dilations), number(op.groups)} != {1}:
             return None
-        n, height, width, c = map(int, x)
+        # Whether it is less work depends little on how many images there are.
+        n, (height, width, c) = representative(x[0], self.ranges), map(int, x[1:])
         o = int(w[3])
 
         def cost(a: Algorithm) -> float:
@@ -137,7 +139,7 @@ class _Rewriter:
         v = b(WinogradInputOp, x, by_input, step=m)
         u = b(ModeProductOp, b(ModeProductOp, op.w, by_weights, axis=0, to=0), by_weights, axis=1, to=1)
         tiles, (t, _, c, o) = shape_of(v)[2:5], shape_of(u)
-        flat = b(ReshapeOp, v, shape=(t * t, prod(map(int, tiles)), c)), b(ReshapeOp, u, shape=(t * t, c, o))
+        flat = b(ReshapeOp, v, shape=(t * t, product(tiles), c)), b(ReshapeOp, u, shape=(t * t, c, o))
         products = b(ReshapeOp, b(MatmulOp, *flat), shape=(t, t, *tiles, o))
         y = b(WinogradOutputOp, products, by_output)
         return self.crop(b, y, result) if any(missing) else y

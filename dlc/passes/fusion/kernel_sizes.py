@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dlc.dialects.dl.base import DimsAttr, DlOp, attribute, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Elementwise
 from dlc.dialects.dl.movement import ReshapeOp
+from dlc.dialects.dl.ranges import representative
 from dlc.dialects.sizes import symbol
-from dlc.dims import Atom, Dim, Range, Size, UndecidableError, is_static, product, substitute
+from dlc.dims import Atom, Dim, Range, Size, UndecidableError, is_static, product
 from dlc.errors import ShapeError
 from dlc.ir import AffineDimExpr, Attribute
 
@@ -38,9 +39,7 @@ class KernelSizes:
 
     def representative(self, ranges: Mapping[str, Range]) -> tuple[int, ...]:
         """The sizes that plans are made for."""
-        symbols = {s for size in self.meanings for s in Dim.lift(size).symbols()}
-        known = {s: ranges.get(s, Range()).representative for s in symbols}
-        return tuple(int(substitute(size, known)) for size in self.meanings)
+        return tuple(representative(size, ranges) for size in self.meanings)
 
     def _renamed(self, sizes: Iterable[Size]) -> tuple[Size, ...]:
         return tuple(s.renamed(self._names) if isinstance(s, Dim) else s for s in sizes)

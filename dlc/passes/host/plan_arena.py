@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects import host
-from dlc.dialects.dl.ranges import ranges_of
-from dlc.dims import Dim, Range, substitute
+from dlc.dialects.dl.ranges import ranges_of, representative
+from dlc.dims import Range
 from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, i64, memref
 from dlc.passes.host.arena import ALIGNMENT, Lifetime, place, share
 
@@ -47,13 +47,11 @@ class PlanArenaPass(ModulePass):
 
 def _plan_slots(buffers: Sequence[host.BufferOp], steps: Mapping[Operation, int], ranges: Mapping[str, Range]) -> None:
     """Gives each buffer a slot: lifetimes alone decide who may share one, representative sizes who does."""
-    symbols = {s for b in buffers for size in b.sizes.sizes for s in Dim.lift(size).symbols()}
-    sizes = {s: ranges.get(s, Range()).representative for s in symbols}
-    for buffer, slot in zip(buffers, share([_lifetime(b.result, steps, sizes) for b in buffers]), strict=True):
+    for buffer, slot in zip(buffers, share([_lifetime(b.result, steps, ranges) for b in buffers]), strict=True):
         buffer.slot = IntegerAttr(slot, i64)
 
 
-def _lifetime(buffer: SSAValue, steps: Mapping[Operation, int], sizes: Mapping[str, int]) -> Lifetime:
+def _lifetime(buffer: SSAValue, steps: Mapping[Operation, int], ranges: Mapping[str, Range]) -> Lifetime:
     assert isinstance(buffer.owner, Operation)
     touched = [steps[buffer.owner]]
     views: list[SSAValue] = [buffer]
@@ -64,4 +62,4 @@ def _lifetime(buffer: SSAValue, steps: Mapping[Operation, int], sizes: Mapping[s
             else:
                 touched.append(steps[use.operation])
     first = min(touched[1:], default=touched[0])
-    return Lifetime(int(substitute(host.buffer_bytes(buffer), sizes)), first, max(touched))
+    return Lifetime(representative(host.buffer_bytes(buffer), ranges), first, max(touched))
