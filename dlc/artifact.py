@@ -33,7 +33,7 @@ from dlc.backends.cpu.program import KernelImage, NativeProgram, OpenNativeProgr
 from dlc.backends.cpu.runtime import runtime
 from dlc.backends.host_program import HostProgram, Launch, check_launches
 from dlc.backends.open_program import OpenKernel, OpenLaunch, OpenProgram
-from dlc.dims import Range, Size, parse
+from dlc.dims import Range, Size, is_static, parse
 from dlc.errors import CompileError, DeviceError, DlcError, ModelError
 from dlc.model import Model
 from dlc.target import Target, host_supports
@@ -200,9 +200,8 @@ class _Reader:
                 raise self.damaged(f"section {name}")
         if sum(size + -size % _ALIGNMENT for _, size, _ in self.sections.values()) != len(self.data):
             raise self.damaged("its size is not that of its sections")
-        infos = tuple(tuple(map(_info_from_json, header[part])) for part in ("inputs", "outputs", "weights"))
         kernels = tuple(map(self.kernel, header["kernels"]))
-        host = _open_from_json(header, *infos) if "slots" in header else _static_from_json(header, *infos)
+        host = _open_from_json(header) if "slots" in header else _static_from_json(header)
         if isinstance(host, HostProgram):
             check_launches(host, {k.name for k in kernels})
         elif any(launch.kernel not in {None, *(k.name for k in kernels if k.open)} for launch in host.launches):
@@ -289,12 +288,23 @@ def _static_to_json(host: HostProgram) -> dict[str, Any]:
     return {"arena": host.arena_bytes, "launches": launches}
 
 
-def _static_from_json(header: Mapping[str, Any], *infos: tuple[TensorInfo, ...]) -> HostProgram:
+def _infos_from_json(
+    header: Mapping[str, Any],
+) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    """Inputs, outputs and weights."""
+    inputs, outputs, weights = (tuple(map(_info_from_json, header[part])) for part in ("inputs", "outputs", "weights"))
+    return inputs, outputs, weights
+
+
+def _static_from_json(header: Mapping[str, Any]) -> HostProgram:
     launches = (
         Launch(kernel, tuple((_count(b), _count(o)) for b, o in places), tuple(map(_count, sizes)))
         for kernel, places, sizes in header["launches"]
     )
-    return HostProgram(*infos, _count(header["arena"]), tuple(launches))
+    host = HostProgram(*_infos_from_json(header), _count(header["arena"]), tuple(launches))
+    if not all(is_static(info.shape) for info in (*host.inputs, *host.outputs, *host.weights)):
+        raise ValueError("a symbolic size in a program of known ones")
+    return host
 
 
 def _open_to_json(host: OpenProgram) -> dict[str, Any]:
@@ -309,7 +319,7 @@ def _open_to_json(host: OpenProgram) -> dict[str, Any]:
     }
 
 
-def _open_from_json(header: Mapping[str, Any], *infos: tuple[TensorInfo, ...]) -> OpenProgram:
+def _open_from_json(header: Mapping[str, Any]) -> OpenProgram:
     slots = tuple(tuple(map(_size, members)) for members in header["slots"])
     if not all(slots):
         raise ValueError("a slot of the arena without a size")
@@ -321,11 +331,14 @@ def _open_from_json(header: Mapping[str, Any], *infos: tuple[TensorInfo, ...]) -
     ranges: dict[str, Range] = {}
     for name, (low, high) in header["ranges"].items():
         ranges[_text(name)] = Range(_count(low), None if high is None else _count(high))
-    return OpenProgram(*infos, ranges, slots, tuple(launches))
+    host = OpenProgram(*_infos_from_json(header), ranges, slots, tuple(launches))
+    if not all(is_static(info.shape) for info in host.weights):
+        raise ValueError("a weight of symbolic size")
+    return host
 
 
 def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:
-    fields = {"name": kernel.name, "tasks": list(map(_plain, kernel.tasks)), "origins": kernel.origins}
+    fields: dict[str, Any] = {"name": kernel.name, "tasks": list(map(_plain, kernel.tasks)), "origins": kernel.origins}
     fields["flops"] = _plain(kernel.flops)
     if kernel.open is not None:
         fields |= {"sizes": kernel.open.sizes, "bytes": list(map(_plain, kernel.open.bytes))}

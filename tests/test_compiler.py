@@ -79,8 +79,8 @@ def test_open_sizes_are_bound_by_calls(target: str) -> None:
         a = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
         np.testing.assert_array_equal(model(a=a, b=a)["sum"], a + a)
     if target == "cpu":
-        # One kernel per set of shapes, however often it is called.
-        assert sum(kernel.name.startswith("add") for kernel in report.kernels) == 3
+        # One kernel for all shapes, however often it is called.
+        assert sum(kernel.name.startswith("add") for kernel in report.kernels) == 1
     with pytest.raises(ShapeError, match="n = 2"):
         model(a=np.zeros((2, 3), np.float32), b=np.zeros((4, 3), np.float32))
 

@@ -16,13 +16,23 @@ from dlc.errors import CompileError
 from dlc.ir import Attribute, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
 
 
-def read_host(module: ModuleOp) -> HostProgram | OpenProgram:
+def read_host(module: ModuleOp) -> HostProgram:
     """The launches of the entry, after `plan-arena`.
 
     Raises CompileError when something other than the planned ops is left there.
     """
-    reader = _Reader(host.entry_of(module))
-    return reader.read_open(ranges_of(module)) if reader.is_open else reader.read()
+    return _Reader(host.entry_of(module)).read()
+
+
+def read_open(module: ModuleOp) -> OpenProgram:
+    """As `read_host`, for an entry whose sizes come with a call."""
+    return _Reader(host.entry_of(module)).read_open(ranges_of(module))
+
+
+def is_open(module: ModuleOp) -> bool:
+    """Whether sizes of the entry come with a call."""
+    main = host.entry_of(module)
+    return not all(is_static(host.sizes_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
 
 
 class _Reader:
@@ -37,7 +47,6 @@ class _Reader:
         for op in ops:
             if isinstance(op, host.BufferOp):
                 self.slots.setdefault(op.slot.value.data, []).append(host.buffer_bytes(op.result))
-        self.is_open = not all(is_static(host.sizes_of(v)) for v in (*self.inputs, *self.outputs)) or bool(self.slots)
         self.arena_bytes = max((_end(op) for op in ops if isinstance(op, host.ArenaOp)), default=0)
         # Each value's buffer and offset; views are added as they come.
         self.places: dict[SSAValue, tuple[int, int]] = {a: (FIRST_INPUT + i, 0) for i, a in enumerate(main.args)}

@@ -16,7 +16,7 @@ from dlc.backends.open_program import OpenProgram
 from dlc.backends.opencl.devices import Device, choose, target_of
 from dlc.backends.opencl.emit import emit_kernel as emit_opencl
 from dlc.backends.opencl.emit import program_text
-from dlc.backends.read_host import read_host
+from dlc.backends.read_host import is_open, read_host, read_open
 from dlc.backends.reference import evaluate
 from dlc.compiler.checking import check, first_checked
 from dlc.compiler.kernels import compile_kernels
@@ -226,7 +226,7 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
         processes=options.workers or usable_cpus(),
     )
     lowering.host()
-    host = read_host(lowering.module)
+    host = read_open(lowering.module) if is_open(lowering.module) else read_host(lowering.module)
     if isinstance(host, HostProgram):
         check_launches(host, {code.name for code in codes})
     runs = Counter(launch.kernel for launch in host.launches)

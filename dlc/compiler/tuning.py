@@ -29,6 +29,7 @@ from dlc.backends.host_program import FIRST_INPUT, HostProgram, Launch
 from dlc.cache import Cache
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dims import Size
 from dlc.instrument.report import Progress, Tuned
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
 from dlc.keys import DLC
@@ -123,7 +124,7 @@ class Tuner:
             if perf_counter() >= began + seconds:
                 return times
 
-    def program(self, kernel: func.FuncOp, code: bytes, grids: tuple[int, ...]) -> NativeProgram:
+    def program(self, kernel: func.FuncOp, code: bytes, grids: tuple[Size, ...]) -> NativeProgram:
         """A program that runs one kernel on its arguments; what the kernel writes is among them."""
         name = kernel.sym_name.data
         types = [cast("MemRefType[Attribute]", a.type) for a in kernel.body.block.args]

@@ -29,8 +29,9 @@ def describe_plans(fault: Fault) -> str:
     inputs = [np.load(fault.evidence.folder / f"{info.name}.npy") for info in program.inputs]
     expected = evaluate(program.module, inputs)
     (kernel,) = kernels_of(program.module)
-    lines = [f"plan of its nest {k}: {tiling.plan(nest, target)}" for k, nest in enumerate(nests_of(kernel))]
-    for nest in nests_of(kernel):
+    nests = [nest.at({}) for nest in nests_of(kernel)]
+    lines = [f"plan of its nest {k}: {tiling.plan(nest, target)}" for k, nest in enumerate(nests)]
+    for nest in nests:
         _apply_simplest(nest, kernel)
     off = worst(evaluate(program.module, inputs), expected)[1]
     if off <= tolerance_of([*inputs, *expected]):

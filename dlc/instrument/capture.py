@@ -20,7 +20,7 @@ import numpy as np
 from dlc.backends.reference import evaluate
 from dlc.backends.reference.machine import Frame, Machine, rule_of
 from dlc.backends.reference.program import argument, empty_like, same_bits
-from dlc.backends.reference.values import Array, EvaluationError, View
+from dlc.backends.reference.values import Array, EvaluationError, View, shape_of
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.control import Loop
 from dlc.dialects.dl.creation import WeightOp
@@ -247,7 +247,7 @@ def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Arra
     main = entry_of(module)
     machine = Machine({}, weights)
     frame = Frame(machine)
-    destinations = [empty_like(a.type) for a in outputs_of(main)]
+    destinations = [empty_like(a.type, shape_of(a)) for a in outputs_of(main)]
     arrays = (*(np.asarray(a, order="C") for a in inputs), *destinations)
     for k, (value, array) in enumerate(zip(main.args, arrays, strict=True)):
         frame[value] = argument(f"argument {k} of @main", array, value.type)
@@ -283,7 +283,7 @@ def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | Non
     destinations = op.arguments[len(run.inputs) :]
     for operand in destinations:
         # What a kernel reads must not lie where it writes.
-        frame.view(operand).write(op, empty_like(operand.type))
+        frame.view(operand).write(op, empty_like(operand.type, shape_of(operand)))
     for k, (operand, expected) in enumerate(zip(op.arguments, run.inputs, strict=False)):
         value = frame[operand]
         off, allowed = deviation(value.read(op) if isinstance(value, View) else value, expected), tolerance_of([expected])

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from dlc.artifact import Artifact
 from dlc.backends.cpu.limits import Limits, measured_limits
+from dlc.backends.open_program import kernel_sizes
+from dlc.dims import substitute
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,11 @@ def kernel_times(
     profiles = [program.profile(inputs) for _ in range(rounds)]
     kernels = {kernel.name: kernel for kernel in artifact.kernels}
     times: dict[str, KernelTime] = {}
-    for k, launch in enumerate(artifact.host.launches):
+    for k, launch in enumerate(program.bound(inputs).host.launches):
         name = profiles[0][k][0]
         kernel, before = kernels.get(name), times.get(name)
-        flops, bytes = kernel.flops if kernel else 0, sum(launch.sizes)
+        flops = int(substitute(kernel.flops, kernel_sizes(launch.numbers))) if kernel else 0
+        bytes = sum(launch.sizes)
         times[name] = KernelTime(
             name,
             kernel.origins if kernel else (),

@@ -33,7 +33,7 @@ def is_view(op: Operation | None, alignment: int) -> bool:
 
 def offset_of(op: SliceOp) -> int:
     """Where the first element of a slice is in its operand, in elements."""
-    strides = row_major(cast("tuple[int, ...]", shape_of(op.x)))
+    strides = cast("tuple[int, ...]", row_major(shape_of(op.x)))
     return sum(int(start) * stride for start, stride in zip(sizes(op.starts), strides, strict=True))
 
 

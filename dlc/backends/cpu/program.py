@@ -74,7 +74,7 @@ class NativeProgram:
     ) -> None:
         self.inputs, self.outputs = host.inputs, host.outputs
         self.num_threads = num_threads or usable_cpus()
-        self._host = host
+        self.host = host
         self._results = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
         self._images = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]
@@ -105,13 +105,17 @@ class NativeProgram:
         times: list[tuple[str, float]] = []
 
         def run_each(location: int, pool: int) -> None:
-            for launch, (place, count) in zip(self._host.launches, self._places, strict=True):
+            for launch, (place, count) in zip(self.host.launches, self._places, strict=True):
                 start = perf_counter()
                 self._execute(self._table_address + 8 * place, count, location, pool)
                 times.append((launch.kernel or "copy", perf_counter() - start))
 
         self._call(inputs, run_each)
         return times
+
+    def bound(self, inputs: Sequence[NDArray[Any]]) -> NativeProgram:
+        """The program for the sizes of these inputs: this one."""
+        return self
 
     def _run_all(self, location: int, pool: int) -> None:
         self._execute(self._table_address, self._count, location, pool)
@@ -134,7 +138,7 @@ class NativeProgram:
 
     def _new_context(self) -> _Context:
         buffers = FIRST_INPUT + len(self.inputs) + len(self.outputs)
-        return _Context(self._host.arena_bytes, buffers, self._weights)
+        return _Context(self.host.arena_bytes, buffers, self._weights)
 
 
 class OpenNativeProgram:

@@ -45,8 +45,9 @@ def evaluate(
     if function not in machine.functions:
         raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(machine.functions))}")
     callee = machine.functions[function]
-    outputs = host.outputs_of(callee) if isinstance(callee, func.FuncOp) else []
-    shapes = [tuple(map(int, host.sizes_of(a))) for a in outputs]
+    shapes: list[tuple[int, ...]] = []
+    if isinstance(callee, func.FuncOp):
+        shapes = [tuple(map(int, host.sizes_of(a))) for a in host.outputs_of(callee)]
     with np.errstate(all="ignore"):
         return _invoke(machine, callee, inputs, (), shapes or None)
 

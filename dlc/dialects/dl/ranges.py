@@ -1,6 +1,6 @@
 """Ranges of symbolic sizes: what a program is compiled for, and which size its plans are made for.
 
-    func.func @main(%x: tensor<?x3xf32, #dl.dims<"N", 3>>) attributes {ranges = {N = array<i64: 1, 32>}} { … }
+func.func @main(%x: tensor<?x3xf32, #dl.dims<"N", 3>>) attributes {ranges = {N = array<i64: 1, 32>}} { … }
 """
 
 from __future__ import annotations

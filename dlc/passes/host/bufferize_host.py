@@ -97,7 +97,8 @@ class _Bufferizer:
         self.buffers: dict[SSAValue, SSAValue] = dict(zip(inputs, self.block.args, strict=False))
         for value, buffer in zip(inputs, self.block.args, strict=False):
             buffer.name_hint = value.name_hint
-        self.sizes = {a: shape_of(v) for v, a in zip((*inputs, *outputs), self.block.args, strict=True)}
+        self.sizes: dict[SSAValue, tuple[Size, ...]] = {}
+        self.sizes |= {a: shape_of(v) for v, a in zip((*inputs, *outputs), self.block.args, strict=True)}
         # Which output each dispatched value is written to; the other outputs are copies.
         self.destinations: dict[SSAValue, SSAValue] = {}
         self.copies: list[tuple[SSAValue, SSAValue]] = []
@@ -153,7 +154,7 @@ class _Bufferizer:
             return buffer
         if self.is_open:
             return self.value(host.ViewOp(buffer, offset, shape_of(like), t), origin, like)
-        strides = row_major(t.get_shape())
+        strides = cast("tuple[int, ...]", row_major(t.get_shape()))
         if offset:
             t = MemRefType(t.element_type, t.get_shape(), StridedLayoutAttr(strides, offset))
         op = memref.ReinterpretCastOp(buffer, [], [], [], [offset], t.get_shape(), strides, t)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dlc.dims import Size
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -103,9 +104,9 @@ def _is_elementwise(op: linalg.GenericOp) -> bool:
     return parallel and output == AffineMap.identity(output.num_dims) and not op.body.block.args[-1].first_use
 
 
-def _extents(op: linalg.GenericOp) -> dict[int, int]:
+def _extents(op: linalg.GenericOp) -> dict[int, Size]:
     """The extents of the iterators that stand alone in a map."""
-    extents: dict[int, int] = {}
+    extents: dict[int, Size] = {}
     for value, map_ in zip(op.operands, op.indexing_maps, strict=True):
         for expression, size in zip(map_.data.results, shape(value), strict=True):
             if isinstance(expression, AffineDimExpr):
@@ -113,7 +114,7 @@ def _extents(op: linalg.GenericOp) -> dict[int, int]:
     return extents
 
 
-def _visits_once(map_: AffineMap, extents: dict[int, int]) -> bool:
+def _visits_once(map_: AffineMap, extents: dict[int, Size]) -> bool:
     """Whether no two iterations read the same element: each iterator of more than one step is an index by itself."""
     alone = {i for e in map_.results if (i := _only_iterator(e)) is not None}
     return all(i in alone or extents.get(i) == 1 for i in range(map_.num_dims))

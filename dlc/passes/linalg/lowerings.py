@@ -181,9 +181,7 @@ def gathering(write: Writer, op: Gathering, operands: Operands, store: Store) ->
             stand_ins.append(read.source)
             continue
         # What is no tensor as it stands is read through its map: the body knows the stand-in and never emits it.
-        stand_in = tensor.EmptyOp.create(
-            result_types=[dense(shape_of(value), storage_type(element_type_of(value)))]
-        ).results[0]
+        stand_in = tensor.EmptyOp.create(result_types=[dense(shape_of(value), storage_type(element_type_of(value)))]).results[0]
         sources[stand_in] = read
         stand_ins.append(stand_in)
     rank = rank_of(op.results[0])

@@ -74,7 +74,7 @@ class _Vectorizer:
         self.place = place
         self.body = op.regions[0].block
         self.maps = operand_maps(op)
-        self.extents = iterator_extents(op)
+        self.extents = [int(extent) for extent in iterator_extents(op)]
         self.reduced = reduction_iterators(op)
         self.output = op.operands[-1]
         out = [_position(e) for e in self.maps[-1].results]

@@ -7,10 +7,8 @@ collapsing of iterators and the linking of ops through temporaries are questions
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, cast
 
 from dlc.dialects.sizes import offset_of, strides_of
@@ -53,8 +51,11 @@ class Access:
 
     def stride(self, iterator: int) -> Size:
         """Elements from one iteration to the next; 0 when the iterator is not used (or only inside a division)."""
-        strides = [t.stride for t in self.terms if t.iterator == iterator and t.divisor == 1]
-        return reduce(operator.add, strides, 0)
+        total: Size = 0
+        for t in self.terms:
+            if t.iterator == iterator and t.divisor == 1:
+                total = total + t.stride
+        return total
 
     def uses(self, iterator: int) -> bool:
         return any(t.iterator == iterator for t in self.terms)

@@ -83,9 +83,7 @@ def steps(place: Place, whole: Range, step: int, name: str) -> Iterator[tuple[Pl
         yield place, whole.part(place, main, whole.size - main)
 
 
-def open_steps(
-    place: Place, whole: Range, size: Index, step: int, divides: bool, name: str
-) -> Iterator[tuple[Place, Range]]:
+def open_steps(place: Place, whole: Range, size: Index, step: int, divides: bool, name: str) -> Iterator[tuple[Place, Range]]:
     """As `steps`, for the first `size` iterations of a range, which is known only when the kernel runs.
 
     What no step covers is computed in powers of two, each once or not at all: the binary digits of what remains. There is
