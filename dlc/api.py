@@ -46,8 +46,9 @@ def compile_model(
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`; `opencl` (the first OpenCL device that works, or
     the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`.
 
-    `input_shapes` gives sizes to inputs whose sizes the file leaves open; a model that still has symbolic sizes is compiled
-    when it is called, once per set of input shapes. `num_threads=None` uses the processors that this process may use.
+    `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range:
+    `{"x": ("N:1..32", 3, 224, 224)}`. A model with open sizes is compiled once for all of them where that can be, else when
+    it is called, once per set of input shapes. `num_threads=None` uses the processors that this process may use.
     `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. With
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
     after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a
@@ -113,6 +114,7 @@ def compile_file(
         try:
             program = load_program(path, input_shapes)
         except OpenSizesError as error:
+            report.each_size = "reading it takes the sizes of its inputs"
             model = _compiled_when_called(path, target, options, error)
             if examine is not None:
                 examine(model.inputs)

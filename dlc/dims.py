@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import TypeAlias
 
-from dlc.errors import UnsupportedError
+from dlc.errors import ShapeError, UnsupportedError
 
 Size: TypeAlias = "int | Dim"
 # A factor of a monomial: a symbol's name, or a floor division of two polynomials that has no closed form.
@@ -243,6 +243,13 @@ def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, 
             bindings[str(size)] = value
 
 
+def require_in_range(where: str, shape: Sequence[Size], sizes: Mapping[str, int], ranges: Mapping[str, Range]) -> None:
+    """Raises ShapeError, saying `where`, for a symbol of `shape` whose size is not in its range."""
+    for name in {name for size in shape if isinstance(size, Dim) for name in size.symbols()} & sizes.keys():
+        if sizes[name] not in ranges.get(name, Range()):
+            raise ShapeError(f"{where}: {name} = {sizes[name]}, which was said to be {ranges[name]}")
+
+
 def is_static(sizes: Iterable[Size]) -> bool:
     """Whether every size is a known integer."""
     return all(isinstance(s, int) for s in sizes)
@@ -294,6 +301,21 @@ def parse(text: str) -> Size:
         return _evaluate(tree)
     except (SyntaxError, ValueError, RecursionError):
         return Dim.symbol(text)
+
+
+def parse_ranged(text: str) -> tuple[str, Range | None]:
+    """A size and its range, as people write them: `N`, `N:1..32`, `N:4..`.
+
+    Raises ValueError for a range that is none.
+    """
+    size, colon, ends = text.partition(":")
+    if not colon:
+        return text, None
+    low, dots, high = ends.partition("..")
+    stated = Range(int(low or 0), int(high) if high else None) if dots else Range(int(ends), int(ends))
+    if stated.low < 0 or (stated.high is not None and stated.high < stated.low):
+        raise ValueError(f"the range {ends!r} of {size} holds no size")
+    return size.strip(), stated
 
 
 def _evaluate(node: ast.expr) -> Size:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import ALIGNMENT, TensorInfo
 from dlc.backends.host_program import ARENA, NOTHING, HostProgram, Launch, check_launches
-from dlc.dims import Range, Size, bind_sizes, substitute
+from dlc.dims import Range, Size, bind_sizes, require_in_range, substitute
 from dlc.errors import ModelError, ShapeError
 
 # A size in bytes that no buffer has: addresses beyond could wrap around.
@@ -53,18 +53,18 @@ class OpenProgram:
     launches: tuple[OpenLaunch, ...]
 
     def sizes(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """What the shapes of inputs, which fit, make of the symbols.
+        """What the shapes of inputs make of the symbols.
 
-        Raises ShapeError for a size that is outside of its range.
+        Raises ShapeError for inputs that do not fit one another, and for a size that is outside of its range.
         """
         sizes: dict[str, int] = {}
         for info, array in zip(self.inputs, inputs, strict=True):
             bind_sizes(info.shape, array.shape, sizes)
-        for name, size in sizes.items():
-            allowed = self.ranges.get(name, Range())
-            if size not in allowed:
-                where = next(info for info in self.inputs if any(str(s) == name for s in info.shape))
-                raise ShapeError(f"input {where}: {name} = {size}; it was compiled for {name} = {allowed}")
+        for info, array in zip(self.inputs, inputs, strict=True):
+            expected = tuple(substitute(size, sizes) for size in info.shape)
+            if array.shape != expected:
+                raise ShapeError(f"input {info} with {sizes}: expected {expected}, got {array.shape}")
+            require_in_range(f"input {info}", info.shape, sizes, self.ranges)
         return sizes
 
     def at(self, sizes: Mapping[str, int], kernels: Mapping[str, OpenKernel]) -> HostProgram:

@@ -20,6 +20,7 @@ from dlc.backends.cpu.limits import Limits
 from dlc.cli.run import input_option, prepared, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
+    Shapes,
     json_option,
     model_argument,
     no_cache_option,
@@ -64,7 +65,7 @@ def bench_command(
     model: Path,
     inputs: tuple[str, ...],
     target: str,
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Shapes,
     seed: int,
     num_threads: int | None,
     numerics: str,

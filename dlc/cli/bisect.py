@@ -13,6 +13,7 @@ from rich.table import Table
 
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
+    Shapes,
     fail,
     make_inputs,
     model_argument,
@@ -55,7 +56,7 @@ def bisect_command(
     model: Path,
     inputs: tuple[str, ...],
     target: str,
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Shapes,
     seed: int,
     against: str,
     tolerance: float | None,

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from dlc.backends.opencl.devices import target_of
 from dlc.cache import Cache, Entry
-from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors, shape_option, target_option
+from dlc.cli.shared import Shapes, fail, json_option, model_argument, out, reports_errors, shape_option, target_option
 from dlc.model_cache import CachedFile, explain, reason_not_cached
 from dlc.options import Options
 
@@ -58,7 +58,7 @@ def clear_command() -> None:
 @click.option("--pipeline", metavar="PASSES", help='The passes, such as "a,b{k=1}", if not the target\'s.')
 @json_option
 @reports_errors
-def explain_command(model: Path, target: str, shapes: dict[str, tuple[int, ...]], pipeline: str | None, as_json: bool) -> None:
+def explain_command(model: Path, target: str, shapes: Shapes, pipeline: str | None, as_json: bool) -> None:
     """Says whether compiling MODEL would be a hit, and if not what differs from what was compiled before."""
     options, device = Options.of(pipeline=pipeline), target_of(target)
     _folder(Cache.standard())

@@ -11,6 +11,7 @@ from dlc.api import compile_file
 from dlc.backends.opencl.devices import target_of
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
+    Shapes,
     check_option,
     json_option,
     make_inputs,
@@ -55,7 +56,7 @@ FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm", "op
 def compile_command(
     model: Path,
     target: str,
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Shapes,
     form: str | None,
     output: Path | None,
     dump_ir: Path | None,
@@ -106,9 +107,11 @@ def compile_command(
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
-    if not all(is_static(info.shape) for info in compiled.inputs):
-        out.print("Its sizes are open: it is compiled when it is run, or now with --shape.")
+    if report.each_size is not None:
+        out.print(f"Its sizes are open, and it is compiled for each set of them when it is run: {report.each_size}.")
         return
+    if not all(is_static(info.shape) for info in compiled.inputs):
+        out.print("Its sizes are open: it runs with any of them.")
     if report.from_cache:
         out.print("From the cache: it was compiled before.")
     print_phases(report)
@@ -128,9 +131,7 @@ def compile_command(
         out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")
 
 
-def _print_text(
-    model: Path, target: str, shapes: dict[str, tuple[int, ...]], options: Options, form: str | None, output: Path | None
-) -> None:
+def _print_text(model: Path, target: str, shapes: Shapes, options: Options, form: str | None, output: Path | None) -> None:
     """Prints or writes the program in a form; without one, prints the passes that it would go through."""
     # What comes out of the cache needs no compiler.
     from dlc.compiler import emit, load_program

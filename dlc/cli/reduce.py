@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dlc.cli.run import input_option, seed_option
-from dlc.cli.shared import make_inputs, model_argument, out, reports_errors, shape_option, shown_progress, target_option
+from dlc.cli.shared import Shapes, make_inputs, model_argument, out, reports_errors, shape_option, shown_progress, target_option
 from dlc.compiler import load_program
 from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
 from dlc.debug.parts import ops_of
@@ -38,7 +38,7 @@ def reduce_command(
     model: Path,
     inputs: tuple[str, ...],
     target: str,
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Shapes,
     seed: int,
     command: str | None,
     pipeline: str | None,

@@ -16,6 +16,7 @@ from dlc.arrays import TensorInfo
 from dlc.artifact import load
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
+    Shapes,
     check_option,
     json_option,
     make_inputs,
@@ -45,7 +46,7 @@ seed_option = click.option("--seed", type=int, default=0, show_default=True, hel
 
 def prepared(
     model: Path,
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Shapes,
     inputs: tuple[str, ...],
     seed: int,
     target: str,
@@ -88,7 +89,7 @@ def run_command(
     model: Path,
     inputs: tuple[str, ...],
     target: str,
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Shapes,
     seed: int,
     output: Path | None,
     stage: str | None,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 import click
 import numpy as np
@@ -25,6 +26,8 @@ from dlc.instrument.report import Progress
 from dlc.options import NUMERICS
 from dlc.target import OpenCLName, is_opencl, resolve
 
+# The shapes of inputs as `--shape` gives them.
+Shapes: TypeAlias = "dict[str, tuple[int | str, ...]]"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -96,23 +99,29 @@ def _target(context: click.Context, option: click.Parameter, value: str) -> str:
     return value
 
 
-def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
+# A number; or a name, and the range of the sizes that it stands for.
+_SIZE = re.compile(r"\d+|[A-Za-z_]\w*(:\d*\.\.\d*)?")
+
+
+def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Shapes:
+    shapes: Shapes = {}
     for value in values:
         name, separator, sizes = value.rpartition("=")
-        try:
-            shape = tuple(int(s) for s in sizes.split(",")) if sizes else ()
-        except ValueError:
-            shape = (-1,)
-        if not separator or not name or any(s < 0 for s in shape):
-            raise click.BadParameter(f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224")
-        shapes[name] = shape
+        entries = [entry.strip() for entry in sizes.split(",")] if sizes else []
+        if not separator or not name or not all(map(_SIZE.fullmatch, entries)):
+            raise click.BadParameter(f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224 or x=N:1..32,3,224,224")
+        shapes[name] = tuple(int(entry) if entry.isdecimal() else entry for entry in entries)
     return shapes
 
 
 model_argument = click.argument("model", type=MODEL)
 shape_option = click.option(
-    "--shape", "shapes", multiple=True, callback=_shapes, metavar="NAME=SIZE,…", help="The shape of an input; repeatable."
+    "--shape",
+    "shapes",
+    multiple=True,
+    callback=_shapes,
+    metavar="NAME=SIZE,…",
+    help="The shape of an input; repeatable. Sizes may be open: x=N:1..32,3,224,224.",
 )
 target_option = click.option(
     "--target",

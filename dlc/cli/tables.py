@@ -61,6 +61,7 @@ def summary(report: Report, model: Model) -> dict[str, Any]:
         "inputs": [str(info) for info in model.inputs],
         "outputs": [str(info) for info in model.outputs],
         "from_cache": report.from_cache,
+        "each_size": report.each_size,
         "seconds": report.seconds,
         "phases": report.phases,
         "kernels": [vars(kernel) for kernel in report.kernels],

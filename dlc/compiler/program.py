@@ -18,9 +18,10 @@ from dlc.dialects.dl.control import WhileOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.ranges import state_ranges
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
-from dlc.dims import bind_sizes, is_static
+from dlc.dims import Range, bind_sizes, is_static, parse_ranged
 from dlc.errors import ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import NEXT, WEIGHTS
@@ -101,6 +102,29 @@ def _info(type: Attribute, name: str) -> TensorInfo:
     return TensorInfo(name, shape_of(type), numpy_dtype(element_type_of(type)))
 
 
+def split_ranges(
+    shapes: Mapping[str, Sequence[int | str]],
+) -> tuple[dict[str, tuple[int | str, ...]], dict[str, Range]]:
+    """Shapes as people give them, without the ranges in them, and these.
+
+    Raises ShapeError for a range that is none, or that differs from another one of the same size.
+    """
+    ranges: dict[str, Range] = {}
+
+    def plain(where: str, entry: int | str) -> int | str:
+        if not isinstance(entry, str):
+            return entry
+        try:
+            size, stated = parse_ranged(entry)
+        except ValueError as error:
+            raise ShapeError(f"input '{where}': {entry!r}: {error}; write N, N:1..32 or N:1..") from error
+        if stated is not None and ranges.setdefault(size, stated) != stated:
+            raise ShapeError(f"input '{where}': {size} is {stated} here and {ranges[size]} in another place")
+        return size
+
+    return {name: tuple(plain(name, entry) for entry in shape) for name, shape in shapes.items()}, ranges
+
+
 def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> Program:
     """The program in an ONNX file, or in a dumped module with its weights beside it.
 
@@ -109,7 +133,9 @@ def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | N
     if path.suffix == ".dlc":
         raise ModelError(f"{path}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
     if path.suffix != ".mlir":
-        imported = import_model(path, input_shapes)
+        shapes, ranges = split_ranges(input_shapes or {})
+        imported = import_model(path, shapes)
+        state_ranges(entry_of(imported.module), ranges)
         return Program(imported.module, imported.weights, path.stem, files=imported.files)
     if input_shapes:
         raise ShapeError(f"{path}: a dumped module has its shapes; give them when the model is imported")

@@ -26,8 +26,9 @@ from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
 from dlc.dialects.dl.control import WhileOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import YieldOp
+from dlc.dialects.dl.ranges import ranges_of
 from dlc.dialects.host import entry_of
-from dlc.dims import Size, bind_sizes
+from dlc.dims import Size, bind_sizes, require_in_range
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
 from dlc.model import Run
@@ -122,7 +123,7 @@ class Segments:
     def run(self, compile: Compile, options: Options) -> Run:
         """Runs the steps in order; segments without symbolic sizes are compiled now, the others when their sizes are known."""
         main = entry_of(self.program.module)
-        returned = _returned(main)
+        returned, ranges = _returned(main), ranges_of(self.program.module)
         own = dict(self._options(options))
         for segment, settings in own.items():
             if isinstance(segment, Segment) and not segment.symbols:
@@ -134,6 +135,8 @@ class Segments:
             sizes: dict[str, int] = {}
             for value, array in known.items():
                 bind_sizes(shape_of(value), array.shape, sizes)
+            for value in main.args if ranges else ():
+                require_in_range(f"input {value.name_hint}", shape_of(value), sizes, ranges)
             for step in self.steps:
                 if isinstance(step, Segment):
                     inputs = [known[v] for v in step.inputs]

@@ -28,6 +28,7 @@ from dlc.backends.cpu.emit_core import (
 from dlc.backends.linear import Linear
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import strides_of
+from dlc.dims import UndecidableError
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     AffineConstantExpr,
@@ -301,7 +302,7 @@ def _row_access(e: Emitter, a: Access, steps: Sequence[tuple[int, Linear]]) -> A
 def _lane_stride(e: Emitter, a: Access) -> int:
     stride = a.strides[-1] if a.strides else 0
     if isinstance(stride, Linear):
-        raise CompileError(f"kernel @{e.kernel}: the lanes of a vector lie at a distance that is known only when it runs")
+        raise UndecidableError(f"kernel @{e.kernel}: how far the lanes of a vector lie apart is known only when it runs")
     return stride
 
 

@@ -31,6 +31,8 @@ def representative(size: Size, ranges: Mapping[str, Range]) -> int:
 
 
 def state_ranges(function: func.FuncOp, ranges: Mapping[str, Range]) -> None:
-    """Writes ranges into a function."""
+    """Writes ranges, if there are any, into a function."""
     ends = {name: (r.low,) if r.high is None else (r.low, r.high) for name, r in ranges.items()}
+    if not ranges:
+        return
     function.attributes[RANGES] = DictionaryAttr({name: attribute(pair) for name, pair in ends.items()})
