@@ -31,23 +31,23 @@ from dlc.arrays import TensorInfo
 from dlc.backends.cpu.loader import load_object
 from dlc.backends.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
 from dlc.backends.cpu.runtime import runtime
-from dlc.backends.host_program import HostProgram, Launch, check_launches
-from dlc.backends.open_program import OpenKernel, OpenLaunch, OpenProgram
-from dlc.dims import Range, Size, is_static, parse
+from dlc.backends.host_format import count, from_json, text, to_json
+from dlc.backends.host_program import HostProgram, check_program
+from dlc.backends.open_format import open_from_json, open_to_json, plain, read_size
+from dlc.backends.open_program import OpenKernel, OpenProgram
+from dlc.dims import Size, is_static
 from dlc.errors import CompileError, DeviceError, DlcError, ModelError
 from dlc.model import Model
 from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 4
+VERSION = 5
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
 # The end of the names of files that are being written; whoever still writes one after this long is dead.
 _PARTIAL = ".dlc-partial"
 _STALE_SECONDS = 3600.0
-# No polynomial that a program needs is longer; others could take for ever to read.
-_LONGEST_SIZE = 1000
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
 
@@ -151,7 +151,7 @@ class Artifact:
             "inputs": [_info_to_json(i) for i in host.inputs],
             "outputs": [_info_to_json(i) for i in host.outputs],
             "weights": [_info_to_json(i) for i in host.weights],
-            **(_static_to_json(host) if isinstance(host, HostProgram) else _open_to_json(host)),
+            **(_static_to_json(host) if isinstance(host, HostProgram) else open_to_json(host)),
             "runtime_crc32": zlib.crc32(self.runtime),
             "kernels": list(map(_kernel_to_json, self.kernels)),
         }
@@ -201,23 +201,30 @@ class _Reader:
         if sum(size + -size % _ALIGNMENT for _, size, _ in self.sections.values()) != len(self.data):
             raise self.damaged("its size is not that of its sections")
         kernels = tuple(map(self.kernel, header["kernels"]))
-        host = _open_from_json(header) if "slots" in header else _static_from_json(header)
-        if isinstance(host, HostProgram):
-            check_launches(host, {k.name for k in kernels})
-        elif any(launch.kernel not in {None, *(k.name for k in kernels if k.open)} for launch in host.launches):
-            raise self.damaged("a launch of a kernel that is not there")
-        weights = {info.name: self.weight(info) for info in host.weights}
-        return Artifact(_text(header["name"]), self.target, host, kernels, weights, code, _text(header["numerics"]))
+        infos = [tuple(map(_info_from_json, header[part])) for part in ("inputs", "outputs", "weights")]
+        inputs, outputs, weights = infos
+        if not all(is_static(info.shape) for info in weights):
+            raise ValueError("a weight of symbolic size")
+        if "regions" in header:
+            host = OpenProgram(inputs, outputs, weights, *open_from_json(header, {k.name for k in kernels if k.open}))
+        else:
+            instructions = from_json(header["instructions"])
+            host = HostProgram(inputs, outputs, weights, count(header["arena"]), count(header["slots"]), instructions)
+            if not all(is_static(info.shape) for info in (*inputs, *outputs)):
+                raise ValueError("a symbolic size in a program of known ones")
+            check_program(host, {k.name for k in kernels})
+        arrays = {info.name: self.weight(info) for info in weights}
+        return Artifact(text(header["name"]), self.target, host, kernels, arrays, code, text(header["numerics"]))
 
     def kernel(self, fields: Mapping[str, Any]) -> KernelObject:
         sizes = fields.get("sizes")
         return KernelObject(
-            _text(fields["name"]),
+            text(fields["name"]),
             bytes(self.slice(f"kernel/{fields['name']}")),
-            tuple(map(_tasks if sizes is None else _size, fields["tasks"])),
-            tuple(map(_text, fields["origins"])),
-            _size(fields["flops"]),
-            None if sizes is None else OpenKernel(_count(sizes), tuple(map(_size, fields["bytes"]))),
+            tuple(map(_tasks if sizes is None else read_size, fields["tasks"])),
+            tuple(map(text, fields["origins"])),
+            read_size(fields["flops"]),
+            None if sizes is None else OpenKernel(count(sizes), tuple(map(read_size, fields["bytes"]))),
         )
 
     def slice(self, name: str) -> memoryview:
@@ -284,113 +291,38 @@ def _remove_stale(path: Path) -> None:
 
 
 def _static_to_json(host: HostProgram) -> dict[str, Any]:
-    launches = [[launch.kernel, launch.arguments, launch.sizes] for launch in host.launches]
-    return {"arena": host.arena_bytes, "launches": launches}
-
-
-def _infos_from_json(
-    header: Mapping[str, Any],
-) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-    """Inputs, outputs and weights."""
-    inputs, outputs, weights = (tuple(map(_info_from_json, header[part])) for part in ("inputs", "outputs", "weights"))
-    return inputs, outputs, weights
-
-
-def _static_from_json(header: Mapping[str, Any]) -> HostProgram:
-    launches = (
-        Launch(kernel, tuple((_count(b), _count(o)) for b, o in places), tuple(map(_count, sizes)))
-        for kernel, places, sizes in header["launches"]
-    )
-    host = HostProgram(*_infos_from_json(header), _count(header["arena"]), tuple(launches))
-    if not all(is_static(info.shape) for info in (*host.inputs, *host.outputs, *host.weights)):
-        raise ValueError("a symbolic size in a program of known ones")
-    return host
-
-
-def _open_to_json(host: OpenProgram) -> dict[str, Any]:
-    launches = [
-        [launch.kernel, [(b, _plain(o)) for b, o in launch.arguments], list(map(_plain, launch.sizes))]
-        for launch in host.launches
-    ]
-    return {
-        "ranges": {name: [r.low, r.high] for name, r in host.ranges.items()},
-        "slots": [list(map(_plain, members)) for members in host.slots],
-        "launches": launches,
-    }
-
-
-def _open_from_json(header: Mapping[str, Any]) -> OpenProgram:
-    slots = tuple(tuple(map(_size, members)) for members in header["slots"])
-    if not all(slots):
-        raise ValueError("a slot of the arena without a size")
-    launches: list[OpenLaunch] = []
-    for kernel, places, sizes in header["launches"]:
-        if any(type(b) is not int or not -len(slots) <= b for b, _ in places):
-            raise ValueError(f"the places {places} are no buffers")
-        launches.append(OpenLaunch(kernel, tuple((b, _size(o)) for b, o in places), tuple(map(_size, sizes))))
-    ranges: dict[str, Range] = {}
-    for name, (low, high) in header["ranges"].items():
-        ranges[_text(name)] = Range(_count(low), None if high is None else _count(high))
-    host = OpenProgram(*_infos_from_json(header), ranges, slots, tuple(launches))
-    if not all(is_static(info.shape) for info in host.weights):
-        raise ValueError("a weight of symbolic size")
-    return host
+    return {"arena": host.arena_bytes, "slots": host.slots, "instructions": to_json(host.instructions)}
 
 
 def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:
-    fields: dict[str, Any] = {"name": kernel.name, "tasks": list(map(_plain, kernel.tasks)), "origins": kernel.origins}
-    fields["flops"] = _plain(kernel.flops)
+    fields: dict[str, Any] = {"name": kernel.name, "tasks": list(map(plain, kernel.tasks)), "origins": kernel.origins}
+    fields["flops"] = plain(kernel.flops)
     if kernel.open is not None:
-        fields |= {"sizes": kernel.open.sizes, "bytes": list(map(_plain, kernel.open.bytes))}
+        fields |= {"sizes": kernel.open.sizes, "bytes": list(map(plain, kernel.open.bytes))}
     return fields
 
 
 def _info_to_json(info: TensorInfo) -> list[Any]:
-    return [info.name, list(map(_plain, info.shape)), info.dtype.name]
+    return [info.name, list(map(plain, info.shape)), info.dtype.name]
 
 
 def _info_from_json(fields: Sequence[Any]) -> TensorInfo:
     name, shape, dtype = fields
-    return TensorInfo(_text(name), tuple(map(_size, shape)), _dtype(dtype))
-
-
-def _plain(size: Size) -> int | str:
-    """A size as the header has it: a number, or the text of a polynomial."""
-    return size if isinstance(size, int) else str(size)
-
-
-def _size(value: Any) -> Size:
-    """A size from a header; what it is must be checked when it is bound."""
-    if isinstance(value, str) and len(value) <= _LONGEST_SIZE:
-        return parse(value)
-    return _count(value)
-
-
-def _count(value: Any) -> int:
-    """A number of things, as the header has it; raises ValueError for anything else."""
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no count")
-    return value
+    return TensorInfo(text(name), tuple(map(read_size, shape)), _dtype(dtype))
 
 
 def _tasks(value: Any) -> int:
-    if _count(value) >= 1 << 31:
+    if count(value) >= 1 << 31:
         raise ValueError(f"a grid of {value} tasks; the pool counts to {(1 << 31) - 1}")
     return value
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
     """The dtype called `name`, one of numbers or bools."""
-    dtype = np.dtype(getattr(ml_dtypes, _text(name), name))
+    dtype = np.dtype(getattr(ml_dtypes, text(name), name))
     if dtype.name != name or dtype.kind not in "biufV":
         raise ValueError(f"{name!r} is no dtype of numbers")
     return dtype
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
-    return value
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

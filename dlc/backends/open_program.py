@@ -6,6 +6,7 @@ compiled; how large they are, and so where each begins, when sizes are bound.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import ALIGNMENT, TensorInfo
-from dlc.backends.host_program import ARENA, NOTHING, HostProgram, Launch, check_launches
+from dlc.backends.host_program import ARENA, FIRST_INPUT, NOTHING, HostProgram, Launch, check_program
 from dlc.dims import Range, Size, bind_sizes, require_in_range, substitute
 from dlc.errors import ModelError, ShapeError
 
@@ -33,7 +34,7 @@ class OpenKernel:
 class OpenLaunch:
     """A kernel, its buffers as (buffer, offset in bytes), and the sizes that it takes besides.
 
-    The arena's slot k is buffer -1 - k. No kernel is a copy: target, source, and the number of bytes as its only size.
+    Region k of the arena is buffer -1 - k. No kernel is a copy: target, source, and the number of bytes as its only size.
     """
 
     kernel: str | None
@@ -43,14 +44,19 @@ class OpenLaunch:
 
 @dataclass(frozen=True)
 class OpenProgram:
-    """What runs in which order on which buffers; a slot of the arena is as large as the largest of its sizes, in bytes."""
+    """What runs in which order on which buffers; a region of the arena is as large as the largest of its sizes, in bytes."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     weights: tuple[TensorInfo, ...]
     ranges: Mapping[str, Range]
-    slots: tuple[tuple[Size, ...], ...]
+    regions: tuple[tuple[Size, ...], ...]
     launches: tuple[OpenLaunch, ...]
+
+    @property
+    def runs(self) -> Counter[str | None]:
+        """How often each kernel runs."""
+        return Counter(launch.kernel for launch in self.launches)
 
     def sizes(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
         """What the shapes of inputs make of the symbols.
@@ -84,7 +90,7 @@ class OpenProgram:
 
         starts: list[int] = []
         end = 0
-        for members in self.slots:
+        for members in self.regions:
             starts.append(end)
             end += -(-max(map(known, members)) // ALIGNMENT) * ALIGNMENT
 
@@ -108,9 +114,10 @@ class OpenProgram:
             tuple(map(info, self.outputs)),
             self.weights,
             end,
+            FIRST_INPUT + len(self.inputs) + len(self.outputs) + len(self.weights),
             tuple(map(launch, self.launches)),
         )
-        check_launches(host, kernels)
+        check_program(host, kernels)
         return host
 
 

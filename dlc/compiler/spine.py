@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from itertools import chain
 from time import perf_counter
@@ -11,7 +10,7 @@ from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import HostProgram, check_launches
+from dlc.backends.host_program import HostProgram, check_program
 from dlc.backends.open_program import OpenProgram
 from dlc.backends.opencl.devices import Device, choose, target_of
 from dlc.backends.opencl.emit import emit_kernel as emit_opencl
@@ -26,7 +25,7 @@ from dlc.compiler.program import Program
 from dlc.compiler.segments import NotSaveable, split
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.cpus import usable_cpus
-from dlc.dialects.dl.control import Loop
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, UndecidableError, is_static
@@ -107,8 +106,8 @@ def reason_for_each_size(program: Program, device: Target, options: Options) -> 
         return f"kernels for {device.name} have their sizes in them"
     if options.check_each_pass or options.tune:
         return "a check of each pass, or measured tile plans, are of known sizes"
-    if any(isinstance(op, DataDependent | Loop) for op in entry_of(program.module).walk()):
-        return "it has loops, or sizes that are data"
+    if any(isinstance(op, DataDependent | Control) for op in entry_of(program.module).walk()):
+        return "it has loops or branches, or sizes that are data"
     named = {str(size) for info in program.inputs for size in info.shape}
     missing = sorted(s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols() - named)
     return f"the size {missing[0]} is none of an input by itself" if missing else None
@@ -122,9 +121,7 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
     if not program.is_static:
         infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
         if all(is_static(info.shape) for info in program.inputs):
-            raise UnsupportedError(
-                f"{program.name}: data decides sizes or how often loops run: {infos}; run it with --dump-ir to see its segments"
-            )
+            raise UnsupportedError(f"{program.name}: data decides sizes: {infos}; run it with --dump-ir to see its segments")
         raise ShapeError(f"{program.name}: sizes are open: {infos}; give the shapes of its inputs")
     options = options or Options()
     device = target_of(target, options.device)
@@ -228,8 +225,8 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
     lowering.host()
     host = read_open(lowering.module) if is_open(lowering.module) else read_host(lowering.module)
     if isinstance(host, HostProgram):
-        check_launches(host, {code.name for code in codes})
-    runs = Counter(launch.kernel for launch in host.launches)
+        check_program(host, {code.name for code in codes})
+    runs = host.runs
     layers = dispatches(lowering.module)
     for code in codes:
         report.passes.extend(code.passes)

@@ -131,8 +131,7 @@ class Tuner:
         infos = tuple(TensorInfo(str(k), t.get_shape(), numpy_dtype(t.element_type)) for k, t in enumerate(types))
         places = tuple((FIRST_INPUT + k, 0) for k in range(len(infos)))
         sizes = tuple(prod(t.get_shape()) * info.dtype.itemsize for t, info in zip(types, infos, strict=True))
-        launch = Launch(name, places, sizes)
-        host = HostProgram(infos, (), (), 0, (launch,))
+        host = HostProgram(infos, (), (), 0, FIRST_INPUT + len(infos), (Launch(name, places, sizes),))
         images = {name: KernelObject(name, code, grids).image()}
         return NativeProgram(host, images, {}, runtime(runtime_object()), self.threads)
 

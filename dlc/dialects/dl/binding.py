@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from dlc import dims
 from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_type
-from dlc.dialects.dl.control import Loop
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.dims import Size
 from dlc.errors import ShapeError
@@ -36,7 +36,7 @@ def _bind(function: Operation, sizes: Mapping[str, Size]) -> None:
                 _bind_function(op, sizes, bound)
             case DlOp():
                 _bind_op(op, sizes, bound)
-            case Loop() | DispatchOp():
+            case Control() | DispatchOp():
                 _bind_declared(op, sizes, bound)
             case _:
                 _bind_properties(op, sizes)
@@ -66,10 +66,11 @@ def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
         raise ShapeError(f"{error}; with {text}, at {op.location}") from error
 
 
-def _bind_declared(op: Loop | DispatchOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+def _bind_declared(op: Control | DispatchOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
     """Binds an op whose types are said, not inferred."""
     _bind_properties(op, sizes)
-    for value in (*op.results, *(op.block.args if isinstance(op, Loop) else ())):
+    blocks = op.blocks if isinstance(op, Control) else ()
+    for value in (*op.results, *(a for block in blocks for a in block.args)):
         _retype(value, _bound_type(value.type, sizes), bound)
 
 
@@ -79,7 +80,7 @@ def _bind_properties(op: Operation, sizes: Mapping[str, Size]) -> bool:
         return False
     bound = _bound_entries(op.properties, sizes)
     # Where `dl` ops have sizes, numbers are an array like any other.
-    plain = isinstance(op, DlOp | Loop)
+    plain = isinstance(op, DlOp | Control)
     op.properties |= {n: attribute(v.sizes) if plain and isinstance(v, DimsAttr) else v for n, v in bound.items()}
     return True
 
