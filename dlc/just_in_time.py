@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
@@ -16,10 +16,13 @@ import dlc.numpy
 from dlc.arrays import require_unmasked
 from dlc.backends.opencl.array import DeviceArray
 from dlc.compiler import Program, compile, emit
-from dlc.errors import DTypeError
+from dlc.dialects.dl.ranges import state_ranges
+from dlc.dialects.host import entry_of
+from dlc.dims import Range, Size, parse, parse_ranged
+from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import Tracer, is_number, trace
-from dlc.model import Model, as_result, require_on_cpu
+from dlc.model import Model, as_result, require_fitting, require_on_cpu
 from dlc.options import Options
 from dlc.target import is_opencl
 
@@ -59,7 +62,12 @@ class JitFunction:
     """
 
     def __init__(
-        self, function: Callable[..., Any], target: str, options: Options, static_argnames: Sequence[str] = ()
+        self,
+        function: Callable[..., Any],
+        target: str,
+        options: Options,
+        static_argnames: Sequence[str] = (),
+        dynamic: Mapping[str, Mapping[int, str]] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
@@ -70,6 +78,10 @@ class JitFunction:
         unknown = self._static - set(self._signature.parameters)
         if unknown:
             raise DTypeError(f"jit: static_argnames {sorted(unknown)} are no arguments of {self._name}{self._signature}")
+        named = (dynamic or {}).items()
+        self._dynamic = {name: {axis: _open_size(size) for axis, size in axes.items()} for name, axes in named}
+        # For each structure of arguments, which sizes of its leaves are open.
+        self._open: dict[Tree, tuple[Mapping[int, _OpenSize], ...]] = {}
         self._compiled: dict[Hashable, _Compiled] = {}
         self._lock = Lock()
 
@@ -88,6 +100,9 @@ class JitFunction:
             arrays = [self._native(leaf) for leaf in self._checked(leaves, tree)]
             weak = [("weak",) if is_number(leaf) else () for leaf in leaves]
             kinds = tuple([(a.shape, a.dtype, *w) for a, w in zip(arrays, weak, strict=True)])
+        if self._dynamic:
+            open_ = self._open_sizes(tree)
+            kinds = tuple([(_closed(shape, axes), *rest) for (shape, *rest), axes in zip(kinds, open_, strict=True)])
         # 1 and True are equal, and not the same setting.
         key = (tree, kinds, static, tuple([type(value) for _, value in static])) if static else (tree, kinds)
         compiled = self._compiled.get(key)
@@ -95,6 +110,8 @@ class JitFunction:
             with self._lock:
                 compiled = self._compiled.get(key) or self._compile(leaves, tree, static)
                 self._compiled[key] = compiled
+        if self._dynamic:
+            require_fitting(self._name, compiled.model.inputs, arrays)
         return unflatten(compiled.results, iter([as_result(r) for r in compiled.model.run(arrays)]))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -142,9 +159,23 @@ class JitFunction:
 
     def _lower(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Lowered:
         leaves, names = self._checked(leaves, tree), self._names(tree)
-        traced = trace(self._function, leaves, tree, names, **dict(static))
+        open_ = self._open_sizes(tree)
+        sizes = [{axis: size for axis, (size, _) in axes.items()} for axes in open_]
+        traced = trace(self._function, leaves, tree, names, dict(static), sizes)
+        ranges = {str(size): stated for axes in open_ for size, stated in axes.values() if stated is not None}
+        state_ranges(entry_of(traced.module), ranges)
         program = Program(traced.module, traced.weights, self._name)
         return Lowered(program, traced.results, self._target, self._options)
+
+    def _open_sizes(self, tree: Tree) -> tuple[Mapping[int, _OpenSize], ...]:
+        """Which sizes of each leaf of the arguments are open; raises ShapeError for an argument that is not there."""
+        if tree not in self._open:
+            names = self._names(tree)
+            missing = sorted(self._dynamic.keys() - set(names))
+            if missing:
+                raise ShapeError(f"jit: dynamic names {missing[0]!r}; the arguments of {self._name} are {', '.join(names)}")
+            self._open[tree] = tuple(self._dynamic.get(name, {}) for name in names)
+        return self._open[tree]
 
     def _names(self, tree: Tree) -> list[str]:
         """What the user calls each leaf of the arguments."""
@@ -167,6 +198,23 @@ class JitFunction:
         return _Compiled(lowered.compile(), lowered.results)
 
 
+# A symbolic size, and the range that it was said to have.
+_OpenSize: TypeAlias = "tuple[Size, Range | None]"
+
+
+def _open_size(text: str) -> _OpenSize:
+    try:
+        name, stated = parse_ranged(text)
+    except ValueError as error:
+        raise ShapeError(f"jit: {text!r}: {error}; write N, N:1..32 or N:1..") from error
+    return parse(name), stated
+
+
+def _closed(shape: tuple[int, ...], open_: Mapping[int, _OpenSize]) -> tuple[int | None, ...]:
+    """A shape without what is open."""
+    return tuple([None if axis in open_ else size for axis, size in enumerate(shape)]) if open_ else shape
+
+
 @overload
 def jit(function: Callable[..., Any], /) -> JitFunction: ...
 @overload
@@ -174,6 +222,7 @@ def jit(
     *,
     target: str = "cpu",
     static_argnames: Sequence[str] = (),
+    dynamic: Mapping[str, Mapping[int, str]] | None = None,
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
@@ -187,6 +236,7 @@ def jit(
     *,
     target: str = "cpu",
     static_argnames: Sequence[str] = (),
+    dynamic: Mapping[str, Mapping[int, str]] | None = None,
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
@@ -196,7 +246,9 @@ def jit(
 ) -> Any:
     """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
-    `static_argnames`: arguments that are settings, not arrays; each value is compiled for by itself. `dump_ir`: a folder for
+    `static_argnames`: arguments that are settings, not arrays; each value is compiled for by itself. `dynamic`:
+    sizes that are open, by argument and axis, with a range if there is one: `{"x": {0: "N:1..32"}}` compiles once for all of
+    them where that can be. `dump_ir`: a folder for
     the IR after every pass of the first compilation. `num_threads`: all CPUs of this process if None. `pipeline`: passes to
     run instead of the target's. `check_each_pass`: the first call with new shapes checks, on its arguments, what every pass
     makes of the function; CompileError names the first one after which results are wrong, and your lines. What is compiled
@@ -216,6 +268,6 @@ def jit(
     )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:
-        return JitFunction(f, target, options, static_argnames)
+        return JitFunction(f, target, options, static_argnames, dynamic)
 
     return wrap if function is None else wrap(function)

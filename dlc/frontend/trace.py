@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dims import Size, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, unflatten
 from dlc.ir import (
@@ -117,7 +118,7 @@ class Tracer:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return cast(int, product(self.shape))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -176,20 +177,29 @@ class Tracer:
         return (cast(Any, self)[i] for i in range(len(self)))
 
 
-def trace(function: Callable[..., Any], leaves: Sequence[Array], tree: Tree, names: Sequence[str], **static: Any) -> Traced:
+def trace(
+    function: Callable[..., Any],
+    leaves: Sequence[Array],
+    tree: Tree,
+    names: Sequence[str],
+    static: Mapping[str, Any],
+    open_sizes: Sequence[Mapping[int, Size]] = (),
+) -> Traced:
     """Traces `function` called with the (args, kwargs) tree of these leaves, and static keyword arguments.
 
-    Only the leaves' shapes and dtypes matter. Raises what the function raises; errors of shape and dtype name the line.
+    Only the leaves' shapes and dtypes matter; of a shape not even the axes for which a leaf has an entry in `open_sizes`.
+    Raises what the function raises; errors of shape and dtype name the line.
     """
     current = Trace()
     arguments: list[Any] = []
-    for leaf, name in zip(leaves, names, strict=True):
+    for leaf, name, open_ in zip(leaves, names, open_sizes or ({},) * len(leaves), strict=True):
         array = np.asarray(leaf)
+        shape = tuple(open_.get(axis, size) for axis, size in enumerate(array.shape))
         try:
             element = element_type(array.dtype)
         except DTypeError as error:
             raise DTypeError(f"argument {name}: {error}") from None
-        argument = current.block.insert_arg(tensor_type(array.shape, element), len(current.block.args))
+        argument = current.block.insert_arg(tensor_type(shape, element), len(current.block.args))
         arguments.append(Tracer(current, argument, weak=is_number(leaf)))
         argument.name_hint = identifier(name)
     args, kwargs = unflatten(tree, iter(arguments))

@@ -165,6 +165,9 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
         if has_tracer(k):
             problem = "a slice with a traced bound has no known size; use dlc.numpy.take(x, start + dlc.numpy.arange(count)"
             refuse(UnsupportedError(f"{problem}, axis={axis}), or pass the bound in static_argnames"))
+        if k == slice(None):
+            # All of an axis, how many it ever has.
+            return Along(axis, 0, 1, size)
         start, stop, step = k.indices(size)
         return Along(axis, start, step, len(range(start, stop, step)))
     _require_inside(k, x, axis)

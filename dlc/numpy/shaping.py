@@ -13,6 +13,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user
 from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, operand, refuse
@@ -31,7 +32,9 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
         refuse(UnsupportedError(f"reshape: order {order!r}; transpose before and after instead"))
     if _holds_tracer(shape):
         refuse(UnsupportedError("reshape: a size that is a traced value; sizes must be known: pass it in static_argnames"))
-    sizes = [operator.index(s) for s in shape] if isinstance(shape, Sequence) else [operator.index(shape)]
+    given = shape if isinstance(shape, Sequence) else [shape]
+    # A size that is open is the size of another array.
+    sizes = [s if isinstance(s, Dim) else operator.index(s) for s in given]
     known = prod(s for s in sizes if s != -1)
     if sizes.count(-1) == 1 and known and x.size % known == 0:
         sizes[sizes.index(-1)] = x.size // known

@@ -1,0 +1,180 @@
+"""Programs whose sizes come with a call: one compilation serves all of them, and every stage computes what NumPy does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dlc
+import dlc.numpy as dnp
+from dlc.artifact import Artifact
+from dlc.backends.reference import evaluate
+from dlc.compiler import Program, compile
+from dlc.compiler.lowering import Lowering
+from dlc.dims import Range, UndecidableError, parse_ranged
+from dlc.errors import ModelError, ShapeError
+from dlc.instrument.report import Report
+from dlc.options import Options
+from dlc.target import resolve
+
+Array = NDArray[Any]
+W = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
+K = np.linspace(-1, 1, 3 * 3 * 8 * 16, dtype=np.float32).reshape(16, 8, 3, 3)
+# Below, at and above what a tile of rows holds; none, one, and many.
+SIZES = (0, 1, 3, 4, 5, 13, 14, 29, 100)
+
+
+def rows(x: Any) -> Any:
+    """A product of matrices, and a softmax of its rows."""
+    y = dnp.maximum(x @ W, 0)
+    e = dnp.exp(y - y.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def flat(x: Any) -> Any:
+    """Elementwise: rows that are no multiple of a vector."""
+    return dnp.tanh(x[:, :7]) * 2 + 1
+
+
+def heads(x: Any) -> Any:
+    """Axes that merge with the open one, and change places with others."""
+    y = x.reshape(-1, 4, 6).swapaxes(1, 2)
+    return (y * dnp.arange(4, dtype=dnp.float32)).sum(axis=1)
+
+
+FUNCTIONS = (rows, flat, heads)
+
+
+def lowered(function: Callable[..., Any], size: str = "N") -> Program:
+    """The program of a function of a matrix [N, 24]."""
+    return dlc.jit(dynamic={"x": {0: size}})(function).lower(np.zeros((2, 24), np.float32)).program
+
+
+def given(size: int) -> Array:
+    return np.random.default_rng(size).standard_normal((size, 24), dtype=np.float32)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_stage_serves_all_sizes(function: Callable[..., Any]) -> None:
+    program = lowered(function)
+    lowering = Lowering(program, resolve("cpu"), Options(verify=True), Report())
+    for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
+        stages = tuple(s for s in lowering.plan if s.name == stage)
+        if stage == "host":
+            lowering.host()
+        else:
+            lowering.run(stages)
+        for size in SIZES[:6]:
+            (y,) = evaluate(lowering.module, [given(size)], lowering.weights)
+            (expected,) = evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights)
+            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_one_compilation_serves_all_sizes(function: Callable[..., Any], tmp_path: Path) -> None:
+    report, program = Report(), lowered(function)
+    model = compile(program, report=report)
+    assert report.each_size is None
+    model.save(tmp_path / "model.dlc")
+    loaded = dlc.load(tmp_path / "model.dlc")
+    for size in SIZES:
+        x = given(size)
+        (expected,) = evaluate(program.with_sizes({"N": size}).module, [x], program.weights)
+        for m in (model, loaded):
+            (y,) = m(x).values()
+            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_convolutions_and_windows() -> None:
+    @dlc.jit(dynamic={"x": {0: "N"}})
+    def f(x: Any) -> Any:
+        return dnp.maximum(x.mean(axis=(2, 3)) @ W[:8], 0)
+
+    for size in (1, 2, 5):
+        x = np.random.default_rng(size).standard_normal((size, 8, 9, 9), dtype=np.float32)
+        np.testing.assert_allclose(f(x), np.maximum(x.mean((2, 3)) @ W[:8], 0), rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_must_be_known_is_said_and_compiled_for() -> None:
+    """Rows of the open size itself: a reduction over it needs lanes that are not there yet."""
+    report = Report()
+    program = lowered(lambda x: (x.swapaxes(0, 1) * 1.5).sum(axis=1))
+    model = compile(program, report=report)
+    assert report.each_size is not None
+    for size in (1, 5):
+        np.testing.assert_allclose(model(given(size))["result"], (given(size) * 1.5).sum(0), rtol=1e-5, atol=1e-6)
+
+
+def test_ranges_are_kept_to() -> None:
+    model = compile(lowered(rows, "N:2..8"))
+    assert model(given(8))["result"].shape == (8, 40)
+    for size in (1, 9):
+        with pytest.raises(ShapeError, match=f"N = {size}, which was said to be 2..8"):
+            model(given(size))
+
+
+def test_inputs_agree_on_a_size() -> None:
+    @dlc.jit(dynamic={"x": {0: "N"}, "y": {0: "N"}})
+    def f(x: Any, y: Any) -> Any:
+        return x + y
+
+    np.testing.assert_array_equal(f(given(3), given(3)), 2 * given(3))
+    with pytest.raises(ShapeError, match="N = 3"):
+        f(given(3), given(4))
+
+
+def test_equal_kernels_of_different_sizes_are_one() -> None:
+    def f(x: Any) -> Any:
+        return dnp.tanh(x.reshape(-1, 12)) @ W[:12], dnp.tanh(x.reshape(-1, 12) + 1) @ W[:12]
+
+    report = Report()
+    compile(lowered(f), report=report, options=Options(cache=False))
+    assert sum(kernel.runs for kernel in report.kernels) > len(report.kernels)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("N", None), ("N:1..32", Range(1, 32)), ("N:4..", Range(4)), ("N:7", Range(7, 7))]
+)
+def test_ranges_are_read(text: str, expected: Range | None) -> None:
+    assert parse_ranged(text) == ("N", expected)
+
+
+@pytest.mark.parametrize("text", ["N:5..2", "N:a..b"])
+def test_a_range_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_ranged(text)
+    with pytest.raises(ShapeError, match="N:1..32"):
+        dlc.jit(dynamic={"x": {0: text}})(rows)
+
+
+def test_plans_are_for_a_size_of_the_range() -> None:
+    assert [Range(*ends).representative for ends in ((), (16,), (1, 64), (3, 3), (0, 0))] == [4, 16, 8, 3, 1]
+
+
+def test_headers_are_not_trusted(tmp_path: Path) -> None:
+    """Whatever a header says, no launch gets a part that its buffers do not have."""
+    artifact = compile(lowered(rows), options=Options(cache=False)).artifact
+    assert isinstance(artifact, Artifact)
+    header = json.loads(json.dumps(artifact._header()))
+    assert header["ranges"] == {} and header["launches"]
+    x = given(4)
+    host = artifact.host
+    for change in (
+        {"regions": ((1,),) * len(host.regions)},
+        {"launches": tuple(type(i)(i.kernel, i.arguments, (99,)) for i in host.launches)},
+    ):
+        bad = type(host)(**{**vars(host), **change})
+        program = type(artifact)(**{**vars(artifact), "host": bad}).program()
+        with pytest.raises(ModelError):
+            program.run([x])
+
+
+def test_undecided_questions_are_unsupported() -> None:
+    with pytest.raises(UndecidableError):
+        int(lowered(rows).inputs[0].shape[0])
