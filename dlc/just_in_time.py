@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeAlias, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -16,12 +16,10 @@ import dlc.numpy
 from dlc.arrays import require_unmasked
 from dlc.backends.opencl.array import DeviceArray
 from dlc.compiler import Program, compile, emit
-from dlc.dialects.dl.ranges import state_ranges
-from dlc.dialects.host import entry_of
-from dlc.dims import Range, Size, parse, parse_ranged
+from dlc.dims import parse, parse_ranged
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
-from dlc.frontend.trace import Tracer, is_number, trace
+from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
 from dlc.model import Model, as_result, require_fitting, require_on_cpu
 from dlc.options import Options
 from dlc.target import is_opencl
@@ -81,7 +79,7 @@ class JitFunction:
         named = (dynamic or {}).items()
         self._dynamic = {name: {axis: _open_size(size) for axis, size in axes.items()} for name, axes in named}
         # For each structure of arguments, which sizes of its leaves are open.
-        self._open: dict[Tree, tuple[Mapping[int, _OpenSize], ...]] = {}
+        self._open: dict[Tree, tuple[Mapping[int, OpenSize], ...]] = {}
         self._compiled: dict[Hashable, _Compiled] = {}
         self._lock = Lock()
 
@@ -159,15 +157,11 @@ class JitFunction:
 
     def _lower(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Lowered:
         leaves, names = self._checked(leaves, tree), self._names(tree)
-        open_ = self._open_sizes(tree)
-        sizes = [{axis: size for axis, (size, _) in axes.items()} for axes in open_]
-        traced = trace(self._function, leaves, tree, names, dict(static), sizes)
-        ranges = {str(size): stated for axes in open_ for size, stated in axes.values() if stated is not None}
-        state_ranges(entry_of(traced.module), ranges)
+        traced = trace(self._function, leaves, tree, names, dict(static), self._open_sizes(tree))
         program = Program(traced.module, traced.weights, self._name)
         return Lowered(program, traced.results, self._target, self._options)
 
-    def _open_sizes(self, tree: Tree) -> tuple[Mapping[int, _OpenSize], ...]:
+    def _open_sizes(self, tree: Tree) -> tuple[Mapping[int, OpenSize], ...]:
         """Which sizes of each leaf of the arguments are open; raises ShapeError for an argument that is not there."""
         if tree not in self._open:
             names = self._names(tree)
@@ -198,11 +192,7 @@ class JitFunction:
         return _Compiled(lowered.compile(), lowered.results)
 
 
-# A symbolic size, and the range that it was said to have.
-_OpenSize: TypeAlias = "tuple[Size, Range | None]"
-
-
-def _open_size(text: str) -> _OpenSize:
+def _open_size(text: str) -> OpenSize:
     try:
         name, stated = parse_ranged(text)
     except ValueError as error:
@@ -210,7 +200,7 @@ def _open_size(text: str) -> _OpenSize:
     return parse(name), stated
 
 
-def _closed(shape: tuple[int, ...], open_: Mapping[int, _OpenSize]) -> tuple[int | None, ...]:
+def _closed(shape: tuple[int, ...], open_: Mapping[int, OpenSize]) -> tuple[int | None, ...]:
     """A shape without what is open."""
     return tuple([None if axis in open_ else size for axis, size in enumerate(shape)]) if open_ else shape
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dims import Size, product
+from dlc.dialects.dl.ranges import state_ranges
+from dlc.dims import Range, Size, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, unflatten
 from dlc.ir import (
@@ -177,13 +178,17 @@ class Tracer:
         return (cast(Any, self)[i] for i in range(len(self)))
 
 
+# A size that a call has, and the range that it was said to have.
+OpenSize: TypeAlias = "tuple[Size, Range | None]"
+
+
 def trace(
     function: Callable[..., Any],
     leaves: Sequence[Array],
     tree: Tree,
     names: Sequence[str],
     static: Mapping[str, Any],
-    open_sizes: Sequence[Mapping[int, Size]] = (),
+    open_sizes: Sequence[Mapping[int, OpenSize]] = (),
 ) -> Traced:
     """Traces `function` called with the (args, kwargs) tree of these leaves, and static keyword arguments.
 
@@ -194,7 +199,7 @@ def trace(
     arguments: list[Any] = []
     for leaf, name, open_ in zip(leaves, names, open_sizes or ({},) * len(leaves), strict=True):
         array = np.asarray(leaf)
-        shape = tuple(open_.get(axis, size) for axis, size in enumerate(array.shape))
+        shape = tuple(open_[axis][0] if axis in open_ else size for axis, size in enumerate(array.shape))
         try:
             element = element_type(array.dtype)
         except DTypeError as error:
@@ -221,6 +226,8 @@ def trace(
         arg_attrs=_named(names),
         res_attrs=_named(list(result_tree.paths("result"))),
     )
+    sizes = (size for axes in open_sizes for size in axes.values())
+    state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
     return Traced(ModuleOp([main]), current.weights, result_tree)
 
 

@@ -1,4 +1,4 @@
-"""Gives symbolic sizes their values: below `dl` every size is known."""
+"""Gives symbolic sizes their values."""
 
 from __future__ import annotations
 
