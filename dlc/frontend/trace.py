@@ -197,8 +197,9 @@ def trace(
     """
     current = Trace()
     arguments: list[Any] = []
-    for leaf, name, open_ in zip(leaves, names, open_sizes or ({},) * len(leaves), strict=True):
+    for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
         array = np.asarray(leaf)
+        open_: Mapping[int, OpenSize] = open_sizes[k] if open_sizes else {}
         shape = tuple(open_[axis][0] if axis in open_ else size for axis, size in enumerate(array.shape))
         try:
             element = element_type(array.dtype)
