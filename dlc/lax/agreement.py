@@ -1,0 +1,139 @@
+"""What has to agree: a carry before and after a step, the results of branches. Errors name all places that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, cast
+
+import numpy as np
+
+from dlc.dialects.dl.base import Tensor, tensor_type
+from dlc.dialects.dl.dtypes import element_type
+from dlc.errors import DTypeError, ShapeError
+from dlc.frontend.pytree import Tree, flatten, is_array_like
+from dlc.frontend.trace import Tracer, is_number
+from dlc.numpy.apply import ArrayLike, common_dtype, is_weak, operand, refuse
+
+
+class Kind(NamedTuple):
+    """What is known of an array or number while a function is traced; `weak` marks a number without a dtype of its own."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    weak: bool = False
+
+    @classmethod
+    def of(cls, leaf: ArrayLike) -> Kind:
+        array = operand(leaf)
+        return cls(array.shape, array.dtype, is_weak(leaf))
+
+    @property
+    def type(self) -> Tensor:
+        return tensor_type(self.shape, element_type(self.dtype))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}" + (" (a number)" if self.weak else "")
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """A tree of arrays and numbers, and what users call it in the function `where`."""
+
+    where: str
+    name: str
+    leaves: Sequence[Any]
+    tree: Tree
+
+    @classmethod
+    def of(cls, where: str, name: str, value: object) -> Leaves:
+        """The leaves of a value; raises DTypeError for those that are neither arrays nor numbers."""
+        leaves, tree = flatten(value)
+        for leaf, path in zip(leaves, tree.paths(name), strict=True):
+            if not is_array_like(leaf):
+                got = type(leaf).__name__
+                refuse(DTypeError(f"{where}: {path} is a {got}; expected arrays, numbers and containers of them"))
+        checked = [leaf if isinstance(leaf, Tracer) or is_number(leaf) else np.asarray(leaf) for leaf in leaves]
+        return cls(where, name, checked, tree)
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [Kind.of(leaf) for leaf in self.leaves]
+
+    @property
+    def paths(self) -> list[str]:
+        return list(self.tree.paths(self.name))
+
+    def in_order_of(self, other: Leaves) -> Leaves:
+        """The leaves in the order of another tree of the same shape; raises ShapeError where the shapes differ."""
+        if found := other.tree.difference(self.tree):
+            path, there, here = found
+            _differ(self.where, [f"{other.name}{path} is {there}, {self.name}{path} is {here}"])
+        return Leaves(self.where, self.name, other.tree.leaves_of(self.tree, self.leaves), other.tree)
+
+
+def carried(before: Leaves, kinds: Sequence[Kind], after: Leaves) -> list[Kind]:
+    """What a carry is that begins as these kinds and is handed on as `after`: a number becomes what the step makes of it.
+
+    Raises ShapeError or DTypeError where it would not keep its shape and dtype.
+    """
+    merged = [_carried(b, a) for b, a in zip(kinds, after.kinds, strict=True)]
+    wrong = [
+        f"{path} is {was}, {other} is {now}"
+        for path, was, other, now, kind in zip(before.paths, kinds, after.paths, after.kinds, merged, strict=True)
+        if kind is None
+    ]
+    if wrong:
+        _differ(before.where, wrong, all(b.shape == a.shape for b, a in zip(kinds, after.kinds, strict=True)))
+    return cast("list[Kind]", merged)
+
+
+def _carried(before: Kind, after: Kind) -> Kind | None:
+    if before.shape != after.shape:
+        return None
+    if not before.weak and not after.weak:
+        return before if before.dtype == after.dtype else None
+    dtype = common_dtype([before[1:], after[1:]])
+    if not before.weak and dtype != before.dtype:
+        return None
+    return Kind(before.shape, dtype, before.weak and after.weak)
+
+
+def agreed(results: Sequence[Leaves]) -> list[Kind]:
+    """What the results of branches are together: numbers take the dtype of arrays.
+
+    Raises ShapeError or DTypeError for results that differ in shape or dtype.
+    """
+    first = results[0]
+    kinds: list[Kind] = []
+    wrong: list[str] = []
+    alike = True
+    for k in range(len(first.leaves)):
+        own = [r.kinds[k] for r in results]
+        kind = _agreed(own)
+        if kind is not None:
+            kinds.append(kind)
+            continue
+        other = next(n for n in range(1, len(own)) if _agreed([own[0], own[n]]) is None or n == len(own) - 1)
+        wrong.append(f"{first.paths[k]} is {own[0]}, {results[other].paths[k]} is {own[other]}")
+        alike = alike and own[0].shape == own[other].shape
+    if wrong:
+        _differ(first.where, wrong, alike)
+    return kinds
+
+
+def _agreed(kinds: Sequence[Kind]) -> Kind | None:
+    strong = {kind.dtype for kind in kinds if not kind.weak}
+    if len({kind.shape for kind in kinds}) > 1 or len(strong) > 1:
+        return None
+    dtype = common_dtype([kind[1:] for kind in kinds])
+    return Kind(kinds[0].shape, dtype, not strong) if strong <= {dtype} else None
+
+
+def _differ(where: str, problems: Iterable[str], alike: bool = False) -> NoReturn:
+    """Raises the error about places that differ; `alike` if in nothing but the dtype."""
+    message = f"{where}: {'; '.join(problems)}; expected the same"
+    if alike:
+        refuse(DTypeError(f"{message} dtype, which .astype gives"))
+    refuse(ShapeError(f"{message} structure, shape and dtype"))
+    raise AssertionError
