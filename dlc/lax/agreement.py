@@ -38,7 +38,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaves:
-    """A tree of arrays and numbers, and what users call it in the function `where`."""
+    """A tree of arrays and numbers that the function `where` was given; in its `name`, `{}` is the place of a leaf."""
 
     where: str
     name: str
@@ -49,12 +49,13 @@ class Leaves:
     def of(cls, where: str, name: str, value: object) -> Leaves:
         """The leaves of a value; raises DTypeError for those that are neither arrays nor numbers."""
         leaves, tree = flatten(value)
-        for leaf, path in zip(leaves, tree.paths(name), strict=True):
+        checked = [leaf if isinstance(leaf, Tracer) or is_number(leaf) else np.asarray(leaf) for leaf in leaves]
+        made = cls(where, name, checked, tree)
+        for leaf, path in zip(leaves, made.paths, strict=True):
             if not is_array_like(leaf):
                 got = type(leaf).__name__
                 refuse(DTypeError(f"{where}: {path} is a {got}; expected arrays, numbers and containers of them"))
-        checked = [leaf if isinstance(leaf, Tracer) or is_number(leaf) else np.asarray(leaf) for leaf in leaves]
-        return cls(where, name, checked, tree)
+        return made
 
     @property
     def kinds(self) -> list[Kind]:
@@ -62,13 +63,13 @@ class Leaves:
 
     @property
     def paths(self) -> list[str]:
-        return list(self.tree.paths(self.name))
+        return [self.name.format(path) for path in self.tree.paths("")]
 
     def in_order_of(self, other: Leaves) -> Leaves:
         """The leaves in the order of another tree of the same shape; raises ShapeError where the shapes differ."""
         if found := other.tree.difference(self.tree):
             path, there, here = found
-            _differ(self.where, [f"{other.name}{path} is {there}, {self.name}{path} is {here}"])
+            _differ(self.where, [f"{other.name.format(path)} is {there}, {self.name.format(path)} is {here}"])
         return Leaves(self.where, self.name, other.tree.leaves_of(self.tree, self.leaves), other.tree)
 
 

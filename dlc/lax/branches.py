@@ -38,7 +38,7 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
     def choose(trace: Trace, bodies: Sequence[Block], types: Sequence[Attribute]) -> list[Tracer]:
         return trace.insert(dl.IfOp.of(condition.value, bodies[0], bodies[1], types))
 
-    names = ["the result of true_fun", "the result of false_fun"]
+    names = ["result{} of true_fun", "result{} of false_fun"]
     return _branched(where, names, [true_fun, false_fun], operands, decides.owner, choose)
 
 
@@ -64,7 +64,7 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], /, *operand
     def choose(trace: Trace, bodies: Sequence[Block], types: Sequence[Attribute]) -> list[Tracer]:
         return _choose(trace, decides, bodies, 0, types)
 
-    names = [f"the result of branches[{k}]" for k in range(len(branches))]
+    names = [f"result{{}} of branches[{k}]" for k in range(len(branches))]
     return _branched(where, names, branches, operands, decides.owner, choose)
 
 

@@ -35,7 +35,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         while bool(cast(Any, _condition(where, cond_fun(value)))):
             value = body_fun(value)
         return value
-    return _while(trace, where, cond_fun, body_fun, Loop(trace, where, "the result of body_fun", "init_val", init_val))
+    return _while(trace, where, cond_fun, body_fun, Loop(trace, where, "value{} from body_fun", "init_val{}", init_val))
 
 
 def _while(trace: Trace, where: str, cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], loop: Loop) -> Any:
@@ -74,7 +74,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
         for i in range(*map(int, bounds)):
             value = body_fun(i if kind.weak else kind.dtype.type(i), value)
         return value
-    loop = Loop(trace, where, "the result of body_fun", "init_val", init_val)
+    loop = Loop(trace, where, "value{} from body_fun", "init_val{}", init_val)
     if any(isinstance(bound, Tracer) for bound in bounds):
         begin, end = (trace.value(convert(bound, kind.dtype)) for bound in bounds)
         return _count(trace, begin, end, kind, body_fun, loop)

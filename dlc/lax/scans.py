@@ -14,7 +14,7 @@ from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Trace, Tracer, current_trace, tracing
 from dlc.lax.agreement import Kind, Leaves
 from dlc.lax.bodies import Loop
-from dlc.numpy.apply import operand, refuse
+from dlc.numpy.apply import convert, dtype_of, operand, refuse
 from dlc.numpy.joining import stack
 from dlc.numpy.shaping import flip
 
@@ -53,7 +53,7 @@ def map(f: Callable[[Any], Any], xs: Any, /) -> Any:
 def _scan(
     where: str, f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
 ) -> tuple[Any, Any]:
-    sequences = Leaves.of(where, "xs", xs)
+    sequences = Leaves.of(where, "xs{}", xs)
     length = _length(sequences, length)
     if unroll is not True and unroll != 1:
         refuse(
@@ -100,11 +100,12 @@ def _stepwise(where: str, f: Callable[[Any, Any], Any], init: Any, xs: Leaves, l
     carry, collected = init, list[Leaves]()
     for k in reversed(range(length)) if reverse else range(length):
         carry, y = _pair(where, f(carry, unflatten(xs.tree, iter([leaf[k] for leaf in xs.leaves]))))
-        made = Leaves.of(where, f"what f collects in step {k}", y)
+        made = Leaves.of(where, f"result{{}} from f in step {k}", y)
         collected.append(made.in_order_of(collected[0]) if collected else made)
     if reverse:
         collected.reverse()
-    stacked = [stack(elements) for elements in zip(*(made.leaves for made in collected), strict=True)]
+    columns = zip(*(made.leaves for made in collected), strict=True)
+    stacked = [stack([convert(x, dtype_of(*elements)) for x in elements]) for elements in columns]
     return carry, unflatten(collected[0].tree, iter(stacked))
 
 
@@ -113,12 +114,12 @@ def _traced(
 ) -> tuple[Any, Any]:
     """The scan as a loop of the program."""
     sequences = [trace.value(flip(leaf, axis=0) if reverse else leaf) for leaf in xs.leaves]
-    loop = Loop(trace, where, "the carry that f returns", "init", init)
+    loop = Loop(trace, where, "carry{} from f", "init{}", init)
     collected: list[Leaves] = []
 
     def step(carry: Any, elements: list[Tracer]) -> tuple[Any, Leaves]:
         carry, y = _pair(where, f(carry, unflatten(xs.tree, iter(elements))))
-        return carry, Leaves.of(where, "what f collects", y)
+        return carry, Leaves.of(where, "result{} from f", y)
 
     def finish(following: list[Tracer], y: Leaves) -> Sequence[Any]:
         collected.append(y)

@@ -96,14 +96,16 @@ def promote_to_float(*xs: ArrayLike, least: Any = np.float64) -> list[Operand]:
 
 
 def convert(x: ArrayLike, dtype: Any) -> Operand:
-    """`x` with this dtype; itself if it has it."""
+    """`x` with this dtype, which is its own from then on; itself if it has it."""
     dtype = np.dtype(dtype)
     with blamed_on_user():
         to = element_type(dtype)
         if is_number(x):
             return _number(x, dtype)
     x = operand(x)
-    return x if x.dtype == dtype else apply(dl.CastOp, x, to=to)
+    if x.dtype != dtype:
+        return apply(dl.CastOp, x, to=to)
+    return Tracer(x.owner, x.value) if isinstance(x, Tracer) and x.weak else x
 
 
 def _number(x: Any, dtype: np.dtype[Any]) -> Array:
