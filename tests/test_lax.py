@@ -268,6 +268,11 @@ DIFFERENT: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
         DTypeError,
         r"lax\.switch: result of branches\[0\] is float32\[4\], result of branches\[2\] is bool\[4\]; .*\.astype",
     ),
+    "branches beside a number": (
+        lambda x: lax.switch(x[0].astype(int), [lambda: 1, lambda: x[0], lambda: x[0].astype(int)]),
+        DTypeError,
+        r"result of branches\[1\] is float32\[\], result of branches\[2\] is int64\[\]",
+    ),
     "a number": (
         lambda x: lax.cond(x[0] > 0, lambda: x[0].astype(int), lambda: 0.5),
         DTypeError,

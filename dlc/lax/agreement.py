@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, cast
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dlc.dialects.dl.base import Tensor, tensor_type
 from dlc.dialects.dl.dtypes import element_type
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like
 from dlc.frontend.trace import Tracer, is_number
 from dlc.numpy.apply import ArrayLike, common_dtype, is_weak, operand, refuse
@@ -69,7 +70,8 @@ class Leaves:
         """The leaves in the order of another tree of the same shape; raises ShapeError where the shapes differ."""
         if found := other.tree.difference(self.tree):
             path, there, here = found
-            _differ(self.where, [f"{other.name.format(path)} is {there}, {self.name.format(path)} is {here}"])
+            problem = f"{other.name.format(path)} is {there}, {self.name.format(path)} is {here}"
+            _refuse(self.where, [problem], "structure", ShapeError)
         return Leaves(self.where, self.name, other.tree.leaves_of(self.tree, self.leaves), other.tree)
 
 
@@ -78,18 +80,11 @@ def carried(before: Leaves, kinds: Sequence[Kind], after: Leaves) -> list[Kind]:
 
     Raises ShapeError or DTypeError where it would not keep its shape and dtype.
     """
-    merged = [_carried(b, a) for b, a in zip(kinds, after.kinds, strict=True)]
-    wrong = [
-        f"{path} is {was}, {other} is {now}"
-        for path, was, other, now, kind in zip(before.paths, kinds, after.paths, after.kinds, merged, strict=True)
-        if kind is None
-    ]
-    if wrong:
-        _differ(before.where, wrong, all(b.shape == a.shape for b, a in zip(kinds, after.kinds, strict=True)))
-    return cast("list[Kind]", merged)
+    return _merged(before.where, _carried, [(before.paths, kinds), (after.paths, after.kinds)])
 
 
-def _carried(before: Kind, after: Kind) -> Kind | None:
+def _carried(kinds: Sequence[Kind]) -> Kind | None:
+    before, after = kinds
     if before.shape != after.shape:
         return None
     if not before.weak and not after.weak:
@@ -105,22 +100,7 @@ def agreed(results: Sequence[Leaves]) -> list[Kind]:
 
     Raises ShapeError or DTypeError for results that differ in shape or dtype.
     """
-    first = results[0]
-    kinds: list[Kind] = []
-    wrong: list[str] = []
-    alike = True
-    for k in range(len(first.leaves)):
-        own = [r.kinds[k] for r in results]
-        kind = _agreed(own)
-        if kind is not None:
-            kinds.append(kind)
-            continue
-        other = next(n for n in range(1, len(own)) if _agreed([own[0], own[n]]) is None or n == len(own) - 1)
-        wrong.append(f"{first.paths[k]} is {own[0]}, {results[other].paths[k]} is {own[other]}")
-        alike = alike and own[0].shape == own[other].shape
-    if wrong:
-        _differ(first.where, wrong, alike)
-    return kinds
+    return _merged(results[0].where, _agreed, [(result.paths, result.kinds) for result in results])
 
 
 def _agreed(kinds: Sequence[Kind]) -> Kind | None:
@@ -131,10 +111,25 @@ def _agreed(kinds: Sequence[Kind]) -> Kind | None:
     return Kind(kinds[0].shape, dtype, not strong) if strong <= {dtype} else None
 
 
-def _differ(where: str, problems: Iterable[str], alike: bool = False) -> NoReturn:
-    """Raises the error about places that differ; `alike` if in nothing but the dtype."""
-    message = f"{where}: {'; '.join(problems)}; expected the same"
-    if alike:
-        refuse(DTypeError(f"{message} dtype, which .astype gives"))
-    refuse(ShapeError(f"{message} structure, shape and dtype"))
-    raise AssertionError
+def _merged(
+    where: str, merge: Callable[[Sequence[Kind]], Kind | None], trees: Sequence[tuple[Sequence[str], Sequence[Kind]]]
+) -> list[Kind]:
+    """For each leaf what `merge` makes of what it is in all trees, given by paths and kinds; raises where that is nothing."""
+    merged: list[Kind] = []
+    wrong: list[str] = []
+    alike = True
+    for paths, kinds in zip(zip(*(t[0] for t in trees), strict=True), zip(*(t[1] for t in trees), strict=True), strict=True):
+        if (kind := merge(kinds)) is not None:
+            merged.append(kind)
+            continue
+        pairs = combinations(zip(paths, kinds, strict=True), 2)
+        (one, its), (other, others) = next(pair for pair in pairs if merge([kind for _, kind in pair]) is None)
+        wrong.append(f"{one} is {its}, {other} is {others}")
+        alike = alike and len({kind.shape for kind in kinds}) == 1
+    if wrong:
+        _refuse(where, wrong, "dtype, which .astype gives" if alike else "shape and dtype", DTypeError if alike else ShapeError)
+    return merged
+
+
+def _refuse(where: str, problems: Sequence[str], what: str, error: type[DlcError]) -> None:
+    refuse(error(f"{where}: {'; '.join(problems)}; expected the same {what}"))
