@@ -21,14 +21,15 @@ from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dims import UndecidableError, is_static, product
+from dlc.dims import Size, UndecidableError, is_static, product
 from dlc.errors import DTypeError, ModelError, ShapeError
-from dlc.frontend.onnx.emit import Emitter, Value, location
+from dlc.frontend.onnx.emit import FOLD_LIMIT, Emitter, Value, location
 from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_functions, opset_of, standard_function
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
-from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenSizesError, Problem, contradictions, unsupported
+from dlc.frontend.onnx.origins import Origins
+from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenInputsError, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
@@ -78,7 +79,7 @@ def import_model(
     constants then, and no inputs of the program. `extra_outputs` names inner tensors to return after the model's outputs.
 
     Raises ModelError for a malformed file, ShapeError for shapes that contradict the model, UnsupportedError (listing every
-    problem) for what dlc does not support; OpenSizesError if giving the inputs' shapes may help.
+    problem) for what dlc does not support; OpenInputsError if giving shapes or values of inputs may help.
     """
     importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs)
     imported = importer.run()
@@ -87,9 +88,10 @@ def import_model(
         raise (ShapeError if importer.input_shapes else ModelError)(contradictions(importer.problems))
     if importer.problems:
         error = unsupported(importer.model.name, importer.problems)
-        are_open = not all(is_static(i.shape) for i in imported.inputs)
-        if are_open and all(p.kind == "value" for p in importer.problems):
-            raise OpenSizesError(error, imported.inputs, imported.outputs)
+        if all(p.at_call for p in importer.problems):
+            asked = {name for p in importer.problems for name in p.inputs}
+            values = [i.name for i in imported.inputs if i.name in asked]
+            raise OpenInputsError(error, imported.inputs, imported.outputs, values)
         raise error
     return imported
 
@@ -123,16 +125,20 @@ class _Importer:
         self.inlined = 0
         # Placeholders are arguments of a block that is part of no program.
         self._detached = Block()
+        self._origins = Origins()
+        self._shapes: dict[str, tuple[Size, ...]] = {}
 
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
         self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
         inputs = self._specialised(signature(declared, self.input_shapes, self._note))
+        self._shapes = {i.name: i.shape for i in inputs}
         block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
         for info, argument in zip(inputs, block.args, strict=True):
             _require_addressable(f"input '{info.name}'", tensor_of(argument))
             argument.name_hint = short_name(info.name)
+            self._origins.add(argument, [info.name])
             self.scope.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
         self.emit: Emitter = Emitter(block, self.weights)
         self._check_opset()
@@ -179,6 +185,7 @@ class _Importer:
 
     def _convert(self, node: NodeProto) -> None:
         inputs = [self.scope.values[name] for name in node.input]
+        hangs_on: Sequence[str] = ()
         try:
             made = self._converter(node, inputs)
             if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
@@ -190,13 +197,13 @@ class _Importer:
             else:
                 results = self._converted(node, made, inputs)
         except NodeProblem as problem:
-            self._note(place(node), problem)
+            hangs_on = self._note(place(node), problem).inputs
             results = None
         except AlreadyNoted:
             results = None
         for k, name in enumerate(node.output):
             if name:
-                value = results[k] if results is not None else self._placeholder(name)
+                value = results[k] if results is not None else self._placeholder(name, hangs_on)
                 if value is not None and value.ssa is not None and value.ssa.name_hint is None:
                     value.ssa.name_hint = short_name(name)
                 self.scope.values[name] = value
@@ -314,12 +321,26 @@ class _Importer:
                 raise NodeProblem("output", f"output {k} ('{name}') is not supported")
         return results
 
-    def _note(self, where: str, problem: NodeProblem) -> None:
+    def _note(self, where: str, problem: NodeProblem) -> Problem:
         where = ", in it ".join((*map(place, self.scope.owners), where))
-        self.problems.append(Problem(where, problem.kind, problem.message))
+        asked = self._origins.of(v.ssa for v in problem.unknown if v.ssa is not None)
+        large = [n for n in self._shapes if n in asked and not _is_small(self._shapes[n])]
+        message = problem.message
+        if large:
+            message += (
+                f" (it hangs on the input '{large[0]}'; of inputs with up to {FOLD_LIMIT} elements a call gives the values)"
+            )
+        are_open = not all(map(is_static, self._shapes.values()))
+        at_call = problem.kind == "value" and (are_open or (bool(asked) and not large))
+        noted = Problem(where, problem.kind, message, () if large else tuple(sorted(asked)), at_call)
+        self.problems.append(noted)
+        return noted
 
-    def _placeholder(self, name: str) -> Value | None:
-        """A value of the type that the file declares for the name; none where it declares none."""
+    def _placeholder(self, name: str, hangs_on: Sequence[str]) -> Value | None:
+        """A value of the type that the file declares for the name; none where it declares none.
+
+        `hangs_on` are the inputs whose values would tell what it is.
+        """
         # ONNX's own shape inference would know more, but it takes the sizes in a hostile file at their word.
         info = self.scope.declared.get(name)
         if info is None or not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
@@ -329,7 +350,9 @@ class _Importer:
         except NodeProblem:
             return None
         t: Tensor = tensor_type(sizes_of(info), element)
-        return Value(t, ssa=self._detached.insert_arg(t, len(self._detached.args)), name=name)
+        argument = self._detached.insert_arg(t, len(self._detached.args))
+        self._origins.add(argument, hangs_on)
+        return Value(t, ssa=argument, name=name)
 
     # The finished program
 
@@ -357,6 +380,11 @@ def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value |
     """ONNX's definition of a node by others, an empty one where the types of its inputs, on which it hangs, are not known."""
     untyped = any(name and value is None for name, value in zip(node.input, inputs, strict=False))
     return FunctionProto() if untyped else standard_function(node, versions, inputs)
+
+
+def _is_small(shape: Sequence[Size]) -> bool:
+    """Whether an input's elements are few enough to be known at import; a symbolic size may be small."""
+    return not is_static(shape) or product(shape) <= FOLD_LIMIT
 
 
 def _require_addressable(where: str, t: Tensor) -> None:

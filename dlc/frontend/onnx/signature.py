@@ -20,7 +20,7 @@ from dlc.frontend.onnx.tensors import dtype_of
 def signature(
     declared: Sequence[ValueInfoProto],
     input_shapes: Mapping[str, Sequence[int | str]],
-    note: Callable[[str, NodeProblem], None],
+    note: Callable[[str, NodeProblem], object],
 ) -> tuple[TensorInfo, ...]:
     """The inputs under the shapes given; `note` hears of what is not supported.
 
@@ -43,7 +43,7 @@ def signature(
     return tuple(TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos)
 
 
-def _declared(value: ValueInfoProto, given: Sequence[int | str] | None, note: Callable[[str, NodeProblem], None]) -> TensorInfo:
+def _declared(value: ValueInfoProto, given: Sequence[int | str] | None, note: Callable[[str, NodeProblem], object]) -> TensorInfo:
     where = f"input '{value.name}'"
     dtype = np.dtype(np.float32)
     if not value.type.HasField("tensor_type"):
