@@ -68,7 +68,6 @@ class Variants:
 
 def _contents(model: str, info: TensorInfo, array: Any) -> tuple[tuple[int, ...], bytes]:
     if array.size > FOLD_LIMIT:
-        raise ShapeError(
-            f"{model}: it is compiled for the value of input {info}, which may have up to {FOLD_LIMIT} elements; got {array.size}"
-        )
+        limit = f"which may have up to {FOLD_LIMIT} elements; got {array.size}"
+        raise ShapeError(f"{model}: it is compiled for the value of input {info}, {limit}")
     return array.shape, np.asarray(array).tobytes()

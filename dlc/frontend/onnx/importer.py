@@ -33,6 +33,7 @@ from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenInputsErro
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
+from dlc.frontend.onnx.values import NoTensor
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
 from dlc.weights import WeightStore
 
@@ -140,6 +141,8 @@ class _Importer:
             argument.name_hint = short_name(info.name)
             self._origins.add(argument, [info.name])
             self.scope.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
+        # What is no tensor was noted.
+        self.scope.values.update({i.name: None for i in declared if not i.type.HasField("tensor_type")})
         self.emit: Emitter = Emitter(block, self.weights)
         self._check_opset()
         for node in nodes:
@@ -204,7 +207,7 @@ class _Importer:
         for k, name in enumerate(node.output):
             if name:
                 value = results[k] if results is not None else self._placeholder(name, hangs_on)
-                if value is not None and value.ssa is not None and value.ssa.name_hint is None:
+                if value is not None and not isinstance(value, NoTensor) and value.ssa and value.ssa.name_hint is None:
                     value.ssa.name_hint = short_name(name)
                 self.scope.values[name] = value
 
@@ -313,7 +316,8 @@ class _Importer:
                 raise ModelError(f"{node.place}: it takes more memory than there is to read it: {error}") from error
         results = [made] if isinstance(made, Value) else list(made)
         for result in results:
-            _require_addressable(node.place, result.type)
+            if not isinstance(result, NoTensor):
+                _require_addressable(node.place, result.type)
         for problem in node.unread():
             self._note(node.place, problem)
         for k, name in enumerate(proto.output):
@@ -358,6 +362,9 @@ class _Importer:
 
     def _finished(self, block: Block, inputs: Sequence[TensorInfo]) -> ImportedModel:
         names = [*(o.name for o in self.graph.output), *self.extra_outputs]
+        for name, value in zip(names, map(self.scope.values.get, names), strict=True):
+            if isinstance(value, NoTensor):
+                self._note(f"output '{name}'", NodeProblem("dtype", f"{value.kind} is not supported, only tensors"))
         if self.problems:
             declared = signature(self.graph.output, {}, lambda where, problem: None)
             return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), declared)
