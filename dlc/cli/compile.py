@@ -106,6 +106,9 @@ def compile_command(
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
+    if compiled.values:
+        out.print(f"It is compiled for the values of {', '.join(compiled.values)} when it is run.")
+        return
     if not all(is_static(info.shape) for info in compiled.inputs):
         out.print("Its sizes are open: it is compiled when it is run, or now with --shape.")
         return
