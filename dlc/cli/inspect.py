@@ -35,7 +35,7 @@ def check_command(model: Path, as_json: bool) -> None:
         raise click.exceptions.Exit(1 if problems else 0)
     if problems:
         fail(str(unsupported(str(model), problems)))
-    out.print(f"{model}: everything in it is supported")
+    out.print(f"{model}: everything {'that can be seen before it is called' if found else 'in it'} is supported")
     for of, places in _asked_at_calls(found).items():
         out.print(escape(f"  compiled for {of} when it is called, which {', '.join(places)} needs"))
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.errors import ShapeError, UnsupportedError
-from dlc.frontend.onnx import FOLD_LIMIT, OpenInputsError
+from dlc.errors import UnsupportedError
+from dlc.frontend.onnx import OpenInputsError
 from dlc.model import Model
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -41,10 +41,10 @@ class Variants:
         self._variant = lru_cache(_MOST_VARIANTS)(self._of_values if found.values else self._of_shapes)
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """The outputs for inputs that fit `inputs`; raises ShapeError for one that is too large to compile for its value."""
+        """The outputs for inputs that fit `inputs`."""
         given = {info.name: array for info, array in zip(self.inputs, arrays, strict=True)}
         if self.values:
-            key = tuple(_contents(self.name, info, given[name]) for name, info in self._by_value.items())
+            key = tuple(np.asarray(given[name]).tobytes() for name in self._by_value)
         else:
             key = tuple(array.shape for array in arrays)
         variant = self._variant(key)
@@ -58,16 +58,13 @@ class Variants:
             f"{self.name}: it is compiled for {of} when it is called, and cannot be saved before; give them with {option}"
         )
 
-    def _of_values(self, key: tuple[tuple[tuple[int, ...], bytes], ...]) -> Model:
-        pairs = zip(self._by_value.items(), key, strict=True)
-        return self._compile({}, {name: np.frombuffer(data, i.dtype).reshape(shape) for (name, i), (shape, data) in pairs})
+    def _of_values(self, key: tuple[bytes, ...]) -> Model:
+        pairs = zip(self._by_value.values(), key, strict=True)
+        return self._compile({}, {i.name: np.frombuffer(data, i.dtype).reshape(_sizes(i)) for i, data in pairs})
 
     def _of_shapes(self, key: tuple[tuple[int, ...], ...]) -> Model:
         return self._compile({info.name: shape for info, shape in zip(self.inputs, key, strict=True)}, {})
 
 
-def _contents(model: str, info: TensorInfo, array: Any) -> tuple[tuple[int, ...], bytes]:
-    if array.size > FOLD_LIMIT:
-        limit = f"which may have up to {FOLD_LIMIT} elements; got {array.size}"
-        raise ShapeError(f"{model}: it is compiled for the value of input {info}, {limit}")
-    return array.shape, np.asarray(array).tobytes()
+def _sizes(info: TensorInfo) -> tuple[int, ...]:
+    return tuple(int(size) for size in info.shape)

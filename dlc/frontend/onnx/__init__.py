@@ -5,8 +5,7 @@ Read in this order: `graph.py` (the file and its rules), `tensors.py` (its array
 converters are written with), then the op families, which `operators.py` lists.
 """
 
-from dlc.frontend.onnx.emit import FOLD_LIMIT
 from dlc.frontend.onnx.importer import ImportedModel, TensorInfo, check_model, import_model
 from dlc.frontend.onnx.problems import OpenInputsError, Problem
 
-__all__ = ["FOLD_LIMIT", "ImportedModel", "OpenInputsError", "Problem", "TensorInfo", "check_model", "import_model"]
+__all__ = ["ImportedModel", "OpenInputsError", "Problem", "TensorInfo", "check_model", "import_model"]

@@ -21,14 +21,14 @@ from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dims import Size, UndecidableError, is_static, product
+from dlc.dims import UndecidableError, is_static, product
 from dlc.errors import DTypeError, ModelError, ShapeError
-from dlc.frontend.onnx.emit import FOLD_LIMIT, Emitter, Value, location
+from dlc.frontend.onnx.emit import Emitter, Value, location
 from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_functions, opset_of, standard_function
 from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
-from dlc.frontend.onnx.origins import Origins
+from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
 from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenInputsError, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import short_name, signature, sizes_of
@@ -88,17 +88,20 @@ def import_model(
         # With the model's own shapes it is the model that contradicts itself.
         raise (ShapeError if importer.input_shapes else ModelError)(contradictions(importer.problems))
     if importer.problems:
-        error = unsupported(importer.model.name, importer.problems)
-        if all(p.at_call for p in importer.problems):
-            asked = {name for p in importer.problems for name in p.inputs}
-            values = [i.name for i in imported.inputs if i.name in asked]
-            raise OpenInputsError(error, imported.inputs, imported.outputs, values)
-        raise error
+        certain = [p for p in importer.problems if not p.at_call]
+        error = unsupported(importer.model.name, certain or importer.problems)
+        if certain:
+            raise error
+        asked = {name for p in importer.problems for name in p.inputs}
+        raise OpenInputsError(error, imported.inputs, imported.outputs, [i.name for i in imported.inputs if i.name in asked])
     return imported
 
 
 def check_model(source: Source, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> list[Problem]:
-    """Everything in a model that dlc does not support, and shapes that contradict; raises ModelError for a malformed file."""
+    """Everything in a model that dlc does not support, what hangs on the inputs of a call, and shapes that contradict.
+
+    Raises ModelError for a malformed file.
+    """
     importer = _Importer(load(source), input_shapes or {}, {}, ())
     importer.run()
     return importer.problems
@@ -127,14 +130,14 @@ class _Importer:
         # Placeholders are arguments of a block that is part of no program.
         self._detached = Block()
         self._origins = Origins()
-        self._shapes: dict[str, tuple[Size, ...]] = {}
+        self._inputs: Sequence[TensorInfo] = ()
 
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
         self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
         inputs = self._specialised(signature(declared, self.input_shapes, self._note))
-        self._shapes = {i.name: i.shape for i in inputs}
+        self._inputs = inputs
         block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
         for info, argument in zip(inputs, block.args, strict=True):
             _require_addressable(f"input '{info.name}'", tensor_of(argument))
@@ -188,7 +191,7 @@ class _Importer:
 
     def _convert(self, node: NodeProto) -> None:
         inputs = [self.scope.values[name] for name in node.input]
-        hangs_on: Sequence[str] = ()
+        noted = len(self.problems)
         try:
             made = self._converter(node, inputs)
             if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
@@ -200,10 +203,11 @@ class _Importer:
             else:
                 results = self._converted(node, made, inputs)
         except NodeProblem as problem:
-            hangs_on = self._note(place(node), problem).inputs
+            self._note(place(node), problem)
             results = None
         except AlreadyNoted:
             results = None
+        hangs_on = [name for problem in self.problems[noted:] for name in problem.inputs]
         for k, name in enumerate(node.output):
             if name:
                 value = results[k] if results is not None else self._placeholder(name, hangs_on)
@@ -342,20 +346,19 @@ class _Importer:
                 raise NodeProblem("output", f"output {k} ('{name}') is not supported")
         return results
 
-    def _note(self, where: str, problem: NodeProblem) -> Problem:
+    def _note(self, where: str, problem: NodeProblem) -> None:
         where = ", in it ".join((*map(place, self.scope.owners), where))
-        asked = self._origins.of(v.ssa for v in problem.unknown if v.ssa is not None)
-        large = [n for n in self._shapes if n in asked and not _is_small(self._shapes[n])]
+        names = self._origins.of(v.ssa for v in problem.unknown if v.ssa is not None)
+        asked = [i for i in self._inputs if i.name in names]
+        large = next((i for i in asked if not may_be_known(i)), None)
+        are_open = not all(is_static(i.shape) for i in self._inputs)
         message = problem.message
-        if large:
-            message += (
-                f" (it hangs on the input '{large[0]}'; of inputs with up to {FOLD_LIMIT} elements a call gives the values)"
-            )
-        are_open = not all(map(is_static, self._shapes.values()))
-        at_call = problem.kind == "value" and (are_open or (bool(asked) and not large))
-        noted = Problem(where, problem.kind, message, () if large else tuple(sorted(asked)), at_call)
-        self.problems.append(noted)
-        return noted
+        if large is not None and not are_open:
+            message += f" (it hangs on input {large}; a model is compiled for values of up to {most_elements(large)} elements)"
+        # Where sizes are open, they tell what is large; and what hangs on data in one branch of an `If` may go with it.
+        inputs = tuple(i.name for i in asked) if large is None else ()
+        at_call = problem.kind == "value" and (are_open or bool(inputs))
+        self.problems.append(Problem(where, problem.kind, message, inputs, at_call))
 
     def _placeholder(self, name: str, hangs_on: Sequence[str]) -> Value | None:
         """A value of the type that the file declares for the name; none where it declares none.
@@ -404,11 +407,6 @@ def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value |
     """ONNX's definition of a node by others, an empty one where the types of its inputs, on which it hangs, are not known."""
     untyped = any(name and value is None for name, value in zip(node.input, inputs, strict=False))
     return FunctionProto() if untyped else standard_function(node, versions, inputs)
-
-
-def _is_small(shape: Sequence[Size]) -> bool:
-    """Whether an input's elements are few enough to be known at import; a symbolic size may be small."""
-    return not is_static(shape) or product(shape) <= FOLD_LIMIT
 
 
 def _require_addressable(where: str, t: Tensor) -> None:

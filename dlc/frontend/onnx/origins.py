@@ -7,7 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dlc.arrays import TensorInfo
+from dlc.dims import is_static, product
+from dlc.frontend.onnx.emit import FOLD_LIMIT, LITERAL_LIMIT
 from dlc.ir import Operation, SSAValue
+
+
+def most_elements(info: TensorInfo) -> int:
+    """How many elements an input may have for a model to be compiled for its value.
+
+    Fractions are scales and bounds, of which there are a few, or else data, which is another in each call.
+    """
+    return FOLD_LIMIT if info.dtype.kind in "iub" else LITERAL_LIMIT
+
+
+def may_be_known(info: TensorInfo) -> bool:
+    """Whether a model may be compiled for the value of an input."""
+    return is_static(info.shape) and product(info.shape) <= most_elements(info)
 
 
 class Origins:

@@ -18,7 +18,7 @@ from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.tensors import dtype_of
 
 # Hears of what is not supported, and where.
-Note: TypeAlias = Callable[[str, NodeProblem], object]
+Note: TypeAlias = Callable[[str, NodeProblem], None]
 
 
 def signature(
