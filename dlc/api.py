@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -116,21 +117,16 @@ def compile_file(
             if examine is not None:
                 examine(found.inputs)
 
+            # A dump is of what is compiled first.
+            first = iter([options])
+
             def variant(more_shapes: Mapping[str, Sequence[int]], more_values: Mapping[str, NDArray[Any]]) -> Model:
                 shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
-                return compile_file(path, target, shapes, options, values=known)
+                return compile_file(path, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
 
-            variants = Variants(path.stem, found, variant)
-            on_device = is_opencl(target)
-            return Model(
-                found.inputs,
-                found.outputs,
-                variants.run,
-                path.stem,
-                variants,
-                values=found.values,
-                takes_device_arrays=on_device,
-            )
+            variants, on_device = Variants(path.stem, found, variant), is_opencl(target)
+            run, needed = variants.run, found.values
+            return Model(found.inputs, found.outputs, run, path.stem, variants, values=needed, takes_device_arrays=on_device)
     if examine is not None:
         examine(program.inputs)
     report.seconds += perf_counter() - began

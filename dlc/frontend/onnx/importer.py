@@ -25,7 +25,7 @@ from dlc.dims import UndecidableError, is_static, product
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.onnx.emit import Emitter, Value, location
 from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_functions, opset_of, standard_function
-from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
+from dlc.frontend.onnx.graph import ModelFile, Source, all_nodes, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
 from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
@@ -185,7 +185,8 @@ class _Importer:
         opset = self.scope.opset
         if not opset and any(n.domain in OWN_DOMAIN for n in self.graph.node):
             raise ModelError(f"{self.model.name}: opset_import has no version of ONNX's own domain")
-        if 0 < opset < FIRST_OPSET:
+        own = (n for n in all_nodes(self.graph) if n.domain in OWN_DOMAIN)
+        if 0 < opset < FIRST_OPSET and any(_defined(n, opset) != _defined(n, FIRST_OPSET) for n in own):
             message = f"opset {opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
             self.problems.append(Problem("model", "opset", message))
 
@@ -221,7 +222,7 @@ class _Importer:
             return self._function_of_domain(node, inputs)
         entries = OPERATORS.get(node.op_type, [])
         opset = min(max(self.scope.opset, FIRST_OPSET), LAST_OPSET)
-        if self.scope.opset > LAST_OPSET and _changed_after(node.op_type, self.scope.opset):
+        if self.scope.opset > LAST_OPSET and _defined(node, self.scope.opset) != _defined(node, LAST_OPSET):
             raise NodeProblem("opset", f"its definition changed after opset {LAST_OPSET}, the model has {self.scope.opset}")
         for entry in entries:
             if entry.since <= opset <= entry.until:
@@ -419,8 +420,9 @@ def _names(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
     return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(n)}) for n in names])
 
 
-def _changed_after(op_type: str, opset: int) -> bool:
+def _defined(node: NodeProto, opset: int) -> int:
+    """The opset whose definition of the node's operator holds at `opset`; 0 where there is none."""
     try:
-        return onnx.defs.get_schema(op_type, opset).since_version > LAST_OPSET
+        return onnx.defs.get_schema(node.op_type, opset).since_version
     except onnx.defs.SchemaError:
-        return True
+        return 0

@@ -22,6 +22,9 @@ from dlc.frontend.onnx.values import Absent, SequenceValue
 
 table = Table()
 
+# Each is an op of its own.
+_MOST_PARTS = 10_000
+
 
 def _sequence(node: Node, k: int = 0) -> tuple[Value, ...]:
     value = node[k]
@@ -116,6 +119,8 @@ def _parts(node: Node, size: Size) -> Sequence[int]:
     each = int(node.number(1, "parts")) if part is not None else 1
     if each < 1:
         raise ModelError(f"{node.place}: parts of {each} elements")
+    if -(-size // each) > _MOST_PARTS:
+        raise NodeProblem("value", f"a sequence of {-(-size // each)} parts is not supported, up to {_MOST_PARTS} are")
     return [min(each, size - k) for k in range(0, size, each)]
 
 

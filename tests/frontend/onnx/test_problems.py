@@ -97,10 +97,10 @@ def test_dtypes_of_inputs_and_initialisers() -> None:
     assert kinds(source) == [("w", "dtype"), ("x", "dtype")]
 
 
-@pytest.mark.parametrize("opset", [1, 6])
-def test_old_opsets(opset: int) -> None:
-    found = kinds(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=opset))
-    assert found == [("model", "opset")]
+def test_an_old_opset_is_fine_where_nothing_changed() -> None:
+    old, same = (model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=opset) for opset in (5, 6))
+    assert kinds(old) == [("model", "opset")]
+    assert check_model(same) == []
 
 
 def test_a_newer_opset_is_fine_where_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
