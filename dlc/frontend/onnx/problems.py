@@ -17,7 +17,7 @@ WHAT_TO_DO = {
     "input": "export without this input, or with a constant for it",
     "output": "export without this output",
     "value": "make it a constant of the model, or give the shapes of the inputs (--shape, input_shapes) or their values "
-    "(input_values)",
+    "(--value, input_values)",
     "shape": "the node contradicts the shapes before it: mend the model, or give other shapes of its inputs",
 }
 
