@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from itertools import chain
 from time import perf_counter
@@ -11,7 +10,7 @@ from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import check_launches
+from dlc.backends.host_program import check_program
 from dlc.backends.opencl.devices import Device, choose, target_of
 from dlc.backends.opencl.emit import emit_kernel as emit_opencl
 from dlc.backends.opencl.emit import program_text
@@ -196,8 +195,8 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
     )
     lowering.host()
     host = read_host(lowering.module)
-    check_launches(host, {code.name for code in codes})
-    runs = Counter(launch.kernel for launch in host.launches)
+    check_program(host, {code.name for code in codes})
+    runs = host.runs
     layers = dispatches(lowering.module)
     for code in codes:
         report.passes.extend(code.passes)
