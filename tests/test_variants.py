@@ -239,5 +239,7 @@ def test_the_command_line(reduced: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "axes.npy", np.int64([1]))
     text = command("compile", reduced, "--value", f"axes={tmp_path / 'axes.npy'}", "--emit", "dl").stdout
     assert "axes = array<i64: 1>" in text
+    compared = command("bisect", reduced, "--value", f"axes={tmp_path / 'axes.npy'}")
+    assert compared.exit_code == 0, compared.output
     ran = command("run", reduced, "--target", "reference", "--input", f"axes={tmp_path / 'axes.npy'}")
     assert "y: float32[2, 1, 4]" in ran.stdout

@@ -36,7 +36,7 @@ class Variants:
         self.name = name
         self.inputs = found.inputs
         self.values = found.values
-        self._by_value = {info.name: info for info in found.inputs if info.name in found.values}
+        self._by_value = [info for info in found.inputs if info.name in found.values]
         self._compile = compile
         self._variant = lru_cache(_MOST_VARIANTS)(self._of_values if found.values else self._of_shapes)
 
@@ -44,7 +44,7 @@ class Variants:
         """The outputs for inputs that fit `inputs`."""
         given = {info.name: array for info, array in zip(self.inputs, arrays, strict=True)}
         if self.values:
-            key = tuple(np.asarray(given[name]).tobytes() for name in self._by_value)
+            key = tuple(np.asarray(given[info.name]).tobytes() for info in self._by_value)
         else:
             key = tuple(array.shape for array in arrays)
         variant = self._variant(key)
@@ -59,12 +59,12 @@ class Variants:
         )
 
     def _of_values(self, key: tuple[bytes, ...]) -> Model:
-        pairs = zip(self._by_value.values(), key, strict=True)
-        return self._compile({}, {i.name: np.frombuffer(data, i.dtype).reshape(_sizes(i)) for i, data in pairs})
+        return self._compile({}, {info.name: _value(info, data) for info, data in zip(self._by_value, key, strict=True)})
 
     def _of_shapes(self, key: tuple[tuple[int, ...], ...]) -> Model:
         return self._compile({info.name: shape for info, shape in zip(self.inputs, key, strict=True)}, {})
 
 
-def _sizes(info: TensorInfo) -> tuple[int, ...]:
-    return tuple(int(size) for size in info.shape)
+def _value(info: TensorInfo, data: bytes) -> NDArray[Any]:
+    # Only an input whose sizes are known is asked for its value.
+    return np.frombuffer(data, info.dtype).reshape([int(size) for size in info.shape])
