@@ -107,7 +107,11 @@ def _info(type: Attribute, name: str) -> TensorInfo:
     return TensorInfo(name, shape_of(type), numpy_dtype(element_type_of(type)))
 
 
-def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> Program:
+def load_program(
+    path: Path,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_values: Mapping[str, NDArray[Any]] | None = None,
+) -> Program:
     """The program in an ONNX file, or in a dumped module with its weights beside it.
 
     Raises ModelError for a file that is neither or whose weights are not there, and what the importer raises.
@@ -115,10 +119,10 @@ def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | N
     if path.suffix == ".dlc":
         raise ModelError(f"{path}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
     if path.suffix != ".mlir":
-        imported = import_model(path, input_shapes)
+        imported = import_model(path, input_shapes, input_values=input_values)
         return Program(imported.module, imported.weights, path.stem, files=imported.files)
-    if input_shapes:
-        raise ShapeError(f"{path}: a dumped module has its shapes; give them when the model is imported")
+    if input_shapes or input_values:
+        raise ShapeError(f"{path}: a dumped module has its shapes and constants; give them when the model is imported")
     try:
         module = parse_module(make_context(), path.read_text(), str(path))
         verify(module)
