@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo
 from dlc.backends.opencl.array import DeviceArray, put
 from dlc.backends.opencl.devices import Device, all_devices, target_of
 from dlc.instrument.report import Progress, Report
-from dlc.model import Model, Run
+from dlc.model import Model
 from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.options import Options
 from dlc.target import host_supports, is_opencl
-
-if TYPE_CHECKING:
-    from dlc.frontend.onnx import OpenSizesError
-
-# What was compiled for the shapes that were not asked for longest makes room for new ones.
-_MOST_SIZES = 128
 
 
 def compile_model(
@@ -33,6 +28,7 @@ def compile_model(
     *,
     target: str = "cpu",
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
     num_threads: int | None = None,
     dump_ir: str | PathLike[str] | None = None,
     pipeline: str | None = None,
@@ -48,7 +44,10 @@ def compile_model(
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range:
     `{"x": ("N:1..32", 3, 224, 224)}`. A model with open sizes is compiled once for all of them where that can be, else when
-    it is called, once per set of input shapes. `num_threads=None` uses the processors that this process may use.
+    it is called, once per set of input shapes. `input_values` makes constants of inputs, which are none of the model's
+    then. Without it, inputs that shapes hang on (axes, repeats, a condition: `model.values` are their names) are taken from
+    the call, and the model is compiled once for each of their values. `num_threads=None` uses the processors that this
+    process may use.
     `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. With
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
     after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a
@@ -69,7 +68,8 @@ def compile_model(
         numerics=numerics,
         tune=tune,
     )
-    return compile_file(Path(model), target, input_shapes, options)
+    values = {name: np.asarray(value) for name, value in (input_values or {}).items()}
+    return compile_file(Path(model), target, input_shapes, options, values=values)
 
 
 def compile_file(
@@ -78,6 +78,7 @@ def compile_file(
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     options: Options | None = None,
     *,
+    values: Mapping[str, NDArray[Any]] | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
     examine: Callable[[tuple[TensorInfo, ...]], None] | None = None,
@@ -93,7 +94,7 @@ def compile_file(
     file = None
     if reason_not_cached(device, options, path) is None and host_supports(device):
         with report.timed("key"), suppress(OSError):  # the importer says what is wrong
-            file = CachedFile.look(path, input_shapes or {}, device, options)
+            file = CachedFile.look(path, input_shapes or {}, device, options, values or {})
     if file is not None:
         with report.timed("load"):
             artifact = file.find(report)
@@ -106,38 +107,33 @@ def compile_file(
             return model
     report.seconds += perf_counter() - began
     # A model that was compiled before needs no compiler.
-    from dlc.compiler import compile, load_program
-    from dlc.frontend.onnx import OpenSizesError
+    from dlc.compiler import Variants, compile, load_program
+    from dlc.frontend.onnx import OpenInputsError
 
     began = perf_counter()
     with report.timed("import"):
         try:
-            program = load_program(path, input_shapes)
-        except OpenSizesError as error:
-            report.each_size = "reading it takes the sizes of its inputs"
-            model = _compiled_when_called(path, target, options, error)
+            program = load_program(path, input_shapes, values)
+        except OpenInputsError as found:
+            report.each_size = "reading it takes the shapes of its inputs"
             if examine is not None:
-                examine(model.inputs)
-            return model
+                examine(found.inputs)
+
+            # A dump is of what is compiled first.
+            first = iter([options])
+
+            def variant(more_shapes: Mapping[str, Sequence[int]], more_values: Mapping[str, NDArray[Any]]) -> Model:
+                shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
+                return compile_file(path, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
+
+            variants, on_device = Variants(path.stem, found, variant), is_opencl(target)
+            run, needed = variants.run, found.values
+            return Model(found.inputs, found.outputs, run, path.stem, variants, values=needed, takes_device_arrays=on_device)
     if examine is not None:
         examine(program.inputs)
     report.seconds += perf_counter() - began
     file = file.imported(program.files) if file is not None else None
     return compile(program, target, options, report=report, progress=progress, file=file)
-
-
-def _compiled_when_called(path: Path, target: str, options: Options, sizes: OpenSizesError) -> Model:
-    """A model that is imported once for each set of input shapes that it is called with."""
-
-    @lru_cache(maxsize=_MOST_SIZES)
-    def compiled(*shapes: tuple[int, ...]) -> Run:
-        named = {info.name: shape for info, shape in zip(sizes.inputs, shapes, strict=True)}
-        return compile_file(path, target, named, options).run
-
-    def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        return compiled(*(a.shape for a in arrays))(arrays)
-
-    return Model(sizes.inputs, sizes.outputs, run, path.stem, takes_device_arrays=is_opencl(target))
 
 
 def devices() -> tuple[Device, ...]:

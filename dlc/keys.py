@@ -1,6 +1,6 @@
 """What a compiled model depends on, part by part: equal keys mean equal code.
 
-A key is of a *model file* (its bytes and those of its external data, and the shapes that were asked for), so that nothing has
+A key is of a *model file* (its bytes and those of its external data, the shapes and the values of inputs), so that nothing has
 to be parsed to find what was compiled before; or of a *program* (the text of its module, the contents of its weights), as a
 traced function or a model whose sizes came with a call. Both have the target, the passes if they were chosen, and what
 dlc was: a digest of its own sources and the versions of the packages that it compiles with.
@@ -16,6 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from dlc.cpus import usable_cpus
 from dlc.options import Options
@@ -29,6 +32,7 @@ PARTS = {
     "module": "the program",
     "weights": "the weights",
     "shapes": "the shapes",
+    "values": "the values of inputs",
     "target": "the target",
     "pipeline": "the passes",
     "numerics": "the numerics",
@@ -57,13 +61,20 @@ class Key:
         return [name for name in PARTS if self.parts.get(name) != other.get(name)]
 
 
-def file_key(path: Path, shapes: Mapping[str, Sequence[int | str]], target: Target, options: Options) -> Key:
-    """The key of a model file with these input shapes, before its external data is known.
+def file_key(
+    path: Path,
+    shapes: Mapping[str, Sequence[int | str]],
+    target: Target,
+    options: Options,
+    values: Mapping[str, NDArray[Any]],
+) -> Key:
+    """The key of a model file with these input shapes, and these values of inputs, before its external data is known.
 
     Raises OSError when it cannot be read.
     """
     given = json.dumps({name: list(shape) for name, shape in shapes.items()}, sort_keys=True)
-    return Key({"file": file_digest(path), "shapes": given, **_compilation(target, options)})
+    known = {name: f"{v.dtype}{list(v.shape)} {_digest(v.tobytes())}" for name, v in sorted(values.items())}
+    return Key({"file": file_digest(path), "shapes": given, "values": json.dumps(known), **_compilation(target, options)})
 
 
 def with_external(key: Key, folder: Path, names: Iterable[str]) -> Key:

@@ -41,6 +41,7 @@ class Model:
         name: str = "model",
         artifact: Saveable | None = None,
         *,
+        values: Sequence[str] = (),
         takes_device_arrays: bool = False,
     ) -> None:
         self.inputs = tuple(inputs)
@@ -48,6 +49,8 @@ class Model:
         self.name = name
         self.run = run
         self.artifact = artifact
+        # The inputs for whose values it is compiled when it is called.
+        self.values = tuple(values)
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
 

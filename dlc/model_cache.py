@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.artifact import Artifact
@@ -77,10 +81,16 @@ class CachedFile:
     seen: os.stat_result
 
     @staticmethod
-    def look(path: Path, shapes: Mapping[str, Sequence[int | str]], target: Target, options: Options) -> CachedFile:
+    def look(
+        path: Path,
+        shapes: Mapping[str, Sequence[int | str]],
+        target: Target,
+        options: Options,
+        values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> CachedFile:
         """Raises OSError when the file cannot be read."""
         seen = path.stat()
-        base = key = file_key(path, shapes, target, options)
+        base = key = file_key(path, shapes, target, options, values)
         names = Cache.standard().read(EXTERNAL, base.digest, _read_names)
         if names is not None:
             with suppress(OSError):  # the importer says which is missing

@@ -115,19 +115,21 @@ def test_a_hit_needs_no_compiler(model: Path, use: str) -> None:
         (lambda path: {"path": write(path, scale=3)}, "the model file changed"),
         (lambda _: {"target": "cpu:generic"}, "the target changed"),
         (lambda _: {"shapes": {"x": (1, 4)}}, "the shapes changed"),
+        (lambda _: {"values": {"x": X}}, "the values of inputs changed"),
         (lambda _: {"pipeline": "simplify"}, "the passes changed"),
     ],
-    ids=["file", "target", "shapes", "passes"],
+    ids=["file", "target", "shapes", "values", "passes"],
 )
 def test_what_it_depends_on_is_in_the_key(model: Path, change: Callable[[Path], dict[str, Any]], reason: str) -> None:
-    options = {"target": "cpu:avx2", "shapes": {}, "pipeline": None}
+    options = {"target": "cpu:avx2", "shapes": {}, "values": {}, "pipeline": None}
     first = CachedFile.look(model, {}, resolve("cpu:avx2"), Options())
     Cache.standard().store(
         MODEL, first.key.digest, lambda p: p.write_text(""), {"model": "m", "file": str(model), "parts": first.key.parts}
     )
     assert explain(first).hit
     options |= change(model)
-    second = CachedFile.look(model, options["shapes"], resolve(options["target"]), Options.of(pipeline=options["pipeline"]))
+    device, passes = resolve(options["target"]), Options.of(pipeline=options["pipeline"])
+    second = CachedFile.look(model, options["shapes"], device, passes, options["values"])
     found = explain(second)
     assert second.key.digest != first.key.digest
     assert not found.hit and len(found.reasons) == 1 and found.reasons[0].startswith(reason)
@@ -226,6 +228,25 @@ def test_each_set_of_shapes_is_an_entry(tmp_path: Path) -> None:
         "['x: float32[1, 4]']",
         "['x: float32[2, 4]']",
     ]
+
+
+def test_each_set_of_values_is_an_entry(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
+    repeats = helper.make_tensor_value_info("repeats", TensorProto.INT64, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Tile", ["x", "repeats"], ["y"])], "g", [x, repeats], [y])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    given = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+    def call(*repeats: int) -> bool:
+        """Whether a call with these repeats made an entry."""
+        before = len(entries())
+        result = dlc.compile_model(path)(given, np.int64(repeats))["y"]
+        np.testing.assert_array_equal(result, np.tile(given, repeats))
+        return len(entries()) > before
+
+    assert [call(1, 2), call(2, 1), call(1, 2), call(2, 1)] == [True, True, False, False]
 
 
 def test_functions_are_found_by_what_they_compute() -> None:

@@ -18,10 +18,12 @@ from dlc.cli.shared import (
     make_inputs,
     model_argument,
     out,
+    read_array,
     reports_errors,
     shape_option,
     shown_progress,
     target_option,
+    value_option,
 )
 from dlc.compiler import Program, load_program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded
@@ -40,6 +42,7 @@ Arrays = dict[str, NDArray[Any]]
 @input_option
 @target_option
 @shape_option
+@value_option
 @seed_option
 @click.option(
     "--against",
@@ -57,6 +60,7 @@ def bisect_command(
     inputs: tuple[str, ...],
     target: str,
     shapes: Shapes,
+    values: dict[str, Path],
     seed: int,
     against: str,
     tolerance: float | None,
@@ -64,13 +68,14 @@ def bisect_command(
     output: Path | None,
 ) -> None:
     """Finds what makes the numbers of MODEL wrong: its import, a pass, a kernel's code, or what runs the kernels."""
+    known = {name: read_array(file) for name, file in values.items()}
     with shown_progress() as progress:
-        program = load_program(model, shapes)
+        program = load_program(model, shapes, known)
         arrays = make_inputs(program.inputs, inputs, seed)
         require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
-            _require_import(program, model, arrays, _recorded(Path(against)), tolerance)
+            _require_import(program, model, arrays, known, _recorded(Path(against)), tolerance)
         targets = [target] if against.endswith(".npz") or against == "reference" else [target, resolve(against).name]
         verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
     for name, verdict in verdicts.items():
@@ -105,7 +110,9 @@ def _recorded(path: Path) -> Arrays:
         raise ModelError(f"{path}: not an .npz file: {error}") from error
 
 
-def _require_import(program: Program, model: Path, arrays: Arrays, recorded: Arrays, tolerance: float | None) -> None:
+def _require_import(
+    program: Program, model: Path, arrays: Arrays, known: Arrays, recorded: Arrays, tolerance: float | None
+) -> None:
     """Ends with a message if the program is something else than what was recorded, before any pass."""
     wrong = [r for r in compare_recorded(program, list(arrays.values()), recorded, tolerance) if not r.agrees]
     if not wrong:
@@ -116,7 +123,7 @@ def _require_import(program: Program, model: Path, arrays: Arrays, recorded: Arr
     )
     if model.suffix == ".onnx":
         try:
-            node = first_wrong_node(model, arrays, tolerance)
+            node = first_wrong_node(model, arrays, tolerance, known)
         except DlcError as error:
             lines.append(str(error))
         else:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
+from numpy.typing import NDArray
 
 from dlc.api import compile_file
 from dlc.backends.opencl.devices import target_of
@@ -19,12 +21,14 @@ from dlc.cli.shared import (
     no_cache_option,
     numerics_option,
     out,
+    read_array,
     reports_errors,
     shape_option,
     show_log,
     shown_progress,
     target_option,
     threads_option,
+    value_option,
 )
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
 from dlc.dims import is_static
@@ -39,6 +43,7 @@ FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm", "op
 @model_argument
 @target_option
 @shape_option
+@value_option
 @click.option("--emit", "form", type=click.Choice(FORMS), help="Print the program at the end of this stage instead.")
 @click.option("-o", "--output", type=OUTPUT, help="Write the compiled model here; with --emit, the text.")
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
@@ -57,6 +62,7 @@ def compile_command(
     model: Path,
     target: str,
     shapes: Shapes,
+    values: dict[str, Path],
     form: str | None,
     output: Path | None,
     dump_ir: Path | None,
@@ -90,12 +96,12 @@ def compile_command(
     )
     if verbose:
         show_log()
-    report = Report()
+    report, known = Report(), {name: read_array(file) for name, file in values.items()}
     with shown_progress() as progress:
         if print_pipeline or form is not None:
-            _print_text(model, target, shapes, options, form, output)
+            _print_text(model, target, shapes, known, options, form, output)
             return
-        compiled = compile_file(model, target, shapes, options, report=report, progress=progress)
+        compiled = compile_file(model, target, shapes, options, values=known, report=report, progress=progress)
         if check_each_pass:
             # Passes are checked on the inputs of the first run.
             compiled(make_inputs(compiled.inputs, (), seed=0))
@@ -107,6 +113,9 @@ def compile_command(
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
+    if compiled.values:
+        out.print(f"It is compiled for the values of {', '.join(compiled.values)} when it is run, or now with --value.")
+        return
     if report.each_size is not None:
         out.print(f"Its sizes are open, and it is compiled for each set of them when it is run: {report.each_size}.")
         return
@@ -131,13 +140,21 @@ def compile_command(
         out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")
 
 
-def _print_text(model: Path, target: str, shapes: Shapes, options: Options, form: str | None, output: Path | None) -> None:
+def _print_text(
+    model: Path,
+    target: str,
+    shapes: Shapes,
+    values: dict[str, NDArray[Any]],
+    options: Options,
+    form: str | None,
+    output: Path | None,
+) -> None:
     """Prints or writes the program in a form; without one, prints the passes that it would go through."""
     # What comes out of the cache needs no compiler.
     from dlc.compiler import emit, load_program
     from dlc.compiler.lowering import plan
 
-    program = load_program(model, shapes)
+    program = load_program(model, shapes, values)
     if form is None:
         for stage in plan(program, target_of(target, options.device), options):
             click.echo(f"{stage.name}: {','.join(map(str, stage.passes))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from dlc.backends.opencl.devices import INSTALL, all_devices, problem_of
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
-from dlc.frontend.onnx import check_model
+from dlc.frontend.onnx import Problem, check_model
 from dlc.frontend.onnx.problems import unsupported
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
 
@@ -21,16 +22,31 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets)."""
+    """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets).
+
+    What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed apart.
+    """
     if model.suffix in (".dlc", ".mlir"):
         fail(f"{model}: what dlc wrote; `dlc check` reads the ONNX model that it was made from")
-    problems = check_model(model)
+    found = check_model(model)
+    problems = [p for p in found if not p.at_call]
     if as_json:
-        click.echo(json.dumps([vars(problem) for problem in problems], indent=2))
+        click.echo(json.dumps([vars(problem) for problem in found], indent=2))
         raise click.exceptions.Exit(1 if problems else 0)
     if problems:
         fail(str(unsupported(str(model), problems)))
-    out.print(f"{model}: everything in it is supported")
+    out.print(f"{model}: everything {'that can be seen before it is called' if found else 'in it'} is supported")
+    for of, places in _asked_at_calls(found).items():
+        out.print(escape(f"  compiled for {of} when it is called, which {', '.join(places)} needs"))
+
+
+def _asked_at_calls(problems: Sequence[Problem]) -> dict[str, list[str]]:
+    """What a model is compiled for when it is called, and the places that need it."""
+    asked: dict[str, list[str]] = {}
+    for problem in problems:
+        for of in [f"the value of input '{name}'" for name in problem.inputs] or ["the shapes of its inputs"]:
+            asked.setdefault(of, []).append(problem.place)
+    return asked
 
 
 @click.command("targets")

@@ -7,7 +7,18 @@ from pathlib import Path
 import click
 
 from dlc.cli.run import input_option, seed_option
-from dlc.cli.shared import Shapes, make_inputs, model_argument, out, reports_errors, shape_option, shown_progress, target_option
+from dlc.cli.shared import (
+    Shapes,
+    make_inputs,
+    model_argument,
+    out,
+    read_array,
+    reports_errors,
+    shape_option,
+    shown_progress,
+    target_option,
+    value_option,
+)
 from dlc.compiler import load_program
 from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
 from dlc.debug.parts import ops_of
@@ -22,6 +33,7 @@ from dlc.options import Options
 @input_option
 @target_option
 @shape_option
+@value_option
 @seed_option
 @click.option(
     "--check",
@@ -39,6 +51,7 @@ def reduce_command(
     inputs: tuple[str, ...],
     target: str,
     shapes: Shapes,
+    values: dict[str, Path],
     seed: int,
     command: str | None,
     pipeline: str | None,
@@ -53,7 +66,7 @@ def reduce_command(
     options = Options.of(pipeline=pipeline, cache=False)
     outcome = outcome_of_command(command) if command is not None else outcome_on(target, options, tolerance)
     with shown_progress() as progress:
-        program = load_program(model, shapes)
+        program = load_program(model, shapes, {name: read_array(file) for name, file in values.items()})
         arrays = make_inputs(program.inputs, inputs, seed)
         require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))

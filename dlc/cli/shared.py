@@ -114,6 +114,16 @@ def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, 
     return shapes
 
 
+def _values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for value in values:
+        name, separator, file = value.rpartition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"{value!r}: write NAME=FILE.npy")
+        files[name] = Path(file)
+    return files
+
+
 model_argument = click.argument("model", type=MODEL)
 shape_option = click.option(
     "--shape",
@@ -122,6 +132,9 @@ shape_option = click.option(
     callback=_shapes,
     metavar="NAME=SIZE,…",
     help="The shape of an input; repeatable. Sizes may be open: x=N:1..32,3,224,224.",
+)
+value_option = click.option(
+    "--value", "values", multiple=True, callback=_values, metavar="NAME=FILE.npy", help="Make an input a constant; repeatable."
 )
 target_option = click.option(
     "--target",
@@ -144,6 +157,14 @@ numerics_option = click.option(
     help="strict: nothing is folded across linear operations, functions are rounded once.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def read_array(file: Path) -> NDArray[Any]:
+    """The array in an `.npy` file; raises ModelError for a file that is none."""
+    try:
+        return read_npy(file)
+    except ValueError as error:
+        raise ModelError(f"{file}: not an .npy file of numbers: {error}") from error
 
 
 def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int) -> dict[str, NDArray[Any]]:
@@ -176,10 +197,7 @@ def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int
 
 def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) -> NDArray[Any]:
     if value != "random":
-        try:
-            return read_npy(Path(value))
-        except ValueError as error:
-            raise ModelError(f"{value}: not an .npy file of numbers: {error}") from error
+        return read_array(Path(value))
     if not is_static(info.shape):
         raise ShapeError(f"input {info}: its sizes are open; give them with --shape '{info.name}=…', or an array")
     shape = tuple(int(s) for s in info.shape)

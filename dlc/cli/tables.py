@@ -60,6 +60,7 @@ def summary(report: Report, model: Model) -> dict[str, Any]:
         "model": model.name,
         "inputs": [str(info) for info in model.inputs],
         "outputs": [str(info) for info in model.outputs],
+        "values": list(model.values),
         "from_cache": report.from_cache,
         "each_size": report.each_size,
         "seconds": report.seconds,

@@ -124,7 +124,11 @@ def split_ranges(
     return {name: tuple(plain(name, entry) for entry in shape) for name, shape in shapes.items()}, ranges
 
 
-def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> Program:
+def load_program(
+    path: Path,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_values: Mapping[str, NDArray[Any]] | None = None,
+) -> Program:
     """The program in an ONNX file, or in a dumped module with its weights beside it.
 
     Raises ModelError for a file that is neither or whose weights are not there, and what the importer raises.
@@ -133,11 +137,11 @@ def load_program(path: Path, input_shapes: Mapping[str, Sequence[int | str]] | N
         raise ModelError(f"{path}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
     if path.suffix != ".mlir":
         shapes, ranges = split_ranges(input_shapes or {})
-        imported = import_model(path, shapes)
+        imported = import_model(path, shapes, input_values=input_values)
         state_ranges(entry_of(imported.module), ranges)
         return Program(imported.module, imported.weights, path.stem, files=imported.files)
-    if input_shapes:
-        raise ShapeError(f"{path}: a dumped module has its shapes; give them when the model is imported")
+    if input_shapes or input_values:
+        raise ShapeError(f"{path}: a dumped module has its shapes and constants; give them when the model is imported")
     try:
         module = parse_module(make_context(), path.read_text(), str(path))
         verify(module)

@@ -28,19 +28,21 @@ class WrongNode:
     deviation: float
 
 
-def first_wrong_node(path: Path, feeds: Mapping[str, Array], tolerance: float | None = None) -> WrongNode | None:
-    """The node of the model at which dlc and onnx begin to differ; None if they do not.
+def first_wrong_node(
+    path: Path, feeds: Mapping[str, Array], tolerance: float | None = None, values: Mapping[str, Array] | None = None
+) -> WrongNode | None:
+    """The node of the model at which dlc and onnx begin to differ; None if they do not. `values` are inputs made constants.
 
     Raises DlcError when onnx's evaluator does not run the model.
     """
     model = onnx.load(path)
     try:
-        known = cast("dict[str, Any]", ReferenceEvaluator(model).run(None, dict(feeds), intermediate=True))
+        known = cast("dict[str, Any]", ReferenceEvaluator(model).run(None, {**feeds, **(values or {})}, intermediate=True))
     except Exception as error:
         raise DlcError(f"onnx's own evaluator does not run {path}: {error}") from error
     makers = {name: node for node in model.graph.node for name in node.output if isinstance(known.get(name), np.ndarray)}
     shapes = {name: array.shape for name, array in feeds.items()}
-    imported = import_model(path, shapes, extra_outputs=list(makers))
+    imported = import_model(path, shapes, input_values=values, extra_outputs=list(makers))
     trace = Evaluator([feeds[info.name] for info in imported.inputs]).trace(imported.module, imported.weights)
     allowed = tolerance if tolerance is not None else tolerance_of(trace.arrays)
     for (name, node), array in zip(makers.items(), trace.results[-len(makers) :], strict=True):

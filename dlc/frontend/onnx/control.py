@@ -48,6 +48,7 @@ def if_(node: Node) -> Sequence[Value]:
                     "value",
                     f"its condition is computed from data, and result {k} is {x} in one branch and {y} in the other: "
                     "results of one type are supported, or a condition that is known",
+                    [condition],
                 )
     (then, _), (otherwise, _) = made
     return node.emit.if_(condition, then, otherwise, types)

@@ -161,6 +161,14 @@ def reads(node: NodeProto) -> Iterator[str]:
         yield from (name for name in (*captured, *(o.name for o in inner.output)) if name not in local)
 
 
+def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """The nodes of a graph and of those inside them."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
+
+
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """The graphs among a node's attributes (branches, loop bodies)."""
     for attribute in node.attribute:

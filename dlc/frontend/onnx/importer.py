@@ -25,13 +25,15 @@ from dlc.dims import UndecidableError, is_static, product
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.onnx.emit import Emitter, Value, location
 from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_functions, opset_of, standard_function
-from dlc.frontend.onnx.graph import ModelFile, Source, label, load, place, sorted_nodes, subgraphs
+from dlc.frontend.onnx.graph import ModelFile, Source, all_nodes, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
-from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenSizesError, Problem, contradictions, unsupported
+from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
+from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenInputsError, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
+from dlc.frontend.onnx.values import NoTensor
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
 from dlc.weights import WeightStore
 
@@ -78,7 +80,7 @@ def import_model(
     constants then, and no inputs of the program. `extra_outputs` names inner tensors to return after the model's outputs.
 
     Raises ModelError for a malformed file, ShapeError for shapes that contradict the model, UnsupportedError (listing every
-    problem) for what dlc does not support; OpenSizesError if giving the inputs' shapes may help.
+    problem) for what dlc does not support; OpenInputsError if giving shapes or values of inputs may help.
     """
     importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs)
     imported = importer.run()
@@ -86,16 +88,20 @@ def import_model(
         # With the model's own shapes it is the model that contradicts itself.
         raise (ShapeError if importer.input_shapes else ModelError)(contradictions(importer.problems))
     if importer.problems:
-        error = unsupported(importer.model.name, importer.problems)
-        are_open = not all(is_static(i.shape) for i in imported.inputs)
-        if are_open and all(p.kind == "value" for p in importer.problems):
-            raise OpenSizesError(error, imported.inputs, imported.outputs)
-        raise error
+        certain = [p for p in importer.problems if not p.at_call]
+        error = unsupported(importer.model.name, certain or importer.problems)
+        if certain:
+            raise error
+        asked = {name for p in importer.problems for name in p.inputs}
+        raise OpenInputsError(error, imported.inputs, imported.outputs, [i.name for i in imported.inputs if i.name in asked])
     return imported
 
 
 def check_model(source: Source, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> list[Problem]:
-    """Everything in a model that dlc does not support, and shapes that contradict; raises ModelError for a malformed file."""
+    """Everything in a model that dlc does not support, what hangs on the inputs of a call, and shapes that contradict.
+
+    Raises ModelError for a malformed file.
+    """
     importer = _Importer(load(source), input_shapes or {}, {}, ())
     importer.run()
     return importer.problems
@@ -123,17 +129,23 @@ class _Importer:
         self.inlined = 0
         # Placeholders are arguments of a block that is part of no program.
         self._detached = Block()
+        self._origins = Origins()
+        self._inputs: Sequence[TensorInfo] = ()
 
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
         self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
         inputs = self._specialised(signature(declared, self.input_shapes, self._note))
+        self._inputs = inputs
         block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
         for info, argument in zip(inputs, block.args, strict=True):
             _require_addressable(f"input '{info.name}'", tensor_of(argument))
             argument.name_hint = short_name(info.name)
+            self._origins.add(argument, [info.name])
             self.scope.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
+        # What is no tensor was noted.
+        self.scope.values.update({i.name: None for i in declared if not i.type.HasField("tensor_type")})
         self.emit: Emitter = Emitter(block, self.weights)
         self._check_opset()
         for node in nodes:
@@ -173,12 +185,14 @@ class _Importer:
         opset = self.scope.opset
         if not opset and any(n.domain in OWN_DOMAIN for n in self.graph.node):
             raise ModelError(f"{self.model.name}: opset_import has no version of ONNX's own domain")
-        if 0 < opset < FIRST_OPSET:
+        own = (n for n in all_nodes(self.graph) if n.domain in OWN_DOMAIN)
+        if 0 < opset < FIRST_OPSET and any(_defined(n, opset) != _defined(n, FIRST_OPSET) for n in own):
             message = f"opset {opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
             self.problems.append(Problem("model", "opset", message))
 
     def _convert(self, node: NodeProto) -> None:
         inputs = [self.scope.values[name] for name in node.input]
+        noted = len(self.problems)
         try:
             made = self._converter(node, inputs)
             if any(name and value is None for name, value in zip(node.input, inputs, strict=True)):
@@ -194,10 +208,11 @@ class _Importer:
             results = None
         except AlreadyNoted:
             results = None
+        hangs_on = [name for problem in self.problems[noted:] for name in problem.inputs]
         for k, name in enumerate(node.output):
             if name:
-                value = results[k] if results is not None else self._placeholder(name)
-                if value is not None and value.ssa is not None and value.ssa.name_hint is None:
+                value = results[k] if results is not None else self._placeholder(name, hangs_on)
+                if value is not None and not isinstance(value, NoTensor) and value.ssa and value.ssa.name_hint is None:
                     value.ssa.name_hint = short_name(name)
                 self.scope.values[name] = value
 
@@ -207,7 +222,7 @@ class _Importer:
             return self._function_of_domain(node, inputs)
         entries = OPERATORS.get(node.op_type, [])
         opset = min(max(self.scope.opset, FIRST_OPSET), LAST_OPSET)
-        if self.scope.opset > LAST_OPSET and _changed_after(node.op_type, self.scope.opset):
+        if self.scope.opset > LAST_OPSET and _defined(node, self.scope.opset) != _defined(node, LAST_OPSET):
             raise NodeProblem("opset", f"its definition changed after opset {LAST_OPSET}, the model has {self.scope.opset}")
         for entry in entries:
             if entry.since <= opset <= entry.until:
@@ -323,7 +338,8 @@ class _Importer:
                 raise ModelError(f"{node.place}: it takes more memory than there is to read it: {error}") from error
         results = [made] if isinstance(made, Value) else list(made)
         for result in results:
-            _require_addressable(node.place, result.type)
+            if not isinstance(result, NoTensor):
+                _require_addressable(node.place, result.type)
         for problem in node.unread():
             self._note(node.place, problem)
         for k, name in enumerate(proto.output):
@@ -333,10 +349,23 @@ class _Importer:
 
     def _note(self, where: str, problem: NodeProblem) -> None:
         where = ", in it ".join((*map(place, self.scope.owners), where))
-        self.problems.append(Problem(where, problem.kind, problem.message))
+        names = self._origins.of(v.ssa for v in problem.unknown if v.ssa is not None)
+        asked = [i for i in self._inputs if i.name in names]
+        large = next((i for i in asked if not may_be_known(i)), None)
+        are_open = not all(is_static(i.shape) for i in self._inputs)
+        message = problem.message
+        if large is not None and not are_open:
+            message += f" (it hangs on input {large}; a model is compiled for values of up to {most_elements(large)} elements)"
+        # Where sizes are open, they tell what is large; and what hangs on data in one branch of an `If` may go with it.
+        inputs = tuple(i.name for i in asked) if large is None else ()
+        at_call = problem.kind == "value" and (are_open or bool(inputs))
+        self.problems.append(Problem(where, problem.kind, message, inputs, at_call))
 
-    def _placeholder(self, name: str) -> Value | None:
-        """A value of the type that the file declares for the name; none where it declares none."""
+    def _placeholder(self, name: str, hangs_on: Sequence[str]) -> Value | None:
+        """A value of the type that the file declares for the name; none where it declares none.
+
+        `hangs_on` are the inputs whose values would tell what it is.
+        """
         # ONNX's own shape inference would know more, but it takes the sizes in a hostile file at their word.
         info = self.scope.declared.get(name)
         if info is None or not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
@@ -346,12 +375,17 @@ class _Importer:
         except NodeProblem:
             return None
         t: Tensor = tensor_type(sizes_of(info), element)
-        return Value(t, ssa=self._detached.insert_arg(t, len(self._detached.args)), name=name)
+        argument = self._detached.insert_arg(t, len(self._detached.args))
+        self._origins.add(argument, hangs_on)
+        return Value(t, ssa=argument, name=name)
 
     # The finished program
 
     def _finished(self, block: Block, inputs: Sequence[TensorInfo]) -> ImportedModel:
         names = [*(o.name for o in self.graph.output), *self.extra_outputs]
+        for name, value in zip(names, map(self.scope.values.get, names), strict=True):
+            if isinstance(value, NoTensor):
+                self._note(f"output '{name}'", NodeProblem("dtype", f"{value.kind} is not supported, only tensors"))
         if self.problems:
             declared = signature(self.graph.output, {}, lambda where, problem: None)
             return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), declared)
@@ -386,8 +420,9 @@ def _names(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
     return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(n)}) for n in names])
 
 
-def _changed_after(op_type: str, opset: int) -> bool:
+def _defined(node: NodeProto, opset: int) -> int:
+    """The opset whose definition of the node's operator holds at `opset`; 0 where there is none."""
     try:
-        return onnx.defs.get_schema(op_type, opset).since_version > LAST_OPSET
+        return onnx.defs.get_schema(node.op_type, opset).since_version
     except onnx.defs.SchemaError:
-        return True
+        return 0

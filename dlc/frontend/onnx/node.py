@@ -88,6 +88,7 @@ class Node:
                 "value",
                 f"its {what} (input '{self.proto.input[k]}') is computed from data or from sizes that are not known; "
                 "give the model's input shapes, or make it a constant",
+                (value,),
             )
         return value.known
 

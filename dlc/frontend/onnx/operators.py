@@ -21,6 +21,7 @@ from dlc.frontend.onnx import (
     resize,
     sampling,
     selection,
+    sequences,
     shape,
     signal,
     sorting,
@@ -30,7 +31,7 @@ from dlc.frontend.onnx.registry import Entry
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
     shape, movement, indexing, sorting, selection, creation, resize, sampling, regions, attention, signal,
-    quantization, recurrence, control,
+    quantization, recurrence, control, sequences,
 )  # fmt: skip
 
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
+from dlc.frontend.onnx.emit import Value
 
 WHAT_TO_DO = {
     "operator": "export the model with other operators, or write a converter (docs/extending.md)",
@@ -15,7 +16,8 @@ WHAT_TO_DO = {
     "dtype": "export with another dtype, or cast the operands to one; keep text processing outside the model",
     "input": "export without this input, or with a constant for it",
     "output": "export without this output",
-    "value": "make it a constant of the model, or give the shapes of the inputs (--shape, input_shapes)",
+    "value": "make it a constant of the model, or give the shapes of the inputs (--shape, input_shapes) or their values "
+    "(--value, input_values)",
     "shape": "the node contradicts the shapes before it: mend the model, or give other shapes of its inputs",
 }
 
@@ -24,37 +26,51 @@ WHAT_TO_DO = {
 class Problem:
     """One unsupported thing: `place` names the node or tensor, `kind` is what about it.
 
-    Kinds: those that `WHAT_TO_DO` has advice for.
+    Kinds: those that `WHAT_TO_DO` has advice for. One that may be none for the shapes and values of a call is `at_call`;
+    `inputs` are the inputs whose values would tell, where it hangs on values.
     """
 
     place: str
     kind: str
     message: str
+    inputs: tuple[str, ...] = ()
+    at_call: bool = False
 
     def __str__(self) -> str:
         return f"{self.place}: {self.kind}: {self.message}"
 
 
 class NodeProblem(Exception):
-    """Raised where a node turns out to be unsupported; the importer notes it and goes on with the next node."""
+    """Raised where a node turns out to be unsupported; the importer notes it and goes on with the next node.
 
-    def __init__(self, kind: str, message: str) -> None:
+    `unknown` are the values that would have to be known.
+    """
+
+    def __init__(self, kind: str, message: str, unknown: Sequence[Value] = ()) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.unknown = unknown
 
 
 class AlreadyNoted(Exception):
     """Raised where a node cannot be imported for want of what it holds, which the importer has noted."""
 
 
-class OpenSizesError(UnsupportedError):
-    """A model that can be imported only for inputs of known shapes; `inputs` and `outputs` are as the file declares them."""
+class OpenInputsError(UnsupportedError):
+    """A model that can be imported only for a call: for the shapes of its inputs, and for the values of those in `values`.
 
-    def __init__(self, error: UnsupportedError, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
+    `values` are those that were found to be needed; with them given, more may be. `inputs` and `outputs` are as the file
+    declares them.
+    """
+
+    def __init__(
+        self, error: UnsupportedError, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], values: Sequence[str]
+    ) -> None:
         super().__init__(str(error), error.problems)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self.values = tuple(values)
 
 
 def unsupported(model: str, problems: Sequence[Problem]) -> UnsupportedError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from keyword import iskeyword
+from typing import TypeAlias
 
 import numpy as np
 from onnx import ValueInfoProto
@@ -16,11 +17,14 @@ from dlc.errors import ModelError, ShapeError
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.tensors import dtype_of
 
+# Hears of what is not supported, and where.
+Note: TypeAlias = Callable[[str, NodeProblem], None]
+
 
 def signature(
     declared: Sequence[ValueInfoProto],
     input_shapes: Mapping[str, Sequence[int | str]],
-    note: Callable[[str, NodeProblem], None],
+    note: Note,
 ) -> tuple[TensorInfo, ...]:
     """The inputs under the shapes given; `note` hears of what is not supported.
 
@@ -43,7 +47,7 @@ def signature(
     return tuple(TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos)
 
 
-def _declared(value: ValueInfoProto, given: Sequence[int | str] | None, note: Callable[[str, NodeProblem], None]) -> TensorInfo:
+def _declared(value: ValueInfoProto, given: Sequence[int | str] | None, note: Note) -> TensorInfo:
     where = f"input '{value.name}'"
     dtype = np.dtype(np.float32)
     if not value.type.HasField("tensor_type"):

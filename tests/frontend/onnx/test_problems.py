@@ -8,13 +8,14 @@ from onnx import ModelProto, TensorProto, helper
 
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.onnx import Problem, check_model, import_model, importer
+from dlc.frontend.onnx.emit import FOLD_LIMIT
 from dlc.frontend.onnx.problems import WHAT_TO_DO
 from tests.frontend.onnx.build import INT64, model
 
 
 def kinds(source: ModelProto) -> list[tuple[str, str]]:
     """The problems as (node, kind), the same from checking and from importing."""
-    problems = check_model(source)
+    problems = [p for p in check_model(source) if not p.at_call]
     with pytest.raises(UnsupportedError) as caught:
         import_model(source)
     assert caught.value.problems == [str(p) for p in problems]
@@ -42,7 +43,7 @@ def test_all_problems_in_one_message() -> None:
     found = kinds(
         model(
             nodes,
-            {"x": [1, 1, 4, 4], "s": [2]},
+            {"x": [1, 1, 4, 4], "s": [FOLD_LIMIT + 1]},
             ["a", "b", "c"],
             dtypes={"s": INT64},
             weights={"two": np.float32([1, 1, 2, 2]), "k": np.int64([1])},
@@ -96,10 +97,10 @@ def test_dtypes_of_inputs_and_initialisers() -> None:
     assert kinds(source) == [("w", "dtype"), ("x", "dtype")]
 
 
-@pytest.mark.parametrize("opset", [1, 6])
-def test_old_opsets(opset: int) -> None:
-    found = kinds(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=opset))
-    assert found == [("model", "opset")]
+def test_an_old_opset_is_fine_where_nothing_changed() -> None:
+    old, same = (model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=opset) for opset in (5, 6))
+    assert kinds(old) == [("model", "opset")]
+    assert check_model(same) == []
 
 
 def test_a_newer_opset_is_fine_where_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:

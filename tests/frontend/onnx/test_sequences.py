@@ -1,0 +1,145 @@
+"""Sequences and optionals vanish at import: what is left of them are the tensors that they held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import NodeProto, TensorProto, helper
+
+from dlc.errors import ModelError, UnsupportedError
+from dlc.frontend.onnx import import_model
+from tests.frontend.onnx.build import model, op_names, run
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def node(op: str, inputs: list[str], output: str, **attributes: Any) -> NodeProto:
+    return helper.make_node(op, inputs, [output], **attributes)
+
+
+def result(*nodes: NodeProto, weights: dict[str, Any] | None = None) -> Any:
+    """What the nodes make of X as `y`."""
+    return run(import_model(model(nodes, {"x": X.shape}, ["y"], weights=weights)), {"x": X})["y"]
+
+
+@pytest.mark.parametrize("place", [0, 2, -1])
+def test_an_element_of_what_was_split(place: int) -> None:
+    nodes = [node("SplitToSequence", ["x"], "s"), node("SequenceAt", ["s", "place"], "y")]
+    imported = import_model(model(nodes, {"x": X.shape}, ["y"], weights={"place": np.int64(place)}))
+    np.testing.assert_array_equal(run(imported, {"x": X})["y"], X[[place]])
+    assert set(op_names(imported)) == {"dl.slice", "func.return"}
+
+
+@pytest.mark.parametrize(
+    ("split", "parts"),
+    [(np.int64(3), [X[:3], X[3:]]), (np.int64([1, 0, 3]), [X[:1], X[1:1], X[1:]]), (np.int64([4]), [X])],
+)
+def test_parts_joined_in_another_order(split: Any, parts: list[Any]) -> None:
+    count = len(parts)
+    nodes = [
+        node("SplitToSequence", ["x", "split"], "s"),
+        *(node("SequenceAt", ["s", f"{k}"], f"part{k}") for k in range(count)),
+        node("SequenceConstruct", [f"part{k}" for k in reversed(range(count))], "turned"),
+        node("ConcatFromSequence", ["turned"], "y", axis=0),
+    ]
+    got = result(*nodes, weights={"split": split, **{f"{k}": np.int64(k) for k in range(count)}})
+    np.testing.assert_array_equal(got, np.concatenate(parts[::-1]))
+
+
+def test_rows_stacked_along_a_new_axis() -> None:
+    nodes = [
+        node("SplitToSequence", ["x"], "s", axis=0, keepdims=0),
+        node("ConcatFromSequence", ["s"], "y", axis=-1, new_axis=1),
+    ]
+    np.testing.assert_array_equal(result(*nodes), X.T)
+
+
+def test_inserted_and_erased() -> None:
+    nodes = [
+        node("SequenceEmpty", [], "none"),
+        node("Neg", ["x"], "negative"),
+        node("Exp", ["x"], "other"),
+        node("SequenceInsert", ["none", "x"], "one"),
+        node("SequenceInsert", ["one", "negative"], "two"),
+        node("SequenceInsert", ["two", "other", "first"], "three"),
+        node("SequenceErase", ["three", "first"], "again"),
+        node("ConcatFromSequence", ["again"], "joined", axis=0),
+        node("SequenceErase", ["again"], "last"),
+        node("SequenceLength", ["again"], "count"),
+        node("Cast", ["count"], "number", to=TensorProto.FLOAT),
+        node("Mul", ["joined", "number"], "y"),
+    ]
+    np.testing.assert_array_equal(result(*nodes, weights={"first": np.int64(0)}), 2 * np.concatenate([X, -X]))
+
+
+def test_a_body_for_each_element() -> None:
+    body = helper.make_graph(
+        [node("Add", ["row", "all"], "sum")],
+        "body",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("row", "all")],
+        [helper.make_tensor_value_info("sum", TensorProto.FLOAT, None)],
+    )
+    nodes = [
+        node("SplitToSequence", ["x"], "s"),
+        node("SequenceMap", ["s", "x"], "mapped", body=body),
+        node("ConcatFromSequence", ["mapped"], "y", axis=0),
+    ]
+    np.testing.assert_array_equal(result(*nodes), np.concatenate([row + X for row in X[:, None]]))
+
+
+def test_a_branch_that_gives_a_sequence() -> None:
+    def branch(*names: str) -> Any:
+        inner = node("SequenceConstruct", list(names), "pair")
+        sequence = helper.make_tensor_sequence_value_info("pair", TensorProto.FLOAT, None)
+        return helper.make_graph([inner], "branch", [], [sequence])
+
+    nodes = [
+        node("Neg", ["x"], "negative"),
+        node("If", ["yes"], "s", then_branch=branch("negative", "x"), else_branch=branch("x")),
+        node("ConcatFromSequence", ["s"], "y", axis=0),
+    ]
+    np.testing.assert_array_equal(result(*nodes, weights={"yes": np.bool_(True)}), np.concatenate([-X, X]))
+
+
+def test_optionals() -> None:
+    nodes = [
+        node("Optional", ["x"], "given"),
+        node("OptionalHasElement", ["given"], "has"),
+        node("OptionalGetElement", ["given"], "value"),
+        node("Optional", [], "nothing", type=helper.make_tensor_type_proto(TensorProto.FLOAT, None)),
+        node("OptionalHasElement", ["nothing"], "lacks"),
+        node("Neg", ["x"], "negative"),
+        node("Where", ["lacks", "x", "negative"], "chosen"),
+        node("Where", ["has", "value", "chosen"], "same"),
+        node("Add", ["same", "chosen"], "y"),
+    ]
+    np.testing.assert_array_equal(result(*nodes), X - X)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([node("SequenceAt", ["x", "two"], "y")], "'y' .*input 0 is no sequence"),
+        ([node("SequenceConstruct", ["x"], "s"), node("SequenceAt", ["s", "two"], "y")], "place 2 among 1"),
+        ([node("SequenceEmpty", [], "s"), node("ConcatFromSequence", ["s"], "y", axis=0)], "its sequence is empty"),
+        ([node("Optional", [], "o"), node("OptionalGetElement", ["o"], "y")], "its optional has no value"),
+    ],
+)
+def test_what_does_not_fit_together(nodes: list[NodeProto], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        result(*nodes, weights={"two": np.int64(2)})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([node("SequenceConstruct", ["x"], "s"), node("Neg", ["s"], "y")], "'y' .*a sequence is not supported here"),
+        ([node("SequenceConstruct", ["x"], "y")], "output 'y': dtype: a sequence is not supported"),
+        ([node("Optional", [], "y")], "output 'y': dtype: an optional without a value is not supported"),
+    ],
+)
+def test_only_tensors_leave_the_import(nodes: list[NodeProto], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        result(*nodes)
