@@ -28,8 +28,8 @@ from dlc.cpus import usable_cpus
 from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.host import entry_of
-from dlc.dims import Dim, UndecidableError, is_static
-from dlc.errors import DeviceError, ShapeError, UnsupportedError
+from dlc.dims import Dim, is_static
+from dlc.errors import DeviceError, DlcError, ShapeError, UnsupportedError
 from dlc.instrument.manager import Progress
 from dlc.instrument.provenance import dispatches
 from dlc.instrument.report import KernelReport, Report
@@ -78,8 +78,9 @@ def compile(
     if not program.is_static and report.each_size is None:
         try:
             artifact = _artifact(program, device, options, report, progress, file)
-        except UndecidableError as error:
-            report.each_size = str(error)
+        except DlcError as error:
+            # What is wrong for every size is said again where one is known.
+            report.each_size = str(error).partition("\n")[0]
     if artifact is not None:
         with report.timed("load"):
             run = artifact.program(options.num_threads).run

@@ -29,8 +29,8 @@ from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp, reduced_shape
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import product
-from dlc.errors import DTypeError, ShapeError
+from dlc.dims import UndecidableError, product
+from dlc.errors import DTypeError
 from dlc.ir import (
     BoolAttr,
     DenseArrayBase,
@@ -59,10 +59,10 @@ def same_floats(op: DlOp, *operands: SSAValue) -> None:
 
 
 def extent_of(op: DlOp, x: SSAValue, axes: Sequence[int]) -> int:
-    """The number of elements that axes of `x` span; raises ShapeError when it is not known."""
+    """The number of elements that axes of `x` span; raises UndecidableError when it is not known."""
     n = product(shape_of(x)[a] for a in axes)
     if not isinstance(n, int):
-        raise ShapeError(f"{op.name}: the mean over a symbolic size {n}; bind it (pass bind-dims) before decomposing")
+        raise UndecidableError(f"{op.name}: the mean over a symbolic size {n}; bind it (pass bind-dims) before decomposing")
     return n
 
 
