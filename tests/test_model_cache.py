@@ -22,6 +22,7 @@ import dlc.numpy as dnp
 from dlc.api import compile_file
 from dlc.cache import Cache, Entry
 from dlc.cli import main
+from dlc.compiler import spine
 from dlc.instrument.report import Report
 from dlc.keys import DLC, PACKAGES, sources_changed
 from dlc.model_cache import EXTERNAL, MODEL, CachedFile, explain
@@ -212,7 +213,17 @@ def test_a_damaged_entry_is_made_again(model: Path, caplog: pytest.LogCaptureFix
     assert hit(model)
 
 
-def test_each_set_of_shapes_is_an_entry(tmp_path: Path) -> None:
+def test_one_entry_serves_all_sizes(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", rows="n")
+    for rows in (1, 2, 3):
+        result = dlc.compile_model(path)(x=np.repeat(X, rows, 0))["y"]
+        np.testing.assert_array_equal(result, np.repeat(np.maximum(X, 0) * 2, rows, 0))
+    assert len(entries()) == 1
+
+
+def test_each_set_of_shapes_is_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one compilation cannot serve all sizes."""
+    monkeypatch.setattr(spine, "reason_for_each_size", lambda *_: "it is to be seen")
     path = write(tmp_path / "m.onnx", rows="n")
 
     def call(rows: int) -> bool:
