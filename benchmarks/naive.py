@@ -15,10 +15,10 @@ import onnx
 from models import called, load
 
 import dlc
-from dlc.backends.opencl.devices import target_of
 from dlc.measure.latency import interleaved
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.pipelines import cpu_stages
+from dlc.runtime.opencl.devices import target_of
 
 SECONDS = 20.0
 

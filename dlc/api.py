@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo
-from dlc.backends.opencl.array import DeviceArray, put
-from dlc.backends.opencl.devices import Device, all_devices, target_of
 from dlc.instrument.report import Progress, Report
-from dlc.model import Model, Run
 from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.options import Options
+from dlc.runtime.model import Model, Run
+from dlc.runtime.opencl.array import DeviceArray, put
+from dlc.runtime.opencl.devices import Device, all_devices, target_of
 from dlc.target import host_supports, is_opencl
 
 if TYPE_CHECKING:

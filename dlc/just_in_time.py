@@ -14,13 +14,13 @@ import numpy as np
 
 import dlc.numpy
 from dlc.arrays import require_unmasked
-from dlc.backends.opencl.array import DeviceArray
 from dlc.compiler import Program, compile, emit
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import Tracer, is_number, trace
-from dlc.model import Model, as_result, require_on_cpu
 from dlc.options import Options
+from dlc.runtime.model import Model, as_result, require_on_cpu
+from dlc.runtime.opencl.array import DeviceArray
 from dlc.target import is_opencl
 
 # Imported for what it does: it gives traced arrays their operators.

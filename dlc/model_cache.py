@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlc.arrays import TensorInfo
-from dlc.artifact import Artifact
 from dlc.cache import Cache, Entry
 from dlc.errors import ModelError
 from dlc.instrument.report import KernelReport, Report
 from dlc.keys import PARTS, Key, file_key, sources_changed, with_external
 from dlc.options import Options
+from dlc.runtime.artifact import Artifact
 from dlc.target import CPU_LEVELS, Target
 
 # Kinds of entries: artifacts, and for a model file that has them, the names of its files of external data.

@@ -18,14 +18,14 @@ import numpy as np
 
 from dlc.backends.clike.kernel import KernelSource, emit, program_text
 from dlc.backends.clike.syntax import OPERATORS, Syntax
-from dlc.backends.host_program import FIRST_INPUT, HostProgram, weight_array
 from dlc.backends.read_host import read_host
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import load_program
 from dlc.instrument.report import Report
-from dlc.model import Model, Run
 from dlc.options import Options
 from dlc.passes.base import kernels_of
+from dlc.runtime.host_program import FIRST_INPUT, HostProgram, weight_array
+from dlc.runtime.model import Model, Run
 from dlc.target import resolve
 from dlc.weights import WeightStore
 

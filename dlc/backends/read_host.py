@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
-from dlc.backends.host_program import ARENA, FIRST_INPUT, NOTHING, HostProgram, Launch
 from dlc.dialects import host
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import CompileError
 from dlc.ir import Attribute, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.runtime.host_program import ARENA, FIRST_INPUT, NOTHING, HostProgram, Launch
 
 
 def read_host(module: ModuleOp) -> HostProgram:

@@ -27,8 +27,8 @@ from dlc.debug.bisect import Verdict, bisect, compare_recorded
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.manager import Progress
-from dlc.model import require_fitting
 from dlc.options import Options
+from dlc.runtime.model import require_fitting
 from dlc.target import resolve
 
 Arrays = dict[str, NDArray[Any]]

@@ -10,11 +10,11 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from dlc.backends.opencl.devices import target_of
 from dlc.cache import Cache, Entry
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors, shape_option, target_option
 from dlc.model_cache import CachedFile, explain, reason_not_cached
 from dlc.options import Options
+from dlc.runtime.opencl.devices import target_of
 
 
 @click.group("cache", invoke_without_command=True)

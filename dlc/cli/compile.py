@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from dlc.api import compile_file
-from dlc.backends.opencl.devices import target_of
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     check_option,
@@ -29,6 +28,7 @@ from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned,
 from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
+from dlc.runtime.opencl.devices import target_of
 
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm", "opencl")

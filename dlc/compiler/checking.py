@@ -26,10 +26,10 @@ from dlc.instrument.manager import PassManager, Progress
 from dlc.instrument.report import Report
 from dlc.instrument.verify import illegal_ops
 from dlc.ir import ModuleOp, Operation
-from dlc.model import Model, Run
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import HOST, KERNEL_STAGES, cpu_stages
+from dlc.runtime.model import Model, Run
 from dlc.target import Target
 from dlc.weights import WeightStore
 

@@ -12,12 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
-from dlc.backends.host_program import check_launches
 from dlc.backends.opencl.build import build
-from dlc.backends.opencl.devices import Device, fitted, open_device
 from dlc.backends.opencl.emit import KernelSource, emit_kernel
 from dlc.backends.opencl.parts import TooLargeError
-from dlc.backends.opencl.program import OpenCLProgram
 from dlc.backends.read_host import read_host
 from dlc.cache import Cache
 from dlc.compiler.kernels import all_kernels, lower_kernel, map_kernels, symbol_of
@@ -32,6 +29,9 @@ from dlc.ir import Context, ModuleOp, Operation, f64
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
+from dlc.runtime.host_program import check_launches
+from dlc.runtime.opencl.devices import Device, fitted, open_device
+from dlc.runtime.opencl.program import OpenCLProgram
 from dlc.target import OPENCL_PROFILES, Target
 
 

@@ -30,8 +30,8 @@ from dlc.dialects.host import entry_of
 from dlc.dims import Size
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
-from dlc.model import Run
 from dlc.options import Options
+from dlc.runtime.model import Run
 
 Arrays = dict[SSAValue, NDArray[Any]]
 # What the host runs.

@@ -7,12 +7,9 @@ from functools import partial
 from itertools import chain
 from time import perf_counter
 
-from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import check_launches
-from dlc.backends.opencl.devices import Device, choose, target_of
 from dlc.backends.opencl.emit import emit_kernel as emit_opencl
 from dlc.backends.opencl.emit import program_text
 from dlc.backends.read_host import read_host
@@ -33,11 +30,14 @@ from dlc.instrument.report import KernelReport, Report
 from dlc.instrument.work import flops
 from dlc.ir import print_module
 from dlc.keys import Key, program_key
-from dlc.model import Model, Run
 from dlc.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
+from dlc.runtime.artifact import Artifact, KernelObject
+from dlc.runtime.host_program import check_launches
+from dlc.runtime.model import Model, Run
+from dlc.runtime.opencl.devices import Device, choose, target_of
 from dlc.target import CPU_LEVELS, Target, host_supports, is_opencl, resolve
 
 # The forms of a program that are the code of its kernels.

@@ -18,13 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.artifact import KernelObject
 from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.cpu.program import NativeProgram
-from dlc.backends.cpu.runtime import runtime
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import FIRST_INPUT, HostProgram, Launch
 from dlc.cache import Cache
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
@@ -35,6 +31,10 @@ from dlc.keys import DLC
 from dlc.passes.base import Stage
 from dlc.passes.tiling.choose_tiles import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.runtime.artifact import KernelObject
+from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.program import NativeProgram
+from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch
 from dlc.target import Target
 
 # The kind of the cache's entries.

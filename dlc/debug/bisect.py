@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlc.backends.opencl.devices import target_of
 from dlc.compiler import Program, check, compile
 from dlc.debug.plans import describe_plans
 from dlc.dialects.dl.base import Array
@@ -16,6 +15,7 @@ from dlc.instrument.check import Check, Fault, WrongNumbers
 from dlc.instrument.compare import deviation, tolerance_of
 from dlc.instrument.manager import Progress
 from dlc.options import Options
+from dlc.runtime.opencl.devices import target_of
 
 
 @dataclass(frozen=True)

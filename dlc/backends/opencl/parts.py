@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from dlc.backends.opencl.devices import Device, Session, all_devices, open_device
-from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
+from dlc.runtime.opencl.devices import Device, Session, all_devices, open_device
+from dlc.runtime.opencl.driver import opencl, reported
 from dlc.workers import die_with_parent
 
 

@@ -16,12 +16,12 @@ import pytest
 import dlc
 from dlc.backends.opencl import build as build_module
 from dlc.backends.opencl.build import BuiltProgram, build
-from dlc.backends.opencl.devices import Session, all_devices, choose, open_device
 from dlc.backends.opencl.emit import Grid, KernelSource
 from dlc.backends.opencl.parts import FunctionRun, Part, TooLargeError, binary_of, built, built_apart, from_binary
 from dlc.cache import Cache
 from dlc.compiler import opencl as compiler
 from dlc.errors import DeviceError, UnsupportedError
+from dlc.runtime.opencl.devices import Session, all_devices, choose, open_device
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")

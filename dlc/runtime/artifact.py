@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.backends.cpu.loader import load_object
-from dlc.backends.cpu.program import KernelImage, NativeProgram
-from dlc.backends.cpu.runtime import runtime
-from dlc.backends.host_program import HostProgram, Launch, check_launches
 from dlc.errors import CompileError, DeviceError, DlcError, ModelError
-from dlc.model import Model
+from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.program import KernelImage, NativeProgram
+from dlc.runtime.host_program import HostProgram, Launch, check_launches
+from dlc.runtime.model import Model
 from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"

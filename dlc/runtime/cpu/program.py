@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned, aligned_empty
-from dlc.backends.cpu.runtime import Runtime
-from dlc.backends.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
 from dlc.cpus import usable_cpus
 from dlc.errors import CompileError
+from dlc.runtime.cpu.native import Runtime
+from dlc.runtime.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
 
 # A launch on less memory than this is over before another thread has joined in: about half a microsecond of work.
 SMALL_BYTES = 32 << 10
