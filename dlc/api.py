@@ -19,9 +19,10 @@ from dlc.options import Options
 from dlc.runtime.model import Model, Run
 from dlc.runtime.opencl.array import DeviceArray, put
 from dlc.runtime.opencl.devices import Device, all_devices, target_of
-from dlc.target import host_supports, is_opencl
+from dlc.target import Target, host_supports, place_of
 
 if TYPE_CHECKING:
+    from dlc.backends.base import Backend
     from dlc.frontend.onnx import OpenSizesError
 
 # What was compiled for the shapes that were not asked for longest makes room for new ones.
@@ -31,7 +32,7 @@ _MOST_SIZES = 128
 def compile_model(
     model: str | PathLike[str],
     *,
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     num_threads: int | None = None,
     dump_ir: str | PathLike[str] | None = None,
@@ -44,7 +45,8 @@ def compile_model(
     """The ONNX file `model` compiled for `target`.
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`; `opencl` (the first OpenCL device that works, or
-    the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`.
+    the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`; one of your own, a value or where it is
+    found, `FILE.py:NAME` (docs/extending.md).
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a model that still has symbolic sizes is compiled
     when it is called, once per set of input shapes. `num_threads=None` uses the processors that this process may use.
@@ -73,7 +75,7 @@ def compile_model(
 
 def compile_file(
     path: Path,
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     options: Options | None = None,
     *,
@@ -88,7 +90,7 @@ def compile_file(
     began = perf_counter()
     options = options or Options()
     report = report if report is not None else Report()
-    device = target_of(target, options.device)
+    device = _record_of(target, options)
     file = None
     if reason_not_cached(device, options, path) is None and host_supports(device):
         with report.timed("key"), suppress(OSError):  # the importer says what is wrong
@@ -124,8 +126,18 @@ def compile_file(
     return compile(program, target, options, report=report, progress=progress, file=file)
 
 
-def _compiled_when_called(path: Path, target: str, options: Options, sizes: OpenSizesError) -> Model:
+def _record_of(target: str | Backend, options: Options) -> Target:
+    """What to compile for; dlc's own targets are known without a compiler."""
+    if isinstance(target, str) and place_of(target) is None:
+        return target_of(target, options.device)
+    from dlc.backends.registry import backend_of
+
+    return backend_of(target).target
+
+
+def _compiled_when_called(path: Path, target: str | Backend, options: Options, sizes: OpenSizesError) -> Model:
     """A model that is imported once for each set of input shapes that it is called with."""
+    from dlc.backends.registry import backend_of
 
     @lru_cache(maxsize=_MOST_SIZES)
     def compiled(*shapes: tuple[int, ...]) -> Run:
@@ -135,7 +147,9 @@ def _compiled_when_called(path: Path, target: str, options: Options, sizes: Open
     def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         return compiled(*(a.shape for a in arrays))(arrays)
 
-    return Model(sizes.inputs, sizes.outputs, run, path.stem, takes_device_arrays=is_opencl(target))
+    return Model(
+        sizes.inputs, sizes.outputs, run, path.stem, takes_device_arrays=backend_of(target, options.device).takes_device_arrays
+    )
 
 
 def devices() -> tuple[Device, ...]:

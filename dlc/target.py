@@ -25,7 +25,9 @@ class Target:
 
     `cpu` and `features` are LLVM's names; sizes are bytes; `vector_registers` counts registers of `vector_bytes` each, those
     of one item where there are `groups`. Without groups a point of a grid is one task, computed by one thread. `halves` and
-    `doubles`: the device computes in f16 and f64. Buffers start at multiples of `alignment`.
+    `doubles`: the device computes in f16 and f64. Buffers start at multiples of `alignment`. `version` is of what makes its
+    code, where dlc's own sources do not say it all (their digest, a compiler's version); None: what is compiled for it is not
+    kept in the cache.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Target:
     halves: bool = True
     doubles: bool = True
     alignment: int = 64
+    version: str | None = None
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
@@ -49,9 +52,9 @@ _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 CPU_LEVELS = {
-    "cpu:generic": Target("cpu:generic", "x86-64-v2", _V2, 16, 16, has_fma=False),
-    "cpu:avx2": Target("cpu:avx2", "x86-64-v3", _V3, 32, 16, has_fma=True),
-    "cpu:avx512": Target("cpu:avx512", "x86-64-v4", _V4, 64, 32, has_fma=True),
+    "cpu:generic": Target("cpu:generic", "x86-64-v2", _V2, 16, 16, has_fma=False, version=""),
+    "cpu:avx2": Target("cpu:avx2", "x86-64-v3", _V3, 32, 16, has_fma=True, version=""),
+    "cpu:avx512": Target("cpu:avx512", "x86-64-v4", _V4, 64, 32, has_fma=True, version=""),
 }
 # OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
 OPENCL_PROFILES = {
@@ -114,6 +117,12 @@ class OpenCLName:
         return OpenCLName(place, f"opencl{profile}" if profile else None)
 
 
+def place_of(name: str) -> tuple[str, str] | None:
+    """The file and the name in it where a target of one's own is found, `FILE.py:NAME`; None for other names."""
+    match = re.fullmatch(r"(.+\.py):(\w+)", name)
+    return (match[1], match[2]) if match is not None else None
+
+
 def is_opencl(name: str) -> bool:
     """Whether a target's name is one of an OpenCL device."""
     return name.partition(":")[0] == "opencl"
@@ -147,4 +156,7 @@ def resolve(name: str) -> Target:
     match = re.fullmatch(r"(opencl:\w+)(:nofp16)?(:nofp64)?", name)
     if match is not None and match[1] in OPENCL_PROFILES:
         return without(OPENCL_PROFILES[match[1]], halves=match[2] is None, doubles=match[3] is None)
-    raise DeviceError(f"unknown target {name!r}; there are cpu, {', '.join(CPU_LEVELS)}, reference, and {_OPENCL_FORMS}")
+    raise DeviceError(
+        f"unknown target {name!r}; there are cpu, {', '.join(CPU_LEVELS)}, reference, FILE.py:NAME (one of your own), and "
+        f"{_OPENCL_FORMS}"
+    )

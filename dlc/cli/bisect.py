@@ -29,7 +29,6 @@ from dlc.errors import DlcError, ModelError
 from dlc.instrument.manager import Progress
 from dlc.options import Options
 from dlc.runtime.model import require_fitting
-from dlc.target import resolve
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -70,7 +69,7 @@ def bisect_command(
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
             _require_import(program, model, arrays, _recorded(Path(against)), tolerance)
-        targets = [target] if against.endswith(".npz") or against == "reference" else [target, resolve(against).name]
+        targets = [target] if against.endswith(".npz") or against == "reference" else [target, against]
         verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
     for name, verdict in verdicts.items():
         _print(name, verdict)
