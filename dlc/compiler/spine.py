@@ -70,9 +70,7 @@ def emit(program: Program, form: str, target: str | Backend = "cpu", options: Op
     if not program.is_static:
         infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
         if all(is_static(info.shape) for info in program.inputs):
-            raise UnsupportedError(
-                f"{program.name}: data decides sizes or how often loops run: {infos}; run it with --dump-ir to see its segments"
-            )
+            raise UnsupportedError(f"{program.name}: data decides sizes: {infos}; run it with --dump-ir to see its segments")
         raise ShapeError(f"{program.name}: sizes are open: {infos}; give the shapes of its inputs")
     options = options or Options()
     backend = backend_of(target, options.device)

@@ -21,11 +21,11 @@ from dlc.backends.reference.values import (
 )
 from dlc.dialects import host
 from dlc.dialects.dl.base import DlOp, is_narrow
-from dlc.dialects.dl.control import Loop
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.program import DispatchOp, KernelOp
-from dlc.ir import Attribute, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
+from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 
 
 def evaluate(
@@ -126,10 +126,18 @@ def callee_of(op: Any, frame: Frame) -> Operation:
     return frame.machine.functions[name]
 
 
-@rule(DlOp, Loop)
-def dl_op(op: DlOp | Loop, frame: Frame) -> Sequence[Value]:
+@rule(DlOp)
+def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
     results = op.evaluate(*(frame.array(v) for v in op.operands))
     return [same_bits(f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+
+
+@rule(Control)
+def control(op: Control, frame: Frame) -> Sequence[Value]:
+    def run(block: Block, arguments: Sequence[Array]) -> Sequence[Array]:
+        return cast("Sequence[Array]", frame.run(block, arguments))
+
+    return op.execute([frame.array(v) for v in op.operands], run)
 
 
 def weight_array(op: Operation, symbol: SymbolRefAttr, frame: Frame) -> Array:
