@@ -49,12 +49,9 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
     With `strict` numerics nothing is folded across linear operations, and functions are computed in f64.
     """
     strict = numerics == "strict"
-    # Items meet at barriers; no processor of theirs prefetches by hand.
-    grouped = target.groups is not None
-    meeting = frozenset({"gpu.barrier"}) if grouped else frozenset[str]()
-    prefetch = () if grouped else (PrefetchPanelsPass(),)
-    # What it costs to go by tiles was measured on processors.
-    winograd = () if grouped or strict else (WinogradPass(),)
+    meeting = frozenset({"gpu.barrier"}) if target.groups is not None else frozenset[str]()
+    prefetch = () if target.machine.prefetch is None else (PrefetchPanelsPass(target),)
+    winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
     return (
@@ -63,7 +60,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             (
                 UnrollScansPass(),
                 SimplifyPass(),
-                DecomposeCompositesPass(),
+                DecomposeCompositesPass(target),
                 SimplifyPass(),
                 HoistInvariantsPass(),
                 ChannelsLastPass(),
@@ -82,7 +79,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
         # weights inside of loops goes out of them last.
         Stage(
             "fusion",
-            (FormKernelsPass(target.alignment), AssignLayoutsPass(target), HoistInvariantsPass(), DedupeKernelsPass()),
+            (FormKernelsPass(target), AssignLayoutsPass(target), HoistInvariantsPass(), DedupeKernelsPass()),
             _HOST,
             frozenset({"dl"}),
         ),

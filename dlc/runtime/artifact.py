@@ -38,7 +38,7 @@ from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 3
+VERSION = 4
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
 # The end of the names of files that are being written; whoever still writes one after this long is dead.
@@ -136,7 +136,8 @@ class Artifact:
         host = self.host
         return {
             "name": self.name,
-            "target": asdict(self.target),
+            # What things cost is of no interest to what is compiled.
+            "target": {name: value for name, value in asdict(self.target).items() if name != "machine"},
             "numerics": self.numerics,
             "inputs": [_info_to_json(i) for i in host.inputs],
             "outputs": [_info_to_json(i) for i in host.outputs],

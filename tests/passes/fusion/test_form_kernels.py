@@ -9,11 +9,11 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.instrument.provenance import origins
 from dlc.ir import SSAValue
-from dlc.passes.dl.decompose_composites import LONGEST_ROW, DecomposeCompositesPass
+from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
-from dlc.target import CPU_LEVELS
+from dlc.target import CPU_LEVELS, Machine
 from tests.passes.programs import Array, Program, Writer, program, randoms
 
 
@@ -136,10 +136,10 @@ def test_rows_too_long_for_the_cache_do_not_stay_in_one_kernel() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.SoftmaxOp, x, axis=1)
 
-    (x,) = randoms((2, LONGEST_ROW + 1))
+    (x,) = randoms((2, Machine().row_elements + 1))
     long = program(body, x).apply(DecomposeCompositesPass(), tolerance=1e-5).apply(FormKernelsPass(), tolerance=1e-5)
     assert [ops[0] for ops in kernels(long)] == ["reduce_max", "sub", "reduce_sum", "mul"]
-    (short,) = randoms((2, LONGEST_ROW))
+    (short,) = randoms((2, Machine().row_elements))
     assert kernels(program(body, short).apply(DecomposeCompositesPass()).apply(FormKernelsPass())) == [["softmax"]]
 
 
