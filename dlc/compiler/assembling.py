@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -22,7 +21,7 @@ from dlc.ir import Operation
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import check_launches
+from dlc.runtime.host_program import check_program
 
 
 def assembled(c: Compilation, backend: KernelBackend[Any, Any]) -> Artifact | Executable:
@@ -50,7 +49,7 @@ class _Assembly:
         compiled = self.compiled()
         lowering.host()
         made, compiled = self.put_together(compiled)
-        runs = Counter(launch.kernel for launch in read_host(lowering.module).launches)
+        runs = read_host(lowering.module).runs
         for kernel in compiled:
             kernel.note(self.c.report, backend, runs[kernel.name])
             if lowering.dump is not None:
@@ -109,7 +108,7 @@ class _Assembly:
 
     def parts(self, compiled: Sequence[CompiledKernel]) -> Parts[Any]:
         host = read_host(self.lowering.module)
-        check_launches(host, {k.name for k in compiled})
+        check_program(host, {k.name for k in compiled})
         origins = {k.name: tuple(dict.fromkeys(chain(*self.layers.get(k.name, ())))) for k in compiled}
         # A kernel that came lowered says no more how much it computes.
         work = {k.name: self.flops.get(k.name, 0) for k in compiled}

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.control import IfOp, WhileOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
@@ -70,7 +69,7 @@ class Program:
     @property
     def is_static(self) -> bool:
         """Whether every size is known before the program runs."""
-        decided = any(isinstance(op, DataDependent | WhileOp | IfOp) for op in entry_of(self.module).walk())
+        decided = any(isinstance(op, DataDependent) for op in entry_of(self.module).walk())
         return not decided and all(is_static(info.shape) for info in self.inputs)
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Program:

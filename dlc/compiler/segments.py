@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dlc import dims
 from dlc.compiler.program import Program, bind_sizes
 from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
-from dlc.dialects.dl.control import Control, FailOp, IfOp, WhileOp, captured
+from dlc.dialects.dl.control import Control, FailOp, captured
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.host import entry_of
@@ -185,7 +185,7 @@ def split(program: Program) -> Segments:
 
 def is_hosted(op: Operation) -> bool:
     """Whether the host runs an op: what data decides the sizes of, and loops and branches with such ops inside."""
-    return any(isinstance(inner, DataDependent | WhileOp | IfOp) for inner in op.walk())
+    return any(isinstance(inner, DataDependent) for inner in op.walk())
 
 
 def _sources(op: Operation) -> list[SSAValue]:

@@ -127,7 +127,7 @@ class Tuner:
         infos = tuple(TensorInfo(str(k), t.get_shape(), numpy_dtype(t.element_type)) for k, t in enumerate(types))
         places = tuple((FIRST_INPUT + k, 0) for k in range(len(infos)))
         launch = Launch(code.name, places, tuple(buffer_bytes(t) for t in types))
-        host = HostProgram(infos, (), (), 0, (launch,))
+        host = HostProgram(infos, (), (), 0, FIRST_INPUT + len(infos), (launch,))
         return NativeProgram(host, {code.name: code.image()}, {}, runtime(runtime_object()), self.threads)
 
 

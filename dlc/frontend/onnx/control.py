@@ -181,7 +181,7 @@ def _unrolled(node: Node, body: GraphProto, limit: Value | None, going: Value, s
         raise NodeProblem("value", f"its number of iterations is {count}; give the input shapes")
     elements: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
     step = 0
-    while count is None or (isinstance(count, int) and step < count):
+    while count is None or step < count:
         if going.known is None:
             raise NodeProblem("value", "data ends it, and it collects values, or its states change their types")
         if not going.known:

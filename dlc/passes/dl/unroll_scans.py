@@ -27,7 +27,7 @@ class UnrollScansPass(ModulePass):
     """
 
     name = "unroll-scans"
-    most: int = 1 << 20
+    most: int = 8
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in reversed(list(program_blocks(op))):

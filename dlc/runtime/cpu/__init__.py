@@ -1,6 +1,7 @@
 """Running on the CPU.
 
 loader.py    objects to executable memory
-program.py   the host program as a table that native code executes
+table.py     the host program as a table of records
+program.py   calls of native code that executes it
 native.py    that code, and its threads
 """
