@@ -31,6 +31,8 @@ ALLOWED = {
     "pipelines": {"passes", "ir"},
     "instrument": {"backends.reference", "dialects", "ir", "passes.base"},
     "numpy": {"frontend.trace", "dialects", "ir"},
+    "lax": {"numpy", "frontend", "dialects", "ir"},
+    "tree": {"frontend.pytree"},
     "compiler": {"cache", "keys", "model_cache", "passes", *COMPILER_SEES},
     "api": {"compiler", "model_cache", *COMPILER_SEES},
     "just_in_time": {"backends", "compiler", "frontend", "numpy", "runtime"},
