@@ -13,11 +13,12 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import PadOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.dl.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
 from dlc.dims import Size, is_static
 from dlc.ir import Context, Float32Type, ModuleOp, SSAValue
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.rewriting import WeightExpressions, defining, program_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 from dlc.target import Winograd
 
 Matrix = Sequence[Sequence[float]]

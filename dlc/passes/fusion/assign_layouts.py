@@ -12,10 +12,11 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement import PackOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.fold_scales import weight_axes
-from dlc.passes.dl.rewriting import WeightExpressions, program_blocks
+from dlc.passes.dl.rewriting import program_blocks
 from dlc.passes.fusion.panels import choose_panel
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Staged, Window
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Size
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
-from dlc.passes.dl.rewriting import WeightExpressions, splat, users
+from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.views import is_view
 from dlc.target import Target
 
