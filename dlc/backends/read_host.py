@@ -6,7 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
-from dlc.backends.host_program import (
+from dlc.dialects import host
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.errors import CompileError
+from dlc.ir import Attribute, Block, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
     NOTHING,
@@ -21,10 +25,6 @@ from dlc.backends.host_program import (
     Place,
     While,
 )
-from dlc.dialects import host
-from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.errors import CompileError
-from dlc.ir import Attribute, Block, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
 
 
 def read_host(module: ModuleOp) -> HostProgram:

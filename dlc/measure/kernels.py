@@ -9,8 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.artifact import Artifact
 from dlc.backends.cpu.limits import Limits, measured_limits
+from dlc.runtime.artifact import Artifact
 
 
 @dataclass(frozen=True)

@@ -120,31 +120,6 @@ def splat(value: SSAValue) -> int | float | None:
     return bool(element[0]) if dtype == np.bool_ else np.frombuffer(element, dtype)[0].item()
 
 
-class WeightExpressions:
-    """Which values of a block depend on nothing but weights and literals.
-
-    They are evaluated once, before the first run, so that work moved into them is free. Answers are kept: ask one instance
-    while a pass runs.
-    """
-
-    def __init__(self, block: Block) -> None:
-        self._known: dict[Operation, bool] = {}
-        # Outermost first, so that an answer follows from others at once.
-        blocks = [block]
-        while isinstance(outer := blocks[0].parent_op(), Control) and outer.parent is not None:
-            blocks.insert(0, outer.parent)
-        for op in (op for b in blocks for op in b.ops):
-            _ = self._is_constant(op)
-
-    def __contains__(self, value: SSAValue) -> bool:
-        return isinstance(value.owner, DlOp) and self._is_constant(value.owner)
-
-    def _is_constant(self, op: Operation) -> bool:
-        if op not in self._known:
-            self._known[op] = isinstance(op, DlOp) and all(v in self for v in op.operands)
-        return self._known[op]
-
-
 def is_identity(permutation: Sequence[int]) -> bool:
     """Whether a permutation moves nothing."""
     return all(i == p for i, p in enumerate(permutation))

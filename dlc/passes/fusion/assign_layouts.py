@@ -12,15 +12,16 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement import PackOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
-from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, ModulePass
+from dlc.dialects.dl.weight_expressions import WeightExpressions
+from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp
+from dlc.passes.base import TargetPass
 from dlc.passes.dl.fold_scales import weight_axes
-from dlc.passes.dl.rewriting import WeightExpressions, program_blocks
+from dlc.passes.dl.rewriting import program_blocks
 from dlc.passes.fusion.panels import choose_panel
-from dlc.target import resolve
 
 
 @dataclass(frozen=True)
-class AssignLayoutsPass(ModulePass):
+class AssignLayoutsPass(TargetPass):
     """`assign-layouts{target="cpu"}`: weights of contractions are packed in panels of output channels.
 
         %y = dl.dispatch @conv(%x, %w);  dl.kernel @conv(%x, %w) { dl.conv %x, %w }
@@ -34,7 +35,6 @@ class AssignLayoutsPass(ModulePass):
     """
 
     name = "assign-layouts"
-    target: str = "cpu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
@@ -60,7 +60,7 @@ class AssignLayoutsPass(ModulePass):
             _unpack_argument(kernel, argument, contraction, pack)
 
     def _panel(self, contraction: Contraction) -> int:
-        target, result = resolve(self.target), contraction.results[0]
+        target, result = self.target, contraction.results[0]
         *rows, channels = cast("tuple[int, ...]", shape_of(result))
         # Sums of narrower types are kept in four bytes.
         width = max(4, numpy_dtype(element_type_of(result)).itemsize)

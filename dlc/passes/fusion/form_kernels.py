@@ -9,7 +9,8 @@ from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.movement import PadOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dims import Size
-from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation
+from dlc.ir import Block, Context, ModuleOp, Operation
+from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.groups import Grouper, results_of
 from dlc.passes.fusion.outline import Outline
@@ -19,7 +20,7 @@ _NAMED_OPS = 5
 
 
 @dataclass(frozen=True)
-class FormKernelsPass(ModulePass):
+class FormKernelsPass(TargetPass):
     """`form-kernels`: ops that share a kernel become a `dl.kernel`, run by a `dl.dispatch`.
 
         %c = dl.conv %x, %w;  %d = dl.add %c, %b;  %y = dl.relu %d;  %p = dl.pad %y, %zero
@@ -29,7 +30,7 @@ class FormKernelsPass(ModulePass):
     A contraction, window, reduction or gather takes the elementwise ops that follow it, then a transpose, then a pad with a
     constant; other readers of the padded value read a slice of it. Elementwise ops and reductions of rows that share a shape
     form kernels too, with up to three results. Slices, broadcasts and transposes are read through where that costs nothing.
-    Reshapes, slices that are one piece of a buffer, at a multiple of `alignment` bytes, and expressions of weights stay in
+    Reshapes, slices that are one piece of a buffer, at a multiple of the target's alignment, and expressions of weights stay in
     the host program; known numbers go into the kernels that read them.
 
     Requires static sizes and composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, such `dl.slice`,
@@ -38,12 +39,11 @@ class FormKernelsPass(ModulePass):
     """
 
     name = "form-kernels"
-    alignment: int = 64
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         names: dict[str, int] = {}
         for block in list(program_blocks(op)):
-            _KernelFormer(op, Grouper(block, self.alignment), block, names).run()
+            _KernelFormer(op, Grouper(block, self.target), block, names).run()
 
 
 class _KernelFormer:

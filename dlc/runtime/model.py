@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo, require_unmasked
-from dlc.backends.opencl.array import DeviceArray
 from dlc.dims import Dim, Size, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.runtime.opencl.array import DeviceArray
 
 # Runs the program on checked inputs, in order: NumPy's arrays, and on an OpenCL device DeviceArrays.
 Run = Callable[[Sequence[Any]], Sequence[Any]]

@@ -11,11 +11,11 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.backends.opencl import array, program
-from dlc.backends.opencl.devices import all_devices, choose, open_device
 from dlc.compiler import Program, compile
 from dlc.errors import DeviceError, UnsupportedError
 from dlc.frontend.onnx import import_model
+from dlc.runtime.opencl import array, program
+from dlc.runtime.opencl.devices import all_devices, choose, open_device
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")

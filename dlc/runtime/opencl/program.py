@@ -16,12 +16,12 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.backends.execute import Held, at, execute
-from dlc.backends.host_program import ARENA, HostProgram, Launch, weight_array
-from dlc.backends.opencl.array import DeviceArray, buffer_of, new_buffer, upload
-from dlc.backends.opencl.devices import Session
-from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
+from dlc.runtime.execute import Held, at, execute
+from dlc.runtime.host_program import ARENA, HostProgram, Launch, weight_array
+from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
+from dlc.runtime.opencl.devices import Session
+from dlc.runtime.opencl.driver import opencl, reported
 
 # Puts something into the queue, given what the slots hold.
 Command: TypeAlias = Callable[[list[Held]], None]

@@ -12,9 +12,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, aligned_empty
-from dlc.backends.opencl.devices import Session, choose, open_device
-from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
+from dlc.runtime.opencl.devices import Session, choose, open_device
+from dlc.runtime.opencl.driver import opencl, reported
 from dlc.target import is_opencl
 
 # From this size on NumPy asks the system for large pages, as drivers for processors do not: a third of resnet18's time on PoCL.

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from dlc.backends.host_program import Branch, Carried, Instruction, Launch, Loop, Place, While
 from dlc.errors import DlcError
+from dlc.runtime.host_program import Branch, Carried, Instruction, Launch, Loop, Place, While
 
 # A buffer and an offset in bytes.
 Held: TypeAlias = "tuple[Any, int]"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dlc.backends.opencl.driver import opencl, reported
 from dlc.errors import DeviceError
+from dlc.runtime.opencl.driver import opencl, reported
 from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, without
 
 INSTALL = (

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from dlc.backends.opencl import devices
-from dlc.backends.opencl.devices import Device, all_devices, choose, fitted, problem_of, target_of
-from dlc.backends.opencl.driver import opencl
 from dlc.cli import main
 from dlc.errors import DeviceError
 from dlc.options import Environment
+from dlc.runtime.opencl import devices
+from dlc.runtime.opencl.devices import Device, all_devices, choose, fitted, problem_of, target_of
+from dlc.runtime.opencl.driver import opencl
 from dlc.target import OPENCL_PROFILES, OpenCLName, resolve
 
 SMALL, GPU = OPENCL_PROFILES["opencl:small"], OPENCL_PROFILES["opencl:gpu"]

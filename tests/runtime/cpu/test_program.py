@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.cpu.loader import load_object
-from dlc.backends.cpu.program import KernelImage, NativeProgram
-from dlc.backends.cpu.runtime import runtime
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.backends.read_host import read_host
 from dlc.dialects.registry import make_context
@@ -18,6 +15,9 @@ from dlc.errors import CompileError, ModelError
 from dlc.ir import parse_module
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.program import KernelImage, NativeProgram
 from dlc.target import CPU_LEVELS
 
 NATIVE = runtime(runtime_object())

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.cpu.loader import load_object, undefined_symbols
-from dlc.backends.cpu.runtime import runtime
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.cpus import usable_cpus
+from dlc.runtime.cpu.loader import load_object, undefined_symbols
+from dlc.runtime.cpu.native import runtime
 from dlc.target import CPU_LEVELS
 
 NATIVE = runtime(runtime_object())
@@ -207,7 +207,7 @@ def test_an_interrupted_process_ends(tmp_path):
     script = tmp_path / "loop.py"
     script.write_text(
         "import numpy as np\n"
-        "from dlc.backends.cpu.runtime import runtime\n"
+        "from dlc.runtime.cpu.native import runtime\n"
         "from dlc.backends.cpu.runtime_code import runtime_object\n"
         "native = runtime(runtime_object())\n"
         "data, pool = np.zeros(1 << 22, np.uint8), native.pool(2)\n"
@@ -227,7 +227,7 @@ def test_an_interrupted_process_ends(tmp_path):
 
 def test_the_interpreter_ends_while_threads_spin():
     code = (
-        "from dlc.backends.cpu.runtime import runtime; from dlc.backends.cpu.runtime_code import runtime_object; "
+        "from dlc.runtime.cpu.native import runtime; from dlc.backends.cpu.runtime_code import runtime_object; "
         "runtime(runtime_object()).pool(4)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -7,7 +7,7 @@ import pytest
 from dlc.arrays import Array, TensorInfo, address_of, aligned
 from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
-from dlc.model import Model
+from dlc.runtime.model import Model
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 N = Dim.symbol("N")

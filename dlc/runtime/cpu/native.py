@@ -15,8 +15,8 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from dlc.backends.cpu.loader import load_object
 from dlc.errors import DeviceError
+from dlc.runtime.cpu.loader import load_object
 
 STACK_BYTES = 8 << 20  # kernels keep their tiles on the stack
 # A thread that causes one of these dies at once where it is blocked, without a handler's report.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from dlc.backends.host_program import Branch, Carried, Element, Fail, Instruction, Launch, Loop, Place, While
+from dlc.runtime.host_program import Branch, Carried, Element, Fail, Instruction, Launch, Loop, Place, While
 
 # Bodies in bodies; a reader that calls itself for each must end before Python's stack does.
 _DEEPEST = 64

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned, aligned_empty
-from dlc.backends.cpu.runtime import Runtime
-from dlc.backends.cpu.table import assemble
-from dlc.backends.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
 from dlc.cpus import usable_cpus
 from dlc.errors import DlcError
+from dlc.runtime.cpu.native import Runtime
+from dlc.runtime.cpu.table import assemble
+from dlc.runtime.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
 
 # After so many launches native code comes back to Python, which looks whether it was interrupted.
 _LAUNCHES_AT_ONCE = 4096

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dlc.backends.host_program import NOTHING, Branch, Fail, HostProgram, Instruction, Launch, Loop, Place, While
 from dlc.errors import CompileError
+from dlc.runtime.host_program import NOTHING, Branch, Fail, HostProgram, Instruction, Launch, Loop, Place, While
 
 # A launch on less memory than this is over before another thread has joined in: about half a microsecond of work.
 SMALL_BYTES = 32 << 10

@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.backends.cpu.loader import load_object
-from dlc.backends.cpu.program import KernelImage, NativeProgram
-from dlc.backends.cpu.runtime import runtime
-from dlc.backends.host_format import count, from_json, text, to_json
-from dlc.backends.host_program import HostProgram, check_program
 from dlc.errors import CompileError, DeviceError, DlcError, ModelError
-from dlc.model import Model
+from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.program import KernelImage, NativeProgram
+from dlc.runtime.host_format import count, from_json, text, to_json
+from dlc.runtime.host_program import HostProgram, check_program
+from dlc.runtime.model import Model
 from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"
@@ -137,7 +137,8 @@ class Artifact:
         host = self.host
         return {
             "name": self.name,
-            "target": asdict(self.target),
+            # What things cost is of no interest to what is compiled.
+            "target": {name: value for name, value in asdict(self.target).items() if name != "machine"},
             "numerics": self.numerics,
             "inputs": [_info_to_json(i) for i in host.inputs],
             "outputs": [_info_to_json(i) for i in host.outputs],
