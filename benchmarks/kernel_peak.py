@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-from dlc.backends.cpu.emit import emit_kernel
+from dlc.emission.llvm.kernel import emit_kernel
 from dlc.backends.cpu.limits import peak_flops, peak_text
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.loader import load_object

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dlc.backends.clike.kernel import KernelSource, emit, program_text
-from dlc.backends.clike.syntax import OPERATORS, Syntax
+from dlc.emission.c.kernel import KernelSource, emit, program_text
+from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.backends.host_program import FIRST_INPUT, HostProgram, weight_array
 from dlc.backends.read_host import read_host
 from dlc.compiler.lowering import Lowering

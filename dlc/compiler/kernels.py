@@ -8,9 +8,9 @@ from threading import Lock
 from time import perf_counter
 from typing import TypeVar, cast
 
-from dlc.backends.cpu.emit import KernelText, emit_kernel
 from dlc.backends.cpu.llvm import compile_text
 from dlc.dialects.dl.program import KernelOp
+from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.errors import CompileError
 from dlc.instrument.manager import PassManager
 from dlc.instrument.report import PassRecord

@@ -8,7 +8,6 @@ from itertools import chain
 from time import perf_counter
 
 from dlc.artifact import Artifact, KernelObject
-from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.backends.host_program import check_launches
@@ -26,6 +25,7 @@ from dlc.compiler.segments import NotSaveable, split
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.cpus import usable_cpus
 from dlc.dims import is_static
+from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import DeviceError, ShapeError, UnsupportedError
 from dlc.instrument.manager import Progress
 from dlc.instrument.provenance import dispatches

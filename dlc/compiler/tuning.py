@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.artifact import KernelObject
-from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.program import NativeProgram
 from dlc.backends.cpu.runtime import runtime
@@ -29,6 +28,7 @@ from dlc.cache import Cache
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.host import buffer_bytes
+from dlc.emission.llvm.kernel import emit_kernel
 from dlc.instrument.report import Progress, Tuned
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
 from dlc.keys import DLC

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dlc.backends.clike.syntax import OPERATORS, Syntax
 from dlc.backends.opencl.functions import DEFINITIONS
+from dlc.emission.c.syntax import OPERATORS, Syntax
 
 _TYPES = {
     "f32": "float", "f64": "double", "f16": "half", "bf16": "ushort",

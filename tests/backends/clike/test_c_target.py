@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlc.backends.clike.kernel import emit
+from dlc.emission.c.kernel import emit
 from dlc.errors import UnsupportedError
 from tests.backends.cpu.native import grid, parse_kernel
 

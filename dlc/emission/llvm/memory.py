@@ -12,8 +12,9 @@ from itertools import product
 from math import gcd, prod
 from typing import NamedTuple, cast
 
-from dlc.backends.cpu.emit_constants import lane_literals, mask_literal
-from dlc.backends.cpu.emit_core import (
+from dlc.dialects.prefetch import PrefetchOp
+from dlc.emission.llvm.constants import lane_literals, mask_literal
+from dlc.emission.llvm.core import (
     Emitter,
     RegisterType,
     View,
@@ -24,8 +25,7 @@ from dlc.backends.cpu.emit_core import (
     splat_register,
     vector_shape,
 )
-from dlc.backends.linear import Linear
-from dlc.dialects.prefetch import PrefetchOp
+from dlc.emission.visit.linear import Linear
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     AffineConstantExpr,

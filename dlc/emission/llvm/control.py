@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from dlc.backends.cpu.emit_core import Emitter, RegisterType, Scope
-from dlc.backends.linear import Linear
+from dlc.emission.llvm.core import Emitter, RegisterType, Scope
+from dlc.emission.visit.linear import Linear
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, IndexType, Operation, SSAValue, scf
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import NamedTuple, cast
 
-from dlc.backends.clike.syntax import Syntax
+from dlc.emission.c.syntax import Syntax
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     Attribute,

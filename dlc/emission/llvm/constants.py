@@ -10,8 +10,8 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from dlc.backends.cpu.emit_core import Emitter, Registers, RegisterType, register_type, splat_literal
-from dlc.backends.linear import Linear
+from dlc.emission.llvm.core import Emitter, Registers, RegisterType, register_type, splat_literal
+from dlc.emission.visit.linear import Linear
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     Attribute,

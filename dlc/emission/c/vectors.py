@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 
-from dlc.backends.clike.arith import expression
-from dlc.backends.clike.convert import bitcast, float_to_float, from_lanes, lane, splat
-from dlc.backends.clike.core import Emitter, Handlers, Registers
-from dlc.backends.clike.vocabulary import Register, vector_shape
+from dlc.emission.c.arith import expression
+from dlc.emission.c.convert import bitcast, float_to_float, from_lanes, lane, splat
+from dlc.emission.c.core import Emitter, Handlers, Registers
+from dlc.emission.c.vocabulary import Register, vector_shape
 from dlc.errors import UnsupportedError
 from dlc.ir import DenseArrayBase, IndexType, Operation, SSAValue, vector
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from typing import NamedTuple, cast
 
-from dlc.backends.linear import Linear
+from dlc.emission.visit.linear import Linear
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     Attribute,
@@ -39,7 +39,7 @@ from dlc.target import Target
 
 Registers = tuple[str, ...]
 # The halves live in integer registers: LLVM's own types for them bring library calls where the processor has no
-# instruction for an operation (emit_convert.py).
+# instruction for an operation (convert.py).
 _ELEMENT: dict[type[Attribute], str] = {
     Float32Type: "float",
     Float64Type: "double",

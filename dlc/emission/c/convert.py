@@ -10,10 +10,10 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from dlc.backends.clike.arith import Primitive, apply, elementwise, rounded, truth
-from dlc.backends.clike.core import Emitter, Handlers
-from dlc.backends.clike.vocabulary import Register, is_float
-from dlc.backends.linear import Linear
+from dlc.emission.c.arith import Primitive, apply, elementwise, rounded, truth
+from dlc.emission.c.core import Emitter, Handlers
+from dlc.emission.c.vocabulary import Register, is_float
+from dlc.emission.visit.linear import Linear
 from dlc.errors import UnsupportedError
 from dlc.ir import DenseIntOrFPElementsAttr, FloatAttr, IndexType, IntegerAttr, Operation
 

@@ -7,8 +7,8 @@ nearest, ties to even, when narrowing; NaN stays NaN.
 
 from __future__ import annotations
 
-from dlc.backends.cpu.emit_constants import splat
-from dlc.backends.cpu.emit_core import Emitter, RegisterType, is_half, splat_literal
+from dlc.emission.llvm.constants import splat
+from dlc.emission.llvm.core import Emitter, RegisterType, is_half, splat_literal
 from dlc.ir import Float16Type, Float64Type, f32, f64, i1, i16, i32
 
 _F16_INF = 0x7C00  # bits of the infinity of f16, and of its largest exponent

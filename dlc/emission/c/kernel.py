@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlc.backends.clike import arith, control, convert, memory, vectors, views
-from dlc.backends.clike.core import Emitter, Handlers
-from dlc.backends.clike.syntax import Syntax
-from dlc.backends.clike.text import render, tidy
-from dlc.backends.grids import grids_of, is_grid
+from dlc.emission.c import arith, control, convert, memory, vectors, views
+from dlc.emission.c.core import Emitter, Handlers
+from dlc.emission.c.syntax import Syntax
+from dlc.emission.c.text import render, tidy
+from dlc.emission.visit.grids import grids_of, is_grid
 from dlc.ir import Operation, OpResult, SSAValue, func, memref, vector
 from dlc.target import Target
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, cast
 
-from dlc.backends.clike.syntax import Syntax
-from dlc.backends.clike.text import Assign, Comment, Define, Effect, Line
-from dlc.backends.clike.vocabulary import Register, Vocabulary
-from dlc.backends.linear import Linear
+from dlc.emission.c.syntax import Syntax
+from dlc.emission.c.text import Assign, Comment, Define, Effect, Line
+from dlc.emission.c.vocabulary import Register, Vocabulary
+from dlc.emission.visit.linear import Linear
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     ArrayAttr,
@@ -124,7 +124,7 @@ class Emitter(Vocabulary):
         if handler is None:
             raise UnsupportedError(
                 f"kernel @{self.kernel}: {op.name!r} cannot be written in {self.syntax.name}; expand it before the end of the "
-                "loops stage, or add a handler in dlc/backends/clike"
+                "loops stage, or add a handler in dlc/emission/c"
             )
         if (place := ", ".join(_places(op.location))) and place != self._place:
             self._place = place

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import gcd, prod
 from typing import NamedTuple, cast
 
-from dlc.backends.clike.core import Emitter, Handlers, View
-from dlc.backends.clike.vocabulary import element_bytes
-from dlc.backends.linear import Linear
+from dlc.emission.c.core import Emitter, Handlers, View
+from dlc.emission.c.vocabulary import element_bytes
+from dlc.emission.visit.linear import Linear
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import Attribute, DenseArrayBase, MemRefType, NoneAttr, Operation, SSAValue, memref
 

@@ -11,10 +11,10 @@ from itertools import chain
 from math import gcd, prod
 from typing import NamedTuple
 
-from dlc.backends.clike.core import Emitter, Handlers, Scope
-from dlc.backends.clike.text import Nest
-from dlc.backends.clike.vocabulary import Register
-from dlc.backends.linear import Linear
+from dlc.emission.c.core import Emitter, Handlers, Scope
+from dlc.emission.c.text import Nest
+from dlc.emission.c.vocabulary import Register
+from dlc.emission.visit.linear import Linear
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, scf
 

@@ -20,21 +20,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from dlc.backends.cpu import emit_arith, emit_constants, emit_control, emit_memory, emit_vector
-from dlc.backends.cpu.emit_core import Emitter, element_bytes
-from dlc.backends.cpu.emit_order import sink_to_uses
-from dlc.backends.grids import grids_of, is_grid
-from dlc.backends.linear import Linear
+from dlc.emission.llvm import arith, constants, control, memory, vectors
+from dlc.emission.llvm.core import Emitter, element_bytes
+from dlc.emission.llvm.order import sink_to_uses
+from dlc.emission.visit.grids import grids_of, is_grid
+from dlc.emission.visit.linear import Linear
 from dlc.errors import CompileError
 from dlc.ir import Operation, OpResult, SSAValue, func, scf
 from dlc.target import Target
 
 HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
-    **emit_constants.HANDLERS,
-    **emit_arith.HANDLERS,
-    **emit_memory.HANDLERS,
-    **emit_vector.HANDLERS,
-    **emit_control.HANDLERS,
+    **constants.HANDLERS,
+    **arith.HANDLERS,
+    **memory.HANDLERS,
+    **vectors.HANDLERS,
+    **control.HANDLERS,
 }
 
 
@@ -112,8 +112,8 @@ class _Grid:
         if value.owner is self.block:
             argument = self.block.args.index(value)
             self.used.append(argument)
-            align = element_bytes(emit_memory.memref_type(value).element_type)
-            e.views[value] = emit_memory.view_of(f"%a{argument}", align, value, Linear(0))
+            align = element_bytes(memory.memref_type(value).element_type)
+            e.views[value] = memory.view_of(f"%a{argument}", align, value, Linear(0))
         elif isinstance(value, OpResult) and value.op.parent is self.block and not value.op.regions:
             inner = e.scopes[1:]
             del e.scopes[1:]
@@ -133,7 +133,7 @@ class _Grid:
         )
 
     def parameter(self, argument: int) -> str:
-        name, type = f"%a{argument}", emit_memory.memref_type(self.block.args[argument])
+        name, type = f"%a{argument}", memory.memref_type(self.block.args[argument])
         align = element_bytes(type.element_type)
         size = prod(type.get_shape()) * align
         access = "" if name in self.emitter.stored else "readonly "

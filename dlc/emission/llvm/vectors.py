@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import inf, prod
 
-from dlc.backends.cpu.emit_arith import Primitive, extremum, extremum_of_numbers, in_float, instruction, intrinsic, select
-from dlc.backends.cpu.emit_constants import mask_literal, splat
-from dlc.backends.cpu.emit_convert import float_to_float
-from dlc.backends.cpu.emit_core import Emitter, Registers, RegisterType, is_half, register_type, splat_register, vector_shape
+from dlc.emission.llvm.arith import Primitive, extremum, extremum_of_numbers, in_float, instruction, intrinsic, select
+from dlc.emission.llvm.constants import mask_literal, splat
+from dlc.emission.llvm.convert import float_to_float
+from dlc.emission.llvm.core import Emitter, Registers, RegisterType, is_half, register_type, splat_register, vector_shape
 from dlc.errors import UnsupportedError
 from dlc.ir import DenseArrayBase, Operation, SSAValue, f32, vector
 

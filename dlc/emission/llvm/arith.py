@@ -1,7 +1,7 @@
 """Arithmetic: one primitive per op on one register, and the loop that applies it to all registers of a value.
 
 A primitive is `(emitter, result type, operand type, operands) → name`. The same primitives combine registers in
-reductions (emit_vector.py). What traps or is undefined in LLVM is defined here: integers divided by zero give zero,
+reductions (vectors.py). What traps or is undefined in LLVM is defined here: integers divided by zero give zero,
 the most negative number divided by -1 wraps, shifts beyond the width give zero (or the sign).
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from dlc.backends.cpu.emit_convert import CONVERSIONS, extend_half, truncate_half
-from dlc.backends.cpu.emit_core import Emitter, RegisterType, is_half, splat_literal
-from dlc.backends.linear import Linear
+from dlc.emission.llvm.convert import CONVERSIONS, extend_half, truncate_half
+from dlc.emission.llvm.core import Emitter, RegisterType, is_half, splat_literal
+from dlc.emission.visit.linear import Linear
 from dlc.ir import IntegerAttr, Operation, VectorType, arith, f32, i1, index
 
 Primitive = Callable[[Emitter, RegisterType, RegisterType, tuple[str, ...]], str]

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import gcd
 
-from dlc.backends.clike.convert import from_lanes, lane, splat
-from dlc.backends.clike.core import Emitter, Handlers
-from dlc.backends.clike.views import Access, access
-from dlc.backends.clike.vocabulary import Register, element_bytes, vector_shape
-from dlc.backends.linear import Linear
 from dlc.dialects.prefetch import PrefetchOp
+from dlc.emission.c.convert import from_lanes, lane, splat
+from dlc.emission.c.core import Emitter, Handlers
+from dlc.emission.c.views import Access, access
+from dlc.emission.c.vocabulary import Register, element_bytes, vector_shape
+from dlc.emission.visit.linear import Linear
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     AffineConstantExpr,

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
 
-from dlc.backends.clike.core import Emitter, Handlers, Range
-from dlc.backends.clike.vocabulary import Register, is_float
-from dlc.backends.linear import Linear
+from dlc.emission.c.core import Emitter, Handlers, Range
+from dlc.emission.c.vocabulary import Register, is_float
+from dlc.emission.visit.linear import Linear
 from dlc.ir import Block, DenseIntOrFPElementsAttr, IndexType, IntegerAttr, Operation, SSAValue, VectorType
 
 # (emitter, result's register, first operand's register, operands) → expression

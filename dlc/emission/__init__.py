@@ -1,0 +1,1 @@
+"""Kernels at the end of the loops stage as text."""
