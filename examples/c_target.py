@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dlc.emission.c.kernel import KernelSource, emit, program_text
-from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.backends.host_program import FIRST_INPUT, HostProgram, weight_array
 from dlc.backends.read_host import read_host
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import load_program
+from dlc.emission.c.kernel import KernelSource, emit, program_text
+from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.instrument.report import Report
 from dlc.model import Model, Run
 from dlc.options import Options
@@ -41,18 +41,12 @@ BETTER = {"max": ">", "min": "<"}
 # One lane of what GNU C's vectors have no operator for, from lanes of the operands.
 LANES = {
     **{f"{name}imumf": f"{{1}} {sign} {{0}} || {{1}} != {{1}} ? {{1}} : {{0}}" for name, sign in BETTER.items()},
-    **{f"{name}numf": f"{{0}} {sign} {{1}} || {{1}} != {{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
     **{f"{name}si": f"{{0}} {sign} {{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
     **{f"{name}ui": f"({{u}}){{0}} {sign} ({{u}}){{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
-    **{name: f"__builtin_{name}({{0}})" for name in ("sqrt", "floor", "ceil", "trunc", "round")},
+    **{name: f"__builtin_{name}({{0}})" for name in ("sqrt", "floor", "ceil", "trunc")},
     "absf": "__builtin_fabs({0})",
     "roundeven": "__builtin_rint({0})",
     "copysign": "__builtin_copysign({0}, {1})",
-    "absi": "{0} < 0 ? -{0} : {0}",
-    "divsi": "{1} == 0 ? 0 : {1} == -1 ? -{0} : {0} / {1}",
-    "remsi": "{1} == 0 || {1} == -1 ? 0 : {0} % {1}",
-    "divui": "{1} == 0 ? 0 : ({u}){0} / ({u}){1}",
-    "remui": "{1} == 0 ? 0 : ({u}){0} % ({u}){1}",
     "shli": "({u}){1} < 8 * sizeof({t}) ? ({u}){0} << {1} : 0",
     "shrui": "({u}){1} < 8 * sizeof({t}) ? ({u}){0} >> {1} : 0",
     "shrsi": "{0} >> (({u}){1} < 8 * sizeof({t}) ? {1} : 8 * sizeof({t}) - 1)",
@@ -80,7 +74,6 @@ C = Syntax(
         "splat": "splat_{T}({0})",
         "lanes": "({T}){{{lanes}}}",
         "lane": "{0}[{i}]",
-        "lane.dynamic": "{0}[{1}]",
         "low": "low_{S}({0})",
         "high": "high_{S}({0})",
         "load.vector": "load_{T}({a})",

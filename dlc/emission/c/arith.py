@@ -1,8 +1,8 @@
 """Arithmetic: one expression per op on one register, and the loop that applies it to all registers of a value.
 
-What traps or is undefined in C is defined here as it is on every target: integers divided by zero give zero, the most
-negative number divided by -1 wraps, shifts beyond the width give zero (or the sign); conversions to integers saturate, and
-NaN becomes zero. A half that the device does not compute with is a float that is rounded after each op.
+What is undefined in C is defined here as it is on every target: shifts beyond the width give zero (or the sign);
+conversions to integers saturate, and NaN becomes zero. Divisors are safe already (dialects/dl/scalar.py). A half that the
+device does not compute with is a float that is rounded after each op.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from dlc.ir import Block, DenseIntOrFPElementsAttr, IndexType, IntegerAttr, Oper
 # (emitter, result's register, first operand's register, operands) → expression
 Primitive = Callable[[Emitter, Register, Register, tuple[str, ...]], str]
 # Results of these are halves if their operands are.
-_EXACT = frozenset({"negf", "absf", "floor", "ceil", "trunc", "roundeven", "round", "copysign"}) | {
-    f"{which}{kind}" for which in ("max", "min") for kind in ("imumf", "numf")
-}
+_EXACT = frozenset({"negf", "absf", "floor", "ceil", "trunc", "roundeven", "copysign", "maximumf", "minimumf"})
 _CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
 # Arithmetic modulo two.
@@ -203,8 +201,8 @@ def _divide(e: Emitter, form: Linear, divisor: int) -> tuple[Linear | None, Line
     return quotient if linear else None, rest
 
 
-def division(name: str, *, remainder: bool) -> Callable[[Emitter, Operation], None]:
-    primitive = expression(name)
+def division(name: str) -> Callable[[Emitter, Operation], None]:
+    primitive, remainder = expression(name), name == "remui"
 
     def handle(e: Emitter, op: Operation) -> None:
         result = op.results[0]
@@ -242,15 +240,11 @@ def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Emitter,
 
 HANDLERS: Handlers = {
     **{f"arith.{name}": elementwise(expression(name)) for name in ("addf", "subf", "mulf", "divf", "negf")},
-    **{f"arith.{name}": elementwise(expression(name)) for name in ("maximumf", "minimumf", "maxnumf", "minnumf")},
+    **{f"arith.{name}": elementwise(expression(name)) for name in ("maximumf", "minimumf")},
     "arith.addi": linear_or(expression("addi"), Linear.plus),
     "arith.subi": linear_or(expression("subi"), lambda a, b: a.plus(b, -1)),
     "arith.muli": linear_or(expression("muli"), Linear.times),
-    **{
-        f"arith.{name}": division(name, remainder=name.startswith("rem"))
-        for name in ("divui", "divsi", "remui", "remsi", "floordivsi")
-    },
-    **{f"arith.{name}": elementwise(expression(name)) for name in ("ceildivsi", "ceildivui")},
+    **{f"arith.{name}": division(name) for name in ("divui", "divsi", "remui")},
     **{f"arith.{name}": elementwise(expression(name)) for name in ("andi", "ori", "xori")},
     **{f"arith.{name}": shift(name) for name in ("shli", "shrui", "shrsi")},
     **{f"arith.{m}{s}i": extremum(f"{m}{s}i", {"min": min, "max": max}[m]) for m in ("min", "max") for s in "us"},
@@ -265,13 +259,8 @@ HANDLERS: Handlers = {
             "ceil",
             "trunc",
             "roundeven",
-            "round",
             "copysign",
             "absf",
-            "absi",
-            "ctpop",
-            "ctlz",
-            "cttz",
         )
     },
     "math.fma": elementwise(fused_multiply_add),

@@ -233,30 +233,6 @@ def positions(e: Emitter, op: Operation, number: str) -> int:
     return prod(sizes)
 
 
-def while_loop(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, scf.WhileOp)
-    before, after = op.before_region.block, op.after_region.block
-    variables = _declare(e, before.args, op.arguments, before.args)
-    results = _declare(e, op.res, None, op.res)
-
-    def body() -> None:
-        _carry(e, before.args, variables.names)
-        condition, *passed = _body(e, before)
-        leave = _region(e, lambda: _leave(e, results, passed))
-        e.scopes[-1].lines.append(Nest([(f"if (!{e.scalar(condition)}) {{", leave.lines)]))
-        _alias(e, after.args, passed)
-        _assign(e, variables, _registers(e, _body(e, after)))
-
-    scope = _region(e, body)
-    e.scopes[-1].lines.append(Nest([("while (true) {", scope.lines)]))
-    _bind(e, op.res, results.names)
-
-
-def _leave(e: Emitter, results: Variables, passed: _Values) -> None:
-    _assign(e, results, _registers(e, passed))
-    e.emit("break;")
-
-
 def if_else(e: Emitter, op: Operation) -> None:
     assert isinstance(op, scf.IfOp)
     condition = e.scalar(op.cond)
@@ -278,6 +254,5 @@ def if_else(e: Emitter, op: Operation) -> None:
 HANDLERS: Handlers = {
     "scf.for": for_loop,
     "scf.parallel": parallel,
-    "scf.while": while_loop,
     "scf.if": if_else,
 }

@@ -94,8 +94,6 @@ def _written(kernel: func.FuncOp) -> set[SSAValue]:
                 buffer = op.memref
             case vector.TransferWriteOp():
                 buffer = op.source
-            case vector.StoreOp():
-                buffer = op.base
             case _:
                 continue
         while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):

@@ -6,7 +6,7 @@ buffer, are read element by element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from math import gcd
 
@@ -20,7 +20,6 @@ from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import (
     AffineConstantExpr,
     AffineDimExpr,
-    Attribute,
     IndexType,
     Operation,
     SSAValue,
@@ -184,22 +183,6 @@ def transfer_write(e: Emitter, op: Operation) -> None:
     write(e, _transfer(e, op), op.vector)
 
 
-def _minor(e: Emitter, base: SSAValue, indices: Sequence[SSAValue], type: Attribute) -> Access:
-    """The tile along the last dimensions of a buffer."""
-    view, rank = e.view(base), len(vector_shape(type))
-    return access(e, view, indices, range(len(view.shape) - rank, len(view.shape)), [True] * rank)
-
-
-def vector_load(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, vector.LoadOp)
-    read(e, _minor(e, op.base, op.indices, op.result.type), op.result, "")
-
-
-def vector_store(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, vector.StoreOp)
-    write(e, _minor(e, op.base, op.indices, op.vector.type), op.vector)
-
-
 def load(e: Emitter, op: Operation) -> None:
     assert isinstance(op, memref.LoadOp)
     a = access(e, e.view(op.memref), op.indices)
@@ -235,8 +218,6 @@ HANDLERS: Handlers = {
     "memref.store": store,
     "memref.prefetch": prefetch,
     "gpu.barrier": barrier,
-    "vector.load": vector_load,
-    "vector.store": vector_store,
     "vector.transfer_read": transfer_read,
     "vector.transfer_write": transfer_write,
 }

@@ -80,6 +80,9 @@ OPERATORS: Mapping[str, str] = {
         f"{op}i.scalar": f"({{T}})(({{W}}){{0}} {sign} ({{W}}){{1}})" for op, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))
     },
     "divf": "{0} / {1}",
+    "divsi": "({T})({0} / {1})",
+    "divui": "({T})(({U}){0} / ({U}){1})",
+    "remui": "({T})(({U}){0} % ({U}){1})",
     "negf": "-({0})",
     "andi": "{0} & {1}",
     "ori": "{0} | {1}",

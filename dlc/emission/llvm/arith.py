@@ -1,8 +1,8 @@
 """Arithmetic: one primitive per op on one register, and the loop that applies it to all registers of a value.
 
 A primitive is `(emitter, result type, operand type, operands) → name`. The same primitives combine registers in
-reductions (vectors.py). What traps or is undefined in LLVM is defined here: integers divided by zero give zero,
-the most negative number divided by -1 wraps, shifts beyond the width give zero (or the sign).
+reductions (vectors.py). What is undefined in LLVM is defined here: shifts beyond the width give zero (or the sign). No
+lane of a divisor may be unsafe, which the scalar bodies of `dl` see to (dialects/dl/scalar.py).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def instruction(opcode: str) -> Primitive:
 
 
 @cache
-def intrinsic(name: str, extra: str = "", flags: str = "") -> Primitive:
+def intrinsic(name: str, flags: str = "") -> Primitive:
     """A call of an LLVM intrinsic overloaded on its result's type."""
 
     def call(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
         arguments = ", ".join(f"{t.text} {x}" for x in xs)
-        return e.define(f"call{flags} {t.text} @llvm.{name}.{t.suffix}({arguments}{extra})")
+        return e.define(f"call{flags} {t.text} @llvm.{name}.{t.suffix}({arguments})")
 
     return call
 
@@ -92,21 +92,6 @@ def extremum(name: str) -> Primitive:
     return intrinsic(name, flags=" nsz")
 
 
-def extremum_of_numbers(predicate: str) -> Primitive:
-    """The larger (`ogt`) or smaller (`olt`) of two floats: a number wins over NaN.
-
-    (llvm.maxnum means the same, but LLVM narrows it to f16 between conversions, and then calls a library.)
-    """
-
-    def compute(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
-        a, b = xs
-        better = e.define(f"fcmp {predicate} {t.text} {a}, {b}")
-        alone = e.define(f"fcmp uno {t.text} {b}, {b}")
-        return select(e, t, e.define(f"or {t.of(i1).text} {better}, {alone}"), a, b)
-
-    return compute
-
-
 def select(e: Emitter, t: RegisterType, condition: str, a: str, b: str) -> str:
     """`condition` has as many lanes as `t`."""
     return e.define(f"select {t.of(i1).text} {condition}, {t.text} {a}, {t.text} {b}")
@@ -125,49 +110,6 @@ def negate(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) ->
 
 
 # Integers
-
-
-def division(opcode: str) -> Primitive:
-    """udiv, sdiv, urem or srem that never traps: x / 0 = x % 0 = 0, and the most negative number / -1 wraps."""
-    signed, remainder = opcode[0] == "s", opcode.endswith("rem")
-
-    def compute(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
-        a, b = xs
-        zero, one = splat_literal(t, "0"), splat_literal(t, "1")
-        if b.isdecimal() and b != "0":
-            return e.define(f"{opcode} {t.text} {a}, {b}")
-        is_zero = unsafe = e.define(f"icmp eq {t.text} {b}, {zero}")
-        is_minus_one = ""
-        if signed:
-            is_minus_one = e.define(f"icmp eq {t.text} {b}, {splat_literal(t, '-1')}")
-            unsafe = e.define(f"or {t.of(i1).text} {is_zero}, {is_minus_one}")
-        result = e.define(f"{opcode} {t.text} {a}, {select(e, t, unsafe, one, b)}")
-        if remainder:  # The remainder of a division by one is the zero that is wanted.
-            return result
-        if signed:
-            result = select(e, t, is_minus_one, e.define(f"sub {t.text} {zero}, {a}"), result)
-        return select(e, t, is_zero, zero, result)
-
-    return compute
-
-
-def rounded_division(up: bool, signed: bool = True) -> Primitive:
-    """Division that rounds down, or up: the truncated quotient, corrected where there is a remainder."""
-
-    def compute(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
-        a, b = xs
-        zero, prefix = splat_literal(t, "0"), "s" if signed else "u"
-        quotient = division(prefix + "div")(e, t, s, xs)
-        remainder = division(prefix + "rem")(e, t, s, xs)
-        correct = e.define(f"icmp ne {t.text} {remainder}, {zero}")
-        if signed:
-            signs = e.define(f"xor {t.text} {a}, {b}")
-            wrong_way = e.define(f"icmp {'sge' if up else 'slt'} {t.text} {signs}, {zero}")
-            correct = e.define(f"and {t.of(i1).text} {correct}, {wrong_way}")
-        by_one = e.define(f"zext {t.of(i1).text} {correct} to {t.text}")
-        return e.define(f"{'add' if up else 'sub'} {t.text} {quotient}, {by_one}")
-
-    return compute
 
 
 def shift(opcode: str) -> Primitive:
@@ -242,18 +184,10 @@ HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
     "arith.negf": _unary(negate),
     "arith.maximumf": _unary(extremum("maximum")),
     "arith.minimumf": _unary(extremum("minimum")),
-    "arith.maxnumf": _unary(extremum_of_numbers("ogt")),
-    "arith.minnumf": _unary(extremum_of_numbers("olt")),
     "arith.addi": linear_or("add", Linear.plus),
     "arith.subi": linear_or("sub", lambda a, b: a.plus(b, -1)),
     "arith.muli": linear_or("mul", Linear.times),
-    "arith.divui": elementwise(division("udiv")),
-    "arith.divsi": elementwise(division("sdiv")),
-    "arith.remui": elementwise(division("urem")),
-    "arith.remsi": elementwise(division("srem")),
-    "arith.floordivsi": elementwise(rounded_division(up=False)),
-    "arith.ceildivsi": elementwise(rounded_division(up=True)),
-    "arith.ceildivui": elementwise(rounded_division(up=True, signed=False)),
+    **{f"arith.{name}": elementwise(instruction(op)) for name, op in (("divui", "udiv"), ("divsi", "sdiv"), ("remui", "urem"))},
     **{f"arith.{name}i": elementwise(instruction(name)) for name in ("and", "or", "xor")},
     **{f"arith.{name}": elementwise(shift(op)) for name, op in (("shli", "shl"), ("shrui", "lshr"), ("shrsi", "ashr"))},
     **{f"arith.{m}{s}i": elementwise(intrinsic(f"{s}{m}")) for m in ("min", "max") for s in "us"},
@@ -261,14 +195,8 @@ HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
     "arith.cmpf": compare("fcmp", _CMPF),
     "arith.select": choose,
     **{name: elementwise(primitive) for name, primitive in CONVERSIONS.items()},
-    **{
-        f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "roundeven", "round", "copysign")
-    },
+    **{f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "roundeven", "copysign")},
     "math.absf": _unary(intrinsic("fabs")),
     "math.fma": _unary(fused_multiply_add),
     "vector.fma": _unary(fused_multiply_add),
-    "math.absi": elementwise(intrinsic("abs", ", i1 false")),
-    "math.ctpop": elementwise(intrinsic("ctpop")),
-    "math.ctlz": elementwise(intrinsic("ctlz", ", i1 false")),
-    "math.cttz": elementwise(intrinsic("cttz", ", i1 false")),
 }

@@ -154,40 +154,6 @@ def sequential(e: Emitter, op: Operation) -> None:
     nest(0)
 
 
-def while_loop(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, scf.WhileOp)
-    before, after = op.before_region.block, op.after_region.block
-    types, initial = _types(e, op.arguments), _registers(e, op.arguments)
-    head, body_label, exit = e.fresh("while"), e.fresh("do"), e.fresh("done")
-    arguments = _names(e, types)
-    # The body lies inside the scope of the test, which dominates it.
-    tail: list[tuple[Scope, list[str]]] = []
-
-    def test() -> list[str]:
-        _bind(e, before.args, arguments)
-        condition, *passed = _body(e, before)
-        test_scope, flag, forwarded = e.scopes[-1], e.scalar(condition), _registers(e, passed)
-
-        def body() -> list[str]:
-            _alias(e, after.args, passed)
-            return _registers(e, _body(e, after))
-
-        scope, carried = _region(e, body_label, body)
-        tail.append((scope, carried))
-        test_scope.lines.append(f"  br i1 {flag}, label %{body_label}, label %{exit}")
-        return forwarded
-
-    scope, results = _region(e, head, test)
-    (body_scope, carried), outer = tail[0], e.scopes[-1]
-    origin = outer.label
-    e.emit(f"  br label %{head}")
-    e.emit(f"{head}:")
-    outer.lines += _phis(arguments, types, (initial, origin), (carried, body_scope.label))
-    outer.lines += [*scope.lines, f"{body_label}:", *body_scope.lines, f"  br label %{head}"]
-    e.start_block(exit)
-    _bind(e, op.res, results)
-
-
 def if_else(e: Emitter, op: Operation) -> None:
     assert isinstance(op, scf.IfOp)
     condition = e.scalar(op.cond)
@@ -212,6 +178,5 @@ def if_else(e: Emitter, op: Operation) -> None:
 HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
     "scf.for": for_loop,
     "scf.parallel": sequential,
-    "scf.while": while_loop,
     "scf.if": if_else,
 }

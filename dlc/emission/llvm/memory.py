@@ -329,22 +329,6 @@ def transfer_write(e: Emitter, op: Operation) -> None:
     write(e, _transfer(e, op), op.vector)
 
 
-def _minor(e: Emitter, base: SSAValue, indices: Sequence[SSAValue], type: Attribute) -> Access:
-    """The tile along the last dimensions of a buffer."""
-    view, rank = e.view(base), len(vector_shape(type))
-    return access(e, view, indices, range(len(view.shape) - rank, len(view.shape)), [True] * rank)
-
-
-def vector_load(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, vector.LoadOp)
-    read(e, _minor(e, op.base, op.indices, op.result.type), op.result, "poison")
-
-
-def vector_store(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, vector.StoreOp)
-    write(e, _minor(e, op.base, op.indices, op.vector.type), op.vector)
-
-
 def load(e: Emitter, op: Operation) -> None:
     assert isinstance(op, memref.LoadOp)
     a = access(e, e.view(op.memref), op.indices)
@@ -373,8 +357,6 @@ HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
     "memref.load": load,
     "memref.store": store,
     "memref.prefetch": prefetch,
-    "vector.load": vector_load,
-    "vector.store": vector_store,
     "vector.transfer_read": transfer_read,
     "vector.transfer_write": transfer_write,
 }

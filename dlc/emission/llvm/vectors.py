@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import inf, prod
 
-from dlc.emission.llvm.arith import Primitive, extremum, extremum_of_numbers, in_float, instruction, intrinsic, select
+from dlc.emission.llvm.arith import Primitive, extremum, in_float, instruction, intrinsic, select
 from dlc.emission.llvm.constants import mask_literal, splat
 from dlc.emission.llvm.convert import float_to_float
-from dlc.emission.llvm.core import Emitter, Registers, RegisterType, is_half, register_type, splat_register, vector_shape
-from dlc.errors import UnsupportedError
-from dlc.ir import DenseArrayBase, Operation, SSAValue, f32, vector
-
-_DYNAMIC = -(1 << 63)
+from dlc.emission.llvm.core import Emitter, RegisterType, is_half, register_type, splat_register, vector_shape
+from dlc.ir import Operation, f32, vector
 
 
 def broadcast(e: Emitter, op: Operation) -> None:
@@ -36,58 +33,6 @@ def broadcast(e: Emitter, op: Operation) -> None:
     e.registers[result] = tuple(registers)
 
 
-# Extraction and insertion
-
-
-def _position(e: Emitter, op: vector.ExtractOp | vector.InsertOp) -> list[int | str]:
-    """The position: constants, or names of i64 values."""
-    static = op.properties["static_position"]
-    assert isinstance(static, DenseArrayBase)
-    dynamic = iter(op.dynamic_position)
-    position = [e.materialize(e.linear(next(dynamic))) if v == _DYNAMIC else int(v) for v in static.get_values()]
-    return [int(p) if isinstance(p, str) and not p.startswith("%") else p for p in position]
-
-
-def _part(e: Emitter, op: vector.ExtractOp | vector.InsertOp, whole: SSAValue) -> tuple[range, int | str | None]:
-    """The registers that a position selects, and the lane in the only one of them if it is an element."""
-    shape, position = vector_shape(whole.type), _position(e, op)
-    pieces = len(e.pieces(shape[-1])) if shape else 1
-    row, lane = position[: len(shape) - 1], position[len(shape) - 1 :]
-    start = 0
-    for d, p in enumerate(row):
-        if isinstance(p, str):
-            raise UnsupportedError(f"kernel @{e.kernel}: {op.name} at a dynamic row of {whole.type}; index a memref instead")
-        start += p * prod(shape[d + 1 : -1]) * pieces
-    if not lane:
-        return range(start, start + prod(shape[len(position) : -1]) * pieces), None
-    if isinstance(lane[0], str):
-        if pieces > 1:
-            raise UnsupportedError(f"kernel @{e.kernel}: {op.name} at a dynamic lane of {whole.type}; index a memref instead")
-        return range(start, start + 1), lane[0]
-    piece, lane_in_piece = divmod(lane[0], e.lanes)
-    return range(start + piece, start + piece + 1), lane_in_piece
-
-
-def extract(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, vector.ExtractOp)
-    names, (part, lane) = e.regs(op.vector), _part(e, op, op.vector)
-    if lane is None:
-        e.bind(op.result, names[part.start : part.stop])
-        return
-    t, name = e.layout(op.vector.type)[part.start], names[part.start]
-    e.bind(op.result, [name if t.width == 1 else e.define(f"extractelement {t.text} {name}, i64 {lane}")])
-
-
-def insert(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, vector.InsertOp)
-    names, source, (part, lane) = list(e.regs(op.dest)), e.regs(op.source), _part(e, op, op.dest)
-    t = e.layout(op.dest.type)[part.start]
-    if lane is not None and t.width > 1:
-        source = (e.define(f"insertelement {t.text} {names[part.start]}, {t.scalar} {source[0]}, i64 {lane}"),)
-    names[part.start : part.stop] = source
-    e.registers[op.result] = tuple(names)
-
-
 # Shuffles
 
 
@@ -95,66 +40,6 @@ def shuffle_lanes(e: Emitter, t: RegisterType, a: str, b: str, lanes: Sequence[i
     """Lanes of `a` and `b`, both of type `t`, numbered through; None is any value."""
     mask = ", ".join("i32 poison" if i is None else f"i32 {i}" for i in lanes)
     return e.define(f"shufflevector {t.text} {a}, {t.text} {b}, <{len(lanes)} x i32> <{mask}>")
-
-
-def gather_lanes(e: Emitter, t: RegisterType, sources: Sequence[tuple[RegisterType, str, int]]) -> str:
-    """The register of type `t` whose lane i is lane `sources[i][2]` of the register `sources[i][1]`."""
-    # No lane may be undefined: an integer division by it would be.
-    sources = [*sources, *([sources[0]] * (t.width - len(sources)))]
-    order = list(dict.fromkeys((s, name) for s, name, _ in sources))
-    if t.width == 1:
-        s, name, lane = sources[0]
-        return name if s.width == 1 else e.define(f"extractelement {s.text} {name}, i64 {lane}")
-    common = register_type(t.element, max(t.width, *(s.width for s, _ in order)))
-    wide: list[str] = []
-    for s, name in order:
-        if s.width == 1:
-            name = e.define(f"insertelement {common.text} poison, {s.text} {name}, i64 0")
-        elif s.width < common.width:
-            name = shuffle_lanes(e, s, name, "poison", [*range(s.width), *[None] * (common.width - s.width)])
-        wide.append(name)
-    # One register at a time joins those whose lanes are in place.
-    lanes: list[int | None] = [lane if (s, name) == order[0] else None for s, name, lane in sources]
-    result = wide[0]
-    if len(order) == 1:
-        return shuffle_lanes(e, common, result, "poison", lanes)
-    pad: list[int | None] = [None] * (common.width - t.width)
-    for i, key in enumerate(order[1:], 1):
-        joined = [common.width + lane if (s, name) == key else old for (s, name, lane), old in zip(sources, lanes, strict=True)]
-        last = i == len(order) - 1
-        result = shuffle_lanes(e, common, result, wide[i], joined if last else joined + pad)
-        lanes = [None if lane is None else place for place, lane in enumerate(joined)]
-    return result
-
-
-def _lanes_of(e: Emitter, value: SSAValue) -> Iterator[tuple[RegisterType, str, int]]:
-    for t, name in zip(e.layout(value.type), e.regs(value), strict=True):
-        for lane in range(t.used):
-            yield t, name, lane
-
-
-def shuffle(e: Emitter, op: Operation) -> None:
-    assert isinstance(op, vector.ShuffleOp)
-    mask = op.properties["mask"]
-    assert isinstance(mask, DenseArrayBase)
-    chosen = [int(i) for i in mask.get_values()]
-    if len(vector_shape(op.v1.type)) > 1:
-        rows = [*_rows(e, op.v1), *_rows(e, op.v2)]
-        e.registers[op.result] = tuple(name for i in chosen for name in rows[i])
-        return
-    lanes = [*_lanes_of(e, op.v1), *_lanes_of(e, op.v2)]
-    registers: list[str] = []
-    for piece, t in enumerate(e.layout(op.result.type)):
-        start = piece * e.lanes
-        registers.append(gather_lanes(e, t, [lanes[i] for i in chosen[start : start + t.used]]))
-    e.registers[op.result] = tuple(registers)
-
-
-def _rows(e: Emitter, value: SSAValue) -> list[Registers]:
-    """The registers of each index of the leading dimension."""
-    names, count = e.regs(value), vector_shape(value.type)[0]
-    size = len(names) // count
-    return [names[i * size : (i + 1) * size] for i in range(count)]
 
 
 # Reductions
@@ -168,8 +53,6 @@ def _combiner(kind: str, t: RegisterType) -> tuple[Primitive, float]:
             "mul": (instruction("fmul"), 1.0),
             "maximumf": (extremum("maximum"), -inf),
             "minimumf": (extremum("minimum"), inf),
-            "maxnumf": (extremum_of_numbers("ogt"), -inf),
-            "minnumf": (extremum_of_numbers("olt"), inf),
         }[kind]
         return in_float(primitive), neutral
     bits = int(t.scalar[1:])
@@ -226,21 +109,7 @@ def _halves(e: Emitter, t: RegisterType, name: str) -> list[tuple[RegisterType, 
     return [(half, shuffle_lanes(e, t, name, "poison", list(lanes))) for lanes in ranges]
 
 
-def bitcast(e: Emitter, op: Operation) -> None:
-    source, result = op.operands[0], op.results[0]
-    if vector_shape(source.type) != vector_shape(result.type):
-        raise UnsupportedError(f"kernel @{e.kernel}: vector.bitcast {source.type} to {result.type} changes the lanes")
-    registers: list[str] = []
-    for s, t, name in zip(e.layout(source.type), e.layout(result.type), e.regs(source), strict=True):
-        registers.append(name if s.text == t.text else e.define(f"bitcast {s.text} {name} to {t.text}"))
-    e.registers[result] = tuple(registers)
-
-
 HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
     "vector.broadcast": broadcast,
-    "vector.extract": extract,
-    "vector.insert": insert,
-    "vector.shuffle": shuffle,
     "vector.reduction": reduction,
-    "vector.bitcast": bitcast,
 }
