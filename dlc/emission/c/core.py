@@ -1,84 +1,50 @@
-"""The state of one visit from loops to C: names, scopes, and what each SSA value has become.
+"""C's names and indices.
 
 Note [Indices in C]
-Values of type index are linear forms over names, with the range of each name where it is known: an index is an int where
-it surely fits, else a long. The part of an address that is known outside a region is a pointer defined there.
+An index is an int where it surely fits, else a long: the range of each name is known where it can be. Only the part of an
+address that is known outside a region is a pointer defined there; the rest is written where it is used.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Hashable
+from typing import cast
 
 from dlc.emission.c.syntax import Syntax
-from dlc.emission.c.text import Assign, Comment, Define, Effect, Line
-from dlc.emission.c.vocabulary import Register, Vocabulary
+from dlc.emission.c.text import Assign, Comment, Define, Effect, Name, code, join
+from dlc.emission.c.vocabulary import Vocabulary
 from dlc.emission.visit.linear import Linear
-from dlc.errors import CompileError, UnsupportedError
-from dlc.ir import (
-    ArrayAttr,
-    Attribute,
-    Block,
-    FusedLoc,
-    IndexType,
-    NameLoc,
-    Operation,
-    SSAValue,
-)
+from dlc.emission.visit.registers import Register, View
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import ArrayAttr, Attribute, FusedLoc, NameLoc, Operation, SSAValue, func
 from dlc.target import Target
 
-Registers = tuple[str, ...]
 Range = tuple[int, int]
-Handlers = dict[str, Callable[["Emitter", Operation], None]]
 _INT = (-(1 << 31), (1 << 31) - 1)
 
 
-class View(NamedTuple):
-    """A memref: elements at `base[offset + Σ index · stride]`; `base` is a multiple of `align` bytes."""
+class Writer(Vocabulary):
+    """Definitions and indices; what it lacks is in the other files of this folder."""
 
-    base: str
-    pointer: str  # the type of pointers to it
-    align: int
-    kind: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: Linear
+    points_to_all = False
 
-
-class Scope:
-    """A region being written: its lines so far, and what it has computed already."""
-
-    __slots__ = ("known", "lines")
-
-    def __init__(self) -> None:
-        self.lines: list[Line] = []
-        self.known: dict[Hashable, str] = {}
-
-
-class Emitter(Vocabulary):
-    """Writes the body of one function; `handlers` maps an op's name to the function that writes it."""
-
-    def __init__(self, syntax: Syntax, target: Target, handlers: Handlers, kernel: str, definitions: dict[str, None]) -> None:
-        super().__init__(syntax, target, kernel, definitions)
-        self.handlers = handlers
-        self.registers: dict[SSAValue, Registers] = {}
-        self.linears: dict[SSAValue, Linear] = {}
-        self.views: dict[SSAValue, View] = {}
+    def __init__(
+        self, kernel: func.FuncOp, target: Target, handlers: Handlers, syntax: Syntax, definitions: dict[str, None]
+    ) -> None:
+        super().__init__(kernel, target, handlers, syntax, definitions)
+        self.pointers: dict[str, str] = {}  # the type of pointers to each buffer
         self.ranges: dict[str, Range] = {}
         self.multiples: dict[str, int] = {}
-        self.scopes = [Scope()]
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
-        self.private_bytes = 0
         self.items = 1
-        self.shared: Callable[[SSAValue], None] = self.undefined
         self._taken = set[str]()
         self._place = ""
 
     # Text
 
-    def name(self, hint: str) -> str:
+    def name(self, hint: str) -> Name:
         """A new name like `hint`."""
         hint = re.sub(r"\W", "_", hint)
         hint = hint if hint[:1].isalpha() else f"v{hint}"
@@ -87,101 +53,41 @@ class Emitter(Vocabulary):
             count += 1
             name = f"{hint}_{count}"
         self._taken.add(name)
-        return name
+        return Name(name)
 
-    def emit(self, text: str) -> None:
+    def emit(self, *parts: str) -> None:
         """A statement with effects."""
-        self.scopes[-1].lines.append(Effect(text))
+        self.scopes[-1].lines.append(Effect(code(*parts)))
 
-    def define(self, type: str, value: str, hint: str, *, movable: bool = False) -> str:
+    def define(self, type: str, value: str, hint: str, *, movable: bool = False) -> Name:
         """Computes a value; returns its name."""
         name = self.name(hint)
         self.scopes[-1].lines.append(Define(name, type, value, movable))
         return name
 
-    def assign(self, name: str, value: str, type: str = "") -> None:
+    def compute(self, t: Register, value: str, hint: str, *, movable: bool = False) -> Name:
+        """Computes a register."""
+        return self.define(self.type(t), value, hint, movable=movable)
+
+    def once(self, key: Hashable, t: Register, value: str, hint: str) -> str:
+        """As `compute`, for what this scope or one around it may have already."""
+        for scope in reversed(self.scopes):
+            if (name := scope.known.get(key)) is not None:
+                return name
+        name = self.scopes[-1].known[key] = self.compute(t, value, hint, movable=True)
+        return name
+
+    def assign(self, name: Name, value: str, type: str = "") -> None:
         """Gives a variable its value, its first one with its type."""
         self.scopes[-1].lines.append(Assign(name, value, type))
 
-    def declare(self, type: str, name: str) -> None:
-        """A variable without a value yet."""
-        self.scopes[-1].lines.append(Effect(f"{type} {name};"))
-
-    def at_depth(self, depth: int, key: Hashable, compute: Callable[[], str]) -> str:
-        """What `compute` defines, once per scope, in the scope at `depth`."""
-        known = self.scopes[depth].known
-        if (name := known.get(key)) is None:
-            inner = self.scopes[depth + 1 :]
-            del self.scopes[depth + 1 :]
-            name = known[key] = compute()
-            self.scopes.extend(inner)
-        return name
-
-    # Ops
-
     def visit(self, op: Operation) -> None:
-        handler = self.handlers.get(op.name)
-        if handler is None:
-            raise UnsupportedError(
-                f"kernel @{self.kernel}: {op.name!r} cannot be written in {self.syntax.name}; expand it before the end of the "
-                "loops stage, or add a handler in dlc/emission/c"
-            )
         if (place := ", ".join(_places(op.location))) and place != self._place:
             self._place = place
             self.scopes[-1].lines.append(Comment(place))
-        handler(self, op)
-
-    def visit_block(self, block: Block) -> Operation | None:
-        """Writes the ops of a block except its terminator, which it returns."""
-        last = block.last_op
-        for op in block.ops:
-            if op is last:
-                return op
-            self.visit(op)
-        return None
-
-    def undefined(self, value: SSAValue) -> None:
-        raise CompileError(f"kernel @{self.kernel}: a value of type {value.type} is used where it is not defined")
-
-    # Values
-
-    def regs(self, value: SSAValue) -> Registers:
-        """The registers that hold a scalar or vector."""
-        if (found := self.registers.get(value)) is None:
-            if isinstance(value.type, IndexType):
-                return (self.wide(self.linear(value)),)
-            self.shared(value)
-            found = self.registers[value]
-        return found
-
-    def scalar(self, value: SSAValue) -> str:
-        return self.regs(value)[0]
-
-    def bind(self, value: SSAValue, registers: Sequence[str]) -> None:
-        """Says that `value` lives in these registers."""
-        if isinstance(value.type, IndexType):
-            self.linears[value] = self.term(registers[0])
-        else:
-            self.registers[value] = tuple(registers)
-
-    def linear(self, value: SSAValue) -> Linear:
-        """The linear form of a scalar of type index."""
-        if (found := self.linears.get(value)) is None:
-            self.shared(value)
-            found = self.linears[value]
-        return found
-
-    def view(self, value: SSAValue) -> View:
-        if (found := self.views.get(value)) is None:
-            self.shared(value)
-            found = self.views[value]
-        return found
+        super().visit(op)
 
     # Indices
-
-    def term(self, name: str) -> Linear:
-        """The linear form of a name defined in the current scope."""
-        return Linear(0, ((len(self.scopes) - 1, name, 1),))
 
     def define_index(self, value: str, hint: str, range: Range | None) -> Linear:
         """Computes an index that lies in `range`, both ends included."""
@@ -202,29 +108,69 @@ class Emitter(Vocabulary):
         return low, high
 
     def multiple(self, name: str, coefficient: int) -> int:
-        """A number that `coefficient · name` is surely a multiple of."""
         return coefficient * self.multiples.get(name, 1)
 
     def index(self, form: Linear) -> str:
         """An index as an expression of ints, or of longs where it, or a part of it, might not fit."""
         reach = abs(form.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in form.terms)
         start = "" if reach <= _INT[1] else f"({self.syntax.types['i64']})"
-        parts = [(c, f"{start}{name}" + (f" * {abs(c)}" if abs(c) != 1 else "")) for _, name, c in form.terms]
+        parts: list[tuple[int, str]] = []
+        for _, name, c in form.terms:
+            parts.append((c, code(start, name, f" * {abs(c)}") if abs(c) != 1 else code(start, name)))
         parts.append((form.constant, str(abs(form.constant))))
         plus = [text for sign, text in parts if sign > 0]
-        minus = [text for sign, text in parts if sign < 0]
-        return " - ".join([" + ".join(plus), *minus]).strip() or "0"
+        minus = [code(" - " if plus else "- ", text) for sign, text in parts if sign < 0]
+        return code(join(" + ", plus), *minus) or "0"
 
     def atom(self, form: Linear) -> str:
         """An index as an operand."""
         text = self.index(form)
-        return text if text.isalnum() or text.isidentifier() else f"({text})"
+        return text if text.isalnum() or text.isidentifier() else code("(", text, ")")
 
-    def wide(self, form: Linear) -> str:
-        """An index as one value of 64 bits."""
+    def materialize(self, form: Linear) -> str:
         if form.terms:
-            return f"({self.syntax.types['i64']}){self.atom(form)}"
-        return self.expression("literal.i64", Register("i64", 1), str(form.constant))
+            return code(f"({self.syntax.types['i64']})", self.atom(form))
+        return self.expression("literal.i64", Register("i64"), str(form.constant))
+
+    def advance(self, view: View, pointer: str, form: Linear) -> str:
+        name = self.define(self.pointers[view.base], code(pointer, " + ", self.index(form)), view.base, movable=True)
+        self.pointers[name] = self.pointers[view.base]
+        return name
+
+    # Shared by what follows
+
+    def held(self, t: Register) -> Register:
+        """The register that values of this one are held in."""
+        return t.of(self.computed(t.kind))
+
+    def lane(self, t: Register, name: str, place: int) -> str:
+        """One element of a register; a truth value is 1 or 0."""
+        if t.width == 1:
+            return name
+        name = name if name.isidentifier() else code("(", name, ")")
+        text = self.expression("lane", t, name, words={"i": str(place), "x": f"{place:x}"})
+        return code("(", text, " & 1)") if t.kind == "i1" else text
+
+    def from_lanes(self, t: Register, lanes: list[str]) -> str:
+        """An expression of these elements, each an expression; truth values are 1 or 0."""
+        if t.width == 1:
+            return lanes[0]
+        if t.kind == "i1":
+            lanes = [_lane_of_truths(lane) for lane in lanes]
+        if len(set(lanes)) == 1:
+            return self.expression("splat", self.held(t), lanes[0])
+        return self.expression("lanes", self.held(t), words={"lanes": join(", ", lanes)})
+
+    def splat_literal(self, t: Register, literal: str) -> str:
+        """An expression with an element, any expression, in all lanes."""
+        if t.width == 1:
+            return literal
+        return self.expression("splat", self.held(t), _lane_of_truths(literal) if t.kind == "i1" else literal)
+
+
+def _lane_of_truths(value: str) -> str:
+    """A truth value, which is 1 or 0, as the lane of a vector, which is -1 or 0."""
+    return {"0": "0", "1": "-1"}.get(value) or code("-(", value, ")")
 
 
 def _places(location: Attribute) -> tuple[str, ...]:

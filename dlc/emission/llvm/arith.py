@@ -1,8 +1,8 @@
 """Arithmetic: one primitive per op on one register, and the loop that applies it to all registers of a value.
 
-A primitive is `(emitter, result type, operand type, operands) → name`. The same primitives combine registers in
-reductions (vectors.py). What is undefined in LLVM is defined here: shifts beyond the width give zero (or the sign). No
-lane of a divisor may be unsafe, which the scalar bodies of `dl` see to (dialects/dl/scalar.py).
+A primitive is `(writer, result's register, operand's register, operands) → name`. The same primitives combine registers in
+reductions (vectors.py). What is undefined in LLVM is defined here: shifts beyond the width give zero (or the sign). No lane
+of a divisor may be unsafe, which the scalar bodies of `dl` see to (dialects/dl/scalar.py).
 """
 
 from __future__ import annotations
@@ -11,61 +11,59 @@ from collections.abc import Callable
 from functools import cache
 
 from dlc.emission.llvm.convert import CONVERSIONS, extend_half, truncate_half
-from dlc.emission.llvm.core import Emitter, RegisterType, is_half, splat_literal
+from dlc.emission.llvm.core import Writer, bits_of, splat_literal
 from dlc.emission.visit.linear import Linear
-from dlc.ir import IntegerAttr, Operation, VectorType, arith, f32, i1, index
+from dlc.emission.visit.registers import Register, is_half
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import IndexType, IntegerAttr, Operation, VectorType, arith
 
-Primitive = Callable[[Emitter, RegisterType, RegisterType, tuple[str, ...]], str]
+Primitive = Callable[[Writer, Register, Register, tuple[str, ...]], str]
+Handler = Callable[[Writer, Operation], None]
 
 _CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
 
 
-def apply(e: Emitter, op: Operation, primitive: Primitive) -> None:
+def apply(e: Writer, op: Operation, primitive: Primitive) -> None:
     """Applies a primitive register by register; registers that share their operands share the result."""
     result = op.results[0]
     types, sources = e.layout(result.type), e.layout(op.operands[0].type)
     done: dict[object, str] = {}
     names: list[str] = []
-    for type, source, *operands in zip(types, sources, *map(e.regs, op.operands), strict=True):
-        key = (type.text, *operands)
+    for t, s, *operands in zip(types, sources, *map(e.regs, op.operands), strict=True):
+        key = (t.width, *operands)
         if (name := done.get(key)) is None:
-            name = done[key] = primitive(e, type, source, tuple(operands))
+            name = done[key] = primitive(e, t, s, tuple(operands))
         names.append(name)
     e.bind(result, names)
 
 
-def elementwise(primitive: Primitive) -> Callable[[Emitter, Operation], None]:
+def elementwise(primitive: Primitive) -> Handler:
     return lambda e, op: apply(e, op, primitive)
 
 
 @cache
 def instruction(opcode: str) -> Primitive:
     """`opcode type a, b, …`"""
-    return lambda e, t, s, xs: e.define(f"{opcode} {t.text} {', '.join(xs)}")
+    return lambda e, t, s, xs: e.compute(opcode, t, *xs)
 
 
 @cache
 def intrinsic(name: str, flags: str = "") -> Primitive:
     """A call of an LLVM intrinsic overloaded on its result's type."""
-
-    def call(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
-        arguments = ", ".join(f"{t.text} {x}" for x in xs)
-        return e.define(f"call{flags} {t.text} @llvm.{name}.{t.suffix}({arguments})")
-
-    return call
+    return lambda e, t, s, xs: e.call(name, t, *xs, flags=flags)
 
 
 @cache
 def in_float(primitive: Primitive) -> Primitive:
     """The primitive on floats of any width: on halves it computes in f32 and rounds once."""
 
-    def compute(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
-        if not is_half(s.element):
+    def compute(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+        if not is_half(s.kind):
             return primitive(e, t, s, xs)
-        wide = s.of(f32)
-        result = primitive(e, wide if is_half(t.element) else t, wide, tuple(extend_half(e, s, x) for x in xs))
-        return truncate_half(e, t, result) if is_half(t.element) else result
+        wide = s.of("f32")
+        result = primitive(e, wide if is_half(t.kind) else t, wide, tuple(extend_half(e, s, x) for x in xs))
+        return truncate_half(e, t, result) if is_half(t.kind) else result
 
     return compute
 
@@ -79,7 +77,7 @@ def flags_of(op: Operation) -> str:
     return "".join(f" {f}" for f in sorted(flags.data)) if isinstance(flags, arith.FastMathFlagsAttr) else ""
 
 
-def float_op(opcode: str) -> Callable[[Emitter, Operation], None]:
+def float_op(opcode: str) -> Handler:
     return lambda e, op: apply(e, op, in_float(instruction(opcode + flags_of(op))))
 
 
@@ -92,36 +90,26 @@ def extremum(name: str) -> Primitive:
     return intrinsic(name, flags=" nsz")
 
 
-def select(e: Emitter, t: RegisterType, condition: str, a: str, b: str) -> str:
-    """`condition` has as many lanes as `t`."""
-    return e.define(f"select {t.of(i1).text} {condition}, {t.text} {a}, {t.text} {b}")
-
-
-def fused_multiply_add(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
+def fused_multiply_add(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
     if e.target.has_fma:
-        return intrinsic("fma")(e, t, s, xs)
+        return e.call("fma", t, *xs)
     # Without the instruction llvm.fma is a library call.
-    product = e.define(f"fmul {t.text} {xs[0]}, {xs[1]}")
-    return e.define(f"fadd {t.text} {product}, {xs[2]}")
-
-
-def negate(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
-    return e.define(f"fneg {t.text} {xs[0]}")
+    return e.compute("fadd", t, e.compute("fmul", t, xs[0], xs[1]), xs[2])
 
 
 # Integers
 
 
 def shift(opcode: str) -> Primitive:
-    def compute(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
+    def compute(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
         a, amount = xs
-        bits = int(t.scalar[1:])
+        bits = bits_of(t)
         if amount.isdecimal() and int(amount) < bits:
-            return e.define(f"{opcode} {t.text} {a}, {amount}")
+            return e.compute(opcode, t, a, amount)
         last = splat_literal(t, str(bits - 1))
-        fits = e.define(f"icmp ule {t.text} {amount}, {last}")
-        shifted = e.define(f"{opcode} {t.text} {a}, {select(e, t, fits, amount, last)}")
-        return shifted if opcode == "ashr" else select(e, t, fits, shifted, splat_literal(t, "0"))
+        fits = e.compute("icmp ule", t, amount, last)
+        shifted = e.compute(opcode, t, a, e.select(t, fits, amount, last))
+        return shifted if opcode == "ashr" else e.select(t, fits, shifted, splat_literal(t, "0"))
 
     return compute
 
@@ -129,43 +117,40 @@ def shift(opcode: str) -> Primitive:
 # Comparison and selection
 
 
-def compare(opcode: str, predicates: tuple[str, ...]) -> Callable[[Emitter, Operation], None]:
-    def handle(e: Emitter, op: Operation) -> None:
+def compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
+    def handle(e: Writer, op: Operation) -> None:
         attribute = op.properties["predicate"]
         assert isinstance(attribute, IntegerAttr)
         predicate = predicates[attribute.value.data]
 
-        def primitive(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
-            return e.define(f"{opcode} {predicate} {s.text} {xs[0]}, {xs[1]}")
+        def primitive(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+            if is_half(s.kind):
+                s, xs = s.of("f32"), tuple(extend_half(e, s, x) for x in xs)
+            return e.compute(f"{opcode} {predicate}", s, *xs)
 
-        def on_floats(e: Emitter, t: RegisterType, s: RegisterType, xs: tuple[str, ...]) -> str:
-            if is_half(s.element):
-                s, xs = s.of(f32), tuple(extend_half(e, s, x) for x in xs)
-            return primitive(e, t, s, xs)
-
-        apply(e, op, on_floats if opcode == "fcmp" else primitive)
+        apply(e, op, primitive)
 
     return handle
 
 
-def choose(e: Emitter, op: Operation) -> None:
+def choose(e: Writer, op: Operation) -> None:
     """arith.select; a scalar condition chooses between whole values."""
     condition, result = op.operands[0], op.results[0]
-    by_lane = isinstance(condition.type, VectorType)
     conditions = e.regs(condition)
+    if not isinstance(condition.type, VectorType):
+        conditions *= len(e.layout(result.type))
     names: list[str] = []
-    for i, (t, a, b) in enumerate(zip(e.layout(result.type), *map(e.regs, op.operands[1:]), strict=True)):
-        mask = f"{t.of(i1).text} {conditions[i]}" if by_lane else f"i1 {conditions[0]}"
-        names.append(a if a == b else e.define(f"select {mask}, {t.text} {a}, {t.text} {b}"))
+    for t, mask, a, b in zip(e.layout(result.type), conditions, *map(e.regs, op.operands[1:]), strict=True):
+        names.append(a if a == b else e.select(t, mask, a, b, by_lane=isinstance(condition.type, VectorType)))
     e.bind(result, names)
 
 
 # Index arithmetic stays symbolic, see Note [Linear indices]
 
 
-def linear_or(opcode: str, symbolic: Callable[[Linear, Linear], Linear | None]) -> Callable[[Emitter, Operation], None]:
-    def handle(e: Emitter, op: Operation) -> None:
-        if op.results[0].type == index:
+def linear_or(opcode: str, symbolic: Callable[[Linear, Linear], Linear | None]) -> Handler:
+    def handle(e: Writer, op: Operation) -> None:
+        if isinstance(op.results[0].type, IndexType):
             form = symbolic(e.linear(op.operands[0]), e.linear(op.operands[1]))
             if form is not None:
                 e.linears[op.results[0]] = form
@@ -175,13 +160,13 @@ def linear_or(opcode: str, symbolic: Callable[[Linear, Linear], Linear | None]) 
     return handle
 
 
-def _unary(primitive: Primitive) -> Callable[[Emitter, Operation], None]:
+def _unary(primitive: Primitive) -> Handler:
     return elementwise(in_float(primitive))
 
 
-HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
+HANDLERS: Handlers = {
     **{f"arith.{name}": float_op(f"f{name[:3]}") for name in ("addf", "subf", "mulf", "divf")},
-    "arith.negf": _unary(negate),
+    "arith.negf": _unary(instruction("fneg")),
     "arith.maximumf": _unary(extremum("maximum")),
     "arith.minimumf": _unary(extremum("minimum")),
     "arith.addi": linear_or("add", Linear.plus),

@@ -1,267 +1,204 @@
-"""The state of one visit from loops to LLVM IR text: names, scopes, and what each SSA value has become.
-
-Note [Registers of a vector]
-An n-D vector value is a list of LLVM values ("registers"), row-major over its leading dimensions; each row of the last
-dimension is cut into pieces of `lanes` elements, and what is left over rounds up to a power of two: vector<7x20xf32>
-with 16 lanes is seven rows of <16 x float>, <4 x float>. A piece of one element is a scalar, and a scalar value is one
-piece, so that one loop over registers serves both. `lanes` is the same for all element types (a register of f32): lists
-stay aligned across conversions; LLVM splits the registers of wider elements and uses parts of registers for narrower ones.
-
-Note [Linear indices]
-Values of type index are kept as linear forms over the names that are not (loop variables, loaded indices), and become
-LLVM values only where something needs them. An address is `base + constants·names + constant`: the names' part is
-computed once, in the outermost scope that has all of them, and registers of one tile differ only by the constant.
-"""
+"""LLVM's words for registers and instructions, and what a visit needs of them everywhere: definitions, literals, indices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from math import prod
-from typing import NamedTuple, cast
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import repeat
 
+import ml_dtypes
+import numpy as np
+
+from dlc.emission.llvm.order import Line, Place
 from dlc.emission.visit.linear import Linear
-from dlc.errors import CompileError, UnsupportedError
-from dlc.ir import (
-    Attribute,
-    BFloat16Type,
-    Block,
-    Float16Type,
-    Float32Type,
-    Float64Type,
-    IndexType,
-    IntegerType,
-    Operation,
-    SSAValue,
-    VectorType,
-    index,
-)
+from dlc.emission.visit.registers import Register, View, is_half, kind_of
+from dlc.emission.visit.visit import Handlers, Visit
+from dlc.errors import UnsupportedError
+from dlc.ir import Attribute, SSAValue, func
 from dlc.target import Target
 
-Registers = tuple[str, ...]
 # The halves live in integer registers: LLVM's own types for them bring library calls where the processor has no
 # instruction for an operation (convert.py).
-_ELEMENT: dict[type[Attribute], str] = {
-    Float32Type: "float",
-    Float64Type: "double",
-    Float16Type: "i16",
-    BFloat16Type: "i16",
-    IndexType: "i64",
-}
+_SCALARS = {"f32": "float", "f64": "double", "f16": "i16", "bf16": "i16"}
 
 
-class RegisterType(NamedTuple):
-    """One register: `width` elements, of which the first `used` mean something; a scalar if `width` is 1."""
-
-    element: Attribute
-    width: int
-    used: int
-    text: str
-
-    @property
-    def scalar(self) -> str:
-        return llvm_element(self.element)
-
-    @property
-    def suffix(self) -> str:
-        """How the names of overloaded intrinsics end for this type."""
-        scalar = {"float": "f32", "double": "f64"}.get(self.scalar, self.scalar)
-        return scalar if self.width == 1 else f"v{self.width}{scalar}"
-
-    def of(self, element: Attribute) -> RegisterType:
-        """As many elements of another type."""
-        return register_type(element, self.width, self.used)
-
-
-class View(NamedTuple):
-    """A memref: elements of `element` at `base[offset + Σ index · stride]`; `base` is a multiple of `align` bytes."""
-
-    base: str
-    align: int
-    element: Attribute
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: Linear
-
-
-class Scope:
-    """A region being written: its text so far, the block it is in, and what it has computed already."""
-
-    __slots__ = ("known", "label", "lines")
-
-    def __init__(self, label: str) -> None:
-        self.lines: list[str] = []
-        self.label = label
-        self.known: dict[Hashable, str] = {}
-
-
-def llvm_element(element: Attribute) -> str:
+def scalar_text(kind: str) -> str:
     """The LLVM type of one element in a register."""
-    if isinstance(element, IntegerType):
-        return f"i{element.width.data}"
-    if (text := _ELEMENT.get(type(element))) is None:
-        raise UnsupportedError(f"the CPU backend has no element type {element}; cast to one of f16, bf16, f32, f64, i1..i64")
-    return text
+    return _SCALARS.get(kind, kind)
 
 
-def llvm_memory_element(element: Attribute) -> str:
-    """The LLVM type of one element in memory: a bool takes a byte, as in NumPy."""
-    text = llvm_element(element)
-    return "i8" if text == "i1" else text
+def memory_kind(kind: str) -> str:
+    """The kind of an element in memory: a truth value takes a byte, as in NumPy."""
+    return "i8" if kind == "i1" else kind
 
 
-def element_bytes(element: Attribute) -> int:
-    text = llvm_memory_element(element)
-    return {"float": 4, "double": 8}.get(text) or int(text[1:]) // 8
+@cache
+def text_of(t: Register) -> str:
+    """The LLVM type of a register."""
+    scalar = scalar_text(t.kind)
+    return scalar if t.width == 1 else f"<{t.width} x {scalar}>"
 
 
-def register_type(element: Attribute, width: int, used: int | None = None) -> RegisterType:
-    text = llvm_element(element)
-    return RegisterType(element, width, width if used is None else used, text if width == 1 else f"<{width} x {text}>")
+def suffix_of(t: Register) -> str:
+    """How the names of overloaded intrinsics end for a register."""
+    scalar = "i16" if is_half(t.kind) else t.kind
+    return scalar if t.width == 1 else f"v{t.width}{scalar}"
 
 
-def vector_shape(type: Attribute) -> tuple[int, ...]:
-    """The shape of a vector, () for a scalar."""
-    return type.get_shape() if isinstance(type, VectorType) else ()
+def bits_of(t: Register) -> int:
+    """Of one element of integers."""
+    return int(t.kind[1:])
 
 
-def is_half(element: Attribute) -> bool:
-    return isinstance(element, Float16Type | BFloat16Type)
+def splat_literal(t: Register, literal: str) -> str:
+    """A literal in all lanes of a register."""
+    return literal if t.width == 1 else f"splat ({scalar_text(t.kind)} {literal})"
 
 
-class Emitter:
-    """Writes the body of one function; `handlers` maps an op's name to the function that writes it."""
+def literal(kind: str, value: float) -> str:
+    """One element, as LLVM writes it."""
+    if kind in ("f32", "f64"):
+        if kind == "f32":
+            with np.errstate(over="ignore"):
+                value = float(np.float32(value))
+        # Floats are given by the bits of the double that has their value.
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if is_half(kind):
+        with np.errstate(over="ignore"):
+            half = np.array(value, np.float16 if kind == "f16" else ml_dtypes.bfloat16)
+        return str(int(half.view(np.uint16)))
+    return str(int(value) & 1 if kind == "i1" else int(value))
 
-    def __init__(self, target: Target, handlers: dict[str, Callable[[Emitter, Operation], None]], kernel: str) -> None:
-        self.target = target
-        self.lanes = target.lanes(4)
-        self.handlers = handlers
-        self.kernel = kernel
-        self.registers: dict[SSAValue, Registers] = {}
-        self.linears: dict[SSAValue, Linear] = {}
-        self.views: dict[SSAValue, View] = {}
-        self.scopes = [Scope("entry")]
-        self.allocas: list[str] = []
-        self.alloca_bytes = 0
-        self.stored: set[str] = set()
-        self.shared: Callable[[SSAValue], None] = self.undefined
+
+def splat(t: Register, value: float) -> str:
+    """A number in all lanes of a register."""
+    return splat_literal(t, literal(t.kind, value))
+
+
+def lane_literals(t: Register, texts: list[str]) -> str:
+    """A register of literals; unused lanes are zero."""
+    if t.width == 1:
+        return texts[0]
+    scalar = scalar_text(t.kind)
+    zero = "0x0000000000000000" if scalar in ("float", "double") else "0"
+    texts = texts + [zero] * (t.width - len(texts))
+    return f"<{', '.join(f'{scalar} {text}' for text in texts)}>"
+
+
+def mask_literal(t: Register) -> str:
+    """The lanes of a register that mean something."""
+    return lane_literals(t.of("i1"), ["1"] * t.used)
+
+
+class Writer(Visit):
+    """Instructions, literals and indices; what it lacks is in the other files of this folder."""
+
+    language = "LLVM IR"
+
+    def __init__(self, kernel: func.FuncOp, target: Target, handlers: Handlers) -> None:
+        super().__init__(kernel, target, target.lanes(4), handlers)
         self._counter = 0
-        # The IR keeps the types alive while it is visited, so their identity is a sound key, and a quick one.
-        self._layouts: dict[int, tuple[RegisterType, ...]] = {}
 
-    # Text
+    # Instructions
 
     def fresh(self, hint: str = "v") -> str:
         self._counter += 1
         return f"{hint}{self._counter}"
 
     def emit(self, text: str) -> None:
-        self.scopes[-1].lines.append(text)
+        """An instruction with effects, or the end of a block."""
+        self.scopes[-1].lines.append(Line(f"  {text}", place=Place.BARRIER))
 
-    def define(self, text: str) -> str:
-        """Appends an instruction; returns the name of its result."""
+    def define(self, text: str, *operands: str, place: Place = Place.FIXED) -> str:
+        """Appends an instruction that uses these operands, in the order of its text; returns the name of its result."""
         self._counter += 1
         name = f"%v{self._counter}"
-        self.scopes[-1].lines.append(f"  {name} = {text}")
+        self.scopes[-1].lines.append(Line(f"  {name} = {text}", name, operands, place))
         return name
 
-    def define_once(self, text: str) -> str:
+    def once(self, text: str, *operands: str, place: Place = Place.FIXED) -> str:
         """As `define`, for an instruction without effects that this scope or one around it may have already."""
         for scope in reversed(self.scopes):
             if (name := scope.known.get(text)) is not None:
                 return name
-        name = self.scopes[-1].known[text] = self.define(text)
+        name = self.scopes[-1].known[text] = self.define(text, *operands, place=place)
         return name
 
     def start_block(self, label: str) -> None:
-        self.scopes[-1].lines.append(f"{label}:")
+        self.scopes[-1].lines.append(Line(f"{label}:"))
         self.scopes[-1].label = label
 
-    # Ops
+    def compute(self, opcode: str, t: Register, *operands: str) -> str:
+        """`opcode type a, b, …`"""
+        return self.define(f"{opcode} {text_of(t)} {', '.join(operands)}", *operands)
 
-    def visit(self, op: Operation) -> None:
-        handler = self.handlers.get(op.name)
-        if handler is None:
-            raise UnsupportedError(
-                f"kernel @{self.kernel}: the CPU backend cannot emit {op.name!r}; expand it before the end of the loops "
-                "stage, or add a handler in dlc/backends/cpu"
-            )
-        handler(self, op)
+    def cast(self, opcode: str, s: Register, x: str, t: Register) -> str:
+        """`opcode type x to type`"""
+        return self.define(f"{opcode} {text_of(s)} {x} to {text_of(t)}", x)
 
-    def visit_block(self, block: Block) -> Operation | None:
-        """Emits the ops of a block except its terminator, which it returns."""
-        last = block.last_op
-        for op in block.ops:
-            if op is last:
-                return op
-            self.visit(op)
-        return None
+    def call(self, name: str, t: Register, *operands: str, flags: str = "") -> str:
+        """A call of an intrinsic that is overloaded on its result's type."""
+        arguments = ", ".join(f"{text_of(t)} {x}" for x in operands)
+        return self.define(f"call{flags} {text_of(t)} @llvm.{name}.{suffix_of(t)}({arguments})", *operands)
 
-    def undefined(self, value: SSAValue) -> None:
-        raise CompileError(f"kernel @{self.kernel}: a value of type {value.type} is used where it is not defined")
+    def select(self, t: Register, condition: str, a: str, b: str, *, by_lane: bool = True) -> str:
+        """`condition` has as many lanes as `t`, or is one for all of them."""
+        mask = text_of(t.of("i1")) if by_lane else "i1"
+        return self.define(f"select {mask} {condition}, {text_of(t)} {a}, {text_of(t)} {b}", condition, a, b)
+
+    def extract(self, t: Register, x: str, lane: int) -> str:
+        return self.define(f"extractelement {text_of(t)} {x}, i64 {lane}", x)
+
+    def insert(self, t: Register, x: str, element: str, lane: int) -> str:
+        text = f"insertelement {text_of(t)} {x}, {scalar_text(t.kind)} {element}, i64 {lane}"
+        return self.define(text, x, element, place=Place.MOVABLE)
 
     # Values
 
-    def layout(self, type: Attribute) -> tuple[RegisterType, ...]:
-        """The registers of a value of this type; see Note [Registers of a vector]."""
-        found = self._layouts.get(id(type))
-        if found is None:
-            found = self._layouts[id(type)] = self._layout(type)
-        return found
-
-    def _layout(self, type: Attribute) -> tuple[RegisterType, ...]:
-        if not isinstance(type, VectorType):
-            return (register_type(type, 1),)
-        vector = cast("VectorType[Attribute]", type)
-        shape = vector.get_shape()
-        row = [register_type(vector.element_type, w, u) for w, u in self.pieces(shape[-1] if shape else 1)]
-        return tuple(row) * prod(shape[:-1])
+    def kind(self, element: Attribute) -> str:
+        if (kind := kind_of(element)) is None:
+            raise UnsupportedError(f"LLVM IR has no element type {element}; cast to one of f16, bf16, f32, f64, i1..i64")
+        return kind
 
     def pieces(self, size: int) -> list[tuple[int, int]]:
-        """(width, used) of each register of a row of `size` elements."""
+        """What is left over rounds up to a power of two: vector<7x20xf32> with 16 lanes is seven rows of <16 x float>,
+        <4 x float>. LLVM splits the registers of wider elements and uses parts of registers for narrower ones."""
         full, rest = divmod(size, self.lanes)
         pieces = [(self.lanes, self.lanes)] * full
         if rest:
             pieces.append((1 << (rest - 1).bit_length(), rest))
         return pieces
 
-    def regs(self, value: SSAValue) -> Registers:
-        """The registers that hold a scalar or vector."""
-        if (found := self.registers.get(value)) is None:
-            if isinstance(value.type, IndexType):
-                return (self.materialize(self.linear(value)),)
-            self.shared(value)
-            found = self.registers[value]
-        return found
+    def hints(self, value: SSAValue, default: str) -> Iterable[str]:
+        return repeat("")
 
-    def scalar(self, value: SSAValue) -> str:
-        return self.regs(value)[0]
+    def literal(self, kind: str, value: float) -> str:
+        return literal(kind, value)
 
-    def linear(self, value: SSAValue) -> Linear:
-        """The linear form of a scalar of type index."""
-        if (found := self.linears.get(value)) is None:
-            self.shared(value)
-            found = self.linears[value]
-        return found
+    def splat_literal(self, t: Register, literal: str) -> str:
+        return splat_literal(t, literal)
 
-    def view(self, value: SSAValue) -> View:
-        if (found := self.views.get(value)) is None:
-            self.shared(value)
-            found = self.views[value]
-        return found
+    def table(self, t: Register, literals: list[str], hint: str) -> str:
+        return lane_literals(t, literals)
 
-    def bind(self, value: SSAValue, registers: Sequence[str]) -> None:
-        """Says that `value` lives in these registers."""
-        if value.type == index:
-            self.linears[value] = self.term(registers[0])
-        else:
-            self.registers[value] = tuple(registers)
+    def splat(self, t: Register, scalar: str, hint: str = "") -> str:
+        if t.width == 1:
+            return scalar
+        if not scalar.startswith("%"):
+            return splat_literal(t, scalar)
+        text = f"insertelement {text_of(t)} poison, {scalar_text(t.kind)} {scalar}, i64 0"
+        first = self.once(text, scalar, place=Place.MOVABLE)
+        text = f"shufflevector {text_of(t)} {first}, {text_of(t)} poison, <{t.width} x i32> zeroinitializer"
+        return self.once(text, first, place=Place.MOVABLE)
+
+    # Indices, see Note [Linear indices]
 
     def term(self, name: str) -> Linear:
         """The linear form of a name defined in the current scope, or of a literal."""
-        return Linear(0, ((len(self.scopes) - 1, name, 1),)) if name.startswith("%") else Linear(int(name))
+        return super().term(name) if name.startswith("%") else Linear(int(name))
 
     def materialize(self, form: Linear) -> str:
-        """An i64 with the value of a linear form."""
         if not form.terms:
             return str(form.constant)
         if not form.constant and len(form.terms) == 1 and form.terms[0][2] == 1:
@@ -269,51 +206,21 @@ class Emitter:
         # In the scope of the innermost name: as far out as the value exists.
         return self.at_depth(form.terms[-1][0], form, lambda: self._sum(form.terms, form.constant))
 
-    def address(self, base: str, element: str, form: Linear) -> str:
-        """A pointer to `base[form]` but for the form's constant part; see Note [Linear indices]."""
-        pointer, start, terms = base, 0, form.terms
-        for i in range(1, len(terms) + 1):
-            if i == len(terms) or terms[i][0] != terms[start][0]:
-                group, source = terms[start:i], pointer
-                pointer = self.at_depth(
-                    group[0][0], (base, element, terms[:i]),
-                    lambda g=group, p=source: self.define(f"getelementptr {element}, ptr {p}, i64 {self._sum(g, 0)}"),
-                )  # fmt: skip
-                start = i
-        return pointer
-
-    def displace(self, pointer: str, element: str, constant: int) -> str:
-        """A pointer `constant` elements further."""
-        return self.define_once(f"getelementptr {element}, ptr {pointer}, i64 {constant}") if constant else pointer
-
-    def at_depth(self, depth: int, key: Hashable, compute: Callable[[], str]) -> str:
-        """What `compute` defines, once per scope, in the scope at `depth`."""
-        known = self.scopes[depth].known
-        if (name := known.get(key)) is None:
-            inner = self.scopes[depth + 1 :]
-            del self.scopes[depth + 1 :]
-            name = known[key] = compute()
-            self.scopes.extend(inner)
-        return name
-
     def _sum(self, terms: Sequence[tuple[int, str, int]], constant: int) -> str:
-        total = ""
+        total, wide = "", Register("i64")
         for _, name, coefficient in terms:
-            product = name if coefficient == 1 else self.define(f"mul i64 {name}, {coefficient}")
-            total = self.define(f"add i64 {total}, {product}") if total else product
-        return self.define(f"add i64 {total}, {constant}") if constant else total
+            product = name if coefficient == 1 else self.compute("mul", wide, name, str(coefficient))
+            total = self.compute("add", wide, total, product) if total else product
+        return self.compute("add", wide, total, str(constant)) if constant else total
 
+    def advance(self, view: View, pointer: str, form: Linear) -> str:
+        return self.move(self.define, view.kind, pointer, self._sum(form.terms, form.constant))
 
-def splat_literal(type: RegisterType, text: str) -> str:
-    """A literal in all lanes of a register."""
-    return text if type.width == 1 else f"splat ({type.scalar} {text})"
+    def displace(self, kind: str, pointer: str, constant: int) -> str:
+        """A pointer `constant` elements further."""
+        return self.move(self.once, kind, pointer, str(constant)) if constant else pointer
 
-
-def splat_register(e: Emitter, type: RegisterType, scalar: str) -> str:
-    """A register with `scalar` in all lanes."""
-    if type.width == 1:
-        return scalar
-    if not scalar.startswith("%"):
-        return splat_literal(type, scalar) if scalar != "poison" else "zeroinitializer"
-    first = e.define_once(f"insertelement {type.text} poison, {type.scalar} {scalar}, i64 0")
-    return e.define_once(f"shufflevector {type.text} {first}, {type.text} poison, <{type.width} x i32> zeroinitializer")
+    def move(self, define: Callable[..., str], kind: str, pointer: str, count: str) -> str:
+        """A pointer `count` elements further."""
+        text = f"getelementptr {scalar_text(memory_kind(kind))}, ptr {pointer}, i64 {count}"
+        return define(text, pointer, count, place=Place.MOVABLE)

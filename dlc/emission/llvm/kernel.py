@@ -16,25 +16,29 @@ The text has no module header and no numbered attribute groups, so texts of kern
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from dlc.emission.llvm import arith, constants, control, memory, vectors
-from dlc.emission.llvm.core import Emitter, element_bytes
-from dlc.emission.llvm.order import sink_to_uses
+from dlc.emission.llvm import arith
+from dlc.emission.llvm.control import ControlWriter
+from dlc.emission.llvm.memory import MemoryWriter, prefetch
+from dlc.emission.llvm.order import ordered
+from dlc.emission.llvm.vectors import VectorWriter
+from dlc.emission.visit import control, memory, vectors
 from dlc.emission.visit.grids import grids_of, is_grid
 from dlc.emission.visit.linear import Linear
-from dlc.errors import CompileError
-from dlc.ir import Operation, OpResult, SSAValue, func, scf
+from dlc.emission.visit.registers import Register, element_bytes, memref_type
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import Operation, SSAValue, func
 from dlc.target import Target
 
-HANDLERS: dict[str, Callable[[Emitter, Operation], None]] = {
-    **constants.HANDLERS,
-    **arith.HANDLERS,
-    **memory.HANDLERS,
+HANDLERS: Handlers = {
     **vectors.HANDLERS,
+    **memory.HANDLERS,
     **control.HANDLERS,
+    **arith.HANDLERS,
+    "memref.prefetch": prefetch,
 }
 
 
@@ -51,81 +55,59 @@ def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
 
     Raises UnsupportedError for an op or type that the CPU backend does not emit.
     """
-    name = kernel.sym_name.data
     texts: list[str] = []
     counts: list[int] = []
     for ops in grids_of(kernel):
-        grid = _Grid(kernel, target, f"{name}.{len(counts)}")
-        counts.append(grid.emit(ops))
-        texts.append(grid.text)
+        grid = _Grid(kernel, target, len(counts))
+        counts.append(grid.write(ops))
+        texts.append(grid.body_function() + grid.task_function())
     return KernelText("\n".join(texts), tuple(counts))
 
 
-class _Grid:
+class _Grid(MemoryWriter, VectorWriter, ControlWriter):
     """Writes the function of one grid."""
 
-    def __init__(self, kernel: func.FuncOp, target: Target, name: str) -> None:
-        self.block, self.name, self.target = kernel.body.block, _global(name), target
-        self.body_name = _global(f"{name}.body")
-        self.emitter = Emitter(target, HANDLERS, kernel.sym_name.data)
-        self.emitter.shared = self.define_shared
+    def __init__(self, kernel: func.FuncOp, target: Target, number: int) -> None:
+        super().__init__(kernel, target, HANDLERS)
+        self.name, self.body_name = (_global(f"{self.kernel}.{number}{part}") for part in ("", ".body"))
         self.used: list[int] = []  # arguments
-        self.text = ""
 
-    def emit(self, ops: Sequence[Operation]) -> int:
-        """Writes `text`; returns the number of tasks."""
-        tasks = self.enter_grid(ops[0]) if is_grid(ops[0]) else 1
+    def write(self, ops: Sequence[Operation]) -> int:
+        """Visits the grid's ops; returns the number of tasks."""
+        if not is_grid(ops[0]):
+            for op in ops:
+                self.visit(op)
+            return 1
+        axes = control.axes_of(self, ops[0])
+        tasks = prod(axis.size for axis in axes)
         if tasks:
-            if is_grid(ops[0]):
-                self.emitter.visit_block(ops[0].regions[0].block)
-            else:
-                for op in ops:
-                    self.emitter.visit(op)
-        self.text = self.body_function() + self.task_function()
+            self._enter(axes)
+            self.visit_block(ops[0].regions[0].block)
         return tasks
 
-    def enter_grid(self, op: Operation) -> int:
-        """Binds the induction variables to the point number %task; returns the number of points."""
-        assert isinstance(op, scf.ParallelOp)
-        e = self.emitter
-        sizes: list[int] = []
-        ranges = zip(*([e.linear(v) for v in vs] for vs in (op.lowerBound, op.upperBound, op.step)), strict=True)
-        starts_and_steps: list[tuple[int, int]] = []
-        for low, high, step in ranges:
-            if low.terms or high.terms or step.terms:
-                raise CompileError(f"kernel @{e.kernel}: a grid needs constant bounds and steps")
-            sizes.append(max(0, -(-(high.constant - low.constant) // step.constant)))
-            starts_and_steps.append((low.constant, step.constant))
-        rest = "%task"
-        for d in reversed(range(len(sizes))) if prod(sizes) else ():
+    def _enter(self, axes: Sequence[control.Axis]) -> None:
+        """Binds the induction variables to the point number %task."""
+        rest, wide = "%task", Register("i64")
+        for d, axis in reversed(list(enumerate(axes))):
             position = rest
             if d:
-                position = e.define(f"urem i64 {rest}, {sizes[d]}") if sizes[d] > 1 else "0"
-                rest = e.define(f"udiv i64 {rest}, {sizes[d]}") if sizes[d] > 1 else rest
-            start, step = starts_and_steps[d]
-            e.linears[op.body.block.args[d]] = Linear(start).plus(e.term(position), step)
-        return prod(sizes)
+                position = self.compute("urem", wide, rest, str(axis.size)) if axis.size > 1 else "0"
+                rest = self.compute("udiv", wide, rest, str(axis.size)) if axis.size > 1 else rest
+            self.linears[axis.induction] = Linear(axis.start).plus(self.term(position), axis.step)
 
-    def define_shared(self, value: SSAValue) -> None:
-        """A value of the kernel's top level, written at the start of this function."""
-        e = self.emitter
-        if value.owner is self.block:
-            argument = self.block.args.index(value)
-            self.used.append(argument)
-            align = element_bytes(memory.memref_type(value).element_type)
-            e.views[value] = memory.view_of(f"%a{argument}", align, value, Linear(0))
-        elif isinstance(value, OpResult) and value.op.parent is self.block and not value.op.regions:
-            inner = e.scopes[1:]
-            del e.scopes[1:]
-            e.visit(value.op)
-            e.scopes.extend(inner)
-        else:
-            e.undefined(value)
+    def shared(self, value: SSAValue) -> None:
+        if value.owner is not self.block:
+            super().shared(value)
+            return
+        argument = self.block.args.index(value)
+        self.used.append(argument)
+        align = element_bytes(self.kind(memref_type(value).element_type))
+        self.views[value] = memory.view_of(self, f"%a{argument}", align, value)
 
     def body_function(self) -> str:
-        e = self.emitter
         parameters = "".join(f"{self.parameter(i)}, " for i in self.used)
-        lines = [*e.allocas, *sink_to_uses([*e.scopes[0].lines, "  ret void"])]
+        self.emit("ret void")
+        lines = [*self.allocas, *ordered(self.scopes[0].lines)]
         return (
             f"define internal void {self.body_name}({parameters}i64 %task) {attributes(self.target)} {{\nentry:\n"
             + "\n".join(lines)
@@ -133,10 +115,10 @@ class _Grid:
         )
 
     def parameter(self, argument: int) -> str:
-        name, type = f"%a{argument}", memory.memref_type(self.block.args[argument])
-        align = element_bytes(type.element_type)
+        name, type = f"%a{argument}", memref_type(self.block.args[argument])
+        align = element_bytes(self.kind(type.element_type))
         size = prod(type.get_shape()) * align
-        access = "" if name in self.emitter.stored else "readonly "
+        access = "" if name in self.stored else "readonly "
         # A caller's array is read and written where it is, and NumPy's are rarely more aligned than their elements.
         sized = f"dereferenceable({size}) " if size else ""
         return f"ptr noalias nonnull align {align} {sized}{access}{name}"
