@@ -141,7 +141,8 @@ class Writer(Vocabulary):
 
     def held(self, t: Register) -> Register:
         """The register that values of this one are held in."""
-        return t.of(self.computed(t.kind))
+        kind = self.computed(t.kind)
+        return t if kind == t.kind else t.of(kind)
 
     def lane(self, t: Register, name: str, place: int) -> str:
         """One element of a register; a truth value is 1 or 0."""

@@ -32,7 +32,7 @@ def code(*parts: str) -> Code:
     """The parts as one."""
     pieces: list[str] = []
     for part in parts:
-        if isinstance(part, Code):
+        if type(part) is Code:
             pieces += part.pieces
         elif part:
             pieces.append(part)
@@ -47,7 +47,7 @@ def join(separator: str, parts: Sequence[str]) -> Code:
 
 
 def _pieces(text: str) -> tuple[str, ...]:
-    return text.pieces if isinstance(text, Code) else (text,)
+    return text.pieces if type(text) is Code else (text,)
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ class Vocabulary(Visit):
     ) -> None:
         super().__init__(kernel, target, min(16, target.lanes(4)), handlers)
         self.syntax, self.definitions, self.language = syntax, definitions, syntax.name
-        self._templates: dict[tuple[str, Register, Register], list[tuple[str, str | None]]] = {}
+        self._templates: dict[tuple[str, Register, Register], list[tuple[str, int | str | None]]] = {}
 
     # Types
 
@@ -112,11 +112,13 @@ class Vocabulary(Visit):
         parts: list[str] = []
         for text, field in template:
             parts.append(text)
-            if field is not None:
-                parts.append(operands[int(field)] if field.isdecimal() else (words or {})[field])
+            if isinstance(field, int):
+                parts.append(operands[field])
+            elif field is not None and words is not None:
+                parts.append(words[field])
         return code(*parts)
 
-    def _instantiate(self, op: str, t: Register, s: Register) -> list[tuple[str, str | None]]:
+    def _instantiate(self, op: str, t: Register, s: Register) -> list[tuple[str, int | str | None]]:
         template = self._template(op, max(t.width, s.width) > 1)
         if template is None:
             raise UnsupportedError(f"kernel @{self.kernel}: {self.syntax.name} has no expression for {op!r}")
@@ -130,7 +132,8 @@ class Vocabulary(Visit):
         suffix = "vector" if max(t.width, s.width) > 1 else "scalar"
         if definition := self.syntax.definitions.get(f"{op}.{suffix}") or self.syntax.definitions.get(op):
             self.definitions.setdefault(_fill(definition, words))
-        return [(text, field) for text, field, _, _ in Formatter().parse(_fill(template, words))]
+        parsed = Formatter().parse(_fill(template, words))
+        return [(text, int(field) if field and field.isdecimal() else field) for text, field, _, _ in parsed]
 
 
 def _fill(template: str, words: Mapping[str, object]) -> str:
