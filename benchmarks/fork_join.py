@@ -76,7 +76,7 @@ def measure(threads: int) -> None:
     place, bases_place = table.ctypes.data, bases.ctypes.data
     report("launch of 256 tasks after 2 ms idle", samples(lambda: execute(place, 1, bases_place, pool), 200, idle=0.002))
     info = TensorInfo("x", (1, 16), np.dtype(np.float32))
-    host = HostProgram((info,), (info,), (), 4096, (Launch("empty", ((2, 0), (3, 0)), (64, 64)),))
+    host = HostProgram((info,), (info,), (), 4096, 4, (Launch("empty", ((2, 0), (3, 0)), (64, 64)),))
     program = NativeProgram(host, {"empty": KernelImage(((code.address("empty"), 1),), code)}, {}, native, threads)
     model = Model(program.inputs, program.outputs, program.run)
     x = np.ones((1, 16), np.float32)

@@ -31,14 +31,15 @@ from dlc.arrays import TensorInfo
 from dlc.backends.cpu.loader import load_object
 from dlc.backends.cpu.program import KernelImage, NativeProgram
 from dlc.backends.cpu.runtime import runtime
-from dlc.backends.host_program import HostProgram, Launch, check_launches
+from dlc.backends.host_format import count, from_json, text, to_json
+from dlc.backends.host_program import HostProgram, check_program
 from dlc.errors import CompileError, DeviceError, DlcError, ModelError
 from dlc.model import Model
 from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 3
+VERSION = 4
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
 # The end of the names of files that are being written; whoever still writes one after this long is dead.
@@ -142,7 +143,8 @@ class Artifact:
             "outputs": [_info_to_json(i) for i in host.outputs],
             "weights": [_info_to_json(i) for i in host.weights],
             "arena": host.arena_bytes,
-            "launches": [[launch.kernel, launch.arguments, launch.sizes] for launch in host.launches],
+            "slots": host.slots,
+            "instructions": to_json(host.instructions),
             "runtime_crc32": zlib.crc32(self.runtime),
             "kernels": [{"name": k.name, "tasks": k.tasks, "origins": k.origins, "flops": k.flops} for k in self.kernels],
         }
@@ -195,25 +197,23 @@ class _Reader:
             tuple(map(_info_from_json, header["inputs"])),
             tuple(map(_info_from_json, header["outputs"])),
             tuple(map(_info_from_json, header["weights"])),
-            _count(header["arena"]),
-            tuple(
-                Launch(kernel, tuple((_count(b), _count(o)) for b, o in places), tuple(map(_count, sizes)))
-                for kernel, places, sizes in header["launches"]
-            ),
+            count(header["arena"]),
+            count(header["slots"]),
+            from_json(header["instructions"]),
         )
         kernels = tuple(
             KernelObject(
-                _text(k["name"]),
+                text(k["name"]),
                 bytes(self.slice(f"kernel/{k['name']}")),
                 tuple(map(_tasks, k["tasks"])),
-                tuple(map(_text, k["origins"])),
-                _count(k["flops"]),
+                tuple(map(text, k["origins"])),
+                count(k["flops"]),
             )
             for k in header["kernels"]
         )
-        check_launches(host, {k.name for k in kernels})
+        check_program(host, {k.name for k in kernels})
         weights = {info.name: self.weight(info) for info in host.weights}
-        return Artifact(_text(header["name"]), self.target, host, kernels, weights, code, _text(header["numerics"]))
+        return Artifact(text(header["name"]), self.target, host, kernels, weights, code, text(header["numerics"]))
 
     def slice(self, name: str) -> memoryview:
         offset, size, _ = self.sections[name]
@@ -284,34 +284,21 @@ def _info_to_json(info: TensorInfo) -> list[Any]:
 
 def _info_from_json(fields: Sequence[Any]) -> TensorInfo:
     name, shape, dtype = fields
-    return TensorInfo(_text(name), tuple(map(_count, shape)), _dtype(dtype))
-
-
-def _count(value: Any) -> int:
-    """A number of things, as the header has it; raises ValueError for anything else."""
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no count")
-    return value
+    return TensorInfo(text(name), tuple(map(count, shape)), _dtype(dtype))
 
 
 def _tasks(value: Any) -> int:
-    if _count(value) >= 1 << 31:
+    if count(value) >= 1 << 31:
         raise ValueError(f"a grid of {value} tasks; the pool counts to {(1 << 31) - 1}")
     return value
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
     """The dtype called `name`, one of numbers or bools."""
-    dtype = np.dtype(getattr(ml_dtypes, _text(name), name))
+    dtype = np.dtype(getattr(ml_dtypes, text(name), name))
     if dtype.name != name or dtype.kind not in "biufV":
         raise ValueError(f"{name!r} is no dtype of numbers")
     return dtype
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
-    return value
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

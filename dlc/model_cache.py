@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -61,7 +60,7 @@ def fetch(
 
 
 def _reported(artifact: Artifact, name: str, report: Report) -> Artifact:
-    runs = Counter(launch.kernel for launch in artifact.host.launches)
+    runs = artifact.host.runs
     report.from_cache = True
     report.kernels += [KernelReport(k.name, runs[k.name], len(k.code), 0.0) for k in artifact.kernels]
     # Models that are alike in all but the name are one entry.

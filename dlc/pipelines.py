@@ -15,6 +15,7 @@ from dlc.passes.dl.dce import DcePass
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
 from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
+from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.unroll_scans import UnrollScansPass
@@ -64,6 +65,7 @@ def cpu_stages(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 SimplifyPass(),
                 DecomposeCompositesPass(),
                 SimplifyPass(),
+                HoistInvariantsPass(),
                 ChannelsLastPass(),
                 *scales,
                 *winograd,
@@ -76,10 +78,11 @@ def cpu_stages(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             _HOST,
             frozenset(),
         ),
-        # Layouts before deduplication: two kernels that are equal so far may be given different panels.
+        # Layouts before deduplication: two kernels that are equal so far may be given different panels. What was made of
+        # weights inside of loops goes out of them last.
         Stage(
             "fusion",
-            (FormKernelsPass(target.alignment), AssignLayoutsPass(target.name), DedupeKernelsPass()),
+            (FormKernelsPass(target.alignment), AssignLayoutsPass(target.name), HoistInvariantsPass(), DedupeKernelsPass()),
             _HOST,
             frozenset({"dl"}),
         ),

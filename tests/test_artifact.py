@@ -110,12 +110,12 @@ def _hostile(change: Callable[[dict[str, Any]], object], data: bytes) -> bytes:
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "an unknown kernel": lambda h: h["launches"][0].__setitem__(0, "nothing"),
-    "no kernel": lambda h: h["launches"][0].__setitem__(0, None),
-    "a buffer beyond the last": lambda h: h["launches"][0][1][0].__setitem__(0, 1000),
-    "a buffer before the first": lambda h: h["launches"][0][1][0].__setitem__(0, -1),
-    "an offset beyond its buffer": lambda h: h["launches"][0][1][0].__setitem__(1, 1 << 40),
-    "a size beyond its buffer": lambda h: h["launches"][0][2].__setitem__(0, 1 << 40),
+    "an unknown kernel": lambda h: h["instructions"][0].__setitem__(0, "nothing"),
+    "no kernel": lambda h: h["instructions"][0].__setitem__(0, None),
+    "a buffer beyond the last": lambda h: h["instructions"][0][1][0].__setitem__(0, 1000),
+    "a buffer before the first": lambda h: h["instructions"][0][1][0].__setitem__(0, -1),
+    "an offset beyond its buffer": lambda h: h["instructions"][0][1][0].__setitem__(1, 1 << 40),
+    "a size beyond its buffer": lambda h: h["instructions"][0][2].__setitem__(0, 1 << 40),
     "a small arena": lambda h: h.__setitem__("arena", 64),
     "text for a number": lambda h: h.__setitem__("arena", "64"),
     "tasks of another kind": lambda h: h["kernels"][0].__setitem__("tasks", ["many"]),

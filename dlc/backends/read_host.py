@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
-from dlc.backends.host_program import ARENA, FIRST_INPUT, NOTHING, HostProgram, Launch
+from dlc.backends.host_program import (
+    ARENA,
+    FIRST_INPUT,
+    NOTHING,
+    Branch,
+    Carried,
+    Element,
+    Fail,
+    HostProgram,
+    Instruction,
+    Launch,
+    Loop,
+    Place,
+    While,
+)
 from dlc.dialects import host
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import CompileError
-from dlc.ir import Attribute, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.ir import Attribute, Block, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
 
 
 def read_host(module: ModuleOp) -> HostProgram:
-    """The launches of the entry, after `plan-arena`.
+    """The instructions of the entry, after `plan-arena`.
 
     Raises CompileError when something other than the planned ops is left there.
     """
@@ -26,17 +40,29 @@ class _Reader:
         self.main = main
         self.inputs = host.inputs_of(main)
         self.outputs = host.outputs_of(main)
-        ops = list(main.body.block.ops)
+        ops = list(main.walk())
         weights = {op.symbol.string_value(): op.result for op in ops if isinstance(op, host.WeightOp)}
         self.weights = tuple(_info(name, value) for name, value in weights.items())
         self.arena_bytes = max((_end(op) for op in ops if isinstance(op, host.ArenaOp)), default=0)
-        # Each value's buffer and offset; views are added as they come.
-        self.places: dict[SSAValue, tuple[int, int]] = {a: (FIRST_INPUT + i, 0) for i, a in enumerate(main.args)}
+        # Where each buffer is; views are added as they come.
+        self.places: dict[SSAValue, Place] = {a: (FIRST_INPUT + i, 0) for i, a in enumerate(main.args)}
         self.numbers = {name: FIRST_INPUT + len(main.args) + i for i, name in enumerate(weights)}
+        self.slots = FIRST_INPUT + len(main.args) + len(weights)
 
     def read(self) -> HostProgram:
-        launches: list[Launch] = []
-        for op in self.main.body.block.ops:
+        instructions = self.block(self.main.body.block)
+        return HostProgram(
+            tuple(_info(name, v) for name, v in zip(self.names(), self.inputs, strict=False)),
+            tuple(_info(name, v) for name, v in zip(self.names()[len(self.inputs) :], self.outputs, strict=True)),
+            self.weights,
+            self.arena_bytes,
+            self.slots,
+            instructions,
+        )
+
+    def block(self, block: Block) -> tuple[Instruction, ...]:
+        instructions: list[Instruction] = []
+        for op in block.ops:
             match op:
                 case host.WeightOp():
                     self.places[op.result] = self.numbers[op.symbol.string_value()], 0
@@ -45,21 +71,56 @@ class _Reader:
                 case memref.ReinterpretCastOp():
                     self.places[op.result] = self.view(op)
                 case host.LaunchOp():
-                    launches.append(self.launch(op.symbol, op.arguments))
+                    instructions.append(self.launch(op.symbol, op.arguments))
                 case memref.CopyOp():
                     copy = self.launch(None, (op.destination, op.source))
-                    launches.append(Launch(None, (*copy.arguments, (NOTHING, copy.sizes[0])), (*copy.sizes, 0)))
-                case func.ReturnOp():
+                    instructions.append(Launch(None, (*copy.arguments, (NOTHING, copy.sizes[0])), (*copy.sizes, 0)))
+                case host.LoopOp():
+                    instructions.append(self.loop(op))
+                case host.WhileOp():
+                    instructions.append(self.conditional(op))
+                case host.IfOp():
+                    then, otherwise = map(self.block, op.blocks)
+                    instructions.append(Branch(self.places[op.condition], then, otherwise))
+                case host.FailOp():
+                    instructions.append(Fail(op.message.data))
+                case func.ReturnOp() | host.YieldOp():
                     pass
                 case _:
                     raise CompileError(f"{op.name} is in the host program after planning; run bufferize-host and plan-arena")
-        return HostProgram(
-            tuple(_info(name, v) for name, v in zip(self.names(), self.inputs, strict=False)),
-            tuple(_info(name, v) for name, v in zip(self.names()[len(self.inputs) :], self.outputs, strict=True)),
-            self.weights,
-            self.arena_bytes,
-            tuple(launches),
-        )
+        return tuple(instructions)
+
+    def loop(self, op: host.LoopOp) -> Loop:
+        count, carried = op.count.value.data, op.carried.value.data
+        body = op.blocks[0]
+        firsts = self.carry(body, op.arguments[:carried], op.results)
+        elements: list[Element] = []
+        for argument, sequence in zip(body.args[carried:], op.arguments[carried:], strict=True):
+            self.places[argument] = self.new_slot(), 0
+            elements.append(Element(self.places[argument][0], self.places[sequence], host.buffer_bytes(_type(argument))))
+        instructions = self.block(body)
+        return Loop(count, self.carried(firsts, op.yielded), tuple(elements), instructions)
+
+    def conditional(self, op: host.WhileOp) -> While:
+        firsts = self.carry(op.blocks[0], op.arguments, op.results)
+        instructions = self.block(op.blocks[0])
+        again, *following = op.yielded
+        return While(self.places[op.condition], self.places[again], self.carried(firsts, following), instructions)
+
+    def carry(self, body: Block, firsts: Sequence[SSAValue], results: Sequence[SSAValue]) -> list[tuple[int, Place]]:
+        """A slot for each carried buffer, by which the body and who reads the loop's results know it; and its first place."""
+        carried: list[tuple[int, Place]] = []
+        for argument, first, result in zip(body.args, firsts, results, strict=False):
+            carried.append((self.new_slot(), self.places[first]))
+            self.places[argument] = self.places[result] = carried[-1][0], 0
+        return carried
+
+    def carried(self, firsts: Sequence[tuple[int, Place]], following: Sequence[SSAValue]) -> tuple[Carried, ...]:
+        return tuple(Carried(slot, first, self.places[f]) for (slot, first), f in zip(firsts, following, strict=True))
+
+    def new_slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
 
     def view(self, op: memref.ReinterpretCastOp) -> tuple[int, int]:
         buffer, offset = self.places[op.source]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
-from dlc.backends.host_program import check_launches
+from dlc.backends.host_program import check_program
 from dlc.backends.opencl.build import build
 from dlc.backends.opencl.devices import Device, fitted, open_device
 from dlc.backends.opencl.emit import KernelSource, emit_kernel
@@ -67,7 +67,7 @@ def compile_opencl(
     texts = _texts(all_kernels(lowering.module), stages, target, lowering.context, options.verify, processes)
     lowering.host()
     host = read_host(lowering.module)
-    check_launches(host, {t.source.name for t in texts})
+    check_program(host, {t.source.name for t in texts})
     session = open_device(device)
     sizes = {launch.kernel: launch.sizes for launch in host.launches if launch.kernel is not None}
     if progress is not None:
@@ -90,7 +90,7 @@ def compile_opencl(
                 raise _cannot_hold(program, device, final, whole) from final
     with report.timed("load"):
         result = OpenCLProgram(host, built.kernels([t.source for t in texts]), lowering.weights, session)
-    _account(report, texts, Counter(launch.kernel for launch in host.launches))
+    _account(report, texts, host.runs)
     if lowering.dump is not None:
         for text in texts:
             lowering.dump.kernel(text.source.name, "cl", with_origins(text.source, whole).text)

@@ -13,7 +13,6 @@ from dlc.arrays import TensorInfo
 from dlc.backends.host_program import weight_array
 from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.control import WhileOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
@@ -69,8 +68,8 @@ class Program:
 
     @property
     def is_static(self) -> bool:
-        """Whether every size, and how often each loop runs, is known before the program runs."""
-        decided = any(isinstance(op, DataDependent | WhileOp) for op in entry_of(self.module).walk())
+        """Whether every size is known before the program runs."""
+        decided = any(isinstance(op, DataDependent) for op in entry_of(self.module).walk())
         return not decided and all(is_static(info.shape) for info in self.inputs)
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Program:

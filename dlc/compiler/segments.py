@@ -5,8 +5,8 @@
     %y = dl.gather %x, %p                           segment 1: (%x, %p) -> %y
 
 A segment is a program without data-dependent ops. Its symbolic sizes come from the shapes of the inputs and of what ran
-before it; it is compiled once for each set of them. A program without data-dependent ops is one segment. The body of a
-`dl.while` is a program as well, in segments of its own, which the host runs again and again.
+before it; it is compiled once for each set of them. A program without data-dependent ops is one segment. A loop or branch
+with such ops inside is run by the host as well: its bodies are programs, in segments of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dlc import dims
 from dlc.compiler.program import Program, bind_sizes
 from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
-from dlc.dialects.dl.control import WhileOp
+from dlc.dialects.dl.control import Control, FailOp, captured
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.host import entry_of
@@ -32,10 +32,9 @@ from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
 from dlc.model import Run
 from dlc.options import Options
+from dlc.passes.dl.rewriting import users
 
 Arrays = dict[SSAValue, NDArray[Any]]
-# What the host runs.
-HOSTED = (DataDependent, WhileOp)
 # Compiles a program of known sizes.
 Compile = Callable[[Program, Options], Run]
 
@@ -91,20 +90,20 @@ class Segment:
 
 
 @dataclass(frozen=True, eq=False)
-class Repeated:
-    """A loop whose end is data: its body as a program, which takes the states and then `inputs`."""
+class Hosted:
+    """A loop or branch that the host runs: its bodies as programs, which take their arguments and then what they capture."""
 
-    op: WhileOp
-    body: Segments
-    inputs: Sequence[SSAValue]
+    op: Control
+    bodies: Mapping[Block, tuple[Segments, Sequence[SSAValue]]]
 
-    def run(self, once: Run, known: Arrays) -> Arrays:
-        """The last states, by the body's compiled code."""
-        going, *states = (known[v] for v in self.op.operands[: 1 + self.op.state_count])
-        rest = [known[v] for v in self.inputs]
-        while np.asarray(going):
-            going, *states = once([*states, *rest])
-        return dict(zip(self.op.results, states, strict=True))
+    def run(self, runs: Mapping[Block, Run], known: Arrays) -> Arrays:
+        """The results, by the bodies' compiled code."""
+
+        def run(block: Block, arguments: Sequence[Any]) -> Sequence[Any]:
+            _, inputs = self.bodies[block]
+            return runs[block]([*map(np.asarray, arguments), *(known[v] for v in inputs)])
+
+        return dict(zip(self.op.results, self.op.execute([known[v] for v in self.op.operands], run), strict=True))
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Segments:
     """A program as steps: segments, and what the host runs between them."""
 
     program: Program
-    steps: tuple[Segment | DataDependent | Repeated, ...]
+    steps: tuple[Segment | DataDependent | Hosted, ...]
 
     @property
     def are_cut(self) -> bool:
@@ -127,7 +126,11 @@ class Segments:
         for segment, settings in own.items():
             if isinstance(segment, Segment) and not segment.symbols:
                 segment.compiled({}, compile, settings)
-        bodies = {step: step.body.run(compile, own[step]) for step in self.steps if isinstance(step, Repeated)}
+        bodies = {
+            step: {block: body.run(compile, own[step]) for block, (body, _) in step.bodies.items()}
+            for step in self.steps
+            if isinstance(step, Hosted)
+        }
 
         def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
             known: Arrays = dict(zip(main.args, arrays, strict=True))
@@ -140,7 +143,7 @@ class Segments:
                     made = step.compiled(sizes, compile, own[step])(inputs)
                     known.update(zip(step.outputs, made, strict=True))
                     continue
-                results = step.run(bodies[step], known) if isinstance(step, Repeated) else _computed(step, known)
+                results = step.run(bodies[step], known) if isinstance(step, Hosted) else _computed(step, known)
                 known.update(results)
                 for result, array in results.items():
                     bind_sizes(shape_of(result), array.shape, sizes)
@@ -148,9 +151,9 @@ class Segments:
 
         return run
 
-    def _options(self, options: Options) -> Iterator[tuple[Segment | Repeated, Options]]:
-        """Each segment and loop with its options: of several, each dumps to a folder of its own."""
-        folder, kinds = options.dump_ir, {Segment: "segment", Repeated: "loop"}
+    def _options(self, options: Options) -> Iterator[tuple[Segment | Hosted, Options]]:
+        """Each segment and hosted op with its options: of several, each dumps to a folder of its own."""
+        folder, kinds = options.dump_ir, {Segment: "segment", Hosted: "hosted"}
         for kind, name in kinds.items():
             for k, step in enumerate(step for step in self.steps if isinstance(step, kind)):
                 yield step, replace(options, dump_ir=folder / f"{name}{k}" if folder and self.are_cut else folder)
@@ -160,23 +163,34 @@ def split(program: Program) -> Segments:
     """The program in as few segments as its data-dependent ops allow."""
     main = entry_of(program.module)
     block = main.body.block
-    if not any(isinstance(op, HOSTED) for op in block.ops):
+    if not any(is_hosted(op) for op in block.ops):
         return Segments(program, (Segment(program, list(main.args), _returned(main)),))
     levels, constant = _levels(block)
     last = max(levels.values(), default=0)
-    asked = {v for op in block.ops if isinstance(op, (*HOSTED, func.ReturnOp)) for v in _read(op)}
-    steps: list[Segment | DataDependent | Repeated] = []
+    asked = {v for op in block.ops if is_hosted(op) or isinstance(op, func.ReturnOp) for v in op.operands}
+    steps: list[Segment | DataDependent | Hosted] = []
     for level in range(last + 1):
         # Constants are made again wherever they are read; the first segment makes those that are results.
-        own = [op for op in block.ops if not isinstance(op, (*HOSTED, func.ReturnOp)) and levels[op] == level]
+        own = [op for op in block.ops if not is_hosted(op) and not isinstance(op, func.ReturnOp) and levels[op] == level]
         own = [op for op in own if op not in constant or not asked.isdisjoint(op.results)]
         outputs = [r for op in own for r in op.results if _leaves(r, level, levels, constant)]
         if outputs:
             steps.append(_segment(program, own, outputs, constant))
-        hosted = [op for op in block.ops if levels[op] == level]
-        steps += [op for op in hosted if isinstance(op, DataDependent)]
-        steps += [_repeated(program, op, constant) for op in hosted if isinstance(op, WhileOp)]
+        for op in block.ops:
+            if levels[op] != level or not is_hosted(op):
+                continue
+            steps.append(op if isinstance(op, DataDependent) else _hosted(program, op, constant))
     return Segments(program, tuple(steps))
+
+
+def is_hosted(op: Operation) -> bool:
+    """Whether the host runs an op: what data decides the sizes of, and loops and branches with such ops inside."""
+    return any(isinstance(inner, DataDependent) for inner in op.walk())
+
+
+def _sources(op: Operation) -> list[SSAValue]:
+    """What an op reads, also inside."""
+    return [*op.operands, *(v for region in op.regions for v in captured(region.block))]
 
 
 def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
@@ -186,9 +200,9 @@ def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
     # Sizes that are data, and how many cuts lie before they are known.
     known_from: dict[str, int] = {}
     for op in block.ops:
-        sources = [v.owner for v in op.operands if isinstance(v.owner, Operation)]
+        sources = [v.owner for v in _sources(op) if isinstance(v.owner, Operation)]
         sizes = [known_from[s] for s in _symbols_of(op) if s in known_from]
-        levels[op] = max((*(levels[s] + isinstance(s, HOSTED) for s in sources), *sizes), default=0)
+        levels[op] = max((*(levels[s] + is_hosted(s) for s in sources), *sizes), default=0)
         if isinstance(op, DataDependent):
             for symbol in _symbols_of(op):
                 known_from.setdefault(symbol, levels[op] + 1)
@@ -197,17 +211,14 @@ def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
     return levels, constant
 
 
-def _read(op: Operation) -> Sequence[SSAValue]:
-    """What the host needs of an op's operands; what a loop reads besides its states may be made in its body."""
-    return op.operands[: 1 + op.state_count] if isinstance(op, WhileOp) else op.operands
-
-
 def _leaves(value: SSAValue, level: int, levels: Mapping[Operation, int], constant: set[Operation]) -> bool:
     """Whether a value is read outside of the segment of its op."""
-    readers = [use.operation for use in value.uses]
-    hosts = [op for op in readers if isinstance(op, (*HOSTED, func.ReturnOp))]
+    assert isinstance(value.owner, Operation)
+    readers = users(value)
+    hosts = [op for op in readers if is_hosted(op) or isinstance(op, func.ReturnOp)]
     if value.owner in constant:
-        return any(value in _read(op) for op in hosts)
+        # A body makes those that it captures itself.
+        return any(value in op.operands for op in hosts)
     return bool(hosts) or any(levels[op] != level for op in readers)
 
 
@@ -215,7 +226,7 @@ def _segment(program: Program, ops: Sequence[Operation], outputs: Sequence[SSAVa
     """The ops of a segment and the constants that they read, as a program of its own."""
     body = _with_constants(ops, constant)
     made = {r for op in body for r in op.results}
-    inputs = list(dict.fromkeys(v for op in body for v in op.operands if v not in made))
+    inputs = list(dict.fromkeys(v for op in body for v in _sources(op) if v not in made))
     block = Block(arg_types=[v.type for v in inputs])
     mapper: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
     for value, argument in zip(inputs, block.args, strict=True):
@@ -225,20 +236,27 @@ def _segment(program: Program, ops: Sequence[Operation], outputs: Sequence[SSAVa
     return Segment(replace(program, module=_main(block, [mapper[v] for v in outputs])), inputs, outputs)
 
 
-def _repeated(program: Program, op: WhileOp, constant: set[Operation]) -> Repeated:
-    """A loop with its body as a program; constants that it reads are made there."""
-    count = op.state_count
-    rest = op.operands[1 + count :]
-    inputs = [v for v in rest if v.owner not in constant]
-    block = Block(arg_types=[a.type for a in (*op.block.args[:count], *inputs)])
-    outside: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args[count:], strict=True))
-    for made in _with_constants([v.owner for v in rest if isinstance(v.owner, Operation) and v.owner in constant], constant):
-        block.add_op(made.clone(outside))
-    mapper: dict[SSAValue, SSAValue] = dict(zip(op.block.args, (*block.args[:count], *(outside[v] for v in rest)), strict=True))
-    for inner in op.block.ops:
-        if not isinstance(inner, YieldOp):
-            block.add_op(inner.clone(mapper))
-    return Repeated(op, split(replace(program, module=_main(block, [mapper[v] for v in op.yielded]))), inputs)
+def _hosted(program: Program, op: Operation, constant: set[Operation]) -> Hosted:
+    """A loop or branch with its bodies as programs; constants that they read are made there."""
+    assert isinstance(op, Control)
+    bodies: dict[Block, tuple[Segments, Sequence[SSAValue]]] = {}
+    for body in op.blocks:
+        if isinstance(body.last_op, FailOp):
+            continue
+        rest = captured(body)
+        inputs = [v for v in rest if v.owner not in constant]
+        block = Block(arg_types=[v.type for v in (*body.args, *inputs)])
+        mapper: dict[SSAValue, SSAValue] = dict(zip((*body.args, *inputs), block.args, strict=True))
+        owners = [v.owner for v in rest if isinstance(v.owner, Operation) and v.owner in constant]
+        for made in _with_constants(owners, constant):
+            block.add_op(made.clone(mapper))
+        for inner in body.ops:
+            if inner is not body.last_op:
+                block.add_op(inner.clone(mapper))
+        assert isinstance(body.last_op, YieldOp)
+        main = _main(block, [mapper[v] for v in body.last_op.values])
+        bodies[body] = split(replace(program, module=main)), inputs
+    return Hosted(op, bodies)
 
 
 def _main(block: Block, results: Sequence[SSAValue]) -> ModuleOp:

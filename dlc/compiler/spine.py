@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from itertools import chain
 from time import perf_counter
@@ -10,7 +9,7 @@ from time import perf_counter
 from dlc.artifact import Artifact, KernelObject
 from dlc.backends.cpu.llvm import assembly
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import check_launches
+from dlc.backends.host_program import check_program
 from dlc.backends.opencl.devices import Device, choose, target_of
 from dlc.backends.opencl.emit import emit_kernel as emit_opencl
 from dlc.backends.opencl.emit import program_text
@@ -93,9 +92,7 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
     if not program.is_static:
         infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
         if all(is_static(info.shape) for info in program.inputs):
-            raise UnsupportedError(
-                f"{program.name}: data decides sizes or how often loops run: {infos}; run it with --dump-ir to see its segments"
-            )
+            raise UnsupportedError(f"{program.name}: data decides sizes: {infos}; run it with --dump-ir to see its segments")
         raise ShapeError(f"{program.name}: sizes are open: {infos}; give the shapes of its inputs")
     options = options or Options()
     device = target_of(target, options.device)
@@ -198,8 +195,8 @@ def _compiled(program: Program, device: Target, options: Options, report: Report
     )
     lowering.host()
     host = read_host(lowering.module)
-    check_launches(host, {code.name for code in codes})
-    runs = Counter(launch.kernel for launch in host.launches)
+    check_program(host, {code.name for code in codes})
+    runs = host.runs
     layers = dispatches(lowering.module)
     for code in codes:
         report.passes.extend(code.passes)

@@ -130,7 +130,7 @@ class Tuner:
         infos = tuple(TensorInfo(str(k), t.get_shape(), numpy_dtype(t.element_type)) for k, t in enumerate(types))
         places = tuple((FIRST_INPUT + k, 0) for k in range(len(infos)))
         launch = Launch(name, places, tuple(buffer_bytes(t) for t in types))
-        host = HostProgram(infos, (), (), 0, (launch,))
+        host = HostProgram(infos, (), (), 0, FIRST_INPUT + len(infos), (launch,))
         images = {name: KernelObject(name, code, grids).image()}
         return NativeProgram(host, images, {}, runtime(runtime_object()), self.threads)
 

@@ -1,8 +1,10 @@
-"""The host program after planning: launches of kernels on buffers at fixed places.
+"""The host program after planning: launches of kernels on buffers, and the loops and branches around them.
 
     %w = host.weight @w7 : memref<64x64xf32>
     %b = host.arena 4096 : memref<1x56x56x64xf32>
     host.launch @conv_relu(%x, %w, %b) : memref<…>, memref<…>, memref<…>
+
+Buffers are at fixed places, but for the arguments of a loop's body, which are another part of a buffer in each step.
 
 Entry arguments are the program's inputs, then its outputs, as memrefs; the latter carry the attribute `host.output`. Views
 of a buffer are `memref.reinterpret_cast`; `memref.copy` fills an output that no kernel writes. Element types are those of
@@ -12,28 +14,40 @@ the `dl` dialect, `ui8` among them: a kernel that takes `i8` there sees the same
 from __future__ import annotations
 
 import math
+from abc import ABC
 from collections.abc import Sequence
+from typing import Self
 
+from dlc.dialects.dl.base import parse_op, print_op
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     Attribute,
+    Block,
     BlockArgument,
     Dialect,
     IntegerAttr,
     IRDLOperation,
+    IsTerminator,
     MemRefType,
     ModuleOp,
+    Parser,
+    Printer,
     Pure,
+    Region,
     SSAValue,
+    StringAttr,
     SymbolRefAttr,
     func,
     i64,
     irdl_op_definition,
+    operand_def,
     prop_def,
+    region_def,
     result_def,
     traits_def,
     var_operand_def,
+    var_result_def,
 )
 
 
@@ -82,7 +96,121 @@ class LaunchOp(IRDLOperation):
         return self.callee.string_value()
 
 
-Host = Dialect("host", [WeightOp, ArenaOp, LaunchOp], [])
+@irdl_op_definition
+class YieldOp(IRDLOperation):
+    """Ends a body; its operands are the buffers that the next step takes, or of a `while` whether there is one, then these."""
+
+    name = "host.yield"
+    buffers = var_operand_def(MemRefType)
+    traits = traits_def(IsTerminator())
+    assembly_format = "attr-dict ($buffers^ `:` type($buffers))?"
+
+    def __init__(self, buffers: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(buffers)])
+
+
+class ControlOp(IRDLOperation, ABC):
+    """An op with bodies; its syntax is that of the `dl` ops."""
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The bodies."""
+        return [region.block for region in self.regions]
+
+    @property
+    def yielded(self) -> Sequence[SSAValue]:
+        """What the first body hands on."""
+        last = self.blocks[0].last_op
+        assert isinstance(last, YieldOp)
+        return last.buffers
+
+    def print(self, printer: Printer) -> None:
+        print_op(self, printer)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        return parse_op(cls, parser)
+
+
+@irdl_op_definition
+class LoopOp(ControlOp):
+    """Runs its body `count` times.
+
+        %last = host.loop %first, %next, %xs {count = 300, carried = 2} : (memref<4xf32>, …, memref<300x4xf32>) -> (…) {
+        ^bb0(%state: memref<4xf32>, %free: memref<4xf32>, %x: memref<4xf32>):
+          host.launch @step(%state, %x, %free) : …
+          host.yield %free, %state : …
+        }
+
+    The first `carried` operands are buffers that the body's first arguments are in the first step; in the next step they are
+    what it yields. So buffers take turns, and nothing is copied. Step `i` has element `i` of the other operands, along axis
+    0, as the rest of its arguments. Results are what the carried buffers are in the end.
+    """
+
+    name = "host.loop"
+    count = prop_def(IntegerAttr)
+    carried = prop_def(IntegerAttr)
+    arguments = var_operand_def(MemRefType)
+    outputs = var_result_def(MemRefType)
+    body = region_def("single_block")
+
+    def __init__(self, count: int, carried: Sequence[SSAValue], elements: Sequence[SSAValue], body: Block) -> None:
+        super().__init__(
+            operands=[[*carried, *elements]],
+            result_types=[[v.type for v in carried]],
+            properties={"count": IntegerAttr(count, i64), "carried": IntegerAttr(len(carried), i64)},
+            regions=[Region(body)],
+        )
+
+
+@irdl_op_definition
+class WhileOp(ControlOp):
+    """Runs its body as long as a bool in memory holds: `%begin` before the first step, later what the body yields first.
+
+    %last = host.while %begin, %first, %next : (memref<i1>, memref<4xf32>, memref<4xf32>) -> (…) {
+    ^bb0(%state: memref<4xf32>, %free: memref<4xf32>):
+      host.launch @step(%state, %free, %again) : …
+      host.yield %again, %free, %state : …
+    }
+    """
+
+    name = "host.while"
+    condition = operand_def(MemRefType)
+    arguments = var_operand_def(MemRefType)
+    outputs = var_result_def(MemRefType)
+    body = region_def("single_block")
+
+    def __init__(self, condition: SSAValue, carried: Sequence[SSAValue], body: Block) -> None:
+        super().__init__(operands=[condition, list(carried)], result_types=[[v.type for v in carried]], regions=[Region(body)])
+
+
+@irdl_op_definition
+class IfOp(ControlOp):
+    """Runs its first body if a bool in memory holds, else the second; both write to the same buffers."""
+
+    name = "host.if"
+    condition = operand_def(MemRefType)
+    then = region_def("single_block")
+    otherwise = region_def("single_block")
+
+    def __init__(self, condition: SSAValue, then: Block, otherwise: Block) -> None:
+        super().__init__(operands=[condition], regions=[Region(then), Region(otherwise)])
+
+
+@irdl_op_definition
+class FailOp(IRDLOperation):
+    """Ends the call with an error."""
+
+    name = "host.fail"
+    message = prop_def(StringAttr)
+    traits = traits_def(IsTerminator())
+    assembly_format = "$message attr-dict"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(properties={"message": StringAttr(message)})
+
+
+Host = Dialect("host", [WeightOp, ArenaOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp], [])
 
 OUTPUT = "host.output"
 

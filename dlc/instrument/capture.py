@@ -18,11 +18,11 @@ from typing import cast
 import numpy as np
 
 from dlc.backends.reference import evaluate
-from dlc.backends.reference.machine import Frame, Machine, rule_of
+from dlc.backends.reference.machine import Frame, Machine
 from dlc.backends.reference.program import argument, empty_like, same_bits
 from dlc.backends.reference.values import Array, EvaluationError, View
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.control import Loop
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.dialects.host import LaunchOp, entry_of, outputs_of
@@ -151,15 +151,27 @@ class _Tracer:
             self.used[key] = known or tuple(Value(next(self.numbers), array, constant) for array in compute())
         return self.used[key]
 
-    def block(self, block: Block, arguments: Sequence[Value], kernel: str | None = None, places: Sequence[str] = ()) -> Values:
-        """Evaluates the ops of the entry, or of a kernel whose origins are `places`; the operands of its terminator."""
-        env: dict[SSAValue, Value] = dict(zip(block.args, arguments, strict=True))
+    def block(
+        self,
+        block: Block,
+        arguments: Sequence[Value],
+        kernel: str | None = None,
+        places: Sequence[str] = (),
+        outside: Mapping[SSAValue, Value] | None = None,
+    ) -> Values:
+        """Evaluates the ops of the entry, of a body that reads values from `outside`, or of a kernel of origins `places`.
+
+        Returns the operands of its terminator.
+        """
+        env: dict[SSAValue, Value] = {**(outside or {}), **dict(zip(block.args, arguments, strict=True))}
         for op in block.ops:
             operands = tuple(env[v] for v in op.operands)
             if op is block.last_op:
                 return operands
             if isinstance(op, DispatchOp):
                 results = self.dispatch(op, operands)
+            elif isinstance(op, Control):
+                results = self.control(op, operands, env)
             else:
                 results = self.op(op, operands)
                 if not isinstance(op, WeightOp):
@@ -169,12 +181,24 @@ class _Tracer:
                 self.trace.values.update({r: v.array for r, v in zip(op.results, results, strict=True)})
         return ()
 
+    def control(self, op: Control, operands: Values, outside: Mapping[SSAValue, Value]) -> Values:
+        """The results of a loop or a branch, whose steps are evaluated like the entry."""
+
+        def run(block: Block, arguments: Sequence[Array]) -> Sequence[Array]:
+            return [v.array for v in self.block(block, [self.carried(a) for a in arguments], outside=outside)]
+
+        return tuple(map(self.carried, op.execute([v.array for v in operands], run)))
+
+    def carried(self, array: Array) -> Value:
+        """A value that a loop or a branch hands on: known by its contents."""
+        array = np.asarray(array)
+        return self.values(("contents", array.dtype, array.shape, array.tobytes()), lambda: (array,))[0]
+
     def op(self, op: Operation, operands: Values) -> Values:
-        if not isinstance(op, DlOp | Loop):
+        if not isinstance(op, DlOp):
             raise UnsupportedError(f"{op.name} in the entry of a program on tensors: no evaluation rule")
         properties = tuple(sorted(op.properties.items(), key=lambda item: item[0]))
-        body = print_module(op, locations=False) if op.regions else ""
-        key = (op.name, properties, body, tuple(op.result_types), tuple(v.number for v in operands))
+        key = (op.name, properties, tuple(op.result_types), tuple(v.number for v in operands))
 
         def compute() -> list[Array]:
             if isinstance(op, WeightOp):
@@ -245,24 +269,24 @@ def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Arra
     Raises WrongOperand where a kernel is not run on what it was captured with.
     """
     main = entry_of(module)
-    machine = Machine({}, weights)
-    frame = Frame(machine)
+    left = iter(runs)
+
+    def captured(op: DispatchOp | LaunchOp, frame: Frame) -> Sequence[Array]:
+        return _replay_kernel(op, frame, next(left, None))
+
     destinations = [empty_like(a.type) for a in outputs_of(main)]
     arrays = (*(np.asarray(a, order="C") for a in inputs), *destinations)
-    for k, (value, array) in enumerate(zip(main.args, arrays, strict=True)):
-        frame[value] = argument(f"argument {k} of @main", array, value.type)
-    left = iter(runs)
-    block = main.body.block
+    values = [
+        argument(f"argument {k} of @main", array, value.type)
+        for k, (value, array) in enumerate(zip(main.args, arrays, strict=True))
+    ]
+    machine = Machine({}, weights, {DispatchOp: captured, LaunchOp: captured})
     with np.errstate(all="ignore"):
-        for op in block.ops:
-            if isinstance(op, DispatchOp | LaunchOp):
-                _replay_kernel(op, frame, next(left, None))
-            elif op is not block.last_op:
-                frame.values.update(zip(op.results, rule_of(op)(op, frame), strict=True))
+        results = Frame(machine).run(main.body.block, values)
     skipped = next(left, None)
     if skipped is not None:
         raise WrongOperand(skipped, "it is not run any more")
-    return destinations or [frame.array(v) for v in cast(Operation, block.last_op).operands]
+    return destinations or [cast(Array, r) for r in results]
 
 
 class WrongOperand(Exception):
@@ -276,7 +300,8 @@ class WrongOperand(Exception):
         self.run, self.what, self.deviation, self.tolerance = run, what, deviation, tolerance
 
 
-def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | None) -> None:
+def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | None) -> Sequence[Array]:
+    """What a dispatch gives; a launch writes it."""
     if run is None or op.symbol != run.kernel:
         run = run or KernelRun(op.symbol, origins(op.location), (), (), 0.0)
         raise WrongOperand(run, f"@{op.symbol} is run in its place")
@@ -290,7 +315,7 @@ def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | Non
         if off > allowed:
             raise WrongOperand(run, f"operand {k}", off, allowed)
     if isinstance(op, DispatchOp):
-        frame.values.update(zip(op.outputs, run.outputs, strict=True))
-        return
+        return run.outputs
     for operand, array in zip(destinations, run.outputs, strict=True):
         frame.view(operand).write(op, array)
+    return ()

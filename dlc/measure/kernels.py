@@ -39,8 +39,8 @@ def kernel_times(
     profiles = [program.profile(inputs) for _ in range(rounds)]
     kernels = {kernel.name: kernel for kernel in artifact.kernels}
     times: dict[str, KernelTime] = {}
-    for k, launch in enumerate(artifact.host.launches):
-        name = profiles[0][k][0]
+    for k, (launch, _) in enumerate(profiles[0]):
+        name = launch.kernel or "copy"
         kernel, before = kernels.get(name), times.get(name)
         flops, bytes = kernel.flops if kernel else 0, sum(launch.sizes)
         times[name] = KernelTime(

@@ -116,7 +116,7 @@ def read(path: Path) -> str:
 def _run_artifact(path: Path) -> str:
     model = dlc.load(path, num_threads=1)
     data = path.read_bytes()
-    code = ("inputs", "outputs", "weights", "arena", "launches", "kernels")
+    code = ("inputs", "outputs", "weights", "arena", "slots", "instructions", "kernels")
     original = {zlib.crc32(repr([mutations.header_of(a)[k] for k in code]).encode()) for a in artifacts()}
     if zlib.crc32(repr([mutations.header_of(data)[k] for k in code]).encode()) not in original:
         # Its kernels are trusted with the buffers that they were compiled for, not with others.

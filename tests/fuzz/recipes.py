@@ -529,7 +529,7 @@ def _recurrence(p: RandomProgram) -> Known:
     made = b(p.random.choice([dl.AddOp, dl.SubOp, dl.MulOp, dl.MaximumOp, dl.MinimumOp]), *both)
     state = b(p.random.choice([dl.TanhOp, dl.AbsOp, dl.NegOp, dl.ReluOp, dl.SigmoidOp]), made)
     body.add_op(dl.YieldOp([state, made]))
-    return p.scan(dl.ScanOp.of([x.value, xs.value], body, 1, 1, length), x, xs)
+    return p.scan(dl.ScanOp.of([x.value, xs.value], body, 1, length), x, xs)
 
 
 def _step(p: RandomProgram) -> None:

@@ -13,7 +13,7 @@ from tests.ops.samples import SAMPLES
 
 OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp)]
 # Ops of programs, not of tensors: no samples of their own.
-PROGRAM = {dl.KernelOp, dl.DispatchOp, dl.YieldOp, dl.ScanOp, dl.WhileOp}
+PROGRAM = {dl.KernelOp, dl.DispatchOp, dl.YieldOp, dl.ScanOp, dl.WhileOp, dl.IfOp, dl.FailOp}
 INTERFACES = [
     interfaces.Elementwise,
     interfaces.Reduction,

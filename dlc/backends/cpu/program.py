@@ -1,7 +1,4 @@
-"""Running a program on the CPU: its launches as a table that native code executes.
-
-With the addresses of one call's buffers beside the table, nothing is left to decide at run time.
-"""
+"""Running a program on the CPU: its instructions as a table that native code executes, on the buffers of one call."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.backends.cpu.runtime import Runtime
+from dlc.backends.cpu.table import assemble
 from dlc.backends.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
 from dlc.cpus import usable_cpus
-from dlc.errors import CompileError
+from dlc.errors import DlcError
 
-# A launch on less memory than this is over before another thread has joined in: about half a microsecond of work.
-SMALL_BYTES = 32 << 10
-# How many bytes one task of a copy moves; `dlc_copy` in runtime.ll counts by it.
-COPY_BYTES = 64 << 10
+# After so many launches native code comes back to Python, which looks whether it was interrupted.
+_LAUNCHES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -36,16 +32,15 @@ class KernelImage:
 
 
 class _Context:
-    """What one call at a time needs for itself: an arena, and the addresses of all buffers."""
+    """What one call at a time needs for itself: an arena, and the slots."""
 
-    def __init__(self, arena_bytes: int, buffers: int, weights: Sequence[NDArray[Any]]) -> None:
-        self.arena = aligned_empty((arena_bytes,), np.uint8)
-        addresses = (ctypes.c_void_p * (buffers + len(weights)))()
-        addresses[ARENA] = address_of(self.arena)
-        for i, weight in enumerate(weights, buffers):
-            addresses[i] = address_of(weight)
-        self.addresses = addresses
-        self.location = ctypes.addressof(addresses)
+    def __init__(self, host: HostProgram, slots: int, weights: Sequence[NDArray[Any]]) -> None:
+        self.arena = aligned_empty((host.arena_bytes,), np.uint8)
+        self.slots = (ctypes.c_void_p * slots)()
+        self.slots[ARENA] = address_of(self.arena)
+        for i, weight in enumerate(weights, FIRST_INPUT + len(host.inputs) + len(host.outputs)):
+            self.slots[i] = address_of(weight)
+        self.location = ctypes.addressof(self.slots)
 
 
 class NativeProgram:
@@ -68,17 +63,9 @@ class NativeProgram:
         self._results = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
         self._images = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]
-        records: list[int] = []
-        # Where each launch starts in the table, in words, and how many records it has there.
-        self._places: list[tuple[int, int]] = []
-        for launch in host.launches:
-            grids = kernels[launch.kernel].grids if launch.kernel is not None else _copy_grids(launch, runtime)
-            self._places.append((len(records), len(grids)))
-            for address, tasks in grids:
-                records += _record(launch, address, tasks)
-        self._table = np.array(records, np.int64)
-        self._table_address = address_of(self._table)
-        self._count = sum(count for _, count in self._places)
+        self._table = assemble(host, {name: image.grids for name, image in kernels.items()}, runtime.copy)
+        self._records = np.array(self._table.words, np.int64)
+        self._start = address_of(self._records)
         self._runtime = runtime
         self._execute = runtime.execute
         self._free = [self._new_context()]
@@ -87,24 +74,36 @@ class NativeProgram:
         """The outputs for inputs of the right number, shapes and dtypes.
 
         Kernels rely on buffers that are C-contiguous and as aligned as their elements; an input that is not is copied.
+        Raises DlcError where the program takes a branch that fails.
         """
         return self._call(inputs, self._run_all)
 
-    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[str, float]]:
-        """Runs launch by launch: each one's kernel and seconds, in program order; a copy is called `copy`."""
-        times: list[tuple[str, float]] = []
+    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
+        """Runs launch by launch: each one with its seconds, in the order in which they ran."""
+        times: list[tuple[Launch, float]] = []
 
         def run_each(location: int, pool: int) -> None:
-            for launch, (place, count) in zip(self._host.launches, self._places, strict=True):
-                start = perf_counter()
-                self._execute(self._table_address + 8 * place, count, location, pool)
-                times.append((launch.kernel or "copy", perf_counter() - start))
+            record, start = self._start, perf_counter()
+            while record > 0:
+                record = self._execute(record, 1, location, pool)
+                launch = self._table.ends.get((record - self._start) // 8)
+                if launch is not None:
+                    times.append((launch, perf_counter() - start))
+                    start = perf_counter()
+            self._require_success(record)
 
         self._call(inputs, run_each)
         return times
 
     def _run_all(self, location: int, pool: int) -> None:
-        self._execute(self._table_address, self._count, location, pool)
+        record = self._start
+        while record > 0:
+            record = self._execute(record, _LAUNCHES_AT_ONCE, location, pool)
+        self._require_success(record)
+
+    def _require_success(self, code: int) -> None:
+        if code:
+            raise DlcError(self._table.messages[-code - 1])
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
@@ -116,25 +115,11 @@ class NativeProgram:
             context = self._new_context()
         try:
             for i, array in enumerate((*arrays, *outputs), FIRST_INPUT):
-                context.addresses[i] = address_of(array)
+                context.slots[i] = address_of(array)
             execute(context.location, pool)
         finally:
             self._free.append(context)
         return outputs
 
     def _new_context(self) -> _Context:
-        buffers = FIRST_INPUT + len(self.inputs) + len(self.outputs)
-        return _Context(self._host.arena_bytes, buffers, self._weights)
-
-
-def _copy_grids(launch: Launch, runtime: Runtime) -> tuple[tuple[int, int], ...]:
-    _, size = launch.arguments[-1]
-    return ((runtime.copy, -(-size // COPY_BYTES)),)
-
-
-def _record(launch: Launch, address: int, tasks: int) -> list[int]:
-    """One launch of the table that `dlc_execute` reads."""
-    if tasks >= 1 << 31:
-        raise CompileError(f"kernel @{launch.kernel}: a grid of {tasks} tasks; the pool counts to {(1 << 31) - 1}")
-    small = int(launch.bytes < SMALL_BYTES)
-    return [address, tasks, small, len(launch.arguments), *(word for argument in launch.arguments for word in argument)]
+        return _Context(self._host, self._table.slots, self._weights)

@@ -1,12 +1,18 @@
-; The run-time of compiled programs: a table of launches, executed on a pool of threads.
+; The run-time of compiled programs: a table of records, executed in order, its launches on a pool of threads.
 ;
 ; The object made of this text has no undefined symbols, so that it loads like a kernel's: the two functions of libc that
 ; it needs arrive as pointers when a pool is set up. Structures, in memory order:
 ;
-;   launch    {ptr task, i64 tasks, i64 flags, i64 n} then n arguments {i64 base, i64 offset}
-;             runs task(arguments, 0 … tasks - 1), in any order and at once; argument i is bases[base] + offset.
+;   launch    {ptr task, i64 tasks, i64 flags, i64 n} then n arguments {i64 slot, i64 offset}
+;             runs task(arguments, 0 … tasks - 1), in any order and at once; argument i is slots[slot] + offset.
 ;             Bit 0 of the flags: too little work to share with other threads.
-;   bases     the addresses that arguments count from; what they mean is the program's business
+;   others    begin with a number instead of an address; `distance` is in words, from the record's start
+;     1  {i64 slot, i64 from, i64 offset}      slots[slot] = slots[from] + offset
+;     2  {i64 slot, i64 distance}              slots[slot] -= 1, and goes there unless that is 0
+;     3  {i64 slot, i64 offset, i64 distance}  goes there if the byte at slots[slot] + offset is 0
+;     4  {i64 distance}                        goes there
+;     0  {i64 code}                            ends with this code, 0 or negative
+;   slots     the addresses and numbers that records count from; what they mean is the program's business
 ;   pool      see %Pool; all zero before dlc_pool_init
 ;
 ; Note [Taking tasks]. `state` holds a generation number and, below it, how many tasks of that generation nobody has taken.
@@ -314,7 +320,7 @@ end:
 }
 
 ; Runs one launch and returns the address of the next. A pool that another thread uses is left to it.
-define private ptr @launch(ptr %record, ptr %bases, ptr %pool) {
+define private ptr @launch(ptr %record, ptr %slots, ptr %pool) {
 entry:
   %tasks.at = getelementptr i64, ptr %record, i64 1
   %flags.at = getelementptr i64, ptr %record, i64 2
@@ -339,7 +345,7 @@ argument:
   %argument.at = getelementptr ptr, ptr %arguments, i64 %i
   %base.index = load i64, ptr %base.at
   %offset = load i64, ptr %offset.at
-  %slot = getelementptr ptr, ptr %bases, i64 %base.index
+  %slot = getelementptr ptr, ptr %slots, i64 %base.index
   %base = load ptr, ptr %slot
   %address = getelementptr i8, ptr %base, i64 %offset
   store ptr %address, ptr %argument.at
@@ -377,24 +383,82 @@ end:
   ret ptr %following
 }
 
-; Runs `count` launches in order. `pool` may be null: then this thread runs everything.
-define void @dlc_execute(ptr %records, i64 %count, ptr %bases, ptr %pool) {
+; Executes records from %records on, until one ends it: its code; or until it has launched, or gone back in a loop, %limit
+; times: the address of the next record then. `pool` may be null: this thread runs everything.
+define i64 @dlc_execute(ptr %records, i64 %limit, ptr %slots, ptr %pool) {
 entry:
-  br label %check
+  br label %next
 
-check:
-  %record = phi ptr [ %records, %entry ], [ %next, %body ]
-  %left = phi i64 [ %count, %entry ], [ %rest, %body ]
-  %over = icmp eq i64 %left, 0
-  br i1 %over, label %end, label %body
+next:
+  %record = phi ptr [ %records, %entry ], [ %after, %counted ], [ %move.next, %move ], [ %unless.next, %unless ]
+  %left = phi i64 [ %limit, %entry ], [ %rest, %counted ], [ %left, %move ], [ %left, %unless ]
+  %one.at = getelementptr i64, ptr %record, i64 1
+  %two.at = getelementptr i64, ptr %record, i64 2
+  %three.at = getelementptr i64, ptr %record, i64 3
+  %kind = load i64, ptr %record
+  %one = load i64, ptr %one.at
+  switch i64 %kind, label %run [
+    i64 0, label %stop
+    i64 1, label %move
+    i64 2, label %count
+    i64 3, label %unless
+    i64 4, label %jump
+  ]
 
-body:
-  %next = call ptr @launch(ptr %record, ptr %bases, ptr %pool)
+run:
+  %launched = call ptr @launch(ptr %record, ptr %slots, ptr %pool)
+  br label %counted
+
+move:
+  %from = load i64, ptr %two.at
+  %offset = load i64, ptr %three.at
+  %from.at = getelementptr i64, ptr %slots, i64 %from
+  %to.at = getelementptr i64, ptr %slots, i64 %one
+  %held = load i64, ptr %from.at
+  %moved = add i64 %held, %offset
+  store i64 %moved, ptr %to.at
+  %move.next = getelementptr i64, ptr %record, i64 4
+  br label %next
+
+count:
+  %count.distance = load i64, ptr %two.at
+  %counter.at = getelementptr i64, ptr %slots, i64 %one
+  %before = load i64, ptr %counter.at
+  %fewer = sub i64 %before, 1
+  store i64 %fewer, ptr %counter.at
+  %done = icmp eq i64 %fewer, 0
+  %count.by = select i1 %done, i64 3, i64 %count.distance
+  %count.next = getelementptr i64, ptr %record, i64 %count.by
+  br label %counted
+
+unless:
+  %unless.offset = load i64, ptr %two.at
+  %unless.distance = load i64, ptr %three.at
+  %place.at = getelementptr i64, ptr %slots, i64 %one
+  %place = load ptr, ptr %place.at
+  %byte.at = getelementptr i8, ptr %place, i64 %unless.offset
+  %byte = load i8, ptr %byte.at
+  %no = icmp eq i8 %byte, 0
+  %unless.by = select i1 %no, i64 %unless.distance, i64 4
+  %unless.next = getelementptr i64, ptr %record, i64 %unless.by
+  br label %next
+
+jump:
+  %jump.next = getelementptr i64, ptr %record, i64 %one
+  br label %counted
+
+counted:
+  %after = phi ptr [ %launched, %run ], [ %count.next, %count ], [ %jump.next, %jump ]
   %rest = sub i64 %left, 1
-  br label %check
+  %over = icmp eq i64 %rest, 0
+  br i1 %over, label %pause, label %next
 
-end:
-  ret void
+pause:
+  %address = ptrtoint ptr %after to i64
+  ret i64 %address
+
+stop:
+  ret i64 %one
 }
 
 ; The task of a copy: arguments target, source, and the number of bytes as an address. Task i copies 64 KiB at 64 KiB · i.

@@ -27,11 +27,12 @@ _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 class Runtime:
     """The functions of `runtime.ll`; addresses are plain integers.
 
-    `execute(records, count, bases, pool)` runs a table of launches without holding the interpreter's lock; `copy` is the
-    address of the task that copies memory; `checksum(address, bytes, start)` continues the CRC-32C `start`.
+    `execute(records, limit, slots, pool)` runs a table of records without holding the interpreter's lock: the code that it ends
+    with, 0 or negative, or the address of the next record after `limit` launches and turns of loops; `copy` is the address of
+    the task that copies memory; `checksum(address, bytes, start)` continues the CRC-32C `start`.
     """
 
-    execute: Callable[[int, int, int, int], None]
+    execute: Callable[[int, int, int, int], int]
     copy: int
     pool_bytes: Callable[[], int]
     pool_init: Callable[[int, int, int, int], None]
@@ -61,7 +62,7 @@ def runtime(object: bytes) -> Runtime:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unmapped
     pointer, i64 = ctypes.c_void_p, ctypes.c_int64
     return Runtime(
-        execute=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_execute")),
+        execute=ctypes.CFUNCTYPE(i64, pointer, i64, pointer, pointer)(code.address("dlc_execute")),
         copy=code.address("dlc_copy"),
         pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
         pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),

@@ -1,7 +1,8 @@
-"""Running a program on an OpenCL device: its launches as a recorded list of commands.
+"""Running a program on an OpenCL device: its launches as recorded commands.
 
 Every launch is a kernel object of its own whose arguments are set once, but for those that differ from call to call, the
-program's inputs and outputs. So a call sets these, and puts the commands into the device's queue, which keeps their order.
+program's inputs and outputs, and those that differ from one turn of a loop to the next. So a call sets these, and puts the
+commands into the device's queue, which keeps their order.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.backends.execute import Held, at, execute
 from dlc.backends.host_program import ARENA, HostProgram, Launch, weight_array
 from dlc.backends.opencl.array import DeviceArray, buffer_of, new_buffer, upload
 from dlc.backends.opencl.devices import Session
 from dlc.backends.opencl.driver import opencl, reported
-from dlc.errors import CompileError, DeviceError
+from dlc.errors import DeviceError
+
+# Puts something into the queue, given what the slots hold.
+Command: TypeAlias = Callable[[list[Held]], None]
 
 
 @dataclass(frozen=True)
@@ -56,39 +61,36 @@ class OpenCLProgram:
         self._buffers += [buffer_of(weight_array(info, weights), session, constant=True) for info in host.weights]
         self._parts: dict[tuple[int, int], Any] = {}
         self._patches: list[tuple[Any, int, int]] = []
-        self._steps = [self._step(launch, kernels) for launch in host.launches]
-        self._commands = [command for step in self._steps for command in step]
+        self._commands = {id(launch): self._commands_of(launch, kernels) for launch in host.launches}
 
     def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
         """The outputs for inputs of the right number, shapes and dtypes; those that are on the device stay there.
 
-        Raises DeviceError for an input on another device.
+        Raises DeviceError for an input on another device, and DlcError where the program takes a branch that fails.
         """
-        return self._call(inputs, self._run_all)
+        return self._call(inputs, self._launch)
 
-    def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[str, float]]:
-        """Runs launch by launch: each one's kernel and seconds, in program order; a copy is called `copy`."""
-        times: list[tuple[str, float]] = []
+    def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
+        """Runs launch by launch: each one with its seconds, in the order in which they ran."""
+        times: list[tuple[Launch, float]] = []
 
-        def run_each(call: list[Any]) -> None:
-            for launch, commands in zip(self._host.launches, self._steps, strict=True):
-                self.session.queue.finish()
-                start = perf_counter()
-                for command in commands:
-                    command(call)
-                self.session.queue.finish()
-                times.append((launch.kernel or "copy", perf_counter() - start))
+        def timed(launch: Launch, held: list[Held]) -> None:
+            self.session.queue.finish()
+            start = perf_counter()
+            self._launch(launch, held)
+            self.session.queue.finish()
+            times.append((launch, perf_counter() - start))
 
-        self._call(inputs, run_each)
+        self._call(inputs, timed)
         return times
 
-    def _run_all(self, call: list[Any]) -> None:
-        with reported(f"{self.session.device}: a call"):
-            for command in self._commands:
-                command(call)
-            self.session.queue.flush()
+    def _launch(self, launch: Launch, held: list[Held]) -> None:
+        for command in self._commands[id(launch)]:
+            command(held)
 
-    def _call(self, inputs: Sequence[NDArray[Any] | DeviceArray], execute: Callable[[list[Any]], None]) -> list[DeviceArray]:
+    def _call(
+        self, inputs: Sequence[NDArray[Any] | DeviceArray], launch: Callable[[Launch, list[Held]], None]
+    ) -> list[DeviceArray]:
         arrays = [a if isinstance(a, DeviceArray) else upload(a, self.session) for a in inputs]
         for array, info in zip(arrays, self.inputs, strict=True):
             if array.session is not self.session:
@@ -97,57 +99,89 @@ class OpenCLProgram:
                     f".to('opencl:{self.session.device.place[0]}:{self.session.device.place[1]}')"
                 )
         outputs = [_output(self.session, cast("tuple[int, ...]", info.shape), info.dtype) for info in self.outputs]
-        call: list[Any] = [None, None, *(a.buffer for a in arrays), *(o.buffer for o in outputs)]
-        with self._lock:
+        call = [None, None, *(a.buffer for a in arrays), *(o.buffer for o in outputs)]
+        held: list[Held] = [(buffer, 0) for buffer in (*call, *self._buffers[len(call) :])]
+        held[ARENA] = self._buffers[ARENA], 0
+        held += [(None, 0)] * (self._host.slots - len(held))
+        with self._lock, reported(f"{self.session.device}: a call"):
             for kernel, place, number in self._patches:
                 kernel.set_arg(place, call[number])
-            execute(call)
+            execute(self._host.instructions, held, launch, self._is_set)
+            self.session.queue.flush()
         return outputs
 
-    def _step(self, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Callable[[list[Any]], None]]:
-        """The commands of one launch; each gets the buffers of a call by number."""
+    def _is_set(self, place: Held) -> bool:
+        """Whether the byte at a place is not 0, once all that was said before is done."""
+        byte, (buffer, offset) = np.zeros(1, np.uint8), place
+        opencl().enqueue_copy(self.session.queue, byte, buffer, src_offset=offset, is_blocking=True)
+        return bool(byte[0])
+
+    def _commands_of(self, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
+        """The commands of one launch."""
         if launch.kernel is None:
             return [self._copy(launch)] if launch.sizes[0] else []
-        return [self._grid(launch, grid) for grid in kernels[launch.kernel] if grid.groups]
+        fixed = all(number < len(self._buffers) and (number == ARENA or not offset) for number, offset in launch.arguments)
+        make = self._grid if fixed else self._moving_grid
+        return [make(launch, grid) for grid in kernels[launch.kernel] if grid.groups]
 
-    def _grid(self, launch: Launch, grid: GridCode) -> Callable[[list[Any]], None]:
+    def _grid(self, launch: Launch, grid: GridCode) -> Command:
+        """A grid whose arguments are set once, but for the call's own buffers."""
         kernel = grid.make()
         for place, ((number, offset), size) in enumerate(zip(launch.arguments, launch.sizes, strict=True)):
-            if offset and number != ARENA:
-                raise CompileError(f"kernel @{launch.kernel}: argument {place} starts within an input, output or weight")
             if self._buffers[number] is None:
                 self._patches.append((kernel, place, number))
             else:
-                kernel.set_arg(place, self._argument(number, offset, size))
+                kernel.set_arg(place, self._part_of(self._buffers[number], offset, size))
         enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
         total, items = (grid.groups * grid.items,), (grid.items,)
-        return lambda call: enqueue(queue, kernel, total, items)
+        return lambda held: enqueue(queue, kernel, total, items)
 
-    def _copy(self, launch: Launch) -> Callable[[list[Any]], None]:
-        (target, target_offset), (source, source_offset), (_, size) = launch.arguments
-        enqueue, queue, buffers = opencl().enqueue_copy, self.session.queue, self._buffers
+    def _moving_grid(self, launch: Launch, grid: GridCode) -> Command:
+        """A grid whose arguments are where slots point: what begins between two places that the device can start buffers at
+        is copied there and back."""
+        kernel = grid.make()
+        enqueue, copy, queue = opencl().enqueue_nd_range_kernel, opencl().enqueue_copy, self.session.queue
+        total, items = (grid.groups * grid.items,), (grid.items,)
 
-        def copy(call: list[Any]) -> None:
-            enqueue(
-                queue,
-                buffers[target] or call[target],
-                buffers[source] or call[source],
-                byte_count=size,
-                src_offset=source_offset,
-                dst_offset=target_offset,
-            )
+        def run(held: list[Held]) -> None:
+            apart: list[tuple[Any, Any, int, int]] = []
+            for k, (place, size) in enumerate(zip(launch.arguments, launch.sizes, strict=True)):
+                buffer, offset = at(held, place)
+                if size and offset % self.session.device.alignment:
+                    part = new_buffer(self.session, size)
+                    copy(queue, part, buffer, byte_count=size, src_offset=offset)
+                    apart.append((part, buffer, size, offset))
+                else:
+                    part = self._part_of(buffer, offset, size)
+                kernel.set_arg(k, part)
+            enqueue(queue, kernel, total, items)
+            for part, buffer, size, offset in apart:
+                copy(queue, buffer, part, byte_count=size, dst_offset=offset)
 
-        return copy
+        return run
 
-    def _argument(self, number: int, offset: int, size: int) -> Any:
-        """A buffer that all calls share, or the part of the arena that an argument is."""
-        if number != ARENA or not size:
-            return self._buffers[number]
-        if (offset, size) not in self._parts:
-            flags = opencl().mem_flags.READ_WRITE
-            with reported(f"{self.session.device}: {size} bytes at {offset} of the arena"):
-                self._parts[offset, size] = self._buffers[ARENA].get_sub_region(offset, size, flags)
-        return self._parts[offset, size]
+    def _copy(self, launch: Launch) -> Command:
+        to, source, (_, size) = launch.arguments
+        copy, queue = opencl().enqueue_copy, self.session.queue
+
+        def run(held: list[Held]) -> None:
+            (into, start), (buffer, offset) = at(held, to), at(held, source)
+            copy(queue, into, buffer, byte_count=size, src_offset=offset, dst_offset=start)
+
+        return run
+
+    def _part_of(self, buffer: Any, offset: int, size: int) -> Any:
+        """A buffer from an offset on; parts of the arena are kept, since all calls share it."""
+        is_arena = buffer is self._buffers[ARENA]
+        if not size or not (offset or is_arena):
+            return buffer
+        if is_arena and (offset, size) in self._parts:
+            return self._parts[offset, size]
+        with reported(f"{self.session.device}: {size} bytes at {offset} of a buffer"):
+            part = buffer.get_sub_region(offset, size, opencl().mem_flags.READ_WRITE)
+        if is_arena:
+            self._parts[offset, size] = part
+        return part
 
 
 def _output(session: Session, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:

@@ -49,11 +49,20 @@ def rule_of(op: Operation) -> Rule:
 
 
 class Machine:
-    """What all frames of one evaluation share: the functions by name, the weights, and facts derived once per op."""
+    """What all frames of one evaluation share: the functions by name, the weights, and facts derived once per op.
 
-    def __init__(self, functions: Mapping[str, Operation], weights: Mapping[str, Array]) -> None:
+    `rules` are instead of the registered ones.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Operation],
+        weights: Mapping[str, Array],
+        rules: Mapping[type[Operation], Rule] | None = None,
+    ) -> None:
         self.functions = functions
         self.weights = weights
+        self.rules = rules or {}
         self.arenas: dict[Operation, Array] = {}
         self._steps: dict[Block, tuple[list[tuple[Operation, Rule]], Operation | None]] = {}
         self._facts: dict[tuple[Operation, object], Any] = {}
@@ -62,7 +71,7 @@ class Machine:
         """The ops of a block with their rules, and its last op."""
         if block not in self._steps:
             *ops, last = block.ops
-            self._steps[block] = [(op, rule_of(op)) for op in ops], last
+            self._steps[block] = [(op, self.rules.get(type(op)) or rule_of(op)) for op in ops], last
         return self._steps[block]
 
     def fact(self, op: Operation, derive: Callable[[Any], T]) -> T:

@@ -21,11 +21,12 @@ from dlc.backends.reference.values import (
 )
 from dlc.dialects import host
 from dlc.dialects.dl.base import DlOp, is_narrow
-from dlc.dialects.dl.control import Loop
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.program import DispatchOp, KernelOp
-from dlc.ir import Attribute, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
+from dlc.errors import DlcError
+from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 
 
 def evaluate(
@@ -126,10 +127,18 @@ def callee_of(op: Any, frame: Frame) -> Operation:
     return frame.machine.functions[name]
 
 
-@rule(DlOp, Loop)
-def dl_op(op: DlOp | Loop, frame: Frame) -> Sequence[Value]:
+@rule(DlOp)
+def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
     results = op.evaluate(*(frame.array(v) for v in op.operands))
     return [same_bits(f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+
+
+@rule(Control)
+def control(op: Control, frame: Frame) -> Sequence[Value]:
+    def run(block: Block, arguments: Sequence[Array]) -> Sequence[Array]:
+        return cast("Sequence[Array]", frame.run(block, arguments))
+
+    return op.execute([frame.array(v) for v in op.operands], run)
 
 
 def weight_array(op: Operation, symbol: SymbolRefAttr, frame: Frame) -> Array:
@@ -173,13 +182,42 @@ def _bytes_of(op: host.ArenaOp) -> tuple[int, int]:
 
 def _arena(machine: Machine, op: host.ArenaOp) -> Array:
     """The memory of all arena buffers of a function; filled with ones, which are NaN in every float type."""
-    block = op.parent_block()
-    assert block is not None
-    parent = cast(Operation, block.parent_op())
+    parent = op
+    while not isinstance(parent, func.FuncOp):
+        parent = cast(Operation, parent.parent_op())
     if parent not in machine.arenas:
-        size = max(sum(_bytes_of(o)) for o in block.ops if isinstance(o, host.ArenaOp))
+        size = max(sum(_bytes_of(o)) for o in parent.walk() if isinstance(o, host.ArenaOp))
         machine.arenas[parent] = np.full(size, 255, np.uint8)
     return machine.arenas[parent]
+
+
+@rule(host.LoopOp)
+def host_loop(op: host.LoopOp, frame: Frame) -> Sequence[Value]:
+    count, carried = int(op.count.value.data), int(op.carried.value.data)
+    buffers: Sequence[Value] = [frame.view(v).alone() for v in op.arguments[:carried]]
+    for step in range(count):
+        elements = [frame.view(v).element(step) for v in op.arguments[carried:]]
+        buffers = [cast(View, b).alone() for b in frame.run(op.body.block, [*buffers, *elements])]
+    return buffers
+
+
+@rule(host.WhileOp)
+def host_while(op: host.WhileOp, frame: Frame) -> Sequence[Value]:
+    going: Value = frame[op.condition]
+    buffers: Sequence[Value] = [frame.view(v).alone() for v in op.arguments]
+    while cast(View, going).read(op):
+        going, *following = frame.run(op.body.block, buffers)
+        buffers = [cast(View, b).alone() for b in following]
+    return buffers
+
+
+@rule(host.IfOp)
+def host_if(op: host.IfOp, frame: Frame) -> Sequence[Value]:
+    block = op.blocks[0 if frame.view(op.condition).read(op) else 1]
+    if isinstance(block.last_op, host.FailOp):
+        raise DlcError(block.last_op.message.data)
+    frame.run(block)
+    return ()
 
 
 @rule(host.LaunchOp)

@@ -60,6 +60,15 @@ class View:
         """Another view of the same allocation."""
         return View(self.base, offset, shape, strides, self.origin)
 
+    def alone(self) -> View:
+        """The same places, as an allocation of their own."""
+        return View(self.base, self.offset, self.shape, self.strides, self.offset)
+
+    def element(self, k: int) -> View:
+        """Entry `k` along the first axis, as an allocation of its own."""
+        offset = self.offset + k * self.strides[0]
+        return View(self.base, offset, self.shape[1:], self.strides[1:], offset)
+
     def per_point(self, change: Callable[[Array], Array]) -> View:
         """The view with its entries per point changed."""
         offset, origin = (change(np.asarray(x)) if np.ndim(x) else x for x in (self.offset, self.origin))

@@ -8,50 +8,76 @@ import numpy as np
 from onnx import GraphProto
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import Tensor
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dims import Size
-from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Emitter, Value
+from dlc.dims import Dim, Size
+from dlc.errors import DTypeError, ModelError, ShapeError
+from dlc.frontend.onnx.emit import Emitter, Value, discard
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, Problem, contradictions
 from dlc.frontend.onnx.registry import Table
 from dlc.ir import Block
 
 table = Table()
 
-# Up to so many iterations a loop is written out when it is imported.
+# Up to so many iterations a loop whose states change their types is written out.
 _MOST_ITERATIONS = 1_000
 
 
 @table("If")
 def if_(node: Node) -> Sequence[Value]:
-    """The branch that is taken, where that is known; else both, as they change nothing, and a choice of their results."""
+    """The branch that is taken, where that is known; else both, of which one runs.
+
+    A branch that is impossible for the shapes at hand is an error when it is taken.
+    """
     condition = node[0]
-    then, otherwise = node.graph("then_branch"), node.graph("else_branch")
-    if len(then.output) != len(otherwise.output) or len(then.output) < len(node.proto.output):
-        raise ModelError(f"{node.place}: its branches have {len(then.output)} and {len(otherwise.output)} results")
+    branches = [node.graph("then_branch"), node.graph("else_branch")]
+    counts = [len(b.output) for b in branches]
+    if counts[0] != counts[1] or counts[0] < len(node.proto.output):
+        raise ModelError(f"{node.place}: its branches have {counts[0]} and {counts[1]} results")
     if condition.known is not None:
-        return node.inline(then if bool(node.number(0, "condition")) else otherwise, (), node.emit)
-    emit, condition = node.emit, node.emit.reshape(condition, ())
-    branches: list[Sequence[Value]] = []
-    for branch, taken in ((then, condition), (otherwise, emit(dl.NotOp, condition))):
-        with emit.guarded(taken):
-            branches.append(node.inline(branch, (), emit))
-    chosen: list[Value] = []
-    for k, (x, y) in enumerate(zip(*branches, strict=True)):
-        if x.type != y.type:
-            raise NodeProblem(
-                "value",
-                f"its condition is computed from data, and result {k} is {x.type} in one branch and {y.type} in the other: "
-                "results of one type are supported, or a condition that is known",
-            )
-        chosen.append(emit(dl.SelectOp, condition, x, y))
-    return chosen
+        return node.inline(branches[0 if bool(node.number(0, "condition")) else 1], (), node.emit)
+    made = [_branch(node, graph) for graph in branches]
+    types = next((types for _, types in made if types is not None), None)
+    if types is None:
+        raise NodeProblem("shape", "neither of its branches fits the shapes of the inputs")
+    for _, others in made:
+        for k, (x, y) in enumerate(zip(types, others or types, strict=True)):
+            if x != y:
+                raise NodeProblem(
+                    "value",
+                    f"its condition is computed from data, and result {k} is {x} in one branch and {y} in the other: "
+                    "results of one type are supported, or a condition that is known",
+                )
+    (then, _), (otherwise, _) = made
+    return node.emit.if_(condition, then, otherwise, types)
+
+
+def _branch(node: Node, graph: GraphProto) -> tuple[Block, list[Tensor] | None]:
+    """A branch as a body, with the types of its results; one that contradicts the shapes at hand fails, and has none."""
+    problems: list[Problem] = []
+    types: list[Tensor] = []
+
+    def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
+        results, found = node.attempt(graph, arguments, inner)
+        problems.extend(found)
+        types.extend(v.type for v in results)
+        return results
+
+    body = node.emit.body((), run)
+    if not problems:
+        return body, types
+    if any(p.kind != "shape" for p in problems):
+        node.note(problems)
+        raise AlreadyNoted
+    discard(body)
+    return Block([dl.FailOp(contradictions(problems))]), None
 
 
 @table("Loop")
 def loop(node: Node) -> Sequence[Value]:
-    """The iterations, one behind the other, where it is known how many there are; else a loop that the host runs."""
+    """What all iterations make, where all of it is known; else a scan, if only its number of iterations ends it, or a
+    `while`. A loop whose states change their types is written out."""
     emit, body = node.emit, node.graph("body")
     limit, going = node.get(0), node.get(1)
     if limit is not None:
@@ -60,44 +86,68 @@ def loop(node: Node) -> Sequence[Value]:
     states = [node[k] for k in range(2, len(node.inputs))]
     if len(body.output) <= len(states):
         raise ModelError(f"{node.place}: its body has {len(body.output)} results for a condition and {len(states)} states")
-    unrolled = _unrolled(node, body, limit, going, states)
-    return unrolled if unrolled is not None else _hosted(node, body, limit, going, states)
+    for form in (_folded, _scanned, _conditional):
+        results = form(node, body, limit, going, states)
+        if results is not None:
+            return results
+    return _unrolled(node, body, limit, going, states)
 
 
-def _unrolled(
-    node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]
-) -> Sequence[Value] | None:
-    """A loop written out; None if its end is not known, or is too far away."""
-    known = limit.known if limit is not None else None
-    if limit is not None and known is None:
+def _folded(node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]) -> Sequence[Value] | None:
+    """The results of a loop of which everything is known; None of another."""
+    count = _count(limit)
+    if not states or (limit is not None and not isinstance(count, int)):
         return None
-    count = int(known) if known is not None else None
     elements: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
     step = 0
-    while count is None or step < count:
-        if going.known is None or step == _MOST_ITERATIONS:
-            return None
+    while (count is None or step < count) and all(v.known is not None for v in (going, *states)) and step < _MOST_ITERATIONS:
         if not going.known:
             break
-        going, *results = node.inline(body, [node.emit.constant(step, np.int64), going, *states], node.emit)
-        going = node.emit.reshape(going, ())
-        states = results[: len(states)]
+        # In a block of its own, which is dropped: what is known is not emitted.
+        block = Block()
+        scratch = Emitter(block, node.emit.weights, node.emit)
+        results, problems = node.attempt(body, [scratch.constant(step, np.int64), going, *states], scratch)
+        discard(block)
+        if problems or any(v.known is None for v in results):
+            return None
+        going, *results = results
+        going, states = node.emit.reshape(going, ()), results[: len(states)]
         for sequence, value in zip(elements, results[len(states) :], strict=True):
             sequence.append(value)
         step += 1
+    if step == _MOST_ITERATIONS or any(v.known is None for v in (going, *states)) or not all(elements):
+        return None
     return [*states, *(_stacked(node, sequence) for sequence in elements)]
 
 
-def _hosted(node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]) -> Sequence[Value]:
-    """A loop that ends when its data says so."""
+def _scanned(
+    node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]
+) -> Sequence[Value] | None:
+    """A loop that runs as often as its limit says; None if something else ends it or its states change their types."""
+    emit, count = node.emit, _count(limit)
+    if count is None or going.known is None or not bool(going.known):
+        return None
+
+    def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        results, problems = node.attempt(body, [*elements, inner.constant(True), *states], inner)
+        if problems or _has_sizes_of_its_own(inner) or results[0].known is None or not bool(results[0].known):
+            raise _AnotherForm
+        return list(results[1 : 1 + len(states)]), list(results[1 + len(states) :])
+
+    try:
+        last, made = emit.scan(states, [emit.iota(count)], count, step)
+    except (_AnotherForm, ShapeError, DTypeError):
+        return None
+    return [*last, *made]
+
+
+def _conditional(
+    node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]
+) -> Sequence[Value] | None:
+    """A loop that ends when its data says so; None if it collects values or its states change their types."""
     emit = node.emit
     if len(body.output) > 1 + len(states):
-        # Where it is not data that keeps it from ending, it is what it computes.
-        for k, what in enumerate(("number of iterations", "condition")):
-            if node.get(k) is not None:
-                node.known(k, what)
-        raise NodeProblem("value", f"it collects values, in iterations of unknown number or more than {_MOST_ITERATIONS}")
-    first = emit.constant(0, np.int64)
+        return None
 
     def within(inner: Emitter, step: Value, condition: Value) -> Value:
         """Whether the condition and the limit let it go on."""
@@ -107,11 +157,62 @@ def _hosted(node: Node, body: GraphProto, limit: Value | None, going: Value, sta
 
     def iteration(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
         step, *before = arguments
-        condition, *following = node.inline(body, [step, inner.constant(True), *before], inner)
+        results, problems = node.attempt(body, [step, inner.constant(True), *before], inner)
+        if problems:
+            raise _AnotherForm
+        condition, *following = results
         step = inner(dl.AddOp, step, inner.constant(1, np.int64))
         return [within(inner, step, condition), step, *following]
 
-    return emit.while_(within(emit, first, going), [first, *states], iteration)[1:]
+    first = emit.constant(0, np.int64)
+    try:
+        return emit.while_(within(emit, first, going), [first, *states], iteration)[1:]
+    except (_AnotherForm, ShapeError, DTypeError):
+        return None
+
+
+def _unrolled(node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]) -> Sequence[Value]:
+    """A loop written out, whose end has to be known."""
+    emit, count = node.emit, _count(limit)
+    for k, what in enumerate(("number of iterations", "condition")):
+        if node.get(k) is not None:
+            _ = node.known(k, what)
+    if count is not None and not isinstance(count, int):
+        raise NodeProblem("value", f"its number of iterations is {count}; give the input shapes")
+    elements: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
+    step = 0
+    while count is None or step < count:
+        if going.known is None:
+            raise NodeProblem("value", "data ends it, and it collects values, or its states change their types")
+        if not going.known:
+            break
+        if step == _MOST_ITERATIONS:
+            raise NodeProblem("value", f"it is written out, since its states change their types, and runs over {step} times")
+        going, *results = node.inline(body, [emit.constant(step, np.int64), going, *states], emit)
+        going, states = emit.reshape(going, ()), results[: len(states)]
+        for sequence, value in zip(elements, results[len(states) :], strict=True):
+            sequence.append(value)
+        step += 1
+    return [*states, *(_stacked(node, sequence) for sequence in elements)]
+
+
+class _AnotherForm(Exception):
+    """Raised where a body does not import in this form of a loop."""
+
+
+def _count(limit: Value | None) -> Size | None:
+    """The number of iterations, where it is a known number or size."""
+    if limit is None or limit.known is None:
+        return None
+    (entry,) = limit.known.reshape(-1)
+    return entry if isinstance(entry, Dim) else max(0, int(entry))
+
+
+def _has_sizes_of_its_own(emit: Emitter) -> bool:
+    """Whether sizes depend on data in what was emitted."""
+    block = emit.build.place
+    assert isinstance(block, Block)
+    return any(isinstance(op, DataDependent) for outer in block.ops for op in outer.walk())
 
 
 def _stacked(node: Node, values: Sequence[Value]) -> Value:
@@ -145,10 +246,8 @@ def scan(node: Node) -> Sequence[Value]:
 
     def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         results = list(node.inline(body, [*states, *elements], inner))
-        block = inner.build.place
-        assert isinstance(block, Block)
-        if any(isinstance(op, DataDependent | dl.WhileOp) for op in block.ops):
-            raise NodeProblem("operator", "in its body sizes, or how often a loop runs, depend on data")
+        if _has_sizes_of_its_own(inner):
+            raise NodeProblem("operator", "in its body sizes depend on data")
         return results[:first], results[first:]
 
     last, results = emit.scan([node[k] for k in range(first)], sequences, sequences[0].shape[0], step)

@@ -7,8 +7,7 @@ known value becomes a constant or a weight of the program only when an emitted o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -89,8 +88,6 @@ class Emitter:
         self.build = Build(block, outer.build.location if outer is not None else None)
         self.weights = weights
         self.outer = outer
-        # Whether what is emitted now counts, where both branches of a choice are computed; None: it does.
-        self.guard: Value | None = None
         # The names of sizes in the whole program, and those that are known inside of `block` only.
         arguments = {str(size) for a in block.args for size in shape_of(a) if isinstance(size, Dim)}
         self._symbols: set[str] = arguments if outer is None else outer._symbols
@@ -161,16 +158,6 @@ class Emitter:
         limits[axis] = limit
         return self(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
 
-    @contextmanager
-    def guarded(self, condition: Value) -> Generator[None]:
-        """What is emitted inside counts only where the condition holds: loops, which might not end, need not run elsewhere."""
-        before = self.guard
-        self.guard = condition if before is None else self(dl.AndOp, before, condition)
-        try:
-            yield
-        finally:
-            self.guard = before
-
     def scan(
         self, states: Sequence[Value], sequences: Sequence[Value], length: Size, step: Step
     ) -> tuple[list[Value], list[Value]]:
@@ -185,9 +172,8 @@ class Emitter:
             following, made = step(inner, arguments[:count], arguments[count:])
             return [*_kept(states, following), *made]
 
-        body, outside = self._body([*(s.type for s in states), *elements], run)
-        given = [*map(self.ssa, (*states, *sequences)), *outside]
-        results = self._results(dl.ScanOp.of(given, body, count, len(sequences), length))
+        body = self.body([*(s.type for s in states), *elements], run)
+        results = self._results(dl.ScanOp.of([*map(self.ssa, (*states, *sequences))], body, count, length))
         return results[:count], results[count:]
 
     def while_(
@@ -202,22 +188,24 @@ class Emitter:
             going, *following = step(inner, arguments)
             return [inner.reshape(going, ()), *_kept(states, following)]
 
-        condition = self.reshape(condition, ())
-        if self.guard is not None:
-            condition = self(dl.AndOp, condition, self.guard)
-        body, outside = self._body([s.type for s in states], run)
-        given = [*map(self.ssa, (condition, *states)), *outside]
-        return self._results(dl.WhileOp.of(given, body, len(states)))
+        body = self.body([s.type for s in states], run)
+        return self._results(dl.WhileOp.of(self.ssa(self.reshape(condition, ())), [*map(self.ssa, states)], body))
 
-    def _body(
-        self, types: Sequence[Tensor], run: Callable[[Emitter, Sequence[Value]], Sequence[Value]]
-    ) -> tuple[Block, list[SSAValue]]:
-        """A block that yields what `run` makes of its arguments, and the values from outside that it takes besides."""
+    def if_(self, condition: Value, then: Block, otherwise: Block, types: Sequence[Tensor]) -> list[Value]:
+        """The results, of these types, of the body that is run: `then` where the condition holds."""
+        return self._results(dl.IfOp.of(self.ssa(self.reshape(condition, ())), then, otherwise, types))
+
+    def body(self, types: Sequence[Tensor], run: Callable[[Emitter, Sequence[Value]], Sequence[Value]]) -> Block:
+        """A block that yields what `run` makes of its arguments."""
         body = Block(arg_types=types)
         inner = Emitter(body, self.weights, self)
-        made = run(inner, [Value(t, ssa=a) for t, a in zip(types, body.args, strict=True)])
-        body.add_op(dl.YieldOp([inner.ssa(v) for v in made]))
-        return body, dl.closed(body)
+        try:
+            made = run(inner, [Value(t, ssa=a) for t, a in zip(types, body.args, strict=True)])
+            body.add_op(dl.YieldOp([inner.ssa(v) for v in made]))
+        except BaseException:
+            discard(body)
+            raise
+        return body
 
     def _results(self, op: Operation) -> list[Value]:
         return [Value(tensor_of(r), ssa=r) for r in self.build.insert(op).results]
@@ -253,6 +241,11 @@ class Emitter:
         entries = [one(size) for size in known.reshape(-1)]
         flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
         return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
+
+
+def discard(body: Block) -> None:
+    """Drops a block that is not to be part of the program: its ops read nothing any more."""
+    body.erase(safe_erase=False)
 
 
 def _symbols_in(value: Value) -> set[str]:

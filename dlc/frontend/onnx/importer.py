@@ -281,6 +281,22 @@ class _Importer:
             raise AlreadyNoted
         return [r for r in results if r is not None]
 
+    def _attempt(
+        self, owner: NodeProto, graph: GraphProto, inputs: Sequence[Value], emit: Emitter
+    ) -> tuple[list[Value], list[Problem]]:
+        """The results of a graph inside a node, or none and what of it is not supported, which is not noted."""
+        noted, self.problems = self.problems, list[Problem]()
+        results: list[Value] = []
+        try:
+            results = self._subgraph(owner, graph, inputs, emit)
+        except AlreadyNoted:
+            pass
+        except ModelError as error:
+            self._note(place(owner), NodeProblem("shape", str(error)))
+        finally:
+            found, self.problems = self.problems, noted
+        return ([] if found else results), found
+
     def _check_subgraphs(self, owner: NodeProto) -> None:
         """Lists what stands inside a node that is a problem itself."""
         for node in (node for graph in subgraphs(owner) for node in graph.node):
@@ -290,7 +306,8 @@ class _Importer:
                 self._note(place(node), problem)
 
     def _converted(self, proto: NodeProto, converter: Converter, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        node = Node(proto, self.scope.opset, inputs, self.emit, self.tensors, partial(self._subgraph, proto))
+        inline, attempt = partial(self._subgraph, proto), partial(self._attempt, proto)
+        node = Node(proto, self.scope.opset, inputs, self.emit, self.tensors, inline, attempt, self.problems.extend)
         with self.emit.build.at(location(label((*self.scope.owners, proto)[0]))):
             try:
                 made = converter(node)

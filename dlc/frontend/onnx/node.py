@@ -12,12 +12,14 @@ from dlc.dims import Dim, Size
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Emitter, Value
 from dlc.frontend.onnx.graph import place
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.onnx.problems import NodeProblem, Problem
 from dlc.frontend.onnx.tensors import TensorReader
 
 T = TypeVar("T")
-# Imports the nodes of a graph for these inputs, with an emitter: its results.
+# Imports the nodes of a graph for these inputs, with an emitter: its results, and what of it is not supported, which is noted
+# or, where it is only tried, not.
 Inline: TypeAlias = Callable[[GraphProto, Sequence[Value], Emitter], Sequence[Value]]
+Attempt: TypeAlias = Callable[[GraphProto, Sequence[Value], Emitter], tuple[Sequence[Value], Sequence[Problem]]]
 
 _KINDS = {
     AttributeProto.INT: "i", AttributeProto.FLOAT: "f", AttributeProto.STRING: "s", AttributeProto.INTS: "ints",
@@ -40,6 +42,8 @@ class Node:
         emit: Emitter,
         tensors: TensorReader,
         inline: Inline,
+        attempt: Attempt,
+        note: Callable[[Sequence[Problem]], None],
     ) -> None:
         self.proto = proto
         self.opset = opset
@@ -47,6 +51,8 @@ class Node:
         self.emit = emit
         self.place = place(proto)
         self.inline = inline
+        self.attempt = attempt
+        self.note = note
         self._tensors = tensors
         self._attributes = {a.name: a for a in proto.attribute}
         self._read: set[str] = set()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from dlc import dims
 from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_type
-from dlc.dialects.dl.control import Loop
+from dlc.dialects.dl.control import Control
 from dlc.dims import Size
 from dlc.errors import ShapeError
 from dlc.ir import Attribute, Context, FunctionType, ModuleOp, ModulePass, SSAValue, TensorType, func
@@ -40,8 +40,8 @@ def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
             _bind_function(op, sizes, bound)
         elif isinstance(op, DlOp):
             _bind_op(op, sizes, bound)
-        elif isinstance(op, Loop):
-            _bind_loop(op, sizes, bound)
+        elif isinstance(op, Control):
+            _bind_control(op, sizes, bound)
 
 
 def _bind_function(function: func.FuncOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
@@ -66,13 +66,13 @@ def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
         raise ShapeError(f"{error}; with {text}, at {op.location}") from error
 
 
-def _bind_loop(op: Loop, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+def _bind_control(op: Control, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
     _bind_properties(op, sizes)
-    for value in (*op.results, *op.block.args):
+    for value in (*op.results, *(a for block in op.blocks for a in block.args)):
         _retype(value, _bound_type(value.type, sizes), bound)
 
 
-def _bind_properties(op: DlOp | Loop, sizes: Mapping[str, Size]) -> bool:
+def _bind_properties(op: DlOp | Control, sizes: Mapping[str, Size]) -> bool:
     """Binds the sizes in the properties of an op; whether there are any."""
     found = [(name, value) for name, value in op.properties.items() if isinstance(value, DimsAttr)]
     for name, value in found:

@@ -20,9 +20,9 @@ from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import (
     WeightExpressions,
     defining,
-    function_blocks,
     inverse,
     moves_unit_axes_only,
+    program_blocks,
     reshape_groups,
     reshaped,
     rewrite_forward,
@@ -51,7 +51,7 @@ class ChannelsLastPass(ModulePass):
     name = "channels-last"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             rewrite_forward(block, _Sinker(WeightExpressions(block)).sink)
             rewrite_forward(block, _tidied)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp
 from dlc.ir import Attribute, Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import function_blocks, replace
+from dlc.passes.dl.rewriting import program_blocks, replace
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class CsePass(ModulePass):
     name = "cse"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             seen: dict[tuple[str, tuple[SSAValue, ...], tuple[tuple[str, Attribute], ...]], DlOp] = {}
             for inner in list(block.ops):
                 if not isinstance(inner, DlOp):

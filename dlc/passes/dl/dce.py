@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.ir import Context, ModuleOp, ModulePass
-from dlc.passes.dl.rewriting import erase_unused, function_blocks
+from dlc.passes.dl.rewriting import erase_unused, program_blocks
 
 
 @dataclass(frozen=True)
@@ -18,5 +18,5 @@ class DcePass(ModulePass):
     name = "dce"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             erase_unused(list(block.ops))

@@ -9,7 +9,7 @@ from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.interfaces import Composite, RowComposite, Staged
 from dlc.dims import Size, product
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import function_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 
 # Elements of a row that a kernel keeps in local buffers, a few of which must fit the second-level cache and the stack.
 LONGEST_ROW = 1 << 16
@@ -27,7 +27,7 @@ class DecomposeCompositesPass(ModulePass):
     name = "decompose-composites"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             rewrite_forward(block, _decomposed)
 
 

@@ -15,8 +15,8 @@ from dlc.ir import AffineExpr, Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import (
     WeightExpressions,
     defining,
-    function_blocks,
     fused_location,
+    program_blocks,
     reshape_groups,
     reshaped,
     rewrite_forward,
@@ -39,7 +39,7 @@ class FoldScalesPass(ModulePass):
     name = "fold-scales"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             folder = _Folder(WeightExpressions(block))
             rewrite_forward(block, folder.fold)
 
@@ -80,6 +80,9 @@ class _Folder:
             value = parts[0]
         contraction = defining(value, Contraction)
         if contraction is None or not value.has_one_use() or contraction.operands[1] not in self.constant:
+            return None
+        if contraction.parent is not op.parent:
+            # It would be computed again in each step of a loop.
             return None
         x, w = contraction.operands
         aligned = _along_weights(b, factor, contraction)

@@ -10,7 +10,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.movement import TransposeOp
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import WeightExpressions, defining, program_blocks, rewrite_forward
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FoldTransposesIntoContractionsPass(ModulePass):
     name = "fold-transposes-into-contractions"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             constant = WeightExpressions(block)
             rewrite_forward(block, lambda inner, constant=constant: _folded(inner, constant))
 

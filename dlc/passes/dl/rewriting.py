@@ -9,6 +9,7 @@ import numpy as np
 
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
@@ -34,11 +35,13 @@ _REWRITES_PER_OP = 100
 Rule = Callable[[DlOp], "Sequence[SSAValue] | None"]
 
 
-def function_blocks(module: ModuleOp) -> Iterator[Block]:
-    """The bodies of the module's functions."""
-    for op in module.ops:
-        if isinstance(op, func.FuncOp) and op.body.blocks:
-            yield op.body.block
+def program_blocks(module: ModuleOp) -> Iterator[Block]:
+    """The bodies of the module's functions, and those of loops and branches in them, each after the one that it stands in."""
+    pending = [op.body.block for op in module.ops if isinstance(op, func.FuncOp) and op.body.blocks]
+    while pending:
+        block = pending.pop(0)
+        yield block
+        pending += [inner for op in block.ops if isinstance(op, Control) for inner in op.blocks]
 
 
 def rewrite_forward(block: Block, rule: Rule) -> None:
@@ -72,14 +75,15 @@ def replace(op: Operation, values: Sequence[SSAValue]) -> None:
 
 
 def erase_unused(ops: Iterable[Operation]) -> None:
-    """Erases those of the `dl` ops whose results have no users, then their producers likewise."""
+    """Erases those of the `dl` ops, loops and branches whose results have no users, then their producers likewise."""
     pending = list(ops)
     while pending:
         op = pending.pop()
-        if isinstance(op, DlOp) and op.parent is not None and not any(r.first_use for r in op.results):
-            pending.extend(v.owner for v in dict.fromkeys(op.operands) if isinstance(v.owner, Operation))
+        if isinstance(op, DlOp | Control) and op.parent is not None and not any(r.first_use for r in op.results):
+            read = dict.fromkeys(v for inner in op.walk() for v in inner.operands)
             op.detach()
             op.erase()
+            pending.extend(v.owner for v in read if isinstance(v.owner, Operation))
 
 
 def defining(value: SSAValue, op: type[Op]) -> Op | None:
@@ -88,8 +92,18 @@ def defining(value: SSAValue, op: type[Op]) -> Op | None:
 
 
 def users(value: SSAValue) -> set[Operation]:
-    """The ops that read `value`."""
-    return {use.operation for use in value.uses}
+    """The ops that read `value`, of the block that has it: a loop or branch stands for what is in it."""
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    return {ancestor(use.operation, block) for use in value.uses}
+
+
+def ancestor(op: Operation, block: Block | None) -> Operation:
+    """The op of `block` that `op` is, or is inside of."""
+    while op.parent is not block:
+        outer = op.parent_op()
+        assert outer is not None
+        op = outer
+    return op
 
 
 def splat(value: SSAValue) -> int | float | None:
@@ -115,7 +129,11 @@ class WeightExpressions:
 
     def __init__(self, block: Block) -> None:
         self._known: dict[Operation, bool] = {}
-        for op in block.ops:
+        # Outermost first, so that an answer follows from others at once.
+        blocks = [block]
+        while isinstance(outer := blocks[0].parent_op(), Control) and outer.parent is not None:
+            blocks.insert(0, outer.parent)
+        for op in (op for b in blocks for op in b.ops):
             _ = self._is_constant(op)
 
     def __contains__(self, value: SSAValue) -> bool:

@@ -12,7 +12,7 @@ from dlc.dialects.dl.dtypes import dense_attribute
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dims import product
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import defining, function_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 from dlc.passes.dl.simplify_arithmetic import ARITHMETIC
 from dlc.passes.dl.simplify_movement import MOVEMENT, without_broadcast
 
@@ -37,7 +37,7 @@ class SimplifyPass(ModulePass):
     name = "simplify"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             rewrite_forward(block, simplified)
 
 

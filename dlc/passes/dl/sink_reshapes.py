@@ -12,7 +12,7 @@ from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, reshaped, rewrite_forward, users
+from dlc.passes.dl.rewriting import WeightExpressions, defining, program_blocks, reshaped, rewrite_forward, users
 from dlc.passes.views import is_view
 
 
@@ -30,7 +30,7 @@ class SinkReshapesPass(ModulePass):
     name = "sink-reshapes"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             rewrite_forward(block, _Sinker(WeightExpressions(block)).sink)
 
 

@@ -1,53 +1,48 @@
-"""Writes recurrences out, step by step."""
+"""Writes short recurrences out, step by step."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import ScanOp
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.program import YieldOp
 from dlc.dims import Size
-from dlc.errors import UnsupportedError
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue
-from dlc.passes.dl.rewriting import function_blocks
+from dlc.passes.dl.rewriting import program_blocks
 
 
 @dataclass(frozen=True)
 class UnrollScansPass(ModulePass):
-    """`unroll-scans`: each scan becomes its body, once for each step.
+    """`unroll-scans{most=8}`: each scan of a few steps becomes its body, once for each step.
 
         %last = dl.scan %first, %xs { ^bb0(%state, %x): %next = dl.add %state, %x; dl.yield %next }
     →   %s0 = dl.add %first, %x0;  %s1 = dl.add %s0, %x1;  …
 
-    where `%x0` is a slice of `%xs`. Equal steps are equal kernels later, compiled once. Lengths have to be known.
+    where `%x0` is a slice of `%xs`. Equal steps are equal kernels later, compiled once; what fusion gains across steps is
+    worth more than a loop in the host program only where there are `most` or fewer of them. Scans inside go first.
     """
 
     name = "unroll-scans"
+    most: int = 8
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
-            inner = block.first_op
-            while inner is not None:
-                # Steps may hold scans, which are unrolled in their turn.
-                before, following = inner.prev_op, inner.next_op
-                if isinstance(inner, ScanOp):
-                    _unroll(inner)
-                    following = before.next_op if before is not None else block.first_op
-                inner = following
+        for block in reversed(list(program_blocks(op))):
+            for inner in list(block.ops):
+                if isinstance(inner, ScanOp) and isinstance(inner.steps, int) and inner.steps <= self.most:
+                    _unroll(inner, inner.steps)
 
 
-def _unroll(scan: ScanOp) -> None:
-    length = scan.steps
-    if not isinstance(length, int):
-        raise UnsupportedError(f"unroll-scans: the scan at {scan.location} has the open length {length}; bind its sizes first")
-    first, last = scan.state_count, scan.state_count + scan.sequence_count
-    states, constants = list(scan.arguments[:first]), scan.arguments[last:]
+def _unroll(scan: ScanOp, length: int) -> None:
+    first = scan.state_count
+    states = list(scan.arguments[:first])
     made = [list[SSAValue]() for _ in scan.outputs[first:]]
     for step in range(length):
-        elements = [_element(sequence, step, scan) for sequence in scan.arguments[first:last]]
-        yielded = scan.step([*states, *elements, *constants], scan)
+        elements = [_element(sequence, step, scan) for sequence in scan.arguments[first:]]
+        yielded = _step(scan, [*states, *elements])
         states = yielded[:first]
         for sequence, value in zip(made, yielded[first:], strict=True):
             sequence.append(value)
@@ -56,6 +51,17 @@ def _unroll(scan: ScanOp) -> None:
         old.replace_all_uses_with(new)
     scan.detach()
     scan.erase()
+
+
+def _step(scan: ScanOp, values: Sequence[SSAValue]) -> list[SSAValue]:
+    """Puts a copy of the body, for these arguments, before the scan; what it yields."""
+    mapper: dict[SSAValue, SSAValue] = dict(zip(scan.block.args, values, strict=True))
+    block = scan.parent
+    assert block is not None
+    for op in scan.block.ops:
+        if not isinstance(op, YieldOp):
+            block.insert_op_before(op.clone(mapper), scan)
+    return [mapper.get(v, v) for v in scan.yielded]
 
 
 def _element(sequence: SSAValue, step: int, place: Operation) -> SSAValue:

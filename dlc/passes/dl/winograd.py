@@ -16,7 +16,7 @@ from dlc.dialects.dl.movement import PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
 from dlc.dims import Size, is_static
 from dlc.ir import Context, Float32Type, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import WeightExpressions, defining, function_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import WeightExpressions, defining, program_blocks, rewrite_forward
 
 Matrix = Sequence[Sequence[float]]
 
@@ -89,7 +89,7 @@ class WinogradPass(ModulePass):
     name = "winograd"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             rewrite_forward(block, _Rewriter(WeightExpressions(block)).rewritten)
 
 

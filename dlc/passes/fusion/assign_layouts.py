@@ -14,7 +14,7 @@ from dlc.dialects.dl.movement import PackOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, ModulePass
 from dlc.passes.dl.fold_scales import weight_axes
-from dlc.passes.dl.rewriting import WeightExpressions, function_blocks
+from dlc.passes.dl.rewriting import WeightExpressions, program_blocks
 from dlc.passes.fusion.panels import choose_panel
 from dlc.target import resolve
 
@@ -38,7 +38,7 @@ class AssignLayoutsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
-        for block in function_blocks(op):
+        for block in program_blocks(op):
             constant = WeightExpressions(block)
             for dispatch in list(block.ops):
                 if isinstance(dispatch, DispatchOp):

@@ -10,7 +10,7 @@ from dlc.dialects.dl.movement import PadOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dims import Size
 from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation
-from dlc.passes.dl.rewriting import erase_unused, function_blocks
+from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.groups import Grouper, results_of
 from dlc.passes.fusion.outline import Outline
 
@@ -33,23 +33,25 @@ class FormKernelsPass(ModulePass):
     the host program; known numbers go into the kernels that read them.
 
     Requires static sizes and composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, such `dl.slice`,
-    `dl.weight` and expressions of weights in functions. Each kernel has one dispatch; `dedupe-kernels` shares equal ones.
+    `dl.weight`, expressions of weights, loops and branches in functions. Each kernel has one dispatch; `dedupe-kernels` shares
+    equal ones.
     """
 
     name = "form-kernels"
     alignment: int = 64
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for block in list(function_blocks(op)):
-            _KernelFormer(op, Grouper(block, self.alignment), block).run()
+        names: dict[str, int] = {}
+        for block in list(program_blocks(op)):
+            _KernelFormer(op, Grouper(block, self.alignment), block, names).run()
 
 
 class _KernelFormer:
-    def __init__(self, module: ModuleOp, grouper: Grouper, block: Block) -> None:
+    def __init__(self, module: ModuleOp, grouper: Grouper, block: Block, names: dict[str, int]) -> None:
         self.module = module
         self.block = block
         self.grouper = grouper
-        self.names: dict[str, int] = {}
+        self.names = names
 
     def run(self) -> None:
         # What waited the first time and was taken by nobody starts a group the second time.

@@ -102,13 +102,16 @@ class Grouper:
     """Chooses groups of a block's ops, which shrinks as they are formed."""
 
     def __init__(self, block: Block, alignment: int) -> None:
+        self.block = block
         self.alignment = alignment
         self.constant = WeightExpressions(block)
         self.position: dict[Operation, int] = {op: k for k, op in enumerate(block.ops)}
 
     def is_candidate(self, op: Operation) -> bool:
         """Whether an op of the host program belongs in a kernel: views are parts of buffers, weight expressions run ahead."""
-        return isinstance(op, DlOp) and not is_view(op, self.alignment) and not any(r in self.constant for r in op.results)
+        if not isinstance(op, DlOp) or op.parent is not self.block:
+            return False
+        return not is_view(op, self.alignment) and not any(r in self.constant for r in op.results)
 
     def reads_through(self, op: Operation, index: int) -> bool:
         """Whether operand `index` of a kernel's op is a movement that the kernel makes itself."""

@@ -7,30 +7,27 @@ from dataclasses import dataclass
 from typing import cast
 
 from dlc.dialects import host
-from dlc.dialects.dl.base import shape_of, tensor_of
+from dlc.dialects.dl.base import shape_of
+from dlc.dialects.dl.control import Control, FailOp
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.movement import ReshapeOp, SliceOp
-from dlc.dialects.dl.program import DispatchOp
+from dlc.dialects.dl.movement import SliceOp
+from dlc.dialects.dl.program import DispatchOp, YieldOp
 from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     ArrayAttr,
-    Attribute,
     Block,
     Context,
     DictionaryAttr,
-    MemRefType,
     ModuleOp,
     ModulePass,
-    Operation,
     Region,
     SSAValue,
-    StridedLayoutAttr,
     UnitAttr,
     func,
     memref,
 )
-from dlc.passes.structured import row_major
+from dlc.passes.host.control_flow import Bufferizer, buffer_type, is_written
 from dlc.passes.views import is_view, source_of
 
 
@@ -53,8 +50,9 @@ class BufferizeHostPass(ModulePass):
 
     A dispatch's result that is returned is written where the caller wants it; an output that is an input, a weight or the
     same value as another output, or that others read parts of, is copied there. A reshape is a view, and so is a slice that
-    is one piece of its operand. Requires static sizes and an entry that consists of `dl.dispatch`, such views and
-    `dl.weight`; leaves buffers without a place (`memref.alloc`) to `plan-arena`.
+    is one piece of its operand. Loops and branches become those of the host (`control_flow.py`). Requires static sizes and
+    functions that consist of `dl.dispatch`, such views, `dl.weight` and control flow; leaves buffers without a place
+    (`memref.alloc`) to `plan-arena`.
     """
 
     name = "bufferize-host"
@@ -68,94 +66,48 @@ class BufferizeHostPass(ModulePass):
 def _check(main: func.FuncOp) -> None:
     """Raises UnsupportedError with all that this pass has no buffers for."""
     problems: list[str] = []
-    for op in main.body.block.ops:
-        if not isinstance(op, DispatchOp | WeightOp | func.ReturnOp) and not is_view(op, 1):
+    for op in main.walk():
+        if op is main:
+            pass
+        elif not isinstance(op, DispatchOp | WeightOp | Control | YieldOp | FailOp | func.ReturnOp) and not is_view(op, 1):
             problems.append(f"{op.name} at {op.location} is in the host program but in no kernel; fusion must dispatch it")
-    for value in (*main.args, *(r for op in main.body.block.ops for r in op.results)):
-        if not is_static(shape_of(value)):
-            problems.append(f"{value.name_hint or 'a value'} has the symbolic type {value.type}; bind its sizes first")
+        problems += [
+            f"{value.name_hint or 'a value'} has the symbolic type {value.type}; bind its sizes first"
+            for value in (*op.results, *(a for region in op.regions for a in region.block.args))
+            if not is_static(shape_of(value))
+        ]
     if problems:
         raise UnsupportedError("bufferize-host: " + "; ".join(problems), problems)
 
 
-def _buffer_type(value: SSAValue) -> MemRefType[Attribute]:
-    t = tensor_of(value)
-    return MemRefType(t.element_type, t.get_shape())
+class _Bufferizer(Bufferizer):
+    """The entry: what it returns is written where the caller wants it, or copied there."""
 
-
-class _Bufferizer:
     def __init__(self, main: func.FuncOp) -> None:
+        super().__init__()
         self.main = main
-        self.returned = cast(func.ReturnOp, main.body.block.last_op)
-        inputs = main.args
-        outputs = self.returned.operands
-        self.block = Block(arg_types=[_buffer_type(v) for v in (*inputs, *outputs)])
-        self.buffers: dict[SSAValue, SSAValue] = dict(zip(inputs, self.block.args, strict=False))
-        for value, buffer in zip(inputs, self.block.args, strict=False):
+        returned = cast(func.ReturnOp, main.body.block.last_op)
+        self.block = Block(arg_types=[buffer_type(v) for v in (*main.args, *returned.operands)])
+        for value, buffer in zip(main.args, self.block.args, strict=False):
+            self.buffers[value] = buffer
             buffer.name_hint = value.name_hint
-        # Which output each dispatched value is written to; the other outputs are copies.
-        self.destinations: dict[SSAValue, SSAValue] = {}
         self.copies: list[tuple[SSAValue, SSAValue]] = []
         # Parts of the arena begin where it was planned; of what the caller brings, not every device reads parts.
-        parted = {source_of(op.x)[0] for op in main.body.block.ops if isinstance(op, SliceOp)}
-        for value, output in zip(outputs, self.block.args[len(inputs) :], strict=True):
+        parted = {source_of(op.x)[0] for op in main.body.walk() if isinstance(op, SliceOp)}
+        for value, output in zip(returned.operands, self.block.args[len(main.args) :], strict=True):
             root, _ = source_of(value)
-            if isinstance(root.owner, DispatchOp) and root not in self.destinations and root not in parted:
+            if is_written(root) and root not in self.destinations and root not in parted:
                 self.destinations[root] = output
             else:
                 self.copies.append((value, output))
 
     def run(self) -> None:
-        for op in self.main.body.block.ops:
-            match op:
-                case WeightOp():
-                    weight = host.WeightOp(op.symbol.string_value(), _buffer_type(op.result))
-                    self.buffers[op.result] = self.value(weight, op, op.result)
-                case ReshapeOp() | SliceOp():
-                    self.buffers[op.result] = self.part(op.result, op)
-                case DispatchOp():
-                    self.dispatch(op)
-                case _:
-                    for value, output in self.copies:
-                        self.add(memref.CopyOp(self.part(value, op), output), op)
-                    self.add(func.ReturnOp(), op)
+        self.convert(self.main.body.block)
+        returned = cast(func.ReturnOp, self.main.body.block.last_op)
+        for value, output in self.copies:
+            self.add(memref.CopyOp(self.part(value, returned), output), returned)
+        self.add(func.ReturnOp(), returned)
         _replace_body(self.main, self.block)
-
-    def dispatch(self, op: DispatchOp) -> None:
-        for result in op.outputs:
-            if result in self.destinations:
-                self.buffers[result] = self.view(self.destinations[result], result, op)
-            else:
-                t = _buffer_type(result)
-                self.buffers[result] = self.value(memref.AllocOp.get(t.element_type, shape=t.get_shape()), op, result)
-        self.add(host.LaunchOp(op.symbol, [self.buffers[v] for v in (*op.arguments, *op.outputs)]), op)
-
-    def part(self, value: SSAValue, origin: Operation) -> SSAValue:
-        """The part of a buffer that a value is."""
-        root, offset = source_of(value)
-        return self.view(self.buffers[root], value, origin, offset)
-
-    def view(self, buffer: SSAValue, like: SSAValue, origin: Operation, offset: int = 0) -> SSAValue:
-        """What of `buffer` begins at an element, in the shape of `like`."""
-        t = _buffer_type(like)
-        if buffer.type == t:
-            return buffer
-        strides = row_major(t.get_shape())
-        if offset:
-            t = MemRefType(t.element_type, t.get_shape(), StridedLayoutAttr(strides, offset))
-        op = memref.ReinterpretCastOp(buffer, [], [], [], [offset], t.get_shape(), strides, t)
-        return self.value(op, origin, like)
-
-    def add(self, op: Operation, origin: Operation) -> None:
-        """Appends `op` with the location of what it comes from."""
-        op.location = origin.location
-        self.block.add_op(op)
-
-    def value(self, op: Operation, origin: Operation, like: SSAValue) -> SSAValue:
-        """Appends `op` and returns its result, which is called like another value."""
-        self.add(op, origin)
-        op.results[0].name_hint = like.name_hint
-        return op.results[0]
 
 
 def _replace_body(main: func.FuncOp, block: Block) -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from dlc.compiler import Program, compile
-from dlc.errors import ModelError, UnsupportedError
+from dlc.errors import DlcError, ModelError, UnsupportedError
 from dlc.frontend.onnx import check_model, import_model
 from dlc.options import Options
 from tests.frontend.onnx.build import FLOAT, model, op_names, run
@@ -146,7 +146,7 @@ def test_loops_that_are_refused() -> None:
     collects = graph(GROWS, ["on", "next", "top"], ["i", "c", "s"])
     nodes = [node("Loop", ["", "yes", "x"], ["last", "tops"], body=collects)]
     known = {"yes": np.bool_(True), "limit": np.float32(9), "step": np.float32([1, 2])}
-    with pytest.raises(UnsupportedError, match=r"Loop-last.*collects values, in iterations of unknown number"):
+    with pytest.raises(UnsupportedError, match=r"Loop-last.*data ends it, and it collects values"):
         import_model(model(nodes, {"x": [3, 2]}, ["last", "tops"], weights=known))
     empty = graph([], [], ["i", "c", "s"])
     nodes = [node("Loop", ["", "yes", "x"], ["last"], body=empty)]
@@ -185,7 +185,7 @@ def test_a_state_keeps_its_type() -> None:
 
 def test_sizes_that_are_data_are_refused_in_a_scan() -> None:
     places = [node("NonZero", ["row"], ["places"]), node("Add", ["s", "row"], ["next"])]
-    with pytest.raises(UnsupportedError, match=r"Scan-last.*in its body sizes, or how often"):
+    with pytest.raises(UnsupportedError, match=r"Scan-last.*in its body sizes depend on data"):
         import_model(scanned(places, ["next", "places"]))
 
 
@@ -240,9 +240,18 @@ def test_what_is_made_of_a_size_that_is_data() -> None:
         assert shape.tolist() == [2, count] and zeros.shape == (2, count) and not zeros.any()
 
 
-def test_collecting_more_than_is_written_out() -> None:
-    with pytest.raises(UnsupportedError, match=r"Loop-last.*collects values, in iterations .* more than 1000"):
-        import_model(looped(1200, node("Identity", ["c"], ["on"])))
+def test_a_loop_that_only_its_limit_ends_is_a_scan() -> None:
+    assert op_names(import_model(looped(1200, node("Identity", ["c"], ["on"])))).count("dl.scan") == 1
+
+
+def test_a_branch_that_fits_no_shape_fails_when_it_is_taken() -> None:
+    other = graph([node("Reshape", ["x", "seven"], ["z"])], ["z"], weights={"seven": np.int64([7])})
+    nodes = [node("If", ["c"], ["y"], then_branch=HALVED, else_branch=other)]
+    imported = import_model(model(nodes, {"x": [3, 2], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL}))
+    compiled = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1))
+    np.testing.assert_array_equal(compiled(X, np.bool_(True))["y"], X / 2)
+    with pytest.raises(DlcError, match=r"If-y.*Reshape-z"):
+        compiled(X, np.bool_(False))
 
 
 def test_branches_of_different_numbers_of_results() -> None:

@@ -1,0 +1,221 @@
+"""Buffers for a program's blocks: dispatches become launches, and loops and branches hand buffers on instead of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from dlc.dialects import host
+from dlc.dialects.dl.base import shape_of, tensor_of
+from dlc.dialects.dl.control import FailOp, IfOp, Loop, ScanOp, WhileOp
+from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.movement import ReshapeOp, SliceOp
+from dlc.dialects.dl.program import DispatchOp, YieldOp
+from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
+from dlc.passes.structured import row_major
+from dlc.passes.views import source_of
+
+
+def buffer_type(value: SSAValue) -> MemRefType[Attribute]:
+    """The buffer of a tensor."""
+    t = tensor_of(value)
+    return MemRefType(t.element_type, t.get_shape())
+
+
+def is_written(value: SSAValue) -> bool:
+    """Whether what makes a value writes it where it is told to: not so the last states of a loop, which it finds somewhere."""
+    if isinstance(value.owner, ScanOp):
+        return value not in value.owner.results[: value.owner.state_count]
+    return isinstance(value.owner, DispatchOp | IfOp)
+
+
+class Bufferizer:
+    """Converts blocks on tensors to `block`, on buffers.
+
+    `buffers` has those of values that were met; `destinations` says where a value that is yet to be made has to be.
+    """
+
+    def __init__(self) -> None:
+        self.block = Block()
+        self.buffers: dict[SSAValue, SSAValue] = {}
+        self.destinations: dict[SSAValue, SSAValue] = {}
+
+    def convert(self, source: Block) -> None:
+        """Appends what the ops of a block become, but for its terminator."""
+        for op in source.ops:
+            match op:
+                case WeightOp():
+                    weight = host.WeightOp(op.symbol.string_value(), buffer_type(op.result))
+                    self.buffers[op.result] = self.value(weight, op, op.result)
+                case ReshapeOp() | SliceOp():
+                    self.buffers[op.result] = self.part(op.result, op)
+                case DispatchOp():
+                    results = [self.place(r, op) for r in op.outputs]
+                    self.add(host.LaunchOp(op.symbol, [*(self.buffers[v] for v in op.arguments), *results]), op)
+                case IfOp():
+                    self.branch(op)
+                case ScanOp():
+                    self.scan(op)
+                case WhileOp():
+                    self.loop(op)
+                case _:
+                    pass
+
+    def branch(self, op: IfOp) -> None:
+        """Both bodies write their results to the same buffers."""
+        places = [self.place(r, op) for r in op.results]
+        blocks: list[Block] = []
+        for source in op.blocks:
+            outer, self.block = self.block, Block()
+            if isinstance(source.last_op, FailOp):
+                self.add(host.FailOp(source.last_op.message.data), source.last_op)
+            else:
+                pairs = zip(yielded_by(source), places, strict=True)
+                copies = [(value, place) for value, place in pairs if not self.directed(value, place, source)]
+                self.convert(source)
+                self.copy(copies, op)
+                self.add(host.YieldOp([]), op)
+            blocks.append(self.block)
+            self.block = outer
+        self.add(host.IfOp(self.buffers[op.condition], *blocks), op)
+
+    def scan(self, op: ScanOp) -> None:
+        """Elements of sequences, and of results, are parts of their buffers."""
+        count, steps = op.state_count, op.steps
+        assert isinstance(steps, int)
+        made = [self.place(r, op) for r in op.results[count:]]
+        yielded = yielded_by(op.block)
+        block, free = self.body(op, yielded[:count], op.block.args[count:], yielded[count:], None)
+        carried = [*(self.buffers[v] for v in op.arguments[:count]), *free]
+        self.ended(op, host.LoopOp(steps, carried, [*(self.buffers[v] for v in op.arguments[count:]), *made], block))
+
+    def loop(self, op: WhileOp) -> None:
+        again, *states = yielded_by(op.block)
+        block, free = self.body(op, states, (), (), again)
+        carried = [*(self.buffers[v] for v in op.arguments), *free]
+        self.ended(op, host.WhileOp(self.buffers[op.condition], carried, block))
+
+    def ended(self, op: Loop, loop: host.LoopOp | host.WhileOp) -> None:
+        """Appends a loop; the last states are what its carried buffers are in the end."""
+        self.add(loop, op)
+        for value, buffer in zip(op.results, loop.results, strict=False):
+            if value not in self.buffers:
+                self.buffers[value] = buffer
+                buffer.name_hint = value.name_hint
+
+    def body(
+        self,
+        op: Loop,
+        states: Sequence[SSAValue],
+        elements: Sequence[SSAValue],
+        made: Sequence[SSAValue],
+        again: SSAValue | None,
+    ) -> tuple[Block, list[SSAValue]]:
+        """A loop's body on buffers, and the buffers that its carried arguments behind the states are at first.
+
+        Its arguments are the states, two buffers for each state that needs them, the elements that it reads, and those that
+        it makes. The next state is written to the first of the two while the current one is in the second; then they take
+        turns. A state that is an element as well, or that nothing in the body writes, is found where it is.
+        """
+        source = op.block
+        own = source.args[: len(states)]
+        block = Block(arg_types=[buffer_type(v) for v in (*own, *elements, *made)])
+        places = block.args[len(own) + len(elements) :]
+        for value, argument in zip((*own, *elements), block.args, strict=False):
+            self.buffers[value] = argument
+            argument.name_hint = value.name_hint
+        copies = [(v, place) for v, place in zip(made, places, strict=True) if not self.directed(v, place, source)]
+        first: list[SSAValue] = []
+        following: list[tuple[SSAValue, SSAValue | None]] = []
+        for value, state in zip(states, own, strict=True):
+            if value is state or value in elements or self.is_found(value, source, places):
+                following.append((value, None))
+                continue
+            free, _ = (block.insert_arg(buffer_type(state), len(own) + len(first) + k) for k in range(2))
+            first += [self.new(state, op) for _ in range(2)]
+            written = self.directed(value, free, source)
+            following.append((value, None if written else free))
+            copies += [] if written else [(value, free)]
+        turns = block.args[len(own) : len(own) + len(first)]
+        outer, self.block = self.block, block
+        self.convert(source)
+        self.copy(copies, op)
+        handed = [self.part(value, op) if place is None else place for value, place in following]
+        turned = [turns[k ^ 1] for k in range(len(turns))]
+        condition = [] if again is None else [self.part(again, op)]
+        self.add(host.YieldOp([*condition, *handed, *turned]), op)
+        self.block = outer
+        return block, first
+
+    def is_found(self, value: SSAValue, body: Block, places: Sequence[SSAValue]) -> bool:
+        """Whether a next state lies where no later step writes: outside of the body, or as an element of a result."""
+        root, _ = source_of(value)
+        if self.destinations.get(root) in places:
+            return True
+        home = root.owner if isinstance(root.owner, Block) else root.owner.parent
+        return home is not body
+
+    def directed(self, value: SSAValue, place: SSAValue, body: Block) -> bool:
+        """Whether what makes a value in a body will write it to `place`, which nothing else is written to."""
+        root, _ = source_of(value)
+        inside = isinstance(root.owner, Operation) and root.owner.parent is body
+        if not inside or not is_written(root) or root in self.destinations or _elements(root) != _elements(value):
+            return False
+        self.destinations[root] = place
+        return True
+
+    def copy(self, pairs: Sequence[tuple[SSAValue, SSAValue]], origin: Operation) -> None:
+        """Copies values to buffers."""
+        for value, place in pairs:
+            self.add(memref.CopyOp(self.part(value, origin), place), origin)
+
+    def place(self, result: SSAValue, origin: Operation) -> SSAValue:
+        """The buffer of a result: where it has to be, or a new one."""
+        if result in self.destinations:
+            self.buffers[result] = self.view(self.destinations[result], result, origin)
+        else:
+            self.buffers[result] = self.new(result, origin)
+        return self.buffers[result]
+
+    def new(self, like: SSAValue, origin: Operation) -> SSAValue:
+        """A buffer for a value."""
+        t = buffer_type(like)
+        return self.value(memref.AllocOp.get(t.element_type, shape=t.get_shape()), origin, like)
+
+    def part(self, value: SSAValue, origin: Operation) -> SSAValue:
+        """The part of a buffer that a value is."""
+        root, offset = source_of(value)
+        return self.view(self.buffers[root], value, origin, offset)
+
+    def view(self, buffer: SSAValue, like: SSAValue, origin: Operation, offset: int = 0) -> SSAValue:
+        """What of `buffer` begins at an element, in the shape of `like`."""
+        t = buffer_type(like)
+        if buffer.type == t:
+            return buffer
+        strides = row_major(t.get_shape())
+        if offset:
+            t = MemRefType(t.element_type, t.get_shape(), StridedLayoutAttr(strides, offset))
+        op = memref.ReinterpretCastOp(buffer, [], [], [], [offset], t.get_shape(), strides, t)
+        return self.value(op, origin, like)
+
+    def add(self, op: Operation, origin: Operation) -> None:
+        """Appends `op` with the location of what it comes from."""
+        op.location = origin.location
+        self.block.add_op(op)
+
+    def value(self, op: Operation, origin: Operation, like: SSAValue) -> SSAValue:
+        """Appends `op` and returns its result, which is called like another value."""
+        self.add(op, origin)
+        op.results[0].name_hint = like.name_hint
+        return op.results[0]
+
+
+def yielded_by(block: Block) -> Sequence[SSAValue]:
+    """What a body gives."""
+    last = block.last_op
+    assert isinstance(last, YieldOp)
+    return last.values
+
+
+def _elements(value: SSAValue) -> int:
+    return prod(int(size) for size in shape_of(value))
