@@ -1,1 +1,1 @@
-"""Kernels as LLVM IR text."""
+"""LLVM IR text: registers are values in single assignment, loops are blocks and phis."""

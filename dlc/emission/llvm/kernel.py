@@ -53,7 +53,7 @@ class KernelText:
 def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
     """The LLVM IR of a kernel function at the end of the loops stage.
 
-    Raises UnsupportedError for an op or type that the CPU backend does not emit.
+    Raises UnsupportedError for an op or type that cannot be emitted.
     """
     texts: list[str] = []
     counts: list[int] = []

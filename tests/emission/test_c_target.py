@@ -13,7 +13,7 @@ from dlc.emission.c.kernel import emit
 from dlc.errors import UnsupportedError
 from tests.backends.cpu.native import grid, parse_kernel
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "c_target.py"
 MODELS = ROOT / "tests" / "models"
 
