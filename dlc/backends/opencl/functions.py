@@ -1,4 +1,4 @@
-"""The functions of OpenCL C that kernels call and the language lacks; their words are those of templates (c/syntax.py)."""
+"""The functions of OpenCL C that kernels call and the language lacks; their words are those of templates (emission/c)."""
 
 from __future__ import annotations
 

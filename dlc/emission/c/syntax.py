@@ -10,7 +10,6 @@ Everything is a template for `str.format`. An expression's template may use
     {W}         unsigned integers in which sums and products of the result's width cannot overflow
     {M}         integers of the result's width: what a vector's comparison of such elements gives
     {n}         lanes of the result
-    {m}         lanes of the first operand
 
 `addf.vector` and `addf.scalar` go before `addf`. An entry of `definitions` under the name of an expression is a function
 that its expression calls; it is written once per program and type, and may use the same words.

@@ -125,7 +125,7 @@ class Vocabulary(Visit):
         bits = bits_of(t)
         words = {
             "T": self.type(t), "t": self.type(t.single), "n": t.width,
-            "S": self.type(s), "s": self.type(s.single), "m": s.width,
+            "S": self.type(s), "s": self.type(s.single),
             "U": self.type(t.of(f"u{bits}")), "V": self.type(s.of(f"u{bits_of(s)}")), "M": self.type(t.of(f"i{bits}")),
             "u": self.syntax.types[f"u{bits}"], "W": self.syntax.types[f"u{max(32, bits)}"],
         }  # fmt: skip
