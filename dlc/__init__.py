@@ -28,6 +28,9 @@ on, in a `cache` on disk; a hit comes before all of the above.
 Every stage is a program. `backends.reference` executes the module of any stage with NumPy, so that two stages can be
 compared; it is the target `reference` as well.
 
+What such a function is written with is `numpy`, for arrays, and `lax`, for loops and branches that data decides; `tree` is for
+the nested containers that both take.
+
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
 `cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
 `dims` (symbolic sizes), `errors`, `options` and `target` are leaves that everything may import.
@@ -39,6 +42,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dlc import lax as lax
+    from dlc import numpy as numpy
+    from dlc import tree as tree
     from dlc.api import compile_model as compile_model
     from dlc.api import devices as devices
     from dlc.api import to_device as to_device
@@ -72,13 +78,16 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
+_PUBLIC_MODULES = ("lax", "numpy", "tree")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PUBLIC_MODULES:
+        return import_module(f"dlc.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'dlc' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *_PUBLIC, *_PUBLIC_MODULES})

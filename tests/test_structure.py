@@ -32,6 +32,8 @@ ALLOWED = {
     "pipelines": {"passes", "ir"},
     "instrument": {"backends.reference", "dialects", "ir", "passes.base"},
     "numpy": {"frontend.trace", "dialects", "ir"},
+    "lax": {"numpy", "frontend", "dialects", "ir"},
+    "tree": {"frontend.pytree"},
     "compiler": {"artifact", "cache", "keys", "model_cache", "passes", *COMPILER_SEES},
     "api": {"artifact", "compiler", "model_cache", *COMPILER_SEES},
     "just_in_time": {"backends.opencl.array", "compiler", "frontend", "model", "numpy"},

@@ -179,7 +179,7 @@ def check_program(host: HostProgram, kernels: Collection[str]) -> None:
 
 
 # Loops in loops are gone through again and again until it is known where slots point; no program comes near.
-_MOST_CHECKS = 10_000_000
+_MOST_CHECKS = 100_000
 
 
 class _Checker:

@@ -276,7 +276,7 @@ def _with_constants(ops: Sequence[Operation], constant: set[Operation]) -> list[
         if ready:
             body[op] = None
         elif op not in body:
-            needed = [v.owner for v in op.operands if isinstance(v.owner, Operation) and v.owner in constant]
+            needed = [v.owner for v in _sources(op) if isinstance(v.owner, Operation) and v.owner in constant]
             stack += [(op, True), *((source, False) for source in needed)]
     return list(body)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -27,8 +27,46 @@ class Tree(NamedTuple):
         if self.kind is None:
             yield prefix
         for key, child in zip(self.keys, self.children, strict=True):
-            dotted = dataclasses.is_dataclass(self.kind)
-            yield from child.paths(f"{prefix}.{key}" if dotted else f"{prefix}[{key!r}]")
+            yield from child.paths(prefix + self._step(key))
+
+    def _step(self, key: Hashable) -> str:
+        return f".{key}" if dataclasses.is_dataclass(self.kind) else f"[{key!r}]"
+
+    def __str__(self) -> str:
+        if self.kind is None:
+            return "an array or number"
+        if self.kind is type(None):
+            return "None"
+        if issubclass(self.kind, tuple | list):
+            return f"a {self.kind.__name__} of {len(self.keys)}"
+        keys = ", ".join(map(str, self.keys) if dataclasses.is_dataclass(self.kind) else map(repr, self.keys))
+        return f"a {self.kind.__name__} of {keys or 'nothing'}"
+
+    def difference(self, other: Tree) -> tuple[str, Tree, Tree] | None:
+        """The path to the first place where another tree is of another shape, and what is there; dicts match by key."""
+        if self.kind is not other.kind or set(self.keys) != set(other.keys):
+            return "", self, other
+        others = dict(zip(other.keys, other.children, strict=True))
+        for key, child in zip(self.keys, self.children, strict=True):
+            if found := child.difference(others[key]):
+                return self._step(key) + found[0], *found[1:]
+        return None
+
+    def ordered(self) -> Tree:
+        """The tree with the entries of dicts by their keys."""
+        children = [child.ordered() for child in self.children]
+        entries = list(zip(self.keys, children, strict=True))
+        if self.kind is not None and issubclass(self.kind, dict):
+            # Keys of several types have no order; of one type, those that are no numbers or text may have none.
+            entries.sort(key=lambda e: (type(e[0]).__name__, e[0] if isinstance(e[0], int | str) else repr(e[0])))
+        return Tree(self.kind, tuple([k for k, _ in entries]), tuple([c for _, c in entries]))
+
+    def leaves_of(self, other: Tree, leaves: Sequence[Any]) -> list[Any]:
+        """The leaves of another tree, which differs in nothing but the order of keys, in the order of this one's."""
+        if self == other:
+            return list(leaves)
+        by_path = dict(zip(other.paths(""), leaves, strict=True))
+        return [by_path[path] for path in self.paths("")]
 
 
 _LEAF = Tree(None)

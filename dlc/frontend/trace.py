@@ -1,7 +1,8 @@
 """Tracing: a Python function runs once on stand-ins, and what it calls becomes a `dl` module.
 
 A `Tracer` stands for an array: it has a shape and a dtype but no elements. Operators and the functions of `dlc.numpy` on it
-append `dl` ops, each with the place in the user's file that called it.
+append `dl` ops, each with the place in the user's file that called it. Bodies of loops and branches are traced the same way:
+while one is open, ops go into it, and it reads what is outside as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
@@ -21,7 +23,7 @@ from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, sh
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.errors import DlcError, DTypeError, ShapeError
-from dlc.frontend.pytree import Tree, flatten, unflatten
+from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.ir import (
     ArrayAttr,
     Block,
@@ -30,6 +32,7 @@ from dlc.ir import (
     IntAttr,
     LocationAttr,
     ModuleOp,
+    Operation,
     Region,
     SSAValue,
     StringAttr,
@@ -54,14 +57,15 @@ class Traced:
 
 
 class Trace:
-    """One function being traced."""
+    """One function being traced. `block` is its own; `build` inserts into the innermost body that is open."""
 
     def __init__(self) -> None:
         self.block = Block()
         self.build = Build(self.block)
         self.weights = WeightStore()
-        self.constants: dict[int, tuple[Array, SSAValue]] = {}
         self.finished = False
+        self._open = [self.block]
+        self._constants: dict[int, tuple[Array, SSAValue]] = {}
 
     def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
         """The result of a `dl` op, at the user's line; its ShapeErrors and DTypeErrors start with that line.
@@ -73,23 +77,71 @@ class Trace:
         with self.build.at(user_location()), blamed_on_user():
             return Tracer(self, self.build(op, *(t.value for t in operands), **properties))
 
+    def insert(self, op: Operation) -> list[Tracer]:
+        """The results of any op, at the user's line."""
+        with self.build.at(user_location()):
+            return [Tracer(self, result) for result in self.build.insert(op).results]
+
+    @contextmanager
+    def inside(self, body: Block) -> Generator[None]:
+        """Ops made inside go to the end of `body`, whose values may be used only there."""
+        before, self.build = self.build, Build(body)
+        self._open.append(body)
+        try:
+            yield
+        finally:
+            self._open.pop()
+            self.build = before
+
     def require_own(self, value: Tracer) -> None:
-        """Raises DlcError for a value of another trace, and for any value when this one is finished."""
+        """Raises DlcError for a value of another trace or of a body that is closed, and for any when this one is finished."""
         if self.finished or value.owner is not self:
             problem = "a value that stands for an array while a function is traced is used outside of that call"
             raise at_user_line(DlcError(f"{problem}; return it from there, or pass it as an argument"))
+        place = value.value.owner
+        if (place.parent if isinstance(place, Operation) else place) not in self._open:
+            problem = "a value of the body of a loop or branch is used outside of that body"
+            raise at_user_line(DlcError(f"{problem}; make it part of what the body returns"))
 
     def constant(self, array: Array) -> Tracer:
         """An array that the function uses but was not passed: a scalar becomes a literal, anything else a weight."""
         element = element_type(array.dtype)
         if array.ndim == 0:
             return Tracer(self, self.build.constant(array, element))
-        if id(array) not in self.constants:
+        if id(array) not in self._constants:
             name = self.weights.add(array)
             type_ = tensor_type(array.shape, element)
-            value = self.build(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
-            self.constants[id(array)] = (array, value)
-        return Tracer(self, self.constants[id(array)][1])
+            # Before every body that is open, so that all of them, and what follows, may read it.
+            value = Build(self.block)(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
+            self._constants[id(array)] = (array, value)
+        return Tracer(self, self._constants[id(array)][1])
+
+    def value(self, x: object) -> Tracer:
+        """A Tracer of this trace as it is, an array or a number as a constant."""
+        if isinstance(x, Tracer):
+            self.require_own(x)
+            return x
+        return self.constant(np.asarray(x))
+
+
+# Loops and branches belong to the function that is being traced, also where nothing among their arguments tells of it.
+_tracing: ContextVar[Trace | None] = ContextVar("tracing", default=None)
+
+
+def current_trace() -> Trace | None:
+    """The trace of the function that is being traced in this thread."""
+    return _tracing.get()
+
+
+@contextmanager
+def tracing(trace: Trace) -> Generator[None]:
+    """Inside, `trace` is the current one; afterwards it is finished."""
+    before = _tracing.set(trace)
+    try:
+        yield
+    finally:
+        _tracing.reset(before)
+        trace.finished = True
 
 
 class Tracer:
@@ -121,26 +173,33 @@ class Tracer:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise at_user_line(ShapeError("len() or iteration of an array of rank 0; it has no axes"))
+            repair = "to count to a traced number there is dlc.lax.fori_loop"
+            raise at_user_line(ShapeError(f"len() or iteration of an array of rank 0; it has no axes; {repair}"))
         return self.shape[0]
 
     def __repr__(self) -> str:
         return f"Tracer({self.dtype}{list(self.shape)})"
 
     def _has_no_value(self, what: str, repair: str) -> NoReturn:
+        self.owner.require_own(self)
         raise at_user_line(
             DTypeError(f"{what} needs the elements of {self!r}, which are not known while the function is traced; {repair}")
         )
 
     def __bool__(self) -> NoReturn:
-        repair = "use dlc.numpy.where to choose, & | ~ for and, or, not, or pass the deciding value in static_argnames"
+        repair = (
+            "use dlc.lax.cond for if, dlc.lax.while_loop for while, dlc.numpy.where to choose element by element, "
+            "& | ~ for and, or, not, or pass the deciding value in static_argnames"
+        )
         self._has_no_value("a condition (if, while, and, or, not, in)", repair)
 
     def __int__(self) -> NoReturn:
         self._has_no_value("int()", "use .astype, or pass the value in static_argnames")
 
     def __index__(self) -> NoReturn:
-        repair = "use dlc.numpy.take for an index of a list, or pass the value in static_argnames"
+        repair = (
+            "use dlc.lax.fori_loop to count to it, dlc.numpy.take for an index of a list, or pass the value in static_argnames"
+        )
         self._has_no_value("a Python index or range", repair)
 
     def __float__(self) -> NoReturn:
@@ -193,16 +252,15 @@ def trace(function: Callable[..., Any], leaves: Sequence[Array], tree: Tree, nam
         arguments.append(Tracer(current, argument, weak=is_number(leaf)))
         argument.name_hint = identifier(name)
     args, kwargs = unflatten(tree, iter(arguments))
-    try:
-        results, result_tree = flatten(function(*args, **kwargs, **static))
+    with tracing(current):
+        try:
+            results, result_tree = flatten(function(*args, **kwargs, **static))
+        except ValueError as error:
+            # NumPy hides what a Tracer says to `array[i] = x` behind an error of its own.
+            if isinstance(error.__cause__, DlcError):
+                raise error.__cause__ from None
+            raise
         values = [_result(current, r).value for r in results]
-    except ValueError as error:
-        # NumPy hides what a Tracer says to `array[i] = x` behind an error of its own.
-        if isinstance(error.__cause__, DlcError):
-            raise error.__cause__ from None
-        raise
-    finally:
-        current.finished = True
     current.block.add_op(func.ReturnOp(*values))
     main = func.FuncOp(
         "main",
@@ -230,12 +288,10 @@ def _named(names: Sequence[str]) -> Any:
 
 
 def _result(current: Trace, value: object) -> Tracer:
-    if isinstance(value, Tracer):
-        current.require_own(value)
-        return value
-    if hasattr(value, "__array__") or isinstance(value, bool | int | float):
-        return current.constant(np.asarray(value))
-    raise DTypeError(f"the traced function returned a {type(value).__name__}; expected arrays, numbers and containers of them")
+    if not is_array_like(value):
+        got = type(value).__name__
+        raise DTypeError(f"the traced function returned a {got}; expected arrays, numbers and containers of them")
+    return current.value(value)
 
 
 def user_location() -> LocationAttr:

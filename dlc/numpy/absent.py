@@ -12,7 +12,7 @@ _SIZE = (
     "the size of its result depends on the elements, which are not known while a function is traced; call NumPy's before, or "
 )
 _COMPLEX = "dlc has no complex numbers; keep the real and the imaginary part in two arrays"
-_SPECTRAL = "it takes an iteration that ends when it has converged; call NumPy's before the compiled function"
+_SPECTRAL = "its iteration, which ends when it has converged, is not there yet; call NumPy's before the compiled function"
 _IN_PLACE = "it changes an array in place; use x.at[…].set(value), or dlc.numpy.where"
 _TEXT = "a compiled function reads and writes no text or files; call NumPy's outside of it"
 
@@ -27,8 +27,7 @@ ABSENT: Mapping[str, str] = {
     **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),
     **dict.fromkeys(("save", "load", "loadtxt", "savetxt", "array2string", "array_str", "array_repr"), _TEXT),
     "random": "a compiled function gives the same results for the same arguments; draw with NumPy and pass the numbers",
-    "gcd": "Euclid's algorithm takes as many steps as the numbers ask for; call NumPy's before",
-    "lcm": "Euclid's algorithm takes as many steps as the numbers ask for; call NumPy's before",
+    **dict.fromkeys(("gcd", "lcm"), "Euclid's algorithm is a dlc.lax.while_loop; write it, or call NumPy's before"),
     "frexp": "use floor(log2(abs(x)))",
     "ldexp": "use x * exp2(n)",
     "partition": "use sort",
@@ -37,9 +36,10 @@ ABSENT: Mapping[str, str] = {
     "delete": "use take, with the places to keep",
     "resize": "use tile, or pad",
     "block": "use concat, for rows and then for columns",
-    "apply_along_axis": "write the function for arrays: it is compiled as a whole",
-    "vectorize": "write the function for arrays: it is compiled as a whole",
-    "frompyfunc": "write the function for arrays: it is compiled as a whole",
+    **dict.fromkeys(
+        ("apply_along_axis", "vectorize", "frompyfunc"),
+        "write the function for arrays, which is compiled as a whole, or use dlc.lax.map, which goes row by row",
+    ),
     "matrix": "use an array with two axes",
     "fromiter": "a traced function has no elements to iterate over; build the array with NumPy before",
     "fromfunction": "call the function on dlc.numpy.indices(shape)",

@@ -59,24 +59,28 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
 
 
 def dtype_of(*xs: ArrayLike) -> np.dtype[Any]:
-    """The dtype that the operands promote to: NumPy's rules, with numbers (and traced numbers) as weak.
+    """The dtype that the operands promote to; raises DTypeError as `common_dtype` does."""
+    return common_dtype([(operand(x).dtype, is_weak(x)) for x in xs])
+
+
+def common_dtype(dtypes: Sequence[tuple[np.dtype[Any], bool]]) -> np.dtype[Any]:
+    """The dtype that these promote to: NumPy's rules, with those of numbers (and traced numbers) marked as weak.
 
     Raises DTypeError for dtypes that dlc does not have, or that promote to none.
     """
-    dtypes = [operand(x).dtype for x in xs]
     with blamed_on_user():
-        for dtype in dtypes:
+        for dtype, _ in dtypes:
             element_type(dtype)
-        strong = [d for d, x in zip(dtypes, xs, strict=True) if not is_weak(x)]
+        strong = [d for d, weak in dtypes if not weak]
         try:
             if not strong:
-                return np.result_type(*dtypes)
+                return np.result_type(*(d for d, _ in dtypes))
             if is_floating(result := np.result_type(*strong)):
                 return result
         except TypeError:
             names = " and ".join(str(d) for d in strong)
             raise DTypeError(f"{names} have no dtype in common; convert one of them with .astype") from None
-        return np.result_type(result, *(_NUMBER[d.kind] for d, x in zip(dtypes, xs, strict=True) if is_weak(x)))
+        return np.result_type(result, *(_NUMBER[d.kind] for d, weak in dtypes if weak))
 
 
 def promote(*xs: ArrayLike) -> list[Operand]:
@@ -92,14 +96,16 @@ def promote_to_float(*xs: ArrayLike, least: Any = np.float64) -> list[Operand]:
 
 
 def convert(x: ArrayLike, dtype: Any) -> Operand:
-    """`x` with this dtype; itself if it has it."""
+    """`x` with this dtype, which is its own from then on; itself if it has it."""
     dtype = np.dtype(dtype)
     with blamed_on_user():
         to = element_type(dtype)
         if is_number(x):
             return _number(x, dtype)
     x = operand(x)
-    return x if x.dtype == dtype else apply(dl.CastOp, x, to=to)
+    if x.dtype != dtype:
+        return apply(dl.CastOp, x, to=to)
+    return Tracer(x.owner, x.value) if isinstance(x, Tracer) and x.weak else x
 
 
 def _number(x: Any, dtype: np.dtype[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz programs|files --count N --seed S`: exit status 1 if anything is found."""
+"""`python -m tests.fuzz programs|control|files --count N --seed S`: exit status 1 if anything is found."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import sys
 import time
 from collections import Counter
 
-from tests.fuzz import files, programs
+from tests.fuzz import control, files, programs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "files"):
+    for name in ("programs", "control", "files"):
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="how many seeds")
         command.add_argument("--seed", type=int, default=0, help="the first of them")
         command.add_argument("--jobs", type=int, default=1, help="processes at work at once")
     kinds.choices["programs"].add_argument("--target", help="one target for all; else the levels of the CPU in turn")
     kinds.choices["programs"].add_argument("--batch", type=int, default=programs.BATCH, help="programs compiled together")
+    kinds.choices["control"].add_argument("--target", choices=control.TARGETS, help="one of them; else all")
     families = list(files.FAMILIES)
     kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
     given = parser.parse_args()
     # What is compiled here is of no use to anybody later.
     os.environ["DLC_CACHE"] = "0"
-    return fuzz_programs(given) if given.kind == "programs" else fuzz_files(given)
+    return {"programs": fuzz_programs, "control": fuzz_control, "files": fuzz_files}[given.kind](given)
 
 
 class Progress:
@@ -67,6 +68,15 @@ def fuzz_programs(given: argparse.Namespace) -> int:
     for failure in programs.fuzz(chosen, given.jobs, heard):
         progress.failure(failure)
     print(progress.line(), results, "results")
+    return 1 if progress.failed else 0
+
+
+def fuzz_control(given: argparse.Namespace) -> int:
+    progress = Progress(given.count)
+    chosen = control.trials(given.seed, given.count, given.target)
+    for failure in control.fuzz(chosen, given.jobs, lambda trial: progress.step(1)):
+        progress.failure(failure)
+    print(progress.line())
     return 1 if progress.failed else 0
 
 

@@ -1,0 +1,243 @@
+"""Loops and branches of the host program: states that take turns, elements that move, on every target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlc.arrays import TensorInfo
+from dlc.backends.host_format import from_json, to_json
+from dlc.backends.host_program import Carried, Element, HostProgram, Instruction, Launch, Loop, While, check_program
+from dlc.backends.opencl.devices import all_devices
+from dlc.compiler import Program, compile
+from dlc.dialects import host
+from dlc.dialects.registry import make_context
+from dlc.errors import DlcError, ModelError
+from dlc.instrument.verify import verify
+from dlc.ir import ModuleOp, parse_module, print_module
+from dlc.options import Options
+from dlc.passes.host.bufferize_host import BufferizeHostPass
+from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.weights import WeightStore
+
+V = "tensor<3xf32>"
+TARGETS = ["reference", "cpu", pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no OpenCL device"))]
+
+# h, m ← m, h + x: each state becomes the other one.
+SWAPPED = f"""
+func.func @main(%h: {V}, %m: {V}, %xs: tensor<11x3xf32>) -> ({V}, {V}) {{
+  %0, %1 = dl.scan %h, %m, %xs {{states = 2 : i64, length = array<i64: 11>}} : ({V}, {V}, tensor<11x3xf32>) -> ({V}, {V}) {{
+  ^bb0(%a: {V}, %b: {V}, %x: {V}):
+    %2 = dl.add %a, %x : ({V}, {V}) -> {V}
+    dl.yield %b, %2 : {V}, {V}
+  }}
+  func.return %0, %1 : {V}, {V}
+}}
+"""
+# States that stay, that are the element, that come from above, and the same value twice; the results in the other order.
+FOUND = f"""
+func.func @main(%h: {V}, %m: {V}, %xs: tensor<11x3xf32>) -> (tensor<11x3xf32>, {V}, {V}, {V}, {V}, {V}) {{
+  %0, %1, %2, %3, %4, %5 = dl.scan %h, %h, %h, %h, %h, %xs {{states = 5 : i64, length = array<i64: 11>}} : ({V}, {V}, {V}, {V}, {V}, tensor<11x3xf32>) -> ({V}, {V}, {V}, {V}, {V}, tensor<11x3xf32>) {{
+  ^bb0(%a: {V}, %b: {V}, %c: {V}, %d: {V}, %e: {V}, %x: {V}):
+    %6 = dl.add %d, %x : ({V}, {V}) -> {V}
+    %7 = dl.mul %6, %b : ({V}, {V}) -> {V}
+    dl.yield %a, %x, %m, %7, %7, %7 : {V}, {V}, {V}, {V}, {V}, {V}
+  }}
+  func.return %5, %4, %3, %2, %1, %0 : tensor<11x3xf32>, {V}, {V}, {V}, {V}, {V}
+}}
+"""
+# Doubles x as long as its sum is below 100; each turn a scan adds the rows of xs up, or takes them off if the first is negative.
+NESTED = f"""
+func.func @main(%x: {V}, %xs: tensor<9x3xf32>) -> ({V}, tensor<i64>) {{
+  %limit = dl.constant {{value = dense<1.0e2> : tensor<f32>}} : () -> tensor<f32>
+  %zero = dl.constant {{value = dense<0.0> : tensor<f32>}} : () -> tensor<f32>
+  %none = dl.constant {{value = dense<0> : tensor<i64>}} : () -> tensor<i64>
+  %one = dl.constant {{value = dense<1> : tensor<i64>}} : () -> tensor<i64>
+  %s = dl.reduce_sum %x {{axes = array<i64: 0>, keepdims = false}} : ({V}) -> tensor<f32>
+  %go = dl.less %s, %limit : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  %r, %n = dl.while %go, %x, %none : (tensor<i1>, {V}, tensor<i64>) -> ({V}, tensor<i64>) {{
+  ^bb0(%a: {V}, %k: tensor<i64>):
+    %t = dl.scan %a, %xs {{states = 1 : i64, length = array<i64: 9>}} : ({V}, tensor<9x3xf32>) -> ({V}) {{
+    ^bb0(%b: {V}, %row: {V}):
+      %first = dl.reduce_sum %row {{axes = array<i64: 0>, keepdims = false}} : ({V}) -> tensor<f32>
+      %c = dl.less %first, %zero : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %q = dl.if %c : (tensor<i1>) -> ({V}) {{
+        %u = dl.sub %b, %row : ({V}, {V}) -> {V}
+        dl.yield %u : {V}
+      }} {{
+        %u = dl.add %b, %row : ({V}, {V}) -> {V}
+        dl.yield %u : {V}
+      }}
+      dl.yield %q : {V}
+    }}
+    %d = dl.add %t, %a : ({V}, {V}) -> {V}
+    %k2 = dl.add %k, %one : (tensor<i64>, tensor<i64>) -> tensor<i64>
+    %s2 = dl.reduce_sum %d {{axes = array<i64: 0>, keepdims = false}} : ({V}) -> tensor<f32>
+    %again = dl.less %s2, %limit : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    dl.yield %again, %d, %k2 : tensor<i1>, {V}, tensor<i64>
+  }}
+  func.return %r, %n : {V}, tensor<i64>
+}}
+"""
+# What is not computed fails only where it is taken.
+FAILS = f"""
+func.func @main(%c: tensor<i1>, %x: {V}) -> ({V}) {{
+  %0 = dl.if %c : (tensor<i1>) -> ({V}) {{
+    %1 = dl.neg %x : ({V}) -> {V}
+    dl.yield %1 : {V}
+  }} {{
+    dl.fail "there is no such branch"
+  }}
+  func.return %0 : {V}
+}}
+"""
+
+H, M = np.float32([1, 2, 3]), np.float32([-1, 0.5, 2])
+XS = np.random.default_rng(0).integers(-3, 4, (11, 3)).astype(np.float32)
+
+
+def parsed(text: str) -> ModuleOp:
+    module = parse_module(make_context(), text)
+    verify(module)
+    return module
+
+
+def run(text: str, target: str, arrays: Sequence[Any]) -> list[np.ndarray]:
+    model = compile(Program(parsed(text), WeightStore()), target, Options(num_threads=2, workers=1, cache=False))
+    first = [np.array(a) for a in model.run(arrays)]
+    for a, b in zip(first, model.run(arrays), strict=True):
+        np.testing.assert_array_equal(a, np.asarray(b))
+    return first
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_states_that_change_places(target: str) -> None:
+    a, b = H, M
+    for x in XS:
+        a, b = b, a + x
+    for got, expected in zip(run(SWAPPED, target, [H, M, XS]), (a, b), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_states_that_are_found_where_they_are(target: str) -> None:
+    d, b, made = H, H, []
+    for x in XS:
+        d = (d + x) * b
+        b = x
+        made.append(d)
+    for got, expected in zip(run(FOUND, target, [H, M, XS]), (np.stack(made), d, d, M, XS[-1], H), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("scale", [0.25, 3, 50])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_branch_in_a_scan_in_a_while(target: str, scale: float) -> None:
+    x, xs, turns = H * np.float32(scale), np.abs(XS[:9]) * np.tile([[1], [-1], [1]], (3, 1)), 0
+    xs = xs.astype(np.float32)
+    a = x
+    while a.sum() < 100:
+        t = a
+        for row in xs:
+            t = t - row if row.sum() < 0 else t + row
+        a, turns = t + a, turns + 1
+    got, n = run(NESTED, target, [x, xs])
+    np.testing.assert_allclose(got, a, rtol=1e-6)
+    assert n == turns
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_branch_that_fails(target: str) -> None:
+    model = compile(Program(parsed(FAILS), WeightStore()), target, Options(num_threads=1, workers=1, cache=False))
+    for _ in range(2):
+        np.testing.assert_array_equal(np.asarray(model.run([np.array(True), H])[0]), -H)
+        with pytest.raises(DlcError, match="there is no such branch"):
+            model.run([np.array(False), H])
+
+
+def test_planned_loops_are_read_back_as_written() -> None:
+    text = """
+func.func @main(%h: tensor<4xf32>, %xs: tensor<9x4xf32>, %c: tensor<i1>) -> (tensor<4xf32>, tensor<9x4xf32>) {
+  %0, %1 = dl.scan %h, %xs {states = 1 : i64, length = array<i64: 9>} : (tensor<4xf32>, tensor<9x4xf32>) -> (tensor<4xf32>, tensor<9x4xf32>) {
+  ^bb0(%a: tensor<4xf32>, %x: tensor<4xf32>):
+    %2 = dl.if %c : (tensor<i1>) -> (tensor<4xf32>) {
+      %3 = dl.dispatch @k(%a, %x) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+      dl.yield %3 : tensor<4xf32>
+    } {
+      dl.yield %x : tensor<4xf32>
+    }
+    dl.yield %2, %a : tensor<4xf32>, tensor<4xf32>
+  }
+  func.return %0, %1 : tensor<4xf32>, tensor<9x4xf32>
+}
+"""
+    module = parse_module(make_context(), text)
+    for step in (BufferizeHostPass(), PlanArenaPass()):
+        step.apply(make_context(), module)
+    (loop,) = (op for op in module.walk() if isinstance(op, host.LoopOp))
+    # The state takes turns in two buffers; the sequences move.
+    assert (loop.count.value.data, loop.carried.value.data, len(loop.arguments)) == (9, 3, 5)
+    assert {op.offset.value.data for op in module.walk() if isinstance(op, host.ArenaOp)} == {0, 64}
+    again = parse_module(make_context(), print_module(module))
+    assert print_module(again) == print_module(module)
+
+
+INFO = TensorInfo("x", (10, 4), np.dtype(np.float32))
+STEP = Launch("k", ((3, 0), (4, 0)), (16, 16))
+TURNS = Loop(10, (Carried(3, (1, 0), (5, 0)), Carried(5, (1, 16), (3, 0))), (Element(4, (2, 0), 16),), (STEP,))
+
+
+def program(*instructions: Instruction, slots: int = 6, arena: int = 32) -> HostProgram:
+    return HostProgram((INFO,), (), (), arena, slots, instructions)
+
+
+def test_instructions_are_read_back_as_written() -> None:
+    instructions = (
+        TURNS,
+        While((1, 0), (1, 16), (Carried(3, (1, 0), (1, 0)),), (STEP,)),
+        Launch(None, ((1, 0), (2, 0), (0, 4)), (4, 4, 0)),
+    )
+    assert from_json(json.loads(json.dumps(to_json(instructions)))) == instructions
+
+
+def test_a_loop_within_its_buffers_passes() -> None:
+    check_program(program(TURNS), {"k"})
+
+
+HOSTILE: dict[str, Callable[[], HostProgram]] = {
+    "a step beyond the sequence": lambda: program(Loop(11, TURNS.carried, TURNS.elements, TURNS.body)),
+    "a larger step": lambda: program(Loop(10, TURNS.carried, (Element(4, (2, 0), 17),), TURNS.body)),
+    "a state that moves on": lambda: program(Loop(2, (Carried(3, (1, 0), (3, 8)),), TURNS.elements, TURNS.body)),
+    "a small arena": lambda: program(TURNS, arena=16),
+    "a slot that nothing sets": lambda: program(STEP),
+    "a loop that sets the arena": lambda: program(Loop(2, (Carried(1, (1, 0), (1, 0)),), TURNS.elements, ())),
+    "a slot beyond the last": lambda: program(TURNS, slots=5),
+    "fewer slots than buffers": lambda: program(slots=2),
+    "a condition beyond its buffer": lambda: program(While((1, 32), (1, 0), (), ())),
+    "a condition that is nothing": lambda: program(While((0, 32), (1, 0), (), ())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_loops_are_refused(name: str) -> None:
+    with pytest.raises(ModelError):
+        check_program(HOSTILE[name](), {"k"})
+
+
+def test_bodies_in_bodies_without_end_are_refused() -> None:
+    written: list[Any] = []
+    for _ in range(100):
+        written = [{"if": [1, 0], "then": written, "else": []}]
+    with pytest.raises(ValueError, match="bodies in bodies"):
+        from_json(written)
+    loop: tuple[Instruction, ...] = ()
+    for k in range(20):
+        slots = [6 + 4 * k + j for j in range(4)]
+        carried = tuple(Carried(slot, (1, j), (slots[(j + 1) % 4], 0)) for j, slot in enumerate(slots))
+        loop = (Loop(2, carried, (), loop),)
+    with pytest.raises(ModelError, match="too deep"):
+        check_program(program(*loop, slots=100), {"k"})
