@@ -16,10 +16,10 @@ bottom:
     tiling   buffers, then tiles: grid, register tiles, local buffers       passes.tiling
     loops    loops over n-D vectors: one value is one register tile         passes.loops
 
-After `fusion` a module is two tracks. Kernels go on as pure functions and end as machine code: `backends.cpu.emit` writes
+After `fusion` a module is two tracks. Kernels go on as pure functions and end as machine code: `emission.llvm` writes
 LLVM IR text in one visit, LLVM makes an object of it, and `runtime.cpu.loader` maps that object. The host program, which
 says what kernel runs when on which buffers, is planned by `passes.host` into one arena and a table of launches that one
-native function executes. For an OpenCL device `backends.clike` writes C instead, the driver compiles it, and the table becomes
+native function executes. For an OpenCL device `emission.c` writes C instead, the driver compiles it, and the table becomes
 commands in the device's queue (`runtime.opencl`).
 
 A compiled model is an artifact, one file (`runtime.artifact`): `runtime` holds all that runs it, and imports no part of the

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 import dlc
-from dlc.backends.clike.kernel import KernelSource, emit, program_text
-from dlc.backends.clike.syntax import OPERATORS, Syntax
 from dlc.backends.cpu.backend import ObjectBackend
 from dlc.compiler import emit as emit_program
 from dlc.compiler import load_program
+from dlc.emission.c.kernel import KernelSource, emit, program_text
+from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.ir import func
 from dlc.runtime.artifact import KernelObject
 from dlc.target import CPU_LEVELS
@@ -38,20 +38,12 @@ BETTER = {"max": ">", "min": "<"}
 # One lane of what GNU C's vectors have no operator for, from lanes of the operands.
 LANES = {
     **{f"{name}imumf": f"{{1}} {sign} {{0}} || {{1}} != {{1}} ? {{1}} : {{0}}" for name, sign in BETTER.items()},
-    **{f"{name}numf": f"{{0}} {sign} {{1}} || {{1}} != {{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
     **{f"{name}si": f"{{0}} {sign} {{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
     **{f"{name}ui": f"({{u}}){{0}} {sign} ({{u}}){{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
     **{name: f"__builtin_{name}({{0}})" for name in ("sqrt", "floor", "ceil", "trunc")},
-    # Half of the largest number below 1: what is exactly between two integers goes away from zero, and nothing else does.
-    "round": "__builtin_trunc({0} + __builtin_copysign(0x1.fffffffffffffp-2, {0}))",
     "absf": "__builtin_fabs({0})",
     "roundeven": "__builtin_rint({0})",
     "copysign": "__builtin_copysign({0}, {1})",
-    "absi": "{0} < 0 ? -{0} : {0}",
-    "divsi": "{1} == 0 ? 0 : {1} == -1 ? -{0} : {0} / {1}",
-    "remsi": "{1} == 0 || {1} == -1 ? 0 : {0} % {1}",
-    "divui": "{1} == 0 ? 0 : ({u}){0} / ({u}){1}",
-    "remui": "{1} == 0 ? 0 : ({u}){0} % ({u}){1}",
     "shli": "({u}){1} < 8 * sizeof({t}) ? ({u}){0} << {1} : 0",
     "shrui": "({u}){1} < 8 * sizeof({t}) ? ({u}){0} >> {1} : 0",
     "shrsi": "{0} >> (({u}){1} < 8 * sizeof({t}) ? {1} : 8 * sizeof({t}) - 1)",
@@ -79,7 +71,6 @@ SYNTAX = Syntax(
         "splat": "splat_{T}({0})",
         "lanes": "({T}){{{lanes}}}",
         "lane": "{0}[{i}]",
-        "lane.dynamic": "{0}[{1}]",
         "low": "low_{S}({0})",
         "high": "high_{S}({0})",
         "load.vector": "load_{T}({a})",

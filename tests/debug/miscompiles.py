@@ -8,11 +8,11 @@ from typing import Any
 from unittest.mock import patch
 
 from dlc.backends.cpu import backend
-from dlc.backends.cpu.emit import KernelText
 from dlc.compiler import lowering
 from dlc.dialects import dl
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.host import ArenaOp, LaunchOp
+from dlc.emission.llvm.kernel import KernelText
 from dlc.instrument.check import WEIGHT_EXPRESSIONS
 from dlc.ir import FloatAttr, IntegerAttr, ModuleOp, Operation, arith, i64, linalg, memref
 from dlc.passes.base import kernels_of

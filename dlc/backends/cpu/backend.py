@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlc.backends.base import KernelBackend, Parts
-from dlc.backends.cpu.emit import KernelText, emit_kernel
 from dlc.backends.cpu.llvm import assembly, compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.errors import DeviceError
 from dlc.ir import func
 from dlc.runtime.artifact import Artifact, KernelObject

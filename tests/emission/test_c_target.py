@@ -23,7 +23,7 @@ from dlc.runtime.artifact import Artifact
 from tests.backends.cpu.native import grid, parse_kernel
 from tests.models.skeletons import path_of, recordings
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "c_target.py"
 NAME = f"{EXAMPLE}:C"
 C: Any = backend_of(NAME)

@@ -10,7 +10,6 @@ Everything is a template for `str.format`. An expression's template may use
     {W}         unsigned integers in which sums and products of the result's width cannot overflow
     {M}         integers of the result's width: what a vector's comparison of such elements gives
     {n}         lanes of the result
-    {m}         lanes of the first operand
 
 `addf.vector` and `addf.scalar` go before `addf`. An entry of `definitions` under the name of an expression is a function
 that its expression calls; it is written once per program and type, and may use the same words.
@@ -80,6 +79,9 @@ OPERATORS: Mapping[str, str] = {
         f"{op}i.scalar": f"({{T}})(({{W}}){{0}} {sign} ({{W}}){{1}})" for op, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))
     },
     "divf": "{0} / {1}",
+    "divsi": "({T})({0} / {1})",
+    "divui": "({T})(({U}){0} / ({U}){1})",
+    "remui": "({T})(({U}){0} % ({U}){1})",
     "negf": "-({0})",
     "andi": "{0} & {1}",
     "ori": "{0} | {1}",

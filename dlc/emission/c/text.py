@@ -9,20 +9,52 @@ computed into that variable. What nobody uses is left out.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _INDENT = "    "
+
+
+class Name(str):
+    """A value or variable of the function, as against text about it."""
+
+    __slots__ = ()
+
+
+class Code(str):
+    """Text that knows the names in it; written by `code`, since what is put together otherwise forgets them."""
+
+    pieces: tuple[str, ...]
+
+
+def code(*parts: str) -> Code:
+    """The parts as one."""
+    pieces: list[str] = []
+    for part in parts:
+        if type(part) is Code:
+            pieces += part.pieces
+        elif part:
+            pieces.append(part)
+    joined = Code("".join(pieces))
+    joined.pieces = tuple(pieces)
+    return joined
+
+
+def join(separator: str, parts: Sequence[str]) -> Code:
+    """The parts with a separator between them."""
+    return code(*[text for part in parts for text in (separator, part)][1:])
+
+
+def _pieces(text: str) -> tuple[str, ...]:
+    return text.pieces if type(text) is Code else (text,)
 
 
 @dataclass(slots=True)
 class Define:
     """`const type name = value;`, without effects; `movable` if it may be computed later."""
 
-    name: str
+    name: Name
     type: str
     value: str
     movable: bool = False
@@ -32,7 +64,7 @@ class Define:
 class Assign:
     """`type name = value;` for a variable, and `name = value;` later."""
 
-    name: str
+    name: Name
     value: str
     type: str = ""
 
@@ -59,27 +91,25 @@ class Nest:
 Line = Define | Assign | Effect | Comment | Nest
 
 
-def _texts(line: Line) -> Iterator[str]:
+def _names(line: Line) -> Iterator[Name]:
     """What a line reads."""
     match line:
         case Define(value=text) | Assign(value=text) | Effect(text=text):
-            yield text
+            for piece in _pieces(text):
+                if isinstance(piece, Name):
+                    yield piece
         case Nest(parts=parts):
             for head, lines in parts:
-                yield head
+                yield from _names(Effect(head))
                 for inner in lines:
-                    yield from _texts(inner)
+                    yield from _names(inner)
         case Comment():
             pass
 
 
-def _names(line: Line) -> list[str]:
-    return [name for text in _texts(line) for name in _NAME.findall(text)]
-
-
-def _touched(line: Line) -> list[str]:
+def _touched(line: Line) -> list[Name]:
     """The names that a line reads, and those that lines inside it assign to."""
-    names = _names(line)
+    names = list(_names(line))
     if isinstance(line, Nest):
         names += [i.name for _, inner in line.parts for i in inner if isinstance(i, Assign)]
         names += [name for _, inner in line.parts for i in inner if isinstance(i, Nest) for name in _touched(i)]
@@ -114,28 +144,24 @@ def _sink(lines: Sequence[Line], uses: Counter[str]) -> list[Line]:
         """The text, after what it needs has been placed before it or written into it."""
         if not waiting:
             return text
-        inlined: dict[str, str] = {}
-        for name in _NAME.findall(text):
-            if (define := waiting.pop(name, None)) is None:
+        pieces, found = list(_pieces(text)), False
+        for k, piece in enumerate(pieces):
+            if not isinstance(piece, Name) or (define := waiting.pop(piece, None)) is None:
                 continue
             value = resolve(define.value)
-            if uses[name] == 1:
-                inlined[name] = value
-            else:
-                placed.append(Define(name, define.type, value))
-
-        def replace(found: re.Match[str]) -> str:
-            value = inlined.get(found[0], found[0])
+            if uses[piece] != 1:
+                placed.append(Define(piece, define.type, value))
+                continue
             # A cast binds less than what follows a name.
-            return f"({value})" if value.startswith("(") and text[found.end() : found.end() + 1] in (".", "[") else value
-
-        return _NAME.sub(replace, text) if inlined else text
+            casts = value.startswith("(") and pieces[k + 1 : k + 2] and pieces[k + 1].startswith((".", "["))
+            pieces[k], found = code("(", value, ")") if casts else value, True
+        return code(*pieces) if found else text
 
     def place_all() -> None:
         while waiting:
             name, define = next(iter(waiting.items()))
             del waiting[name]
-            placed.append(Define(name, define.type, resolve(define.value)))
+            placed.append(Define(define.name, define.type, resolve(define.value)))
 
     for line in lines:
         match line:

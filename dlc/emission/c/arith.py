@@ -1,8 +1,8 @@
 """Arithmetic: one expression per op on one register, and the loop that applies it to all registers of a value.
 
-What traps or is undefined in C is defined here as it is on every target: integers divided by zero give zero, the most
-negative number divided by -1 wraps, shifts beyond the width give zero (or the sign); conversions to integers saturate, and
-NaN becomes zero. A half that the device does not compute with is a float that is rounded after each op.
+What is undefined in C is defined here as it is on every target: shifts beyond the width give zero (or the sign);
+conversions to integers saturate, and NaN becomes zero. Divisors are safe already (dialects/dl/scalar.py). A half that the
+device does not compute with is a float that is rounded after each op.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
 
-from dlc.backends.clike.core import Emitter, Handlers, Range
-from dlc.backends.clike.vocabulary import Register, is_float
-from dlc.backends.linear import Linear
+from dlc.emission.c.core import Range, Writer
+from dlc.emission.c.text import code
+from dlc.emission.c.vocabulary import bits_of
+from dlc.emission.visit.linear import Linear
+from dlc.emission.visit.registers import Register, is_float
+from dlc.emission.visit.visit import Handlers
 from dlc.ir import Block, DenseIntOrFPElementsAttr, IndexType, IntegerAttr, Operation, SSAValue, VectorType
 
 # (emitter, result's register, first operand's register, operands) → expression
-Primitive = Callable[[Emitter, Register, Register, tuple[str, ...]], str]
+Primitive = Callable[[Writer, Register, Register, tuple[str, ...]], str]
 # Results of these are halves if their operands are.
-_EXACT = frozenset({"negf", "absf", "floor", "ceil", "trunc", "roundeven", "round", "copysign"}) | {
-    f"{which}{kind}" for which in ("max", "min") for kind in ("imumf", "numf")
-}
+_EXACT = frozenset({"negf", "absf", "floor", "ceil", "trunc", "roundeven", "copysign", "maximumf", "minimumf"})
 _CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
 # Arithmetic modulo two.
@@ -30,17 +31,17 @@ _ON_TRUTHS = {
 }  # fmt: skip
 
 
-def apply(e: Emitter, op: Operation, primitive: Primitive, hint: str = "") -> None:
+def apply(e: Writer, op: Operation, primitive: Primitive, hint: str = "") -> None:
     """Applies a primitive register by register; registers that share their operands share the result."""
     result = op.results[0]
     done: dict[object, str] = {}
     names: list[str] = []
-    hint = result.name_hint or hint or op.name.partition(".")[2]
-    places = zip(e.layout(result.type), e.layout(op.operands[0].type), e.suffixes(result.type), strict=True)
-    for (t, s, suffix), *operands in zip(places, *map(e.regs, op.operands), strict=True):
+    hints = e.hints(result, hint or op.name.partition(".")[2])
+    places = zip(e.layout(result.type), e.layout(op.operands[0].type), hints, strict=True)
+    for (t, s, hint), *operands in zip(places, *map(e.regs, op.operands), strict=True):
         key = (t, *operands)
         if (name := done.get(key)) is None:
-            name = done[key] = e.define(e.type(t), primitive(e, t, s, tuple(operands)), hint + suffix)
+            name = done[key] = e.compute(t, primitive(e, t, s, tuple(operands)), hint)
         names.append(name)
     e.bind(result, names)
 
@@ -49,39 +50,37 @@ def apply(e: Emitter, op: Operation, primitive: Primitive, hint: str = "") -> No
 def expression(op: str) -> Primitive:
     """The dialect's expression; rounded where it computes halves as floats."""
 
-    def compute(e: Emitter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+    def compute(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
         name = _ON_TRUTHS.get(op, op) if t.kind == "i1" else op
-        held, held_by = t.of(e.computed(t.kind)), s.of(e.computed(s.kind))
-        text = e.expression(name, held, *xs, s=held_by)
+        text = e.expression(name, e.held(t), *xs, s=e.held(s))
         return rounded(e, t, text) if is_float(t.kind) and op not in _EXACT else text
 
     return compute
 
 
-def rounded(e: Emitter, t: Register, text: str) -> str:
+def rounded(e: Writer, t: Register, text: str) -> str:
     """A float rounded to the half that it stands for."""
     return text if e.computed(t.kind) == t.kind else e.expression(f"round.{t.kind}", t.of("f32"), text)
 
 
-def elementwise(primitive: Primitive) -> Callable[[Emitter, Operation], None]:
+def elementwise(primitive: Primitive) -> Callable[[Writer, Operation], None]:
     return lambda e, op: apply(e, op, primitive)
 
 
-def fused_multiply_add(e: Emitter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
-    held = t.of(e.computed(t.kind))
+def fused_multiply_add(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
     # Without the instruction it would be a library call.
-    text = e.expression("fma", held, *xs) if e.target.has_fma else f"{xs[0]} * {xs[1]} + {xs[2]}"
+    text = e.expression("fma", e.held(t), *xs) if e.target.has_fma else code(xs[0], " * ", xs[1], " + ", xs[2])
     return rounded(e, t, text)
 
 
-def shift(name: str) -> Callable[[Emitter, Operation], None]:
+def shift(name: str) -> Callable[[Writer, Operation], None]:
     """A shift; by a constant within the width it is C's own."""
     by_any = expression(name)
 
-    def handle(e: Emitter, op: Operation) -> None:
+    def handle(e: Writer, op: Operation) -> None:
         amount = _splat_of(op.operands[1])
         (t, *_) = e.layout(op.results[0].type)
-        if amount is None or not 0 <= amount < t.bits:
+        if amount is None or not 0 <= amount < bits_of(t):
             apply(e, op, by_any)
         else:
             apply(e, op, lambda e, t, s, xs: e.expression(f"{name}.constant", t, xs[0], str(amount)))
@@ -103,72 +102,70 @@ def _splat_of(value: SSAValue) -> int | None:
 # Comparison and selection
 
 
-def truth(e: Emitter, s: Register, text: str) -> str:
+def truth(e: Writer, s: Register, text: str) -> str:
     """What a comparison of `s` gives, as a truth value."""
-    bits = Register(e.computed(s.kind), 1).bits
+    bits = bits_of(e.held(s))
     if s.width == 1 or bits == 32:
         return text
     return e.expression("convert", s.of("i32"), text, s=s.of(f"i{bits}"))
 
 
-def compare(prefix: str, predicates: tuple[str, ...]) -> Callable[[Emitter, Operation], None]:
-    def handle(e: Emitter, op: Operation) -> None:
+def compare(prefix: str, predicates: tuple[str, ...]) -> Callable[[Writer, Operation], None]:
+    def handle(e: Writer, op: Operation) -> None:
         attribute = op.properties["predicate"]
         assert isinstance(attribute, IntegerAttr)
         predicate = predicates[attribute.value.data]
 
-        def primitive(e: Emitter, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+        def primitive(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
             if predicate in ("true", "false"):
                 return str((-1 if t.width > 1 else 1) if predicate == "true" else 0)
-            held = s.of(e.computed(s.kind))
-            return truth(e, s, e.expression(f"{prefix}.{predicate}", held, *xs))
+            return truth(e, s, e.expression(f"{prefix}.{predicate}", e.held(s), *xs))
 
         if isinstance(op.operands[0].type, IndexType):
             # C compares ints and longs as they are; of natural numbers the sign does not matter.
             natural = all(_natural(e, e.linear(v)) for v in op.operands)
             name = f"s{predicate[1:]}" if natural and predicate.startswith("u") else predicate
             texts = map(e.scalar, op.operands) if name.startswith("u") else (e.index(e.linear(v)) for v in op.operands)
-            value = e.expression(f"{prefix}.{name}", Register("i64", 1), *texts)
-            e.bind(op.results[0], [e.define(e.type(Register("i1", 1)), value, op.results[0].name_hint or "test")])
+            value = e.expression(f"{prefix}.{name}", Register("i64"), *texts)
+            e.bind(op.results[0], [e.compute(Register("i1"), value, op.results[0].name_hint or "test")])
             return
         apply(e, op, primitive)
 
     return handle
 
 
-def select(e: Emitter, t: Register, mask: str, a: str, b: str, *, by_lane: bool) -> str:
+def select(e: Writer, t: Register, mask: str, a: str, b: str, *, by_lane: bool) -> str:
     """Lanes of `a` where `mask` holds, else of `b`; a scalar mask chooses between whole registers."""
-    held = t.of(e.computed(t.kind))
     if t.width == 1 or not by_lane:
-        return f"{mask} ? {a} : {b}"
-    if held.bits != 32:
-        mask = e.expression("convert", t.of(f"i{held.bits}"), mask, s=t.of("i32"))
-    return e.expression("select", held, mask, a, b)
+        return code(mask, " ? ", a, " : ", b)
+    bits = bits_of(e.held(t))
+    if bits != 32:
+        mask = e.expression("convert", t.of(f"i{bits}"), mask, s=t.of("i32"))
+    return e.expression("select", e.held(t), mask, a, b)
 
 
-def choose(e: Emitter, op: Operation) -> None:
+def choose(e: Writer, op: Operation) -> None:
     """arith.select"""
     condition, result = op.operands[0], op.results[0]
     by_lane = isinstance(condition.type, VectorType)
     conditions = e.regs(condition)
     if isinstance(result.type, IndexType):
         a, b = (e.linear(v) for v in op.operands[1:])
-        value = f"{conditions[0]} ? {e.index(a)} : {e.index(b)}"
+        value = code(conditions[0], " ? ", e.index(a), " : ", e.index(b))
         e.linears[result] = e.define_index(value, result.name_hint or "select", _hull(e.range(a), e.range(b)))
         return
     names: list[str] = []
-    hint = result.name_hint or "select"
-    places = zip(e.layout(result.type), e.suffixes(result.type), *map(e.regs, op.operands[1:]), strict=True)
-    for i, (t, suffix, a, b) in enumerate(places):
+    places = zip(e.layout(result.type), e.hints(result, "select"), *map(e.regs, op.operands[1:]), strict=True)
+    for i, (t, hint, a, b) in enumerate(places):
         value = select(e, t, conditions[i if by_lane else 0], a, b, by_lane=by_lane)
-        names.append(a if a == b else e.define(e.type(t), value, hint + suffix))
+        names.append(a if a == b else e.compute(t, value, hint))
     e.bind(result, names)
 
 
 # Indices, see Note [Indices in C]
 
 
-def _natural(e: Emitter, form: Linear) -> bool:
+def _natural(e: Writer, form: Linear) -> bool:
     known = e.range(form)
     return known is not None and known[0] >= 0
 
@@ -177,10 +174,8 @@ def _hull(a: Range | None, b: Range | None) -> Range | None:
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
-def linear_or(
-    primitive: Primitive, symbolic: Callable[[Linear, Linear], Linear | None]
-) -> Callable[[Emitter, Operation], None]:
-    def handle(e: Emitter, op: Operation) -> None:
+def linear_or(primitive: Primitive, symbolic: Callable[[Linear, Linear], Linear | None]) -> Callable[[Writer, Operation], None]:
+    def handle(e: Writer, op: Operation) -> None:
         if isinstance(op.results[0].type, IndexType):
             a, b = (e.linear(v) for v in op.operands)
             if (form := symbolic(a, b)) is not None:
@@ -191,7 +186,7 @@ def linear_or(
     return handle
 
 
-def _divide(e: Emitter, form: Linear, divisor: int) -> tuple[Linear | None, Linear | None]:
+def _divide(e: Writer, form: Linear, divisor: int) -> tuple[Linear | None, Linear | None]:
     """Quotient and remainder of a natural number, where they are linear forms: x·8 + y = 8·x + y if y < 8."""
     rest = Linear(form.constant % divisor, tuple((d, n, c) for d, n, c in form.terms if e.multiple(n, c) % divisor))
     known = e.range(rest)
@@ -203,10 +198,10 @@ def _divide(e: Emitter, form: Linear, divisor: int) -> tuple[Linear | None, Line
     return quotient if linear else None, rest
 
 
-def division(name: str, *, remainder: bool) -> Callable[[Emitter, Operation], None]:
-    primitive = expression(name)
+def division(name: str) -> Callable[[Writer, Operation], None]:
+    primitive, remainder = expression(name), name == "remui"
 
-    def handle(e: Emitter, op: Operation) -> None:
+    def handle(e: Writer, op: Operation) -> None:
         result = op.results[0]
         if isinstance(result.type, IndexType):
             a, b = (e.linear(v) for v in op.operands)
@@ -217,7 +212,7 @@ def division(name: str, *, remainder: bool) -> Callable[[Emitter, Operation], No
                     return
                 sign = "%" if remainder else "/"
                 ends = (0, min(known[1], b.constant - 1)) if remainder else (known[0] // b.constant, known[1] // b.constant)
-                value = f"{e.atom(a)} {sign} {b.constant}"
+                value = code(e.atom(a), f" {sign} {b.constant}")
                 e.linears[result] = e.define_index(value, result.name_hint or name, ends)
                 return
         apply(e, op, primitive)
@@ -225,13 +220,13 @@ def division(name: str, *, remainder: bool) -> Callable[[Emitter, Operation], No
     return handle
 
 
-def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Emitter, Operation], None]:
-    def handle(e: Emitter, op: Operation) -> None:
+def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Writer, Operation], None]:
+    def handle(e: Writer, op: Operation) -> None:
         result = op.results[0]
         if isinstance(result.type, IndexType) and (name.endswith("si") or all(_natural(e, e.linear(v)) for v in op.operands)):
             a, b = (e.range(e.linear(v)) for v in op.operands)
             known = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
-            t = Register("i64", 1)
+            t = Register("i64")
             value = e.expression(f"{name[:3]}si", t, *map(e.scalar, op.operands))
             e.linears[result] = e.define_index(value, result.name_hint or name, known)
             return
@@ -242,15 +237,11 @@ def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Emitter,
 
 HANDLERS: Handlers = {
     **{f"arith.{name}": elementwise(expression(name)) for name in ("addf", "subf", "mulf", "divf", "negf")},
-    **{f"arith.{name}": elementwise(expression(name)) for name in ("maximumf", "minimumf", "maxnumf", "minnumf")},
+    **{f"arith.{name}": elementwise(expression(name)) for name in ("maximumf", "minimumf")},
     "arith.addi": linear_or(expression("addi"), Linear.plus),
     "arith.subi": linear_or(expression("subi"), lambda a, b: a.plus(b, -1)),
     "arith.muli": linear_or(expression("muli"), Linear.times),
-    **{
-        f"arith.{name}": division(name, remainder=name.startswith("rem"))
-        for name in ("divui", "divsi", "remui", "remsi", "floordivsi")
-    },
-    **{f"arith.{name}": elementwise(expression(name)) for name in ("ceildivsi", "ceildivui")},
+    **{f"arith.{name}": division(name) for name in ("divui", "divsi", "remui")},
     **{f"arith.{name}": elementwise(expression(name)) for name in ("andi", "ori", "xori")},
     **{f"arith.{name}": shift(name) for name in ("shli", "shrui", "shrsi")},
     **{f"arith.{m}{s}i": extremum(f"{m}{s}i", {"min": min, "max": max}[m]) for m in ("min", "max") for s in "us"},
@@ -265,13 +256,8 @@ HANDLERS: Handlers = {
             "ceil",
             "trunc",
             "roundeven",
-            "round",
             "copysign",
             "absf",
-            "absi",
-            "ctpop",
-            "ctlz",
-            "cttz",
         )
     },
     "math.fma": elementwise(fused_multiply_add),

@@ -12,24 +12,27 @@ casts and views at the top level are written again in each function that uses th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.backends.clike import arith, control, convert, memory, vectors, views
-from dlc.backends.clike.core import Emitter, Handlers
-from dlc.backends.clike.syntax import Syntax
-from dlc.backends.clike.text import render, tidy
-from dlc.backends.grids import grids_of, is_grid
-from dlc.ir import Operation, OpResult, SSAValue, func, memref, vector
+from dlc.emission.c import arith, control, convert, memory
+from dlc.emission.c.control import ControlWriter
+from dlc.emission.c.memory import MemoryWriter, written_by
+from dlc.emission.c.syntax import Syntax
+from dlc.emission.c.text import render, tidy
+from dlc.emission.c.vectors import VectorWriter
+from dlc.emission.visit import vectors
+from dlc.emission.visit.grids import grids_of, is_grid
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import Operation, SSAValue, func
 from dlc.target import Target
 
 HANDLERS: Handlers = {
+    **vectors.HANDLERS,
+    **memory.HANDLERS,
+    **control.HANDLERS,
     **arith.HANDLERS,
     **convert.HANDLERS,
-    **views.HANDLERS,
-    **memory.HANDLERS,
-    **vectors.HANDLERS,
-    **control.HANDLERS,
 }
 
 
@@ -77,79 +80,48 @@ def emit(kernel: func.FuncOp, target: Target, syntax: Syntax) -> KernelSource:
     texts: list[str] = []
     grids: list[Grid] = []
     definitions: dict[str, None] = {}
-    written = _written(kernel)
+    written = written_by(kernel)
     for ops in grids_of(kernel):
-        function = _Function(kernel, Emitter(syntax, target, HANDLERS, name, definitions), written)
-        grids.append(function.visit(ops))
+        function = _Function(kernel, target, syntax, definitions, written)
+        grids.append(function.write(ops))
         texts.append(function.text(f"{name}_{len(texts)}", grids[-1]))
     return KernelSource(name, "\n".join(texts), tuple(grids), tuple(definitions), syntax.header)
 
 
-def _written(kernel: func.FuncOp) -> set[SSAValue]:
-    """The buffers that a kernel writes to."""
-    written = set[SSAValue]()
-    for op in kernel.walk():
-        match op:
-            case memref.StoreOp():
-                buffer = op.memref
-            case vector.TransferWriteOp():
-                buffer = op.source
-            case vector.StoreOp():
-                buffer = op.base
-            case _:
-                continue
-        while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
-            buffer = buffer.op.source
-        written.add(buffer)
-    return written
-
-
-class _Function:
+class _Function(MemoryWriter, VectorWriter, ControlWriter):
     """The function of one grid."""
 
-    def __init__(self, kernel: func.FuncOp, emitter: Emitter, written: Iterable[SSAValue]) -> None:
-        self.block, self.emitter = kernel.body.block, emitter
-        emitter.shared = self.define_shared
+    def __init__(
+        self, kernel: func.FuncOp, target: Target, syntax: Syntax, definitions: dict[str, None], written: set[SSAValue]
+    ) -> None:
+        super().__init__(kernel, target, HANDLERS, syntax, definitions)
         for k, argument in enumerate(self.block.args):
-            name = emitter.name(argument.name_hint or f"a{k}")
-            emitter.views[argument] = views.argument_view(emitter, name, argument, argument in written)
+            self.argument(argument, argument.name_hint or f"a{k}", written=argument in written)
 
-    def visit(self, ops: Sequence[Operation]) -> Grid:
+    def write(self, ops: Sequence[Operation]) -> Grid:
         """Writes the body, of one parallel loop or of other ops."""
-        e = self.emitter
         if not is_grid(ops[0]):
             for op in ops:
-                e.visit(op)
+                self.visit(op)
             return Grid(1, 1)
-        groups = control.positions(e, ops[0], control.number(e, "group"))
+        groups = self.positions(ops[0], self.number("group"))
         if groups:
-            e.visit_block(ops[0].regions[0].block)
-        return Grid(groups, e.items)
-
-    def define_shared(self, value: SSAValue) -> None:
-        """A value of the kernel's top level, written at the start of this function."""
-        e = self.emitter
-        if isinstance(value, OpResult) and value.op.parent is self.block and not value.op.regions:
-            inner = e.scopes[1:]
-            del e.scopes[1:]
-            e.visit(value.op)
-            e.scopes.extend(inner)
-        else:
-            e.undefined(value)
+            self.visit_block(ops[0].regions[0].block)
+        return Grid(groups, self.items)
 
     def text(self, name: str, grid: Grid) -> str:
-        e, syntax = self.emitter, self.emitter.syntax
-        buffers = [e.views[a] for a in self.block.args]
+        buffers = [self.views[a] for a in self.block.args]
         shapes = ["x".join(map(str, b.shape)) or "scalar" for b in buffers]
         parameters = ",".join(
-            f"\n    {b.pointer}{syntax.restrict}{b.base} /* {shape} */" for b, shape in zip(buffers, shapes, strict=True)
+            f"\n    {self.pointers[b.base]}{self.syntax.restrict}{b.base} /* {shape} */"
+            for b, shape in zip(buffers, shapes, strict=True)
         )
         lines = [
             f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}",
-            syntax.function.format(name=name, parameters=parameters, items=grid.items),
+            self.syntax.function.format(name=name, parameters=parameters, items=grid.items),
             "{",
-            *(f"    {line}" for line in e.declarations),
-            *render(tidy(e.scopes[0].lines)),
+            *(f"    {line}" for line in self.declarations),
+            *render(tidy(self.scopes[0].lines)),
             "}",
             "",
         ]

@@ -1,0 +1,147 @@
+"""LLVM IR text of a kernel, from its function at the end of the loops stage, in one visit.
+
+    func.func @k(%x: memref<…>, %y: memref<…>) attributes {kernel} {
+      scf.parallel (%i, %j) = … {level = "grid"} { … }        →   define void @k.0(ptr %args, i64 %task)
+      scf.parallel (%i) = … {level = "grid"} { … }            →   define void @k.1(ptr %args, i64 %task)
+    }
+
+Each top-level parallel loop becomes one function that computes the point number `task` of its grid, row-major; `args`
+points to the buffers' addresses in the order of the arguments. Top-level code between grids is a grid of one point.
+Constants, casts and views at the top level are written again in each function that uses them. The body is an inner
+function, because only arguments can be `noalias`.
+
+The text has no module header and no numbered attribute groups, so texts of kernels can be joined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dlc.emission.llvm import arith
+from dlc.emission.llvm.control import ControlWriter
+from dlc.emission.llvm.memory import MemoryWriter, prefetch
+from dlc.emission.llvm.order import ordered
+from dlc.emission.llvm.vectors import VectorWriter
+from dlc.emission.visit import control, memory, vectors
+from dlc.emission.visit.grids import grids_of, is_grid
+from dlc.emission.visit.linear import Linear
+from dlc.emission.visit.registers import Register, element_bytes, memref_type
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import Operation, SSAValue, func
+from dlc.target import Target
+
+HANDLERS: Handlers = {
+    **vectors.HANDLERS,
+    **memory.HANDLERS,
+    **control.HANDLERS,
+    **arith.HANDLERS,
+    "memref.prefetch": prefetch,
+}
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """LLVM IR text that defines `@<name>.<g>(ptr %args, i64 %task)` for each grid g, and each grid's number of tasks."""
+
+    text: str
+    grids: tuple[int, ...]
+
+
+def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
+    """The LLVM IR of a kernel function at the end of the loops stage.
+
+    Raises UnsupportedError for an op or type that cannot be emitted.
+    """
+    texts: list[str] = []
+    counts: list[int] = []
+    for ops in grids_of(kernel):
+        grid = _Grid(kernel, target, len(counts))
+        counts.append(grid.write(ops))
+        texts.append(grid.body_function() + grid.task_function())
+    return KernelText("\n".join(texts), tuple(counts))
+
+
+class _Grid(MemoryWriter, VectorWriter, ControlWriter):
+    """Writes the function of one grid."""
+
+    def __init__(self, kernel: func.FuncOp, target: Target, number: int) -> None:
+        super().__init__(kernel, target, HANDLERS)
+        self.name, self.body_name = (_global(f"{self.kernel}.{number}{part}") for part in ("", ".body"))
+        self.used: list[int] = []  # arguments
+
+    def write(self, ops: Sequence[Operation]) -> int:
+        """Visits the grid's ops; returns the number of tasks."""
+        if not is_grid(ops[0]):
+            for op in ops:
+                self.visit(op)
+            return 1
+        axes = control.axes_of(self, ops[0])
+        tasks = prod(axis.size for axis in axes)
+        if tasks:
+            self._enter(axes)
+            self.visit_block(ops[0].regions[0].block)
+        return tasks
+
+    def _enter(self, axes: Sequence[control.Axis]) -> None:
+        """Binds the induction variables to the point number %task."""
+        rest, wide = "%task", Register("i64")
+        for d, axis in reversed(list(enumerate(axes))):
+            position = rest
+            if d:
+                position = self.compute("urem", wide, rest, str(axis.size)) if axis.size > 1 else "0"
+                rest = self.compute("udiv", wide, rest, str(axis.size)) if axis.size > 1 else rest
+            self.linears[axis.induction] = Linear(axis.start).plus(self.term(position), axis.step)
+
+    def shared(self, value: SSAValue) -> None:
+        if value.owner is not self.block:
+            super().shared(value)
+            return
+        argument = self.block.args.index(value)
+        self.used.append(argument)
+        align = element_bytes(self.kind(memref_type(value).element_type))
+        self.views[value] = memory.view_of(self, f"%a{argument}", align, value)
+
+    def body_function(self) -> str:
+        parameters = "".join(f"{self.parameter(i)}, " for i in self.used)
+        self.emit("ret void")
+        lines = [*self.allocas, *ordered(self.scopes[0].lines)]
+        return (
+            f"define internal void {self.body_name}({parameters}i64 %task) {attributes(self.target)} {{\nentry:\n"
+            + "\n".join(lines)
+            + "\n}\n"
+        )
+
+    def parameter(self, argument: int) -> str:
+        name, type = f"%a{argument}", memref_type(self.block.args[argument])
+        align = element_bytes(self.kind(type.element_type))
+        size = prod(type.get_shape()) * align
+        access = "" if name in self.stored else "readonly "
+        # A caller's array is read and written where it is, and NumPy's are rarely more aligned than their elements.
+        sized = f"dereferenceable({size}) " if size else ""
+        return f"ptr noalias nonnull align {align} {sized}{access}{name}"
+
+    def task_function(self) -> str:
+        lines: list[str] = []
+        for i in self.used:
+            lines.append(f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}\n  %a{i} = load ptr, ptr %p{i}, align 8\n")
+        passed = "".join(f"ptr %a{i}, " for i in self.used)
+        return (
+            f"define void {self.name}(ptr %args, i64 %task) {attributes(self.target)} {{\n{''.join(lines)}"
+            f"  tail call void {self.body_name}({passed}i64 %task)\n  ret void\n}}\n"
+        )
+
+
+def attributes(target: Target) -> str:
+    """What the code generator must know of the processor, and that it may call no library."""
+    features = ",".join(f"+{f}" for f in target.features)
+    return (
+        f'nounwind "no-builtins" "target-cpu"="{target.cpu}" "target-features"="{features}" '
+        f'"prefer-vector-width"="{8 * target.vector_bytes}"'
+    )
+
+
+def _global(name: str) -> str:
+    return f"@{name}" if re.fullmatch(r"[\w$.-]+", name) and not name[0].isdigit() else '@"' + name.replace('"', "\\22") + '"'
