@@ -17,13 +17,13 @@ import numpy as np
 
 from dlc.arrays import TensorInfo
 from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.cpu.loader import load_object
-from dlc.backends.cpu.program import KernelImage, NativeProgram
-from dlc.backends.cpu.runtime import runtime
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import HostProgram, Launch
 from dlc.cpus import usable_cpus
-from dlc.model import Model
+from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.program import KernelImage, NativeProgram
+from dlc.runtime.host_program import HostProgram, Launch
+from dlc.runtime.model import Model
 from dlc.target import CPU_LEVELS
 
 EMPTY = "define void @empty(ptr %arguments, i64 %task) {\n  ret void\n}"

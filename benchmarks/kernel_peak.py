@@ -15,12 +15,12 @@ from statistics import median
 
 import numpy as np
 
-from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.limits import peak_flops, peak_text
 from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.cpu.loader import load_object
 from dlc.dialects.registry import make_context
+from dlc.emission.llvm.kernel import emit_kernel
 from dlc.ir import func, parse_module
+from dlc.runtime.cpu.loader import load_object
 from dlc.target import resolve
 
 KERNEL = Path(__file__).parent.parent / "tests" / "backends" / "cpu" / "conv_add_relu.mlir"

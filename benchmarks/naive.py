@@ -15,17 +15,16 @@ import onnx
 from models import called, load
 
 import dlc
-from dlc.backends.opencl.devices import target_of
+from dlc.backends.registry import backend_of
 from dlc.measure.latency import interleaved
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
-from dlc.pipelines import cpu_stages
 
 SECONDS = 20.0
 
 
 def naive_pipeline(target: str) -> str:
     """The passes for a target, with the naive mapping in place of tiles."""
-    passes = [p for stage in cpu_stages(target_of(target)) for p in stage.passes]
+    passes = [p for stage in backend_of(target).stages("default") for p in stage.passes]
     return ",".join(str(replace(p, naive=True) if isinstance(p, TileKernelsPass) else p) for p in passes)
 
 

@@ -16,14 +16,15 @@ bottom:
     tiling   buffers, then tiles: grid, register tiles, local buffers       passes.tiling
     loops    loops over n-D vectors: one value is one register tile         passes.loops
 
-After `fusion` a module is two tracks. Kernels go on as pure functions and end as machine code: `backends.cpu.emit` writes
-LLVM IR text in one visit, LLVM makes an object of it, and `backends.cpu.loader` maps that object. The host program, which
+After `fusion` a module is two tracks. Kernels go on as pure functions and end as machine code: `emission.llvm` writes
+LLVM IR text in one visit, LLVM makes an object of it, and `runtime.cpu.loader` maps that object. The host program, which
 says what kernel runs when on which buffers, is planned by `passes.host` into one arena and a table of launches that one
-native function executes. For an OpenCL device `backends.clike` writes C instead, the driver compiles it, and the table becomes
-commands in the device's queue (`backends.opencl`).
+native function executes. For an OpenCL device `emission.c` writes C instead, the driver compiles it, and the table becomes
+commands in the device's queue (`runtime.opencl`).
 
-A compiled model is an `artifact`, one file. `model_cache` keeps artifacts and finds them again by what `keys` says they depend
-on, in a `cache` on disk; a hit comes before all of the above.
+A compiled model is an artifact, one file (`runtime.artifact`): `runtime` holds all that runs it, and imports no part of the
+compiler. `model_cache` keeps artifacts and finds them again by what `keys` says they depend on, in a `cache` on disk; a hit
+comes before all of the above.
 
 Every stage is a program. `backends.reference` executes the module of any stage with NumPy, so that two stages can be
 compared; it is the target `reference` as well.
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from dlc.api import devices as devices
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
-    from dlc.artifact import load as load
-    from dlc.backends.opencl.array import DeviceArray as DeviceArray
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
@@ -59,16 +58,18 @@ if TYPE_CHECKING:
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.just_in_time import jit as jit
+    from dlc.runtime.artifact import load as load
+    from dlc.runtime.opencl.array import DeviceArray as DeviceArray
 
 # The public names and where they live; imported when asked for, so that `import dlc` costs nothing. A module must not have
 # the name of what it defines: importing a submodule sets the package's attribute of that name.
 _PUBLIC = {
     "Array": "dlc.arrays",
-    "DeviceArray": "dlc.backends.opencl.array",
+    "DeviceArray": "dlc.runtime.opencl.array",
     "compile_model": "dlc.api",
     "devices": "dlc.api",
     "jit": "dlc.just_in_time",
-    "load": "dlc.artifact",
+    "load": "dlc.runtime.artifact",
     "to_device": "dlc.api",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",

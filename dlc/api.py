@@ -8,25 +8,28 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo
-from dlc.backends.opencl.array import DeviceArray, put
-from dlc.backends.opencl.devices import Device, all_devices, target_of
 from dlc.instrument.report import Progress, Report
-from dlc.model import Model
 from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.options import Options
-from dlc.target import host_supports, is_opencl
+from dlc.runtime.model import Model
+from dlc.runtime.opencl.array import DeviceArray, put
+from dlc.runtime.opencl.devices import Device, all_devices, target_of
+from dlc.target import Target, host_supports, place_of
+
+if TYPE_CHECKING:
+    from dlc.backends.base import Backend
 
 
 def compile_model(
     model: str | PathLike[str],
     *,
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
     num_threads: int | None = None,
@@ -40,7 +43,8 @@ def compile_model(
     """The ONNX file `model` compiled for `target`.
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`; `opencl` (the first OpenCL device that works, or
-    the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`.
+    the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`; one of your own, a value or where it is
+    found, `FILE.py:NAME` (docs/extending.md).
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range:
     `{"x": ("N:1..32", 3, 224, 224)}`. A model with open sizes is compiled once for all of them where that can be, else when
@@ -74,7 +78,7 @@ def compile_model(
 
 def compile_file(
     path: Path,
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     options: Options | None = None,
     *,
@@ -90,7 +94,7 @@ def compile_file(
     began = perf_counter()
     options = options or Options()
     report = report if report is not None else Report()
-    device = target_of(target, options.device)
+    device = _record_of(target, options)
     file = None
     if reason_not_cached(device, options, path) is None and host_supports(device):
         with report.timed("key"), suppress(OSError):  # the importer says what is wrong
@@ -107,6 +111,7 @@ def compile_file(
             return model
     report.seconds += perf_counter() - began
     # A model that was compiled before needs no compiler.
+    from dlc.backends.registry import backend_of
     from dlc.compiler import Variants, compile, load_program
     from dlc.frontend.onnx import OpenInputsError
 
@@ -126,7 +131,7 @@ def compile_file(
                 shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
                 return compile_file(path, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
 
-            variants, on_device = Variants(path.stem, found, variant), is_opencl(target)
+            variants, on_device = Variants(path.stem, found, variant), backend_of(target, options.device).takes_device_arrays
             run, needed = variants.run, found.values
             return Model(found.inputs, found.outputs, run, path.stem, variants, values=needed, takes_device_arrays=on_device)
     if examine is not None:
@@ -134,6 +139,15 @@ def compile_file(
     report.seconds += perf_counter() - began
     file = file.imported(program.files) if file is not None else None
     return compile(program, target, options, report=report, progress=progress, file=file)
+
+
+def _record_of(target: str | Backend, options: Options) -> Target:
+    """What to compile for; dlc's own targets are known without a compiler."""
+    if isinstance(target, str) and place_of(target) is None:
+        return target_of(target, options.device)
+    from dlc.backends.registry import backend_of
+
+    return backend_of(target).target
 
 
 def devices() -> tuple[Device, ...]:

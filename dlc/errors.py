@@ -31,3 +31,11 @@ class CompileError(DlcError):
 
 class DeviceError(DlcError):
     """A target or device that is absent or cannot hold what it is asked to run."""
+
+
+class TooLargeError(DeviceError):
+    """Kernels that a device cannot hold, each with the reason."""
+
+    def __init__(self, kernels: dict[str, str]) -> None:
+        super().__init__("\n".join(f"kernel {name}: {reason}" for name, reason in kernels.items()))
+        self.kernels = kernels

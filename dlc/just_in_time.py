@@ -14,15 +14,16 @@ import numpy as np
 
 import dlc.numpy
 from dlc.arrays import require_unmasked
-from dlc.backends.opencl.array import DeviceArray
+from dlc.backends.base import Backend
+from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
 from dlc.dims import parse, parse_ranged
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
-from dlc.model import Model, as_result, require_fitting, require_on_cpu
 from dlc.options import Options
-from dlc.target import is_opencl
+from dlc.runtime.model import Model, as_result, require_fitting, require_on_cpu
+from dlc.runtime.opencl.array import DeviceArray
 
 # Imported for what it does: it gives traced arrays their operators.
 _operators = dlc.numpy
@@ -34,7 +35,7 @@ class Lowered:
 
     program: Program
     results: Tree
-    target: str
+    target: str | Backend
     options: Options
 
     def as_text(self, stage: str = "dl") -> str:
@@ -62,7 +63,7 @@ class JitFunction:
     def __init__(
         self,
         function: Callable[..., Any],
-        target: str,
+        target: str | Backend,
         options: Options,
         static_argnames: Sequence[str] = (),
         dynamic: Mapping[str, Mapping[int, str]] | None = None,
@@ -148,7 +149,7 @@ class JitFunction:
 
     def _native(self, leaf: Any) -> Any:
         """A leaf as an array in this machine's byte order; one that is on a device stays there."""
-        if isinstance(leaf, DeviceArray) and is_opencl(self._target):
+        if isinstance(leaf, DeviceArray) and backend_of(self._target, self._options.device).takes_device_arrays:
             return leaf
         require_on_cpu(leaf, f"{self._name}: an argument")
         require_unmasked(leaf, f"{self._name}: an argument")
@@ -210,7 +211,7 @@ def jit(function: Callable[..., Any], /) -> JitFunction: ...
 @overload
 def jit(
     *,
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     static_argnames: Sequence[str] = (),
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
     dump_ir: str | Path | None = None,
@@ -224,7 +225,7 @@ def jit(
     function: Callable[..., Any] | None = None,
     /,
     *,
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     static_argnames: Sequence[str] = (),
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
     dump_ir: str | Path | None = None,

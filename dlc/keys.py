@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dlc.cpus import usable_cpus
 from dlc.options import Options
-from dlc.target import Target
+from dlc.target import CPU_LEVELS, Target
 from dlc.weights import WeightStore
 
 # What each part is called when two keys are compared.
@@ -90,6 +90,12 @@ def program_key(text: str, weights: WeightStore, remaining: str | None, target: 
     return Key(parts if options.pipeline is not None or remaining is None else {**parts, "pipeline": remaining})
 
 
+def target_text(target: Target) -> str:
+    """A target's name, and a digest of its record where dlc's sources, which are another part of a key, do not have it."""
+    known = CPU_LEVELS.get(target.name) == target
+    return target.name if known else f"{target.name} {_digest(repr(target).encode())[:12]}"
+
+
 def sources_changed() -> bool:
     """Whether dlc was edited since this module was imported: what this process compiles is then neither the old nor the new."""
     return _sources() != _SOURCES
@@ -112,7 +118,7 @@ def _digest(data: bytes) -> str:
 
 def _compilation(target: Target, options: Options) -> dict[str, str]:
     chosen = {"pipeline": options.pipeline or "", "numerics": options.numerics, "tuned": str(options.tune > 0)}
-    return {"target": target.name, **chosen, "dlc": DLC, "packages": PACKAGES}
+    return {"target": target_text(target), **chosen, "dlc": DLC, "packages": PACKAGES}
 
 
 def _sources() -> str:

@@ -17,13 +17,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.artifact import Artifact
 from dlc.cache import Cache, Entry
 from dlc.errors import ModelError
 from dlc.instrument.report import KernelReport, Report
 from dlc.keys import PARTS, Key, file_key, sources_changed, with_external
 from dlc.options import Options
-from dlc.target import CPU_LEVELS, Target
+from dlc.runtime.artifact import Artifact
+from dlc.target import Target
 
 # Kinds of entries: artifacts, and for a model file that has them, the names of its files of external data.
 MODEL, EXTERNAL = "model", "external"
@@ -35,8 +35,8 @@ def reason_not_cached(target: Target, options: Options, file: Path | None = None
     """Why a compilation does not go through the cache; None if it does."""
     if not options.cache:
         return "it was asked to be compiled anew"
-    if target.name not in CPU_LEVELS:
-        return f"only models for CPUs are kept whole, this one is for {target.name}"
+    if target.version is None:
+        return f"models for {target.name} are not kept whole"
     if options.dump_ir is not None or options.verify or options.check_each_pass:
         return "its passes are to be watched (a dump, a check of each pass, DLC_VERIFY=1)"
     if file is not None and file.suffix == DUMPED:

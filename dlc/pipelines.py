@@ -1,4 +1,4 @@
-"""The pipelines, as values: read `cpu_stages` from top to bottom to know what the compiler does."""
+"""The pipelines, as values: read `stages_of` from top to bottom to know what the compiler does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
-from dlc.passes.base import Stage
+from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.bind_dims import BindDimsPass
 from dlc.passes.dl.channels_last import ChannelsLastPass
 from dlc.passes.dl.cse import CsePass
@@ -36,25 +36,22 @@ from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
-from dlc.target import REFERENCE, Target
+from dlc.target import REFERENCE, Target, resolve
 
 # Names of dialects and ops that may exist after a stage, outside and inside the kernels.
 _HOST = frozenset({"builtin", "func", "dl"})
 _SCALARS = frozenset({"arith", "math", "func"})
 
 
-def cpu_stages(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
+def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
     """From a `dl` module of static sizes to vectorised loops, for a CPU or a device with groups of items.
 
     With `strict` numerics nothing is folded across linear operations, and functions are computed in f64.
     """
     strict = numerics == "strict"
-    # Items meet at barriers; no processor of theirs prefetches by hand.
-    grouped = target.groups is not None
-    meeting = frozenset({"gpu.barrier"}) if grouped else frozenset[str]()
-    prefetch = () if grouped else (PrefetchPanelsPass(),)
-    # What it costs to go by tiles was measured on processors.
-    winograd = () if grouped or strict else (WinogradPass(),)
+    meeting = frozenset({"gpu.barrier"}) if target.groups is not None else frozenset[str]()
+    prefetch = () if target.machine.prefetch is None else (PrefetchPanelsPass(target),)
+    winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
     return (
@@ -63,7 +60,7 @@ def cpu_stages(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             (
                 UnrollScansPass(),
                 SimplifyPass(),
-                DecomposeCompositesPass(),
+                DecomposeCompositesPass(target),
                 SimplifyPass(),
                 HoistInvariantsPass(),
                 ChannelsLastPass(),
@@ -82,14 +79,14 @@ def cpu_stages(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
         # weights inside of loops goes out of them last.
         Stage(
             "fusion",
-            (FormKernelsPass(target.alignment), AssignLayoutsPass(target.name), HoistInvariantsPass(), DedupeKernelsPass()),
+            (FormKernelsPass(target), AssignLayoutsPass(target), HoistInvariantsPass(), DedupeKernelsPass()),
             _HOST,
             frozenset({"dl"}),
         ),
         Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | {"linalg", "tensor"}),
         Stage(
             "tiling",
-            (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target.name)),
+            (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target)),
             _HOST,
             _SCALARS | {"linalg", "memref", "scf"} | meeting,
         ),
@@ -127,15 +124,19 @@ _BY_NAME_ONLY = (Stage("dl", (BindDimsPass(),)),)
 
 # Every pass by its name, with its stage.
 PASSES: dict[str, tuple[str, type[ModulePass]]] = {
-    p.name: (stage.name, type(p)) for stage in (*_BY_NAME_ONLY, *cpu_stages(REFERENCE), HOST) for p in stage.passes
+    p.name: (stage.name, type(p)) for stage in (*_BY_NAME_ONLY, *stages_of(REFERENCE), HOST) for p in stage.passes
 }
 
 
-def parse(spec: str) -> tuple[ModulePass, ...]:
-    """The passes that `"a,b{k=1}"` names.
+def parse(spec: str, own: Target | None = None) -> tuple[ModulePass, ...]:
+    """The passes that `"a,b{k=1}"` names; targets in it are dlc's, or `own`.
 
-    Raises UnsupportedError for an unknown pass or option.
+    Raises UnsupportedError for an unknown pass or option, and DeviceError for an unknown target.
     """
+
+    def named(name: str) -> Target:
+        return own if own is not None and own.name == name else resolve(name)
+
     passes: list[ModulePass] = []
     try:
         specs = parse_pass_specs(spec)
@@ -147,7 +148,8 @@ def parse(spec: str) -> tuple[ModulePass, ...]:
             hint = f"did you mean {near[0]}?" if near else "`dlc passes` lists them"
             raise UnsupportedError(f"no pass is called {entry.name!r}; {hint}")
         try:
-            passes.append(PASSES[entry.name][1].from_spec(entry))
+            kind = PASSES[entry.name][1]
+            passes.append(kind.of(entry, named) if issubclass(kind, TargetPass) else kind.from_spec(entry))
         except ValueError as error:
             raise UnsupportedError(f"pass {entry.name}: {error}") from error
     return tuple(passes)
@@ -165,9 +167,9 @@ def chosen(passes: Iterable[ModulePass]) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def rest(stages: Iterable[Stage], remaining: str) -> tuple[Stage, ...]:
+def rest(stages: Iterable[Stage], remaining: str, own: Target | None = None) -> tuple[Stage, ...]:
     """The end of a pipeline, from the passes that are `remaining`: where a dumped module goes on."""
-    left = parse(remaining)
+    left = parse(remaining, own)
     tail: list[Stage] = []
     for stage in reversed(tuple(stages)):
         count = min(len(left), len(stage.passes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,12 +20,64 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class Winograd:
+    """What a convolution by Winograd's tiles costs besides its products, in multiply-adds at the rate of a convolution.
+
+    `input` and `output` are per number that the two transformations read and write, `weight` per weight that comes from
+    memory. Transformed weights take more memory: not for less than `gain`. Measured on AVX-512.
+    """
+
+    input: int = 30
+    output: int = 15
+    weight: int = 16
+    gain: float = 1.15
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """When rows of packed weights are asked for ahead of their use, in steps of a loop that runs `shortest` times or more.
+
+    Measured on matrix products of 8 to 128 rows: fewer steps come too late, more are lost again; shorter loops end before
+    it pays.
+    """
+
+    steps_ahead: int = 8
+    line_bytes: int = 64
+    shortest: int = 32
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What things cost on a device, as far as passes choose by it; work is counted in multiply-adds of a contraction.
+
+    `task_work` makes a task: about 5 µs on one core, ten times a hand-over between threads. `element_work` is one element of
+    anything but a contraction, which is bound by memory or by long formulas. `vectors` are those of a step where no register
+    tile is called for. A contraction with one vector per row is `single_vector` times as slow, since each multiply-add loads
+    its own broadcast; one with up to `few_rows` rows has registers to spare. `row_elements` are the most of a row that a kernel
+    keeps in local buffers, a few of which must fit the second-level cache and the stack. `stack_bytes` is what a thread's
+    stack surely holds, with room for the caller's frames. None: the device does without.
+    """
+
+    task_work: int = 1 << 19
+    element_work: int = 16
+    vectors: int = 4
+    single_vector: float = 1.15
+    few_rows: int = 4
+    row_elements: int = 1 << 16
+    stack_bytes: int = 4 << 20
+    winograd: Winograd | None = field(default_factory=Winograd)
+    prefetch: Prefetch | None = field(default_factory=Prefetch)
+
+
+@dataclass(frozen=True)
 class Target:
     """A device to generate code for.
 
     `cpu` and `features` are LLVM's names; sizes are bytes; `vector_registers` counts registers of `vector_bytes` each, those
     of one item where there are `groups`. Without groups a point of a grid is one task, computed by one thread. `halves` and
-    `doubles`: the device computes in f16 and f64. Buffers start at multiples of `alignment`.
+    `doubles`: the device computes in f16 and f64. Buffers start at multiples of `alignment`. `version` is of what makes its
+    code, where dlc's own sources do not say it all (their digest, a compiler's version); None: what is compiled for it is not
+    kept in the cache. `machine` is what things cost on it.
     """
 
     name: str
@@ -38,6 +90,8 @@ class Target:
     halves: bool = True
     doubles: bool = True
     alignment: int = 64
+    version: str | None = None
+    machine: Machine = field(default_factory=Machine)
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
@@ -49,18 +103,32 @@ _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 CPU_LEVELS = {
-    "cpu:generic": Target("cpu:generic", "x86-64-v2", _V2, 16, 16, has_fma=False),
-    "cpu:avx2": Target("cpu:avx2", "x86-64-v3", _V3, 32, 16, has_fma=True),
-    "cpu:avx512": Target("cpu:avx512", "x86-64-v4", _V4, 64, 32, has_fma=True),
+    "cpu:generic": Target("cpu:generic", "x86-64-v2", _V2, 16, 16, has_fma=False, version=""),
+    "cpu:avx2": Target("cpu:avx2", "x86-64-v3", _V3, 32, 16, has_fma=True, version=""),
+    "cpu:avx512": Target("cpu:avx512", "x86-64-v4", _V4, 64, 32, has_fma=True, version=""),
 }
+# Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.
+_OF_GROUPS = Machine(winograd=None, prefetch=None)
 # OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
 OPENCL_PROFILES = {
     "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, alignment=128),
     "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, alignment=128),
     "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, alignment=128),
-    "opencl:gpu": Target("opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=512),
+    "opencl:gpu": Target(
+        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=512, machine=_OF_GROUPS
+    ),
     "opencl:small": Target(
-        "opencl:small", "", (), 16, 64, has_fma=True, groups=Groups(64, 16 << 10), halves=False, doubles=False, alignment=512
+        "opencl:small",
+        "",
+        (),
+        16,
+        64,
+        has_fma=True,
+        groups=Groups(64, 16 << 10),
+        halves=False,
+        doubles=False,
+        alignment=512,
+        machine=_OF_GROUPS,
     ),
 }
 _OPENCL_FORMS = (
@@ -114,6 +182,12 @@ class OpenCLName:
         return OpenCLName(place, f"opencl{profile}" if profile else None)
 
 
+def place_of(name: str) -> tuple[str, str] | None:
+    """The file and the name in it where a target of one's own is found, `FILE.py:NAME`; None for other names."""
+    match = re.fullmatch(r"(.+\.py):(\w+)", name)
+    return (match[1], match[2]) if match is not None else None
+
+
 def is_opencl(name: str) -> bool:
     """Whether a target's name is one of an OpenCL device."""
     return name.partition(":")[0] == "opencl"
@@ -147,4 +221,7 @@ def resolve(name: str) -> Target:
     match = re.fullmatch(r"(opencl:\w+)(:nofp16)?(:nofp64)?", name)
     if match is not None and match[1] in OPENCL_PROFILES:
         return without(OPENCL_PROFILES[match[1]], halves=match[2] is None, doubles=match[3] is None)
-    raise DeviceError(f"unknown target {name!r}; there are cpu, {', '.join(CPU_LEVELS)}, reference, and {_OPENCL_FORMS}")
+    raise DeviceError(
+        f"unknown target {name!r}; there are cpu, {', '.join(CPU_LEVELS)}, reference, FILE.py:NAME (one of your own), and "
+        f"{_OPENCL_FORMS}"
+    )

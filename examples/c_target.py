@@ -1,35 +1,32 @@
-"""A target of one's own: plain C, compiled by the system's `cc` and loaded with ctypes.
+"""A target of one's own: plain C, compiled by the system's `cc`.
 
     python examples/c_target.py tests/models/small/mnist_cnn.onnx        prints the kernels' C, and results for random inputs
+    dlc run tests/models/small/mnist_cnn.onnx --target examples/c_target.py:C        and so does each other command
 
-`C` says how GNU C spells what kernels need; what its vectors lack is a loop over their lanes. Models of halves are refused.
+`SYNTAX` says how GNU C spells what kernels need; what vectors lack is a loop over their lanes. Models of halves are refused.
 """
 
 from __future__ import annotations
 
-import ctypes
+import hashlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from dlc.backends.clike.kernel import KernelSource, emit, program_text
-from dlc.backends.clike.syntax import OPERATORS, Syntax
-from dlc.backends.host_program import FIRST_INPUT, HostProgram, weight_array
-from dlc.backends.read_host import read_host
-from dlc.compiler.lowering import Lowering
-from dlc.compiler.program import load_program
-from dlc.instrument.report import Report
-from dlc.model import Model, Run
-from dlc.options import Options
-from dlc.passes.base import kernels_of
-from dlc.target import resolve
-from dlc.weights import WeightStore
-
-TARGET = resolve("opencl:cpu128")  # tiles for a processor with registers of 128 bits
+import dlc
+from dlc.backends.cpu.backend import ObjectBackend
+from dlc.compiler import emit as emit_program
+from dlc.compiler import load_program
+from dlc.emission.c.kernel import KernelSource, emit, program_text
+from dlc.emission.c.syntax import OPERATORS, Syntax
+from dlc.ir import func
+from dlc.runtime.artifact import KernelObject
+from dlc.target import CPU_LEVELS
 
 
 def by_lane(head: str, lane: str) -> str:
@@ -41,24 +38,18 @@ BETTER = {"max": ">", "min": "<"}
 # One lane of what GNU C's vectors have no operator for, from lanes of the operands.
 LANES = {
     **{f"{name}imumf": f"{{1}} {sign} {{0}} || {{1}} != {{1}} ? {{1}} : {{0}}" for name, sign in BETTER.items()},
-    **{f"{name}numf": f"{{0}} {sign} {{1}} || {{1}} != {{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
     **{f"{name}si": f"{{0}} {sign} {{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
     **{f"{name}ui": f"({{u}}){{0}} {sign} ({{u}}){{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
-    **{name: f"__builtin_{name}({{0}})" for name in ("sqrt", "floor", "ceil", "trunc", "round")},
+    **{name: f"__builtin_{name}({{0}})" for name in ("sqrt", "floor", "ceil", "trunc")},
     "absf": "__builtin_fabs({0})",
     "roundeven": "__builtin_rint({0})",
     "copysign": "__builtin_copysign({0}, {1})",
-    "absi": "{0} < 0 ? -{0} : {0}",
-    "divsi": "{1} == 0 ? 0 : {1} == -1 ? -{0} : {0} / {1}",
-    "remsi": "{1} == 0 || {1} == -1 ? 0 : {0} % {1}",
-    "divui": "{1} == 0 ? 0 : ({u}){0} / ({u}){1}",
-    "remui": "{1} == 0 ? 0 : ({u}){0} % ({u}){1}",
     "shli": "({u}){1} < 8 * sizeof({t}) ? ({u}){0} << {1} : 0",
     "shrui": "({u}){1} < 8 * sizeof({t}) ? ({u}){0} >> {1} : 0",
     "shrsi": "{0} >> (({u}){1} < 8 * sizeof({t}) ? {1} : 8 * sizeof({t}) - 1)",
     "saturate": "{0} != {0} ? 0 : {0} >= MOST({t}) ? MOST({t}) : {0} <= LEAST({t}) ? LEAST({t}) : ({t}){0}",
 }
-C = Syntax(
+SYNTAX = Syntax(
     name="C",
     types={"f32": "float", "f64": "double", **{f"{k[0]}{b}": f"{k}{b}_t" for k in ("int", "uint") for b in (8, 16, 32, 64)}},
     vector="{t}_{n}",
@@ -80,7 +71,6 @@ C = Syntax(
         "splat": "splat_{T}({0})",
         "lanes": "({T}){{{lanes}}}",
         "lane": "{0}[{i}]",
-        "lane.dynamic": "{0}[{1}]",
         "low": "low_{S}({0})",
         "high": "high_{S}({0})",
         "load.vector": "load_{T}({a})",
@@ -107,43 +97,42 @@ C = Syntax(
 )  # fmt: skip
 
 
-def runner(host: HostProgram, kernels: dict[str, KernelSource], library: ctypes.CDLL, weights: WeightStore) -> Run:
-    """Runs the launches of a host program, on kernels in a shared library."""
-    constants = [weight_array(info, weights) for info in host.weights]
-
-    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        outputs = [np.empty([int(n) for n in info.shape], info.dtype) for info in host.outputs]
-        buffers = [*[np.empty(host.arena_bytes, np.uint8)] * FIRST_INPUT, *inputs, *outputs, *constants]
-        for launch in host.launches:
-            places = [ctypes.c_void_p(buffers[b].ctypes.data + offset) for b, offset in launch.arguments]
-            if launch.kernel is None:
-                ctypes.memmove(places[0], places[1], launch.arguments[2][1])
-                continue
-            for g, grid in enumerate(kernels[launch.kernel].grids):
-                for group in range(grid.groups):
-                    library[f"{launch.kernel}_{g}"](group, *places)
-        return outputs
-
-    return run
+# Objects stand alone: no call of a function that is elsewhere, none that the compiler makes of a loop.
+FLAGS = "-c -O2 -march=x86-64-v2 -fPIC -ffreestanding -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=off -w"
+APART = "-fno-stack-protector -fno-tree-loop-distribute-patterns -fno-asynchronous-unwind-tables"
 
 
-def compile_c(path: Path, folder: Path) -> tuple[Model, str]:
-    """The model in an ONNX file, compiled in a folder, and its C."""
-    program = load_program(path)
-    lowering = Lowering(program, TARGET, Options(), Report())
-    lowering.run((*lowering.stages(kernels=False), *lowering.stages(kernels=True)))
-    kernels = [emit(kernel, TARGET, C) for kernel in kernels_of(lowering.module)]
-    source, library = folder / "kernels.c", folder / "kernels.so"
-    source.write_text(program_text(kernels))
-    subprocess.run(["cc", "-O2", "-fwrapv", "-w", "-shared", "-fPIC", "-o", library, source, "-lm"], check=True)
-    lowering.host()
-    run = runner(read_host(lowering.module), {k.name: k for k in kernels}, ctypes.CDLL(str(library)), lowering.weights)
-    return Model(program.inputs, program.outputs, run, program.name), source.read_text()
+class CBackend(ObjectBackend[KernelSource]):
+    """Kernels as C; programs of their objects are run, kept and saved like those of dlc's own."""
 
+    # What is compiled is found again as long as this file is what it was.
+    target = replace(CPU_LEVELS["cpu:generic"], name="c", version=hashlib.md5(Path(__file__).read_bytes()).hexdigest())
+    forms, suffix, compiler = ("c",), "c", "cc"
+
+    def emit(self, kernel: func.FuncOp) -> KernelSource:
+        source = emit(kernel, self.target, SYNTAX)
+        arguments = ", ".join(f"a[{k}]" for k in range(len(kernel.body.block.args)))
+        # The run-time calls grid `g` of a kernel as `<kernel>.<g>`, on a table of buffers and the number of a task.
+        tasks = [
+            f'void run_{name}(void **, int64_t) __asm__("{source.name}.{g}");\n'
+            f"void run_{name}(void **a, int64_t task)\n{{\n    {name}(task, {arguments});\n}}\n"
+            for g, name in enumerate(f"{source.name}_{g}" for g in range(len(source.grids)))
+        ]
+        return replace(source, functions="\n".join([source.functions, *tasks]))
+
+    def compile_kernel(self, name: str, text: KernelSource) -> KernelObject:
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(f"cc {FLAGS} {APART} -xc - -o {folder}/o", shell=True, input=text.text.encode(), check=True)
+            return KernelObject(name, Path(folder, "o").read_bytes(), tuple(grid.groups for grid in text.grids))
+
+    def show(self, form: str, texts: Mapping[str, KernelSource], headers: Mapping[str, str]) -> str:
+        return program_text([replace(t, functions=headers[name] + t.functions) for name, t in texts.items()])
+
+
+C = CBackend()
 
 if __name__ == "__main__":
-    path = sys.argv[1] if len(sys.argv) == 2 else sys.exit(f"usage: {sys.argv[0]} MODEL.onnx")
-    with tempfile.TemporaryDirectory() as folder:
-        model, code = compile_c(Path(path), Path(folder))
-        arrays = [np.random.default_rng(0).standard_normal(i.shape).astype(i.dtype) for i in model.inputs]
-        print(code, model(*arrays), sep="\n")
+    path = Path(sys.argv[1] if len(sys.argv) == 2 else sys.exit(f"usage: {sys.argv[0]} MODEL.onnx"))
+    model = dlc.compile_model(path, target=C)
+    arrays = [np.random.default_rng(0).standard_normal(i.shape).astype(i.dtype) for i in model.inputs]
+    print(emit_program(load_program(path), "c", C), model(*arrays), sep="\n")

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from dlc import model_cache
 from dlc.api import compile_file
-from dlc.artifact import Artifact
 from dlc.cache import Cache
 from dlc.instrument.report import Report
 from dlc.model_cache import MODEL
+from dlc.runtime.artifact import Artifact
 
 MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
 # Processes start from one that has imported the compiler already.

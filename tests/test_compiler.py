@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit, load_program
+from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import plan
 from dlc.dialects.registry import make_context
 from dlc.errors import CompileError, DeviceError, ModelError, ShapeError, UnsupportedError
@@ -16,7 +18,6 @@ from dlc.instrument.report import Report
 from dlc.ir import ModuleOp, parse_module
 from dlc.options import Environment, Options
 from dlc.passes.loops.vectorize import VectorizePass
-from dlc.target import resolve
 from dlc.weights import WeightStore
 
 STATIC = """
@@ -116,21 +117,21 @@ def test_text_needs_sizes() -> None:
 
 
 def test_a_stage_that_lies_behind_is_named() -> None:
-    done = plan(program(STATIC), resolve("cpu"), Options())
+    done = plan(Compilation(program(STATIC), backend_of("cpu")))
     late = Program(program(STATIC).module, WeightStore(), remaining=",".join(str(p) for s in done[2:] for p in s.passes))
     with pytest.raises(UnsupportedError, match=r"'fusion'.*linalg, tiling, loops, host"):
         emit(late, "fusion")
 
 
 def test_an_own_pipeline_replaces_the_targets() -> None:
-    stages = plan(program(STATIC), resolve("cpu"), Options(pipeline="cse,dce,form-kernels"))
+    stages = plan(Compilation(program(STATIC), backend_of("cpu"), Options(pipeline="cse,dce,form-kernels")))
     assert [(s.name, len(s.passes)) for s in stages] == [("dl", 2), ("fusion", 1), ("host", 2)]
     with pytest.raises(CompileError, match="loops stage"):
         compile(program(STATIC), options=Options(pipeline="cse,form-kernels"))
 
 
 def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.compiler.spine.host_supports", lambda target: False)
+    monkeypatch.setattr("dlc.backends.cpu.backend.host_supports", lambda target: False)
     with pytest.raises(DeviceError, match="cpu:avx512"):
         compile(program(STATIC), "cpu:avx512")
 

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from dlc.backends.opencl.backend import OpenCL
 from dlc.backends.reference import evaluate
 from dlc.compiler import Program, load_program
+from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.workgroup import is_workgroup
-from dlc.instrument.report import Report
 from dlc.ir import ModuleOp, gpu, memref
 from dlc.options import Options
 from dlc.passes.base import kernels_of
-from dlc.target import OPENCL_PROFILES
 from dlc.weights import WeightStore
 from tests.fuzz.random_program import Batch
 from tests.fuzz.recipes import random_program
@@ -34,7 +34,7 @@ PROFILES = ("opencl:gpu", "opencl:small")
 
 
 def lowered(program: Program, profile: str) -> Lowering:
-    lowering = Lowering(program, OPENCL_PROFILES[profile], Options(num_threads=1, workers=1), Report())
+    lowering = Lowering(Compilation(program, OpenCL(profile), Options(num_threads=1, workers=1)))
     lowering.until("loops")
     return lowering
 

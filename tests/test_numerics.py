@@ -13,7 +13,7 @@ from dlc.errors import UnsupportedError
 from dlc.keys import program_key
 from dlc.numpy import nn
 from dlc.options import Options
-from dlc.pipelines import cpu_stages
+from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS, resolve
 from dlc.weights import WeightStore
 
@@ -27,7 +27,7 @@ def normalised(x):
 
 
 def passes(numerics: str) -> set[str]:
-    return {p.name for stage in cpu_stages(CPU_LEVELS["cpu:avx2"], numerics) for p in stage.passes}
+    return {p.name for stage in stages_of(CPU_LEVELS["cpu:avx2"], numerics) for p in stage.passes}
 
 
 def test_what_folds_is_left_out() -> None:

@@ -12,8 +12,8 @@ from dlc.compiler import Program, compile, emit
 from dlc.compiler.segments import Segment, split
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
-from dlc.model import Model
 from dlc.options import Options
+from dlc.runtime.model import Model
 
 POSITIVE = """
 <ir_version: 10, opset_import: ["" : 21]>

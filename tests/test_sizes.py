@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 import dlc
 import dlc.numpy as dnp
-from dlc.artifact import Artifact
 from dlc.backends.reference import evaluate
+from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile
+from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.dims import Range, UndecidableError, parse_ranged
 from dlc.errors import ModelError, ShapeError
 from dlc.instrument.report import Report
 from dlc.options import Options
-from dlc.target import resolve
+from dlc.runtime.artifact import Artifact
 
 Array = NDArray[Any]
 W = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
@@ -63,7 +64,7 @@ def given(size: int) -> Array:
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_stage_serves_all_sizes(function: Callable[..., Any]) -> None:
     program = lowered(function)
-    lowering = Lowering(program, resolve("cpu"), Options(verify=True), Report())
+    lowering = Lowering(Compilation(program, backend_of("cpu"), Options(verify=True)))
     for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
         stages = tuple(s for s in lowering.plan if s.name == stage)
         if stage == "host":

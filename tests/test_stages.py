@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from dlc.backends.reference import evaluate
+from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
+from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.dialects.dl.base import Array
-from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.pipelines import HOST
-from dlc.target import resolve
 from tests.fuzz.random_program import Batch
 from tests.fuzz.recipes import random_program
 from tests.fuzz.tracked import Tracked, difference
@@ -28,7 +28,7 @@ OPTIONS = Options(num_threads=1, workers=1)
 
 def results_by_stage(program: Program, inputs: Sequence[Array]) -> Iterator[tuple[str, list[Array]]]:
     """What the last module of each stage computes, and at the end what machine code does."""
-    lowering = Lowering(program, resolve("cpu"), OPTIONS, Report())
+    lowering = Lowering(Compilation(program, backend_of("cpu"), OPTIONS))
     for stage in lowering.plan:
         if stage.name == HOST.name:
             # Compiled from where the kernels are lowered to, so that they are not lowered twice.

@@ -10,13 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 import dlc
+from dlc.backends.cpu.backend import Cpu
 from dlc.cli import main
 from dlc.compiler import load_program
-from dlc.compiler.lowering import Lowering
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.instrument.provenance import dispatches
-from dlc.instrument.report import Report, Tuned
-from dlc.options import Options
+from dlc.instrument.report import Tuned
 from dlc.passes.tiling.choose_tiles import VARIANTS
 from dlc.target import resolve
 
@@ -27,11 +28,11 @@ MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
 def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tuner, Lowering]:
     monkeypatch.setenv("DLC_CACHE", "1")
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path))
-    device = resolve("cpu")
-    lowering = Lowering(load_program(MNIST), device, Options(), Report())
+    backend = Cpu(resolve("cpu"))
+    lowering = Lowering(Compilation(load_program(MNIST), backend))
     lowering.run(lowering.stages(kernels=False))
     runs = {name: len(places) for name, places in dispatches(lowering.module).items()}
-    return Tuner(lowering.stages(kernels=True), device, lowering.context, 1, runs), lowering
+    return Tuner(lowering.stages(kernels=True), backend, lowering.context, 1, runs), lowering
 
 
 def test_kernels_are_measured_once(tuner: tuple[Tuner, Lowering], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +54,7 @@ def test_kernels_are_measured_once(tuner: tuple[Tuner, Lowering], monkeypatch: p
 
 @pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=lambda v: str(VARIANTS[v]))
 def test_variants_compute_the_same(variant: int) -> None:
-    stages = with_variant(Lowering(load_program(MNIST), resolve("cpu"), Options(), Report()).plan, variant)
+    stages = with_variant(plan(Compilation(load_program(MNIST), Cpu(resolve("cpu")))), variant)
     pipeline = ",".join(str(p) for stage in stages for p in stage.passes)
     x = np.random.default_rng(0).random((1, 1, 28, 28), np.float32)
     usual, other = (dlc.compile_model(MNIST, pipeline=p)(x)["probs"] for p in (None, pipeline))

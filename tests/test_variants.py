@@ -22,7 +22,7 @@ from dlc.dims import Dim
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import OpenInputsError, check_model
 from dlc.frontend.onnx.emit import FOLD_LIMIT, LITERAL_LIMIT
-from dlc.model import Model
+from dlc.runtime.model import Model
 from tests.frontend.onnx.build import INT64, model
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
-from dlc.backends.host_program import (
+from dlc.dialects import host
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.ranges import ranges_of
+from dlc.dims import Range, Size, is_static
+from dlc.errors import CompileError
+from dlc.ir import Attribute, Block, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
     NOTHING,
@@ -21,13 +27,7 @@ from dlc.backends.host_program import (
     Place,
     While,
 )
-from dlc.backends.open_program import OpenLaunch, OpenProgram
-from dlc.dialects import host
-from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.ranges import ranges_of
-from dlc.dims import Range, Size, is_static
-from dlc.errors import CompileError
-from dlc.ir import Attribute, Block, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.runtime.open_program import OpenLaunch, OpenProgram
 
 
 def read_host(module: ModuleOp) -> HostProgram:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.artifact import Artifact
 from dlc.backends.cpu.limits import Limits
 from dlc.cli.run import input_option, prepared, seed_option
 from dlc.cli.shared import (
@@ -37,8 +36,9 @@ from dlc.errors import UnsupportedError
 from dlc.measure.kernels import KernelTime, kernel_times
 from dlc.measure.latency import Latency, interleaved
 from dlc.measure.peers import PEERS, peers
-from dlc.model import Model
 from dlc.options import Options
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.model import Model
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:

@@ -30,9 +30,8 @@ from dlc.debug.bisect import Verdict, bisect, compare_recorded
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.manager import Progress
-from dlc.model import require_fitting
 from dlc.options import Options
-from dlc.target import resolve
+from dlc.runtime.model import require_fitting
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -76,7 +75,7 @@ def bisect_command(
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
             _require_import(program, model, arrays, known, _recorded(Path(against)), tolerance)
-        targets = [target] if against.endswith(".npz") or against == "reference" else [target, resolve(against).name]
+        targets = [target] if against.endswith(".npz") or against == "reference" else [target, against]
         verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
     for name, verdict in verdicts.items():
         _print(name, verdict)

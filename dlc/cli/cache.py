@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from dlc.backends.opencl.devices import target_of
+from dlc.backends.registry import backend_of
 from dlc.cache import Cache, Entry
 from dlc.cli.shared import Shapes, fail, json_option, model_argument, out, reports_errors, shape_option, target_option
 from dlc.model_cache import CachedFile, explain, reason_not_cached
@@ -60,7 +60,7 @@ def clear_command() -> None:
 @reports_errors
 def explain_command(model: Path, target: str, shapes: Shapes, pipeline: str | None, as_json: bool) -> None:
     """Says whether compiling MODEL would be a hit, and if not what differs from what was compiled before."""
-    options, device = Options.of(pipeline=pipeline), target_of(target)
+    options, device = Options.of(pipeline=pipeline), backend_of(target).target
     _folder(Cache.standard())
     if (reason := reason_not_cached(device, options, model)) is not None:
         fail(f"{model}: not looked for in the cache: {reason}")

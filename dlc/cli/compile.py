@@ -10,7 +10,6 @@ import click
 from numpy.typing import NDArray
 
 from dlc.api import compile_file
-from dlc.backends.opencl.devices import target_of
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
@@ -36,7 +35,6 @@ from dlc.instrument.report import Report
 from dlc.options import Options
 
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
-FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm", "opencl")
 
 
 @click.command("compile")
@@ -44,7 +42,13 @@ FORMS = ("dl", "fusion", "linalg", "tiling", "loops", "host", "llvm", "asm", "op
 @target_option
 @shape_option
 @value_option
-@click.option("--emit", "form", type=click.Choice(FORMS), help="Print the program at the end of this stage instead.")
+@click.option(
+    "--emit",
+    "form",
+    metavar="FORM",
+    help="Print the program at the end of a stage instead (dl, fusion, linalg, tiling, loops, host), or its kernels "
+    "(llvm, asm, opencl).",
+)
 @click.option("-o", "--output", type=OUTPUT, help="Write the compiled model here; with --emit, the text.")
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
@@ -151,12 +155,14 @@ def _print_text(
 ) -> None:
     """Prints or writes the program in a form; without one, prints the passes that it would go through."""
     # What comes out of the cache needs no compiler.
+    from dlc.backends.registry import backend_of
     from dlc.compiler import emit, load_program
+    from dlc.compiler.compilation import Compilation
     from dlc.compiler.lowering import plan
 
     program = load_program(model, shapes, values)
     if form is None:
-        for stage in plan(program, target_of(target, options.device), options):
+        for stage in plan(Compilation(program, backend_of(target, options.device), options)):
             click.echo(f"{stage.name}: {','.join(map(str, stage.passes))}")
         return
     text = emit(program, form, target, options)

@@ -11,10 +11,10 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from dlc.backends.opencl.devices import INSTALL, Device, all_devices, problem_of
 from dlc.cli.shared import json_option, out, reports_errors
 from dlc.errors import DeviceError
 from dlc.options import Environment
+from dlc.runtime.opencl.devices import INSTALL, Device, all_devices, problem_of
 from dlc.target import resolve
 
 PACKAGES = ("dlc", "xdsl", "llvmlite", "numpy", "onnx", "pyopencl")

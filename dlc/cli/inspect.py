@@ -10,10 +10,10 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.backends.opencl.devices import INSTALL, all_devices, problem_of
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
 from dlc.frontend.onnx import Problem, check_model
 from dlc.frontend.onnx.problems import unsupported
+from dlc.runtime.opencl.devices import INSTALL, all_devices, problem_of
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
 
 

@@ -17,20 +17,24 @@ from dlc.instrument.manager import PassManager
 from dlc.instrument.verify import verify
 from dlc.ir import ParseError, VerifyException, parse_module, print_module
 from dlc.pipelines import PASSES, chosen, parse
+from dlc.target import Target
 
 
 @click.command("opt")
 @click.argument("file", type=click.File("r"), default="-")
 @click.option("-p", "--passes", "spec", default="", metavar="PASSES", help='Passes to run, such as "a,b{k=1}".')
+@click.option("--target", metavar="FILE.py:NAME", help="A target of your own that PASSES go by.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write here, not to standard output.")
 @click.option("--generic", is_flag=True, help="Print the generic form, which other MLIR tools read.")
 @click.option("--locations/--no-locations", default=True, show_default=True, help="Print where ops come from.")
 @click.option("--verify/--no-verify", "check", default=True, show_default=True, help="Verify before and after each pass.")
 @reports_errors
-def opt_command(file: TextIO, spec: str, output: Path | None, generic: bool, locations: bool, check: bool) -> None:
+def opt_command(
+    file: TextIO, spec: str, target: str | None, output: Path | None, generic: bool, locations: bool, check: bool
+) -> None:
     """Runs passes on the IR in FILE (standard input by default) and prints the result."""
     context = make_context()
-    stages = chosen(parse(spec))
+    stages = chosen(parse(spec, _own_target(target)))
     try:
         module = parse_module(context, file.read(), file.name)
         if check:
@@ -43,6 +47,15 @@ def opt_command(file: TextIO, spec: str, output: Path | None, generic: bool, loc
         output.write_text(text)
     else:
         click.echo(text, nl=False)
+
+
+def _own_target(target: str | None) -> Target | None:
+    if target is None:
+        return None
+    # Passes themselves need no LLVM.
+    from dlc.backends.registry import backend_of
+
+    return backend_of(target).target
 
 
 @click.command("passes")

@@ -13,7 +13,6 @@ from rich.markup import escape
 
 from dlc.api import compile_file
 from dlc.arrays import TensorInfo
-from dlc.artifact import load
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
@@ -31,8 +30,9 @@ from dlc.cli.shared import (
     threads_option,
 )
 from dlc.instrument.report import Progress
-from dlc.model import Model, require_fitting
 from dlc.options import Options
+from dlc.runtime.artifact import load
+from dlc.runtime.model import Model, require_fitting
 
 input_option = click.option(
     "--input",

@@ -24,7 +24,7 @@ from dlc.dims import is_static
 from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
 from dlc.instrument.report import Progress
 from dlc.options import NUMERICS
-from dlc.target import OpenCLName, is_opencl, resolve
+from dlc.target import OpenCLName, is_opencl, place_of, resolve
 
 # The shapes of inputs as `--shape` gives them.
 Shapes: TypeAlias = "dict[str, tuple[int | str, ...]]"
@@ -92,6 +92,11 @@ def _target(context: click.Context, option: click.Parameter, value: str) -> str:
     try:
         if is_opencl(value):
             OpenCLName.parse(value)
+        elif place_of(value) is not None:
+            # Of dlc's own targets no compiler need be there.
+            from dlc.backends.registry import backend_of
+
+            backend_of(value)
         else:
             resolve(value)
     except DeviceError as error:
@@ -142,7 +147,7 @@ target_option = click.option(
     default="cpu",
     show_default=True,
     metavar="TARGET",
-    help="What runs the model: cpu, reference, opencl, opencl:0:1 …; `dlc targets` lists them.",
+    help="What runs the model: cpu, reference, opencl, opencl:0:1, FILE.py:NAME …; `dlc targets` lists them.",
 )
 threads_option = click.option("--num-threads", type=click.IntRange(1), help="Threads; by default every usable processor.")
 no_cache_option = click.option("--no-cache", is_flag=True, help="Compile anew: neither look in the cache nor keep the result.")

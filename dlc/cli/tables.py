@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dlc.cli.shared import out
 from dlc.instrument.report import Report
-from dlc.model import Model
+from dlc.runtime.model import Model
 
 
 def print_model(model: Model) -> None:

@@ -3,9 +3,10 @@
     Program ─ dl, fusion ─┬─ each kernel: linalg, tiling, loops ─ LLVM IR ─ object ─┬─ Model
                           └─ host: weight expressions, buffers, arena ─ launches ───┘
 
-`program.py` says what a program is and where it comes from, `lowering.py` takes it through the stages, `kernels.py` makes
-code of kernels, `spine.py` puts it all together; `segments.py` runs programs whose sizes are known when they run,
-`variants.py` models that can be imported only when they are called; `checking.py` checks all of it on given inputs.
+`program.py` says what a program is and where it comes from; a program, its backend and options are a `Compilation`.
+`lowering.py` takes it through the stages, `kernels.py` makes code of kernels, `assembling.py` puts them together,
+`spine.py` is all of it; `segments.py` runs programs whose sizes are known when they run, `variants.py` models that can be
+imported only when they are called; `checking.py` checks all of it on given inputs.
 """
 
 from dlc.compiler.checking import check

@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
+from dlc.backends.base import KernelBackend
+from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import Array
@@ -22,32 +24,27 @@ from dlc.errors import UnsupportedError
 from dlc.instrument.capture import KernelRun
 from dlc.instrument.check import Check, Checker, Step, kernel_of, kernels_text
 from dlc.instrument.evidence import alone
-from dlc.instrument.manager import PassManager, Progress
+from dlc.instrument.manager import PassManager
 from dlc.instrument.report import Report
 from dlc.instrument.verify import illegal_ops
 from dlc.ir import ModuleOp, Operation
-from dlc.model import Model, Run
-from dlc.options import Options
 from dlc.passes.base import kernels_of
-from dlc.pipelines import HOST, KERNEL_STAGES, cpu_stages
-from dlc.target import Target
+from dlc.pipelines import HOST, KERNEL_STAGES
+from dlc.runtime.model import Run
 from dlc.weights import WeightStore
 
-# Makes a model of a program for the target that is checked.
-Compile = Callable[[Program, Options], Model]
+# Makes the program that runs.
+Compile = Callable[[Compilation], Run]
 
 
 def check(
-    program: Program,
+    c: Compilation,
     arrays: Sequence[Array],
-    target: Target,
-    options: Options,
     compile: Compile,
     *,
     every_kernel_pass: bool = True,
     tolerance: float | None = None,
     folder: Path | None = None,
-    progress: Progress | None = None,
     checks: list[Check] | None = None,
 ) -> None:
     """Raises WrongNumbers for the first step that changes what the program computes; appends to `checks` what was right.
@@ -55,11 +52,12 @@ def check(
     Kernels are evaluated after each of their passes, or only those whose native code is wrong. Raises UnsupportedError for a
     program whose sizes are open, and what compiling raises.
     """
+    program = c.program
     if not program.is_static:
         raise UnsupportedError(f"{program.name}: only a program whose sizes are all known can be checked; give its shapes")
     names = [info.name for info in program.outputs]
     checker = Checker(arrays, names, tolerance=tolerance, folder=folder, checks=checks)
-    _Check(program, arrays, target, options, compile, checker, progress).run(every_kernel_pass)
+    _Check(c, arrays, compile, checker).run(every_kernel_pass)
 
 
 def first_checked(run: Run, check: Callable[[Sequence[Array]], object]) -> Run:
@@ -78,23 +76,14 @@ def first_checked(run: Run, check: Callable[[Sequence[Array]], object]) -> Run:
 
 
 class _Check:
-    def __init__(
-        self,
-        program: Program,
-        arrays: Sequence[Array],
-        target: Target,
-        options: Options,
-        compile: Compile,
-        checker: Checker,
-        progress: Progress | None,
-    ) -> None:
-        self.program, self.arrays, self.target, self.compile = program, arrays, target, compile
+    def __init__(self, c: Compilation, arrays: Sequence[Array], compile: Compile, checker: Checker) -> None:
         # What is kept from an earlier compilation would not go through the passes that are checked.
-        self.options = replace(options, dump_ir=None, cache=False, check_each_pass=False)
-        self.checker, self.progress = checker, progress
-        self.lowering = Lowering(program, target, self.options, Report(), progress, checker)
+        options = replace(c.options, dump_ir=None, cache=False, check_each_pass=False)
+        self.c = replace(c, options=options, report=Report())
+        self.arrays, self.compile, self.checker = arrays, compile, checker
+        self.lowering = Lowering(self.c, checker)
         # The code of passes that somebody chose may end anywhere.
-        self.whole = options.pipeline is None and program.remaining is None
+        self.whole = options.pipeline is None and c.program.remaining is None
 
     def run(self, every_kernel_pass: bool) -> None:
         lowering, checker = self.lowering, self.checker
@@ -105,13 +94,13 @@ class _Check:
             lowering.run(lowering.stages(kernels=True))
             kernels = lowering.module.clone()
         lowering.host()
-        if self.target.name != "reference" and (self.whole or self.is_lowered(kernels)):
+        if isinstance(self.c.backend, KernelBackend) and (self.whole or self.is_lowered(kernels)):
             self.native_kernels(kernels)
             self.native_program()
 
     def is_lowered(self, module: ModuleOp) -> bool:
         """Whether code can be made of the kernels, and the host's stage is part of the plan."""
-        loops, functions = cpu_stages(self.target)[-1], list(kernels_of(module))
+        loops, functions = self.c.backend.stages(self.c.options.numerics)[-1], list(kernels_of(module))
         illegal = any(True for _ in illegal_ops(ModuleOp([k.clone() for k in functions]), loops))
         left = any(isinstance(op, KernelOp) for op in module.ops)
         return bool(functions) and not illegal and not left and any(s.name == HOST.name for s in self.lowering.plan)
@@ -122,11 +111,10 @@ class _Check:
         for run in self.checker.trace.runs:
             runs.setdefault(run.kernel, run)
         found = [(kernel, run) for name, run in runs.items() if (kernel := kernel_of(module, name)) is not None]
-        if self.progress is not None:
-            self.progress("native code", f"{len(found)} kernels")
+        self.c.tell("native code", f"{len(found)} kernels")
         remaining = [p for s in self.lowering.plan if s.name in (*self.left(module), HOST.name) for p in s.passes]
-        bench = Program(alone(found), WeightStore(), self.program.name, ",".join(map(str, remaining)))
-        results = iter(self.compile(bench, self.options).run([a for _, run in found for a in run.inputs]))
+        bench = Program(alone(found), WeightStore(), self.c.program.name, ",".join(map(str, remaining)))
+        results = iter(self.compile(self.c.of(bench, self.c.options))([a for _, run in found for a in run.inputs]))
         off = 0.0
         for kernel, run in found:
             got = [next(results) for _ in run.outputs]
@@ -144,12 +132,11 @@ class _Check:
 
     def native_program(self) -> None:
         """Runs the whole program, as a user would."""
-        began, program = perf_counter(), self.program
-        if self.progress is not None:
-            self.progress("native code", "the program")
+        began, program = perf_counter(), self.c.program
+        self.c.tell("native code", "the program")
         step = Step("execution", "the native program", ",".join(str(p) for s in self.lowering.plan for p in s.passes))
         self.checker.go_back(program.module, program.weights)
-        off = self.checker.require_outputs(step, self.compile(program, self.options).run(self.arrays))
+        off = self.checker.require_outputs(step, self.compile(self.c)(self.arrays))
         self.checker.checks.append(Check(step, "outputs", off, perf_counter() - began))
 
     def left(self, module: ModuleOp) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Kernels to native code, each by itself: the rest of its stages, LLVM IR text, an object."""
+"""Kernels to code, each by itself: the rest of its stages, text, and what the backend makes of it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from dlc.backends.cpu.emit import KernelText, emit_kernel
-from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.open_program import OpenKernel
-from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.backends.base import KernelBackend
+from dlc.compiler.compilation import Compilation
+from dlc.cpus import usable_cpus
 from dlc.dialects.dl.program import KernelOp
-from dlc.dialects.sizes import size_arguments, sizes_of
-from dlc.dims import product
-from dlc.errors import CompileError
+from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.manager import PassManager
-from dlc.instrument.report import PassRecord
-from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, SSAValue, func
+from dlc.instrument.provenance import dispatches
+from dlc.instrument.report import KernelReport, PassRecord, Report
+from dlc.ir import Context, ModuleOp, Operation, f64, func
 from dlc.passes.base import Stage, kernels_of
-from dlc.target import Target
 from dlc.workers import forked_map
 
 T = TypeVar("T")
@@ -30,36 +27,42 @@ _compiling = Lock()
 
 
 @dataclass(frozen=True)
-class KernelCode:
-    """A kernel's object, the number of tasks of each of its grids, and how the time went."""
+class CompiledKernel:
+    """A kernel's text and code, as its backend has them, and how the time went: in passes, in emission, in its compiler."""
 
     name: str
-    ir: KernelText
-    object: bytes
+    text: Any
+    code: Any
     passes: tuple[PassRecord, ...]
     emission: float
-    llvm: float
-    open: OpenKernel
+    compilation: float
+
+    def note(self, report: Report, backend: KernelBackend[Any, Any], runs: int) -> None:
+        """Notes it in a report, for a program that runs it so often."""
+        report.passes.extend(self.passes)
+        for record in self.passes:
+            report.add(record.stage, record.seconds)
+        report.add("emission", self.emission)
+        report.add(backend.compiler, self.compilation)
+        report.kernels.append(KernelReport(self.name, runs, backend.size(self.code), self.emission + self.compilation))
 
 
 def compile_kernels(
-    module: ModuleOp,
+    c: Compilation,
+    backend: KernelBackend[Any, Any],
+    kernels: Sequence[Operation],
     stages: Callable[[str], Sequence[Stage]],
-    target: Target,
     context: Context,
-    *,
-    check: bool,
-    processes: int,
-) -> list[KernelCode]:
-    """The code of every kernel of `module`; the module stays as it is.
+) -> list[CompiledKernel]:
+    """The code of kernels, shared out to processes; the kernels stay as they are.
 
     `stages` says what a kernel, by its name, still has to go through.
     """
 
-    def compiled(kernel: Operation) -> KernelCode:
-        return _compile_kernel(kernel, stages(symbol_of(kernel)), target, context, check)
+    def compiled(kernel: Operation) -> CompiledKernel:
+        return _compile_kernel(kernel, stages(symbol_of(kernel)), backend, context, c.options.verify)
 
-    return map_kernels(compiled, all_kernels(module), processes)
+    return map_kernels(compiled, kernels, c.options.workers or usable_cpus())
 
 
 def symbol_of(kernel: Operation) -> str:
@@ -99,18 +102,31 @@ def lower_kernel(
     return lowered[0], tuple(manager.records)
 
 
-def _compile_kernel(kernel: Operation, stages: Sequence[Stage], target: Target, context: Context, check: bool) -> KernelCode:
+def require_numbers(c: Compilation, module: ModuleOp) -> None:
+    """Raises UnsupportedError, listing the kernels, for numbers that the target does not compute with."""
+    if c.backend.target.doubles:
+        return
+    runs = dispatches(module)
+    problems = [
+        f"kernel {symbol_of(k)}: f64 ({', '.join(runs.get(symbol_of(k), [()])[0]) or 'of no known origin'})"
+        for k in all_kernels(module)
+        if any(getattr(v.type, "element_type", v.type) == f64 for op in k.walk() for v in (*op.operands, *op.results))
+    ]
+    if problems:
+        raise UnsupportedError(
+            f"{c.backend} does not compute in f64; run the model on the target cpu, or in f32:\n  " + "\n  ".join(problems),
+            problems,
+        )
+    if c.options.numerics == "strict":
+        raise UnsupportedError(f"{c.backend}: strict numerics need f64, which it lacks; use numerics='default'")
+
+
+def _compile_kernel(
+    kernel: Operation, stages: Sequence[Stage], backend: KernelBackend[Any, Any], context: Context, check: bool
+) -> CompiledKernel:
     lowered, passes = lower_kernel(kernel, stages, context, check=check)
-    began = perf_counter()
-    ir = emit_kernel(lowered, target)
+    name, began = lowered.sym_name.data, perf_counter()
+    text = backend.emit(lowered)
     emitted = perf_counter()
-    code = compile_text(ir.text, target)
-    return KernelCode(lowered.sym_name.data, ir, code, passes, emitted - began, perf_counter() - emitted, _open(lowered))
-
-
-def _open(kernel: func.FuncOp) -> OpenKernel:
-    """What a kernel makes of its sizes."""
-    block = kernel.body.block
-    buffers = [cast("SSAValue[MemRefType[Attribute]]", a) for a in block.args if isinstance(a.type, MemRefType)]
-    bytes_ = tuple(product(sizes_of(a)) * numpy_dtype(a.type.element_type).itemsize for a in buffers)
-    return OpenKernel(len(size_arguments(block)), bytes_)
+    code = backend.compile_kernel(name, text)
+    return CompiledKernel(name, text, code, passes, emitted - began, perf_counter() - emitted)

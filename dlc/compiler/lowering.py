@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from dlc.compiler.program import Program
+from dlc.compiler.compilation import Compilation
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.instrument.check import Checker
 from dlc.instrument.dump import DumpFolder
-from dlc.instrument.manager import PassManager, Progress
-from dlc.instrument.report import Report
+from dlc.instrument.manager import PassManager
 from dlc.instrument.verify import illegal_ops
-from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
-from dlc.pipelines import HOST, KERNEL_STAGES, chosen, cpu_stages, host_stage, parse, rest
-from dlc.target import Target
+from dlc.pipelines import HOST, KERNEL_STAGES, chosen, host_stage, parse, rest
 
 
-def plan(program: Program, target: Target, options: Options) -> tuple[Stage, ...]:
+def plan(c: Compilation) -> tuple[Stage, ...]:
     """The stages that a program goes through: what the options choose, what a dump still had to come, or the target's.
 
     Raises UnsupportedError for a module that is past their start and does not say what is still to come.
     """
+    program, target, options = c.program, c.backend.target, c.options
     if options.pipeline is not None:
-        stages = chosen(parse(options.pipeline))
+        stages = chosen(parse(options.pipeline, target))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
-    full = (*cpu_stages(target, options.numerics), host_stage(target))
+    full = (*c.backend.stages(options.numerics), host_stage(target))
     if program.remaining is not None:
-        return rest(full, program.remaining)
+        return rest(full, program.remaining, target)
     if strange := sorted(set(illegal_ops(program.module, full[0]))):
         raise UnsupportedError(
             f"{program.name}: {', '.join(strange)} do not exist before stage {full[0].name}: a module that is further down "
@@ -40,25 +38,17 @@ def plan(program: Program, target: Target, options: Options) -> tuple[Stage, ...
 class Lowering:
     """A copy of a program on its way down; `module` and `weights` are what it has become so far."""
 
-    def __init__(
-        self,
-        program: Program,
-        target: Target,
-        options: Options,
-        report: Report,
-        progress: Progress | None = None,
-        checker: Checker | None = None,
-    ) -> None:
-        self.module = program.module.clone()
-        self.weights = program.weights
+    def __init__(self, c: Compilation, checker: Checker | None = None) -> None:
+        self.module = c.program.module.clone()
+        self.weights = c.program.weights
         self.context = make_context()
-        self.plan = plan(program, target, options)
-        self.dump = DumpFolder(options.dump_ir, self.weights) if options.dump_ir is not None else None
-        self._report = report
+        self.plan = plan(c)
+        self.dump = DumpFolder(c.options.dump_ir, self.weights) if c.options.dump_ir is not None else None
+        self._report = c.report
         self._checker = checker
         observer = checker.after_pass if checker is not None else None
         self._manager = PassManager(
-            self.context, self.plan, check=options.verify, dump=self.dump, progress=progress, observer=observer
+            self.context, self.plan, check=c.options.verify, dump=self.dump, progress=c.progress, observer=observer
         )
 
     def stages(self, *, kernels: bool) -> tuple[Stage, ...]:

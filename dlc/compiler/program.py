@@ -10,7 +10,6 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.backends.host_program import weight_array
 from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.binding import bind_dims
@@ -36,6 +35,7 @@ from dlc.ir import (
     VerifyException,
     parse_module,
 )
+from dlc.runtime.host_program import weight_array
 from dlc.weights import WeightStore
 
 

@@ -22,18 +22,19 @@ from numpy.typing import NDArray
 
 from dlc import dims
 from dlc.compiler.program import Program
-from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
+from dlc.dialects.dl.base import DimsAttr, shape_of
 from dlc.dialects.dl.control import Control, FailOp, captured
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.ranges import ranges_of
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
 from dlc.dims import Size, bind_sizes, require_in_range
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
-from dlc.model import Run
 from dlc.options import Options
 from dlc.passes.dl.rewriting import users
+from dlc.runtime.model import Run
 
 Arrays = dict[SSAValue, NDArray[Any]]
 # Compiles a program of known sizes.
@@ -197,9 +198,9 @@ def _sources(op: Operation) -> list[SSAValue]:
 
 
 def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
-    """How many cuts lie before each op, and the ops that depend on no argument."""
+    """How many cuts lie before each op, and the ops that depend on weights alone."""
     levels: dict[Operation, int] = {}
-    constant: set[Operation] = set()
+    known = WeightExpressions(block)
     # Sizes that are data, and how many cuts lie before they are known.
     known_from: dict[str, int] = {}
     for op in block.ops:
@@ -209,9 +210,7 @@ def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
         if isinstance(op, DataDependent):
             for symbol in _symbols_of(op):
                 known_from.setdefault(symbol, levels[op] + 1)
-        elif isinstance(op, DlOp) and not sizes and constant.issuperset(v.owner for v in op.operands):
-            constant.add(op)
-    return levels, constant
+    return levels, {op for op in block.ops if known.holds(op)}
 
 
 def _leaves(value: SSAValue, level: int, levels: Mapping[Operation, int], constant: set[Operation]) -> bool:

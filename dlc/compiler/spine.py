@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import chain
 from time import perf_counter
+from typing import Any, cast
 
-from dlc.artifact import Artifact, KernelObject
-from dlc.backends.cpu.emit import emit_kernel
-from dlc.backends.cpu.llvm import assembly
-from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import HostProgram, check_program
-from dlc.backends.open_program import OpenProgram
-from dlc.backends.opencl.devices import Device, choose, target_of
-from dlc.backends.opencl.emit import emit_kernel as emit_opencl
-from dlc.backends.opencl.emit import program_text
-from dlc.backends.read_host import is_open, read_host, read_open
-from dlc.backends.reference import evaluate
+from dlc.backends.base import Backend, Executable, KernelBackend, ModuleBackend
+from dlc.backends.registry import backend_of
+from dlc.compiler.assembling import assembled
 from dlc.compiler.checking import check, first_checked
-from dlc.compiler.kernels import compile_kernels
+from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
-from dlc.compiler.opencl import compile_opencl, with_origins
 from dlc.compiler.program import Program
 from dlc.compiler.segments import NotSaveable, split
-from dlc.compiler.tuning import Tuner, with_variant
-from dlc.cpus import usable_cpus
 from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, is_static
-from dlc.errors import DeviceError, DlcError, ShapeError, UnsupportedError
-from dlc.instrument.manager import Progress
-from dlc.instrument.provenance import dispatches
-from dlc.instrument.report import KernelReport, Report
-from dlc.instrument.work import flops
+from dlc.errors import DlcError, ShapeError, UnsupportedError
+from dlc.instrument.provenance import dispatches, header
+from dlc.instrument.report import Progress, Report
 from dlc.ir import print_module
 from dlc.keys import Key, program_key
-from dlc.model import Model, Run
 from dlc.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
-from dlc.target import CPU_LEVELS, Target, host_supports, is_opencl, resolve
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.model import Model, Run
 
-# The forms of a program that are the code of its kernels.
+# The forms of a program that are the code of its kernels, on dlc's own targets.
 CODE = ("llvm", "asm", "opencl")
 
 
 def compile(
     program: Program,
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     options: Options | None = None,
     *,
     report: Report | None = None,
@@ -68,54 +54,43 @@ def compile(
     for a bug of dlc.
     """
     began = perf_counter()
-    report = report if report is not None else Report()
     options = options or Options()
-    place, device = choose(target, options.device) if is_opencl(target) else (None, resolve(target))
-    if device.name in CPU_LEVELS and not host_supports(device):
-        raise DeviceError(f"target {device.name}: this machine's processor lacks some of {', '.join(device.features)}")
+    backend = backend_of(target, options.device).here()
+    c = Compilation(program, backend, options, report if report is not None else Report(), progress)
     artifact = None
-    report.each_size = reason_for_each_size(program, device, options) if not program.is_static else None
-    if not program.is_static and report.each_size is None:
+    run: Run | None = None
+    c.report.each_size = None if program.is_static else reason_for_each_size(c)
+    if program.is_static:
+        run, artifact = _program(c, file)
+    elif c.report.each_size is None:
         try:
-            artifact = _artifact(program, device, options, report, progress, file)
+            run, artifact = _program(c, file)
         except DlcError as error:
             # What is wrong for every size is said again where one is known.
-            report.each_size = str(error).partition("\n")[0]
-    if artifact is not None:
-        with report.timed("load"):
-            run = artifact.program(options.num_threads).run
-    elif not program.is_static:
-        build = partial(_on_device, place) if place is not None else _reference if device.name == "reference" else _native
+            c.report.each_size = str(error).partition("\n")[0]
+    if run is None:
         segments = split(program)
-        run = segments.run(lambda part, own: _checked(build(part, device, own, report, None), part, device, own), options)
+        run = segments.run(lambda part, own: _program(c.of(part, own))[0], options)
         artifact = NotSaveable(program.name) if segments.are_cut else None
-    elif device.name == "reference":
-        run = _checked(_reference(program, device, options, report, progress), program, device, options)
-    elif place is not None:
-        run = _checked(_on_device(place, program, device, options, report, progress), program, device, options)
-    else:
-        artifact = _artifact(program, device, options, report, progress, file)
-        with report.timed("load"):
-            run = _checked(artifact.program(options.num_threads).run, program, device, options)
-    report.seconds += perf_counter() - began
-    return Model(program.inputs, program.outputs, run, program.name, artifact, takes_device_arrays=place is not None)
+    c.report.seconds += perf_counter() - began
+    return Model(program.inputs, program.outputs, run, program.name, artifact, takes_device_arrays=backend.takes_device_arrays)
 
 
-def reason_for_each_size(program: Program, device: Target, options: Options) -> str | None:
+def reason_for_each_size(c: Compilation) -> str | None:
     """Why a program with symbolic sizes is compiled for each set of them; None if one compilation may serve all."""
-    if device.name not in CPU_LEVELS:
-        return f"kernels for {device.name} have their sizes in them"
-    if options.check_each_pass or options.tune:
+    if not c.backend.takes_sizes:
+        return f"kernels for {c.backend} have their sizes in them"
+    if c.options.check_each_pass or c.options.tune:
         return "a check of each pass, or measured tile plans, are of known sizes"
-    if any(isinstance(op, DataDependent | Control) for op in entry_of(program.module).walk()):
+    if any(isinstance(op, DataDependent | Control) for op in entry_of(c.program.module).walk()):
         return "it has loops or branches, or sizes that are data"
-    named = {str(size) for info in program.inputs for size in info.shape}
-    missing = sorted(s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols() - named)
+    named = {str(size) for info in c.program.inputs for size in info.shape}
+    missing = sorted(s for info in c.program.inputs for size in info.shape for s in Dim.lift(size).symbols() - named)
     return f"the size {missing[0]} is none of an input by itself" if missing else None
 
 
-def emit(program: Program, form: str, target: str = "cpu", options: Options | None = None) -> str:
-    """The text of a program at the end of a stage, or of its kernels as `llvm`, `asm` or `opencl`.
+def emit(program: Program, form: str, target: str | Backend = "cpu", options: Options | None = None) -> str:
+    """The text of a program at the end of a stage, or of its kernels in a form that the target has: `llvm`, `asm`, `opencl`.
 
     Raises ShapeError when sizes are unknown.
     """
@@ -125,128 +100,62 @@ def emit(program: Program, form: str, target: str = "cpu", options: Options | No
             raise UnsupportedError(f"{program.name}: data decides sizes: {infos}; run it with --dump-ir to see its segments")
         raise ShapeError(f"{program.name}: sizes are open: {infos}; give the shapes of its inputs")
     options = options or Options()
-    device = target_of(target, options.device)
-    if form in CODE and is_opencl(target) != (form == "opencl"):
-        raise UnsupportedError(
-            f"the target {target} has no form {form!r}; kernels are opencl on OpenCL devices, llvm and asm on CPUs"
-        )
-    lowering = Lowering(program, device, options, Report())
-    if form not in CODE:
+    backend = backend_of(target, options.device)
+    own = None if isinstance(backend, ModuleBackend) else cast("KernelBackend[Any, Any]", backend)
+    forms = own.forms if own is not None else ()
+    if form in CODE and form not in forms:
+        has = f"its kernels are {' and '.join(forms)}" if forms else "it runs modules as they are"
+        raise UnsupportedError(f"the target {backend.target.name} has no form {form!r}; {has}")
+    lowering = Lowering(Compilation(program, backend, options))
+    if own is None or form not in forms:
         lowering.until(form)
         return print_module(lowering.module)
     lowering.run((*lowering.stages(kernels=False), *lowering.stages(kernels=True)))
-    kernels = list(kernels_of(lowering.module))
-    if form == "opencl":
-        return program_text([with_origins(emit_opencl(kernel, device), lowering.module) for kernel in kernels])
-    texts = [emit_kernel(kernel, device).text for kernel in kernels]
-    return "\n".join(assembly(t, device) if form == "asm" else t for t in texts)
+    texts = {kernel.sym_name.data: own.emit(kernel) for kernel in kernels_of(lowering.module)}
+    layers = dispatches(lowering.module)
+    return own.show(form, texts, {name: header(name, layers.get(name, [])) for name in texts})
 
 
-def _checked(run: Run, program: Program, device: Target, options: Options) -> Run:
-    """`run`, and if asked for, before its first result a check of every pass on the same inputs."""
-    if not options.check_each_pass:
-        return run
-    return first_checked(
-        run, lambda arrays: check(program, arrays, device, options, lambda part, own: compile(part, device.name, own))
-    )
+def _program(c: Compilation, file: CachedFile | None = None) -> tuple[Run, Artifact | None]:
+    """What runs a program of known sizes, and the artifact that it is if it can be saved."""
+    made = _executed(c, c.backend) if isinstance(c.backend, ModuleBackend) else _kept(c, file)
+    artifact = made if isinstance(made, Artifact) else None
+    if isinstance(made, Artifact):
+        with c.report.timed("load"):
+            made = made.program(c.options.num_threads)
+    if not c.options.check_each_pass:
+        return made.run, artifact
+    # Before its first result every pass is checked, on the same inputs.
+    return first_checked(made.run, lambda arrays: check(c, arrays, lambda part: _program(part)[0])), artifact
 
 
-def _reference(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Run:
-    """Evaluates the module as it is, or as it is after the passes or the stage that the options choose."""
-    lowering = Lowering(program, device, options, report, progress)
-    if options.until is not None:
-        lowering.until(options.until)
-    elif options.pipeline is not None:
-        lowering.run(chosen(parse(options.pipeline)))
-    return lambda arrays: evaluate(lowering.module, arrays, lowering.weights)
+def _executed(c: Compilation, backend: ModuleBackend) -> Executable:
+    """The module as it is, or as it is after the passes or the stage that the options choose."""
+    lowering = Lowering(c)
+    if c.options.until is not None:
+        lowering.until(c.options.until)
+    elif c.options.pipeline is not None:
+        lowering.run(chosen(parse(c.options.pipeline, backend.target)))
+    return backend.execute(lowering.module, lowering.weights)
 
 
-def _on_device(
-    place: Device, program: Program, device: Target, options: Options, report: Report, progress: Progress | None
-) -> Run:
-    return compile_opencl(program, place, device, options, report, progress).run
-
-
-def _native(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Run:
-    return _artifact(program, device, options, report, progress).program(options.num_threads).run
-
-
-def _artifact(
-    program: Program,
-    device: Target,
-    options: Options,
-    report: Report,
-    progress: Progress | None,
-    file: CachedFile | None = None,
-) -> Artifact:
-    """The program as an artifact: out of the cache, or compiled now."""
+def _kept(c: Compilation, file: CachedFile | None) -> Artifact | Executable:
+    """The program out of the cache, or compiled now."""
+    backend, program = cast("KernelBackend[Any, Any]", c.backend), c.program
+    if reason_not_cached(backend.target, c.options) is not None:
+        return assembled(c, backend)
 
     def make() -> Artifact:
-        return _compiled(program, device, options, report, progress)
+        made = assembled(c, backend)
+        assert isinstance(made, Artifact), f"{backend}: programs for a target with a version are artifacts"
+        return made
 
-    if reason_not_cached(device, options) is not None:
-        return make()
-    with report.timed("key"):
-        key = file.key if file is not None else _key(program, device, options)
-    return fetch(key, program.name, program.inputs, make, report, file.path if file is not None else None)
+    with c.report.timed("key"):
+        key = file.key if file is not None else _key(c)
+    return fetch(key, program.name, program.inputs, make, c.report, file.path if file is not None else None)
 
 
-def _key(program: Program, device: Target, options: Options) -> Key:
+def _key(c: Compilation) -> Key:
     # Without the places it comes from: a function is the same wherever it stands, as in each session of a notebook.
-    text = print_module(program.module, locations=False)
-    return program_key(text, program.weights, program.remaining, device, options)
-
-
-def _compiled(program: Program, device: Target, options: Options, report: Report, progress: Progress | None) -> Artifact:
-    lowering = Lowering(program, device, options, report, progress)
-    lowering.run(lowering.stages(kernels=False))
-    work = flops(lowering.module)
-    kernel_stages = lowering.stages(kernels=True)
-    if lowering.dump is not None:
-        # On the whole module, so that the files show all of it.
-        lowering.run(kernel_stages)
-        kernel_stages = ()
-    variants: dict[str, int] = {}
-    if options.tune and kernel_stages:
-        runs = {name: len(places) for name, places in dispatches(lowering.module).items()}
-        tuner = Tuner(kernel_stages, device, lowering.context, options.num_threads or usable_cpus(), runs)
-        with report.timed("tuning"):
-            report.tuned += tuner.tune(lowering.module, options.tune, progress)
-        variants = {tuned.name: tuned.variant for tuned in report.tuned}
-    if progress is not None:
-        progress("kernels", "")
-    codes = compile_kernels(
-        lowering.module,
-        lambda name: with_variant(kernel_stages, variants.get(name, 0)) if name in variants else kernel_stages,
-        device,
-        lowering.context,
-        check=options.verify,
-        processes=options.workers or usable_cpus(),
-    )
-    lowering.host()
-    host = read_open(lowering.module) if is_open(lowering.module) else read_host(lowering.module)
-    if isinstance(host, HostProgram):
-        check_program(host, {code.name for code in codes})
-    runs = host.runs
-    layers = dispatches(lowering.module)
-    for code in codes:
-        report.passes.extend(code.passes)
-        for record in code.passes:
-            report.add(record.stage, record.seconds)
-        report.add("emission", code.emission)
-        report.add("llvm", code.llvm)
-        report.kernels.append(KernelReport(code.name, runs[code.name], len(code.object), code.emission + code.llvm))
-        if lowering.dump is not None:
-            lowering.dump.kernel(code.name, "ll", code.ir.text)
-    kernels = tuple(
-        KernelObject(
-            code.name,
-            code.object,
-            code.ir.grids,
-            tuple(dict.fromkeys(chain(*layers.get(code.name, ())))),
-            work.get(code.name, 0),
-            code.open if isinstance(host, OpenProgram) else None,
-        )
-        for code in codes
-    )
-    return Artifact(program.name, device, host, kernels, lowering.weights, runtime_object(), options.numerics)
+    program, text = c.program, print_module(c.program.module, locations=False)
+    return program_key(text, program.weights, program.remaining, c.backend.target, c.options)

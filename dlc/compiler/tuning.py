@@ -19,24 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.artifact import KernelObject
-from dlc.backends.cpu.emit import emit_kernel
-from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.cpu.program import NativeProgram
-from dlc.backends.cpu.runtime import runtime
+from dlc.backends.cpu.backend import ObjectBackend
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.backends.host_program import FIRST_INPUT, HostProgram, Launch
 from dlc.cache import Cache
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dims import Size
 from dlc.instrument.report import Progress, Tuned
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
-from dlc.keys import DLC
+from dlc.keys import DLC, target_text
 from dlc.passes.base import Stage
 from dlc.passes.tiling.choose_tiles import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
-from dlc.target import Target
+from dlc.runtime.artifact import KernelObject
+from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.program import NativeProgram
+from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch
 
 # The kind of the cache's entries.
 KIND = "plan"
@@ -51,7 +48,7 @@ class Tuner:
     """Measures kernels of a program that runs each one `runs` times."""
 
     stages: Sequence[Stage]
-    target: Target
+    backend: ObjectBackend[Any]
     context: Context
     threads: int
     runs: Mapping[str, int]
@@ -77,7 +74,7 @@ class Tuner:
 
     def tuned(self, name: str, kernel: Operation, seconds: float) -> Tuned:
         """The fastest variant of a kernel: out of the cache, or measured now."""
-        text = f"{print_module(kernel, locations=False)}\n{self.target.name} {self.threads} {DLC}"
+        text = f"{print_module(kernel, locations=False)}\n{target_text(self.backend.target)} {self.threads} {DLC}"
         key, cache = hashlib.blake2b(text.encode(), digest_size=20).hexdigest(), Cache.standard()
 
         def read(path: Path) -> Tuned:
@@ -92,7 +89,7 @@ class Tuner:
         best = best if times[best] * _GAIN < times[0] else 0
         result = _result(name, best, times[0], times[best])
         line = json.dumps([result.variant, result.before, result.after])
-        cache.store(KIND, key, lambda path: path.write_text(line), {"kernel": name, "target": self.target.name})
+        cache.store(KIND, key, lambda path: path.write_text(line), {"kernel": name, "target": self.backend.target.name})
         return result
 
     def measured(self, kernel: Operation, variants: Sequence[int], seconds: float) -> dict[int, float]:
@@ -108,11 +105,11 @@ class Tuner:
             if programs and perf_counter() > began + seconds / 2:
                 break
             lowered, _ = lower_kernel(kernel, with_variant(self.stages, variant), self.context, check=False)
-            ir = emit_kernel(lowered, self.target)
-            if ir.text in texts:
+            text = self.backend.emit(lowered)
+            if text.text in texts:
                 continue
-            texts.add(ir.text)
-            program = self.program(lowered, compile_text(ir.text, self.target), ir.grids)
+            texts.add(text.text)
+            program = self.program(lowered, self.backend.compile_kernel(lowered.sym_name.data, text))
             inputs = inputs or list(_inputs(program.inputs))
             programs[variant] = program
         times = dict.fromkeys(programs, float("inf"))
@@ -124,16 +121,14 @@ class Tuner:
             if perf_counter() >= began + seconds:
                 return times
 
-    def program(self, kernel: func.FuncOp, code: bytes, grids: tuple[Size, ...]) -> NativeProgram:
+    def program(self, kernel: func.FuncOp, code: KernelObject) -> NativeProgram:
         """A program that runs one kernel on its arguments; what the kernel writes is among them."""
-        name = kernel.sym_name.data
         types = [cast("MemRefType[Attribute]", a.type) for a in kernel.body.block.args]
         infos = tuple(TensorInfo(str(k), t.get_shape(), numpy_dtype(t.element_type)) for k, t in enumerate(types))
         places = tuple((FIRST_INPUT + k, 0) for k in range(len(infos)))
         sizes = tuple(prod(t.get_shape()) * info.dtype.itemsize for t, info in zip(types, infos, strict=True))
-        host = HostProgram(infos, (), (), 0, FIRST_INPUT + len(infos), (Launch(name, places, sizes),))
-        images = {name: KernelObject(name, code, grids).image()}
-        return NativeProgram(host, images, {}, runtime(runtime_object()), self.threads)
+        host = HostProgram(infos, (), (), 0, FIRST_INPUT + len(infos), (Launch(code.name, places, sizes),))
+        return NativeProgram(host, {code.name: code.image()}, {}, runtime(runtime_object()), self.threads)
 
 
 def _result(name: str, variant: int, before: float, after: float) -> Tuned:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
 from dlc.frontend.onnx import OpenInputsError
-from dlc.model import Model
+from dlc.runtime.model import Model
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 Values: TypeAlias = Mapping[str, NDArray[Any]]

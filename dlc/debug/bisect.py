@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlc.backends.opencl.devices import target_of
+from dlc.backends.base import Backend
+from dlc.backends.registry import backend_of
 from dlc.compiler import Program, check, compile
+from dlc.compiler.compilation import Compilation
 from dlc.debug.plans import describe_plans
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
@@ -30,7 +32,7 @@ class Verdict:
 def bisect(
     program: Program,
     arrays: Sequence[Array],
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     *,
     tolerance: float | None = None,
     options: Options | None = None,
@@ -43,21 +45,21 @@ def bisect(
     Raises UnsupportedError for a program whose sizes are open, and what compiling raises.
     """
     checks: list[Check] = []
+    options = options or Options()
+    backend = backend_of(target, options.device).here()
+    c = Compilation(program, backend, options, progress=progress)
     try:
         check(
-            program,
+            c,
             arrays,
-            target_of(target),
-            options or Options(),
-            lambda part, own: compile(part, target, own),
+            lambda part: compile(part.program, backend, part.options).run,
             every_kernel_pass=False,
             tolerance=tolerance,
             folder=folder,
-            progress=progress,
             checks=checks,
         )
     except WrongNumbers as error:
-        return Verdict(checks, error.fault, describe_plans(error.fault))
+        return Verdict(checks, error.fault, describe_plans(error.fault, backend.target))
     return Verdict(checks)
 
 

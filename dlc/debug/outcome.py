@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from dlc.backends.base import Backend
 from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
 from dlc.dialects.dl.base import Array
@@ -24,7 +25,7 @@ Outcome = Callable[[Program, Sequence[Array]], str]
 NUMBERS = "wrong numbers"
 
 
-def outcome_on(target: str, options: Options, tolerance: float | None = None, seconds: float = 60) -> Outcome:
+def outcome_on(target: str | Backend, options: Options, tolerance: float | None = None, seconds: float = 60) -> Outcome:
     """What goes wrong when a program is compiled for a target and run."""
 
     def run(program: Program, arrays: Sequence[Array]) -> str:

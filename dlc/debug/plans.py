@@ -16,21 +16,20 @@ from dlc.passes.tiling.nests import Nest, nests_of
 from dlc.passes.tiling.plan import TilePlan, packed_periods
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.pipelines import parse
-from dlc.target import resolve
+from dlc.target import Target
 
 
-def describe_plans(fault: Fault) -> str:
+def describe_plans(fault: Fault, target: Target) -> str:
     """For a kernel that tiling makes wrong, its plans and whether a simpler one is right; nothing for other faults."""
     if fault.kernel is None or not fault.step.name.startswith(TileKernelsPass.name):
         return ""
-    (tiling,) = (p for p in parse(fault.step.name) if isinstance(p, TileKernelsPass))
-    target = resolve(tiling.target)
+    (tiling,) = (p for p in parse(fault.step.name, target) if isinstance(p, TileKernelsPass))
     program = load_program(fault.evidence.folder / "before.mlir")
     inputs = [np.load(fault.evidence.folder / f"{info.name}.npy") for info in program.inputs]
     expected = evaluate(program.module, inputs)
     (kernel,) = kernels_of(program.module)
     nests = [nest.at({}) for nest in nests_of(kernel)]
-    lines = [f"plan of its nest {k}: {tiling.plan(nest, target)}" for k, nest in enumerate(nests)]
+    lines = [f"plan of its nest {k}: {tiling.plan(nest)}" for k, nest in enumerate(nests)]
     for nest in nests:
         _apply_simplest(nest, kernel)
     off = worst(evaluate(program.module, inputs), expected)[1]

@@ -9,10 +9,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.artifact import Artifact
 from dlc.backends.cpu.limits import Limits, measured_limits
-from dlc.backends.open_program import kernel_sizes
 from dlc.dims import substitute
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.open_program import kernel_sizes
 
 
 @dataclass(frozen=True)

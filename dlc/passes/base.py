@@ -1,12 +1,14 @@
-"""What passes have in common: stages that hold them, and a pass over every kernel function of a module."""
+"""What passes have in common: stages that hold them, a pass over every kernel function, and one that goes by a target."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Self
 
-from dlc.ir import Context, ModuleOp, ModulePass, func
+from dlc.ir import ArgSpec, Context, ModuleOp, ModulePass, func
+from dlc.target import Target, resolve
 
 
 @dataclass(frozen=True)
@@ -42,3 +44,26 @@ class KernelPass(ModulePass, ABC):
     @abstractmethod
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         """Rewrites one kernel in place."""
+
+
+@dataclass(frozen=True)
+class TargetPass(ModulePass, ABC):
+    """A pass that goes by what is known of the target; only its text names it: `tile-kernels{target="cpu:avx2"}`."""
+
+    target: Target = field(default_factory=lambda: resolve("cpu"))
+
+    @classmethod
+    def of(cls, spec: ArgSpec, named: Callable[[str], Target]) -> Self:
+        """The pass that a text says, with the target that its name means.
+
+        Raises ValueError for an option that there is not.
+        """
+        options = {key: value for key, value in spec.parameters.items() if key != "target"}
+        made = cls.from_spec(ArgSpec(spec.name, options))
+        name = spec.parameters.get("target")
+        return made if name is None else replace(made, target=named(str(name[0])))
+
+    def spec(self, *, include_default: bool = False) -> ArgSpec:
+        options = super().spec(include_default=include_default).parameters
+        # A dumped module goes on elsewhere: what `cpu` is there is another target.
+        return ArgSpec(self.name, {**options, "target": (self.target.name,)})

@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from dlc.backends.cpu.emit import KernelText
-from dlc.compiler import kernels, lowering
+from dlc.backends.cpu import backend
+from dlc.compiler import lowering
 from dlc.dialects import dl
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.host import ArenaOp, LaunchOp
+from dlc.emission.llvm.kernel import KernelText
 from dlc.instrument.check import WEIGHT_EXPRESSIONS
 from dlc.ir import FloatAttr, IntegerAttr, ModuleOp, Operation, arith, i64, linalg, memref
 from dlc.passes.base import kernels_of
@@ -145,13 +146,13 @@ def wrong_weights() -> AbstractContextManager[Any]:
 
 
 def wrong_code() -> AbstractContextManager[Any]:
-    right = kernels.emit_kernel
+    right = backend.emit_kernel
 
     def emit(kernel: Any, target: Any) -> KernelText:
         made = right(kernel, target)
         return KernelText(made.text.replace(" fadd ", " fsub "), made.grids)
 
-    return patch.object(kernels, "emit_kernel", emit)
+    return patch.object(backend, "emit_kernel", emit)
 
 
 # The step that is made wrong, and how; each pass by a mistake of its own.

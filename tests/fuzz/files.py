@@ -18,7 +18,9 @@ from onnx import ModelProto
 
 import dlc
 from dlc.backends.reference import evaluate
+from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
+from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type
@@ -28,10 +30,8 @@ from dlc.dims import Dim
 from dlc.errors import CompileError, DlcError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import WEIGHTS, module_text
-from dlc.instrument.report import Report
 from dlc.ir import SSAValue, TensorType, func
 from dlc.options import Options
-from dlc.target import resolve
 from tests.frontend.onnx.node_suite import cases
 from tests.fuzz import mutations
 from tests.fuzz.bounds import track
@@ -203,7 +203,7 @@ def dumps() -> list[tuple[str, str, dict[str, bytes]]]:
             program.weights.save(Path(folder))
             weights = {p.name: p.read_bytes() for p in Path(folder).iterdir()}
         for stage in STAGES:
-            lowering = Lowering(program, resolve("cpu"), OPTIONS, Report())
+            lowering = Lowering(Compilation(program, backend_of("cpu"), OPTIONS))
             lowering.until(stage)
             last = max(k for k, s in enumerate(lowering.plan) if s.name == stage)
             left = ",".join(str(p) for s in lowering.plan[last + 1 :] for p in s.passes)

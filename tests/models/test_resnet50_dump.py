@@ -13,11 +13,11 @@ from onnx import ModelProto
 
 from dlc.cli import main
 from dlc.compiler import compile, load_program
-from dlc.pipelines import HOST, cpu_stages
+from dlc.pipelines import HOST, stages_of
 from dlc.target import resolve
 from tests.models.skeletons import filled, inputs
 
-STAGES = [stage.name for stage in (*cpu_stages(resolve("cpu")), HOST)]
+STAGES = [stage.name for stage in (*stages_of(resolve("cpu")), HOST)]
 
 
 @pytest.fixture(scope="module")

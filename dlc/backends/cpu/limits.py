@@ -14,9 +14,9 @@ from time import perf_counter
 import numpy as np
 
 from dlc.arrays import aligned_empty
-from dlc.backends.cpu.emit import attributes
 from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.cpu.loader import load_object
+from dlc.emission.llvm.kernel import attributes
+from dlc.runtime.cpu.loader import load_object
 from dlc.target import Target
 
 # Enough independent sums to hide the latency of a multiply-add.

@@ -7,8 +7,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from dlc.backends.cpu.loader import undefined_symbols
 from dlc.errors import CompileError
+from dlc.runtime.cpu.loader import undefined_symbols
 from dlc.target import Target
 
 _TRIPLE = "x86_64-unknown-linux-gnu"

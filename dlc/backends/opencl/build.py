@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlc.backends.opencl.devices import Session
-from dlc.backends.opencl.driver import opencl
 from dlc.backends.opencl.emit import KernelSource, program_text
-from dlc.backends.opencl.parts import FunctionRun, Part, TooLargeError, binary_of, built, built_apart, from_binary, from_text
-from dlc.backends.opencl.program import GridCode
+from dlc.backends.opencl.parts import FunctionRun, Part, binary_of, built, built_apart, from_binary, from_text
 from dlc.cache import Cache
-from dlc.errors import DeviceError, ModelError
+from dlc.errors import DeviceError, ModelError, TooLargeError
+from dlc.runtime.opencl.devices import Session
+from dlc.runtime.opencl.driver import opencl
+from dlc.runtime.opencl.program import GridCode
 
 KIND = "opencl"  # of entries in the cache
 _DIGEST_BYTES = 32

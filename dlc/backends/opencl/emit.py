@@ -6,8 +6,8 @@ One `__kernel void <name>_<g>(…)` for each grid g, of all the kernel's argumen
 
 from __future__ import annotations
 
-from dlc.backends.clike.kernel import Grid, KernelSource, emit, program_text
 from dlc.backends.opencl.syntax import OPENCL
+from dlc.emission.c.kernel import Grid, KernelSource, emit, program_text
 from dlc.ir import func
 from dlc.target import Target
 

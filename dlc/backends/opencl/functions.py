@@ -1,21 +1,7 @@
-"""The functions of OpenCL C that kernels call and the language lacks; their words are those of templates (clike/syntax.py)."""
+"""The functions of OpenCL C that kernels call and the language lacks; their words are those of templates (emission/c)."""
 
 from __future__ import annotations
 
-# Divisors that are safe: a division by zero traps on some devices, as does that of the most negative number by -1.
-_SIGNED = """\
-    const {T} one = ({T})(1), zero = ({T})(0), divisor = ((b == zero) | (b == -one)) ? one : b;
-"""
-_UNSIGNED = """\
-    const {U} one = ({U})(1), zero = ({U})(0), x = as_{U}(a), y = as_{U}(b), divisor = y == zero ? one : y;
-"""
-_QUOTIENT = """\
-    const {T} opposite = as_{T}(({U})(as_{U}(zero) - as_{U}(a)));
-    const {T} quotient = b == zero ? zero : b == -one ? opposite : ({T})(a / divisor);
-"""
-_REMAINDER = """\
-    const {T} remainder = ({T})(a % divisor);
-"""
 _BITS = """\
     const {U} bits = ({U})(8 * sizeof({t})), amount = as_{U}(b);
 """
@@ -41,23 +27,6 @@ DEFINITIONS = {
     # A NaN wins.
     **_binary("maximumf", "    return ((b > a) | (b != b)) ? b : a;\n"),
     **_binary("minimumf", "    return ((b < a) | (b != b)) ? b : a;\n"),
-    **_binary("divsi", _SIGNED, _QUOTIENT, "    return quotient;\n"),
-    **_binary("remsi", _SIGNED, _REMAINDER, "    return remainder;\n"),
-    **_binary(
-        "floordivsi", _SIGNED, _QUOTIENT, _REMAINDER,
-        "    return ((remainder != zero) & ((a ^ b) < zero)) ? quotient - one : quotient;\n",
-    ),
-    **_binary(
-        "ceildivsi", _SIGNED, _QUOTIENT, _REMAINDER,
-        "    return ((remainder != zero) & ((a ^ b) >= zero)) ? quotient + one : quotient;\n",
-    ),
-    **_binary("divui", _UNSIGNED, "    return as_{T}(({U})(y == zero ? zero : ({U})(x / divisor)));\n"),
-    **_binary("remui", _UNSIGNED, "    return as_{T}(({U})(x % divisor));\n"),
-    **_binary(
-        "ceildivui", _UNSIGNED,
-        "    const {U} up = x % divisor != zero ? one : zero;\n",
-        "    return as_{T}(({U})(y == zero ? zero : ({U})(x / divisor + up)));\n",
-    ),
     **_binary("shli", _BITS, "    return amount < bits ? as_{T}(({U})(as_{U}(a) << amount)) : ({T})(0);\n"),
     **_binary("shrui", _BITS, "    return amount < bits ? as_{T}(({U})(as_{U}(a) >> amount)) : ({T})(0);\n"),
     **_binary("shrsi", _BITS, "    return ({T})(a >> (amount < bits ? b : ({T})(8 * sizeof({t}) - 1)));\n"),
@@ -66,23 +35,6 @@ DEFINITIONS = {
 {T} {S}_to_{T}(const {S} x)
 {
     return convert_{T}_sat(x == x ? x : ({S})(0));
-}
-""",
-    "lane.dynamic": """\
-{s} lane_{S}(const {S} x, const int i)
-{
-    {s} lanes[{m}];
-    vstore{m}(x, 0, lanes);
-    return lanes[i];
-}
-""",
-    "insert.dynamic": """\
-{T} insert_{T}(const {T} x, const {t} element, const int i)
-{
-    {t} lanes[{n}];
-    vstore{n}(x, 0, lanes);
-    lanes[i] = element;
-    return vload{n}(0, lanes);
 }
 """,
     "from_memory.f16.scalar": """\

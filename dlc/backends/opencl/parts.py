@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from dlc.backends.opencl.devices import Device, Session, all_devices, open_device
-from dlc.backends.opencl.driver import opencl, reported
-from dlc.errors import DeviceError
+from dlc.errors import DeviceError, TooLargeError
+from dlc.runtime.opencl.devices import Device, Session, all_devices, open_device
+from dlc.runtime.opencl.driver import opencl, reported
 from dlc.workers import die_with_parent
 
 
@@ -42,14 +42,6 @@ class Part:
     text: str
     options: str
     runs: tuple[FunctionRun, ...]
-
-
-class TooLargeError(DeviceError):
-    """Kernels that a device cannot hold, each with the reason."""
-
-    def __init__(self, kernels: dict[str, str]) -> None:
-        super().__init__("\n".join(f"kernel {name}: {reason}" for name, reason in kernels.items()))
-        self.kernels = kernels
 
 
 def from_text(text: str, options: str, session: Session) -> Any:

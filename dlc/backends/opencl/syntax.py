@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dlc.backends.clike.syntax import OPERATORS, Syntax
 from dlc.backends.opencl.functions import DEFINITIONS
+from dlc.emission.c.syntax import OPERATORS, Syntax
 
 _TYPES = {
     "f32": "float", "f64": "double", "f16": "half", "bf16": "ushort",
@@ -27,8 +27,6 @@ _EXPRESSIONS = {
     "splat": "({T})({0})",
     "lanes": "({T})({lanes})",
     "lane": "{0}.s{x}",
-    "lane.dynamic": "lane_{S}({0}, {1})",
-    "insert.dynamic": "insert_{S}({0}, {1}, {2})",
     "low": "{0}.lo",
     "high": "{0}.hi",
     # Memory
@@ -55,28 +53,20 @@ _EXPRESSIONS = {
     "fma": "fma({0}, {1}, {2})",
     "maximumf": "maximumf_{T}({0}, {1})",
     "minimumf": "minimumf_{T}({0}, {1})",
-    "maxnumf": "fmax({0}, {1})",
-    "minnumf": "fmin({0}, {1})",
+    **{
+        f"{name}.vector": f"as_{{T}}(as_{{U}}({{0}}) {sign} as_{{U}}({{1}}))" for name, sign in (("divui", "/"), ("remui", "%"))
+    },
     "sqrt": "sqrt({0})",
     "absf": "fabs({0})",
     "floor": "floor({0})",
     "ceil": "ceil({0})",
     "trunc": "trunc({0})",
     "roundeven": "rint({0})",
-    "round": "round({0})",
     "copysign": "copysign({0}, {1})",
-    "absi": "as_{T}(abs({0}))",
-    "ctpop": "popcount({0})",
-    "ctlz": "clz({0})",
-    "cttz": "popcount(({T})(~{0} & ({0} - 1)))",
     "maxsi": "max({0}, {1})",
     "minsi": "min({0}, {1})",
     "maxui": "as_{T}(max(as_{U}({0}), as_{U}({1})))",
     "minui": "as_{T}(min(as_{U}({0}), as_{U}({1})))",
-    **{
-        name: f"{name}_{{T}}({{0}}, {{1}})"
-        for name in ("divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui")
-    },
     **{name: f"{name}_{{T}}({{0}}, {{1}})" for name in ("shli", "shrsi", "shrui")},
 }
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.backends.reference.machine import Frame, rule, select_points, varies
+from dlc.backends.reference.machine import Frame, rule, varies
 from dlc.backends.reference.values import Array, EvaluationError, Value, View, describe, dtype_of
 from dlc.errors import UnsupportedError
 from dlc.ir import Attribute, Operation, StringAttr, arith, gpu, scf
@@ -102,32 +102,6 @@ def if_(op: scf.IfOp, frame: Frame) -> Sequence[Value]:
     if condition.ndim == 0:
         return branch(bool(condition))(frame)
     return _merge(op, frame, [(np.flatnonzero(condition == taken), branch(taken)) for taken in (True, False)])
-
-
-@rule(scf.WhileOp)
-def while_(op: scf.WhileOp, frame: Frame) -> Sequence[Value]:
-    carried: Sequence[Value] = [frame[v] for v in op.arguments]
-    while True:
-        condition, *values = frame.run(op.before_region.block, carried)
-        assert not isinstance(condition, View)
-        if condition.ndim and np.all(condition == condition[0]):
-            condition = condition[0]
-        if condition.ndim == 0:
-            if not condition:
-                return values
-            carried = frame.run(op.after_region.block, values)
-            continue
-
-        def go_on(inner: Frame, values: Sequence[Value] = values, points: Array = np.flatnonzero(condition)) -> Sequence[Value]:  # noqa: B008
-            mine = [select_points(v, r.type, points) for v, r in zip(values, op.res, strict=True)]
-            state = inner.run(op.after_region.block, mine)
-            for name, value in zip(op.arguments, state, strict=True):
-                inner[name] = value
-            return while_(op, inner)
-
-        stopped = np.flatnonzero(~condition)
-        final = [select_points(v, r.type, stopped) for v, r in zip(values, op.res, strict=True)]
-        return _merge(op, frame, [(stopped, lambda inner, final=final: final), (np.flatnonzero(condition), go_on)])
 
 
 def _merge(op: Operation, frame: Frame, branches: Sequence[tuple[Array, Branch]]) -> Sequence[Value]:

@@ -65,11 +65,6 @@ def floor_quotient(a: Array, b: Array) -> Array:
     return np.where(b == 0, 0, a // np.where(b == 0, 1, b)).astype(a.dtype)
 
 
-def ceil_quotient(a: Array, b: Array) -> Array:
-    """Division that rounds up; 0 for a zero divisor."""
-    return (floor_quotient(a, b) + (np.fmod(a, b) != 0)).astype(a.dtype)
-
-
 def shift(function: Callable[[Array, Array], Array], fill: Callable[[Array], Any]) -> Callable[..., Array]:
     """A shift; bits that are shifted out are gone, also for amounts of the width and above."""
 
@@ -83,13 +78,11 @@ def shift(function: Callable[[Array, Array], Array], fill: Callable[[Array], Any
 elementwise({
     arith.AddfOp: np.add, arith.SubfOp: np.subtract, arith.MulfOp: np.multiply, arith.DivfOp: np.divide,
     arith.NegfOp: np.negative,
-    arith.MaximumfOp: np.maximum, arith.MinimumfOp: np.minimum, arith.MaxnumfOp: np.fmax, arith.MinnumfOp: np.fmin,
+    arith.MaximumfOp: np.maximum, arith.MinimumfOp: np.minimum,
     arith.AddiOp: modular(np.add, np.logical_xor), arith.SubiOp: modular(np.subtract, np.logical_xor),
     arith.MuliOp: modular(np.multiply, np.logical_and),
     arith.DivSIOp: of_signed(quotient), arith.DivUIOp: of_unsigned(floor_quotient),
-    arith.RemSIOp: of_signed(np.fmod), arith.RemUIOp: of_unsigned(np.fmod),
-    arith.FloorDivSIOp: of_signed(floor_quotient),
-    arith.CeilDivSIOp: of_signed(ceil_quotient), arith.CeilDivUIOp: of_unsigned(ceil_quotient),
+    arith.RemUIOp: of_unsigned(np.fmod),
     arith.MaxSIOp: of_signed(np.maximum), arith.MinSIOp: of_signed(np.minimum),
     arith.MaxUIOp: of_unsigned(np.maximum), arith.MinUIOp: of_unsigned(np.minimum),
     arith.AndIOp: np.bitwise_and, arith.OrIOp: np.bitwise_or, arith.XOrIOp: np.bitwise_xor,
@@ -207,10 +200,6 @@ def rounded_once(function: Callable[..., Any]) -> Callable[..., Array]:
 _erf = np.frompyfunc(libm.erf, 1, 1)
 
 
-def round_half_away(x: Array) -> Array:
-    return np.copysign(np.floor(np.abs(x) + 0.5), x)
-
-
 def reciprocal_root(x: Array) -> Array:
     return 1 / np.sqrt(x)
 
@@ -240,9 +229,9 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 
 elementwise({
-    math.AbsFOp: np.abs, math.AbsIOp: np.abs, math.SqrtOp: np.sqrt, math.CopySignOp: np.copysign,
+    math.AbsFOp: np.abs, math.SqrtOp: np.sqrt, math.CopySignOp: np.copysign,
     math.FloorOp: np.floor, math.CeilOp: np.ceil, math.TruncOp: np.trunc, math.RoundEvenOp: np.rint,
-    math.RoundOp: round_half_away, math.FmaOp: fma,
+    math.FmaOp: fma,
     math.ExpOp: rounded_once(np.exp), math.Exp2Op: rounded_once(np.exp2), math.ExpM1Op: rounded_once(np.expm1),
     math.LogOp: rounded_once(np.log), math.Log2Op: rounded_once(np.log2), math.Log10Op: rounded_once(np.log10),
     math.Log1pOp: rounded_once(np.log1p), math.PowFOp: rounded_once(np.power), math.CbrtOp: rounded_once(np.cbrt),

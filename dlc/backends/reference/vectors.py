@@ -10,8 +10,7 @@ import numpy as np
 
 from dlc.backends.reference.machine import Frame, elementwise, rule
 from dlc.backends.reference.scalars import fma, signed, unsigned
-from dlc.backends.reference.tensors import mixed, numbers
-from dlc.backends.reference.values import Array, Value, View, describe, dtype_of, expand, gather, rank, scatter, shape_of
+from dlc.backends.reference.values import Array, Value, View, describe, expand, gather, rank, scatter, shape_of
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, Operation, SSAValue, vector
 
@@ -58,18 +57,9 @@ def transfer_of(op: vector.TransferReadOp | vector.TransferWriteOp) -> Transfer:
     return Transfer(op.source, tuple(op.indices), tuple(axes), shape_of(cast(SSAValue, value)), in_bounds)
 
 
-def row_of(op: vector.LoadOp | vector.StoreOp) -> Transfer:
-    """The transfer of `vector.load` and `vector.store`: the buffer's last axes."""
-    value = op.result if isinstance(op, vector.LoadOp) else op.vector
-    shape = shape_of(value)
-    count = len(op.indices)
-    axes = tuple(range(count - len(shape), count))
-    return Transfer(op.base, tuple(op.indices), axes, shape, (True,) * len(shape))
-
-
-def read(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer, padding: Array | None) -> Array:
+def read(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer, padding: Array) -> Array:
     """The elements of a transfer; those outside the buffer are `padding`."""
-    if all(transfer.in_bounds) or padding is None:
+    if all(transfer.in_bounds):
         offset = view.place(op, indices, transfer.extents(len(view.shape)))
         # A copy: later stores must not change a value.
         values = gather(op, view.base, offset, transfer.shape, transfer.strides(view))
@@ -131,19 +121,6 @@ def transfer_write(op: vector.TransferWriteOp, frame: Frame) -> Sequence[Value]:
     return ()
 
 
-@rule(vector.LoadOp)
-def load(op: vector.LoadOp, frame: Frame) -> Sequence[Value]:
-    transfer = frame.machine.fact(op, row_of)
-    return (read(op, *transfer.place(frame), transfer, None),)
-
-
-@rule(vector.StoreOp)
-def store(op: vector.StoreOp, frame: Frame) -> Sequence[Value]:
-    transfer = frame.machine.fact(op, row_of)
-    write(op, *transfer.place(frame), transfer, frame.array(op.operands[0]))
-    return ()
-
-
 @rule(vector.BroadcastOp)
 def broadcast(op: vector.BroadcastOp, frame: Frame) -> Sequence[Value]:
     source, shape = frame.array(op.source), shape_of(op.vector)
@@ -155,7 +132,7 @@ def broadcast(op: vector.BroadcastOp, frame: Frame) -> Sequence[Value]:
 KINDS: dict[str, Any] = {
     "add": np.add, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "minsi": np.minimum, "maxsi": np.maximum, "minui": np.minimum, "maxui": np.maximum,
-    "minnumf": np.fmin, "maxnumf": np.fmax, "minimumf": np.minimum, "maximumf": np.maximum,
+    "minimumf": np.minimum, "maximumf": np.maximum,
 }  # fmt: skip
 
 
@@ -169,87 +146,3 @@ def reduction(op: vector.ReductionOp, frame: Frame) -> Sequence[Value]:
     if op.acc is not None:
         result = function(reading(frame.array(op.acc)), result)
     return (np.asarray(result).astype(x.dtype),)
-
-
-def _positions(frame: Frame, op: vector.ExtractOp | vector.InsertOp, source: Array, lead: int) -> tuple[Any, ...]:
-    """The index of an element or sub-vector, for all points."""
-    places = numbers(frame, mixed(op.static_position, op.dynamic_position))
-    if any(np.ndim(p) for p in places):
-        return (cast(Any, np.arange(source.shape[0])), *places)
-    return (slice(None),) * lead + tuple(int(p) for p in places)
-
-
-@rule(vector.ExtractOp)
-def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
-    source = frame.array(op.vector)
-    places = numbers(frame, mixed(op.static_position, op.dynamic_position))
-    if any(np.ndim(p) for p in places):
-        source = _every_point(source, op.vector, frame)
-    return (source[_positions(frame, op, source, source.ndim - rank(op.vector.type))],)
-
-
-@rule(vector.InsertOp)
-def insert(op: vector.InsertOp, frame: Frame) -> Sequence[Value]:
-    part, dest = frame.array(op.source), frame.array(op.dest)
-    places = numbers(frame, mixed(op.static_position, op.dynamic_position))
-    if part.ndim > rank(op.source.type) or any(np.ndim(p) for p in places):
-        dest = _every_point(dest, op.dest, frame)
-    result = np.array(dest)
-    result[_positions(frame, op, result, result.ndim - rank(op.dest.type))] = part
-    return (result,)
-
-
-def _every_point(value: Array, name: SSAValue, frame: Frame) -> Array:
-    """The value with an entry for each point, also when they are all equal."""
-    shape = shape_of(name)
-    return value if value.ndim > len(shape) else np.broadcast_to(value, (frame.points or 1, *shape))
-
-
-@rule(vector.ShuffleOp)
-def shuffle(op: vector.ShuffleOp, frame: Frame) -> Sequence[Value]:
-    axes = rank(op.v1.type)
-    first, second = frame.array(op.v1), frame.array(op.v2)
-    if first.ndim != second.ndim:
-        first, second = _every_point(first, op.v1, frame), _every_point(second, op.v2, frame)
-    joined = np.concatenate([first, second], axis=-axes) if axes else np.stack([first, second], axis=-1)
-    # A lane that the mask leaves undefined (−1) gets some element.
-    mask = [max(int(m), 0) for m in op.mask.get_values()]
-    return (np.take(joined, mask, axis=-max(axes, 1)),)
-
-
-@rule(vector.BitcastOp)
-def bitcast(op: vector.BitcastOp, frame: Frame) -> Sequence[Value]:
-    return (np.array(frame.array(op.source)).view(dtype_of(op.result.type)),)
-
-
-@rule(vector.CreateMaskOp)
-def create_mask(op: vector.CreateMaskOp, frame: Frame) -> Sequence[Value]:
-    shape = shape_of(op.mask_vector)
-    mask: Array = np.ones(shape, np.bool_)
-    for axis, (bound, size) in enumerate(zip(op.mask_dim_sizes, shape, strict=True)):
-        axes = len(shape)
-        lanes = np.arange(size).reshape((1,) * axis + (size,) + (1,) * (axes - 1 - axis))
-        mask = mask & (lanes < expand(frame.array(bound), axes))
-    return (mask,)
-
-
-@rule(vector.MaskedLoadOp)
-def masked_load(op: vector.MaskedLoadOp, frame: Frame) -> Sequence[Value]:
-    offsets, mask = _masked(op, frame, frame.array(op.mask))
-    return (np.where(mask, frame.view(op.base).base[offsets], frame.array(op.pass_thru)),)
-
-
-@rule(vector.MaskedStoreOp)
-def masked_store(op: vector.MaskedStoreOp, frame: Frame) -> Sequence[Value]:
-    offsets, mask = _masked(op, frame, frame.array(op.mask))
-    frame.view(op.base).base[offsets[mask]] = np.broadcast_to(frame.array(op.value_to_store), mask.shape)[mask]
-    return ()
-
-
-def _masked(op: Any, frame: Frame, mask: Array) -> tuple[Array, Array]:
-    """The offsets of a row's elements, 0 where the mask is off, and the mask for all points."""
-    view: View = frame.view(op.base)
-    offset: Any = view.place(op, [frame.array(i) for i in op.indices])
-    offsets: Array = np.asarray(offset)[..., None] + np.arange(int(mask.shape[-1])) * view.strides[-1]
-    mask = np.broadcast_to(mask, np.broadcast_shapes(mask.shape, offsets.shape))
-    return np.where(mask, offsets, 0), mask

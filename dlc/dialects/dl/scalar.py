@@ -93,7 +93,7 @@ def multiply(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
 def divide(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
     """The quotient, for integers truncated toward zero: 0 where `y` is 0, wrapped where the smallest is divided by -1.
 
-    Processors trap on both of the latter, so the divisor is replaced there.
+    Processors trap on both of the latter, so the divisor is replaced there: from here on divisions are safe as they stand.
     """
     if is_float(x.type):
         return body(arith.DivfOp(x, y))

@@ -15,10 +15,10 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Elementwise, Reduction, RowComposite
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, PadOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
 from dlc.dialects.dl.reduction import AxisReduction
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import (
-    WeightExpressions,
     defining,
     inverse,
     moves_unit_axes_only,

@@ -10,10 +10,10 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.elementwise import AddOp, DivOp, MulOp, SubOp
 from dlc.dialects.dl.interfaces import Contraction
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Size, is_static
 from dlc.ir import AffineExpr, Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import (
-    WeightExpressions,
     defining,
     fused_location,
     program_blocks,

@@ -9,8 +9,9 @@ from dlc.dialects.dl.base import DlOp, attribute, ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.movement import TransposeOp
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import WeightExpressions, defining, program_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 
 
 @dataclass(frozen=True)

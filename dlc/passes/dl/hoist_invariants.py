@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.control import Control, Loop
 from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation
-from dlc.passes.dl.rewriting import WeightExpressions, program_blocks
+from dlc.passes.dl.rewriting import program_blocks
 
 
 @dataclass(frozen=True)

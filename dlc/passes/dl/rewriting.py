@@ -13,7 +13,7 @@ from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
-from dlc.dims import Size, is_static, product
+from dlc.dims import Size, product
 from dlc.errors import CompileError
 from dlc.ir import (
     ArrayAttr,
@@ -118,32 +118,6 @@ def splat(value: SSAValue) -> int | float | None:
         return None
     dtype = numpy_dtype(constant.value.type.element_type)
     return bool(element[0]) if dtype == np.bool_ else np.frombuffer(element, dtype)[0].item()
-
-
-class WeightExpressions:
-    """Which values of a block depend on nothing but weights and literals, sizes included.
-
-    They are evaluated once, before the first run, so that work moved into them is free. Answers are kept: ask one instance
-    while a pass runs.
-    """
-
-    def __init__(self, block: Block) -> None:
-        self._known: dict[Operation, bool] = {}
-        # Outermost first, so that an answer follows from others at once.
-        blocks = [block]
-        while isinstance(outer := blocks[0].parent_op(), Control) and outer.parent is not None:
-            blocks.insert(0, outer.parent)
-        for op in (op for b in blocks for op in b.ops):
-            _ = self._is_constant(op)
-
-    def __contains__(self, value: SSAValue) -> bool:
-        return isinstance(value.owner, DlOp) and self._is_constant(value.owner)
-
-    def _is_constant(self, op: Operation) -> bool:
-        if op not in self._known:
-            known = isinstance(op, DlOp) and all(is_static(shape_of(r)) for r in op.results)
-            self._known[op] = known and all(v in self for v in op.operands)
-        return self._known[op]
 
 
 def is_identity(permutation: Sequence[int]) -> bool:

@@ -10,9 +10,10 @@ from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import ReshapeOp
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import WeightExpressions, defining, program_blocks, reshaped, rewrite_forward, users
+from dlc.passes.dl.rewriting import defining, program_blocks, reshaped, rewrite_forward, users
 from dlc.passes.views import is_view
 
 

@@ -13,10 +13,13 @@ from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.ranges import ranges_of, representative
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.dl.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
 from dlc.dims import Range, Size, is_static, product
-from dlc.ir import Context, Float32Type, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import WeightExpressions, defining, program_blocks, rewrite_forward
+from dlc.ir import Context, Float32Type, ModuleOp, SSAValue
+from dlc.passes.base import TargetPass
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+from dlc.target import Winograd
 
 Matrix = Sequence[Sequence[float]]
 
@@ -67,15 +70,10 @@ _ALGORITHMS = (
         output=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
     ),
 )
-# What else it costs, in multiply-adds at the rate of a convolution: per number that the input's transformation reads and
-# writes, per number that the output's does, and per weight that comes from memory. Measured on AVX-512.
-_INPUT, _OUTPUT, _WEIGHT = 30, 15, 16
-# Transformed weights take more memory: not for less than this gain.
-_GAIN = 1.15
 
 
 @dataclass(frozen=True)
-class WinogradPass(ModulePass):
+class WinogradPass(TargetPass):
     """`winograd`: a 3×3 convolution of stride 1 as tiles of 2×2 or 4×4 results, where that is less work.
 
         %y = dl.conv %x, %w
@@ -83,20 +81,23 @@ class WinogradPass(ModulePass):
         %m = dl.matmul %v, %u;  %y = dl.winograd_output %m, %a
 
     The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
-    do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`.
+    do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`, for targets
+    that know what it costs.
     """
 
     name = "winograd"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        costs = self.target.machine.winograd
+        if costs is None:
+            return
         for block in program_blocks(op):
-            rewrite_forward(block, _Rewriter(WeightExpressions(block), ranges_of(op)).rewritten)
+            rewrite_forward(block, _Rewriter(WeightExpressions(block), costs, ranges_of(op)).rewritten)
 
 
 class _Rewriter:
-    def __init__(self, constant: WeightExpressions, ranges: Mapping[str, Range]) -> None:
-        self.constant = constant
-        self.ranges = ranges
+    def __init__(self, constant: WeightExpressions, costs: Winograd, ranges: Mapping[str, Range]) -> None:
+        self.constant, self.costs, self.ranges = constant, costs, ranges
         self.crops: set[SSAValue] = set()
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
@@ -114,18 +115,18 @@ class _Rewriter:
             return None
         # Whether it is less work depends little on how many images there are.
         n, (height, width, c) = representative(x[0], self.ranges), map(int, x[1:])
-        o = int(w[3])
+        o, costs = int(w[3]), self.costs
 
         def cost(a: Algorithm) -> float:
             tiles = n * -(-(height - 2) // a.step) * -(-(width - 2) // a.step)
             numbers = a.tile**2
             products = numbers * tiles * c * o
-            moved = _INPUT * c * (numbers * tiles + n * height * width) + _OUTPUT * o * tiles * (numbers + a.step**2)
-            return products + moved + _WEIGHT * (numbers - 9) * c * o
+            moved = costs.input * c * (numbers * tiles + n * height * width) + costs.output * o * tiles * (numbers + a.step**2)
+            return products + moved + costs.weight * (numbers - 9) * c * o
 
         best = min(_ALGORITHMS, key=cost)
         direct = n * (height - 2) * (width - 2) * 9 * c * o
-        return best if direct > _GAIN * cost(best) else None
+        return best if direct > costs.gain * cost(best) else None
 
     def convolved(self, op: ConvOp, algorithm: Algorithm) -> SSAValue:
         b, x, result, m = Build(op), op.x, shape_of(op.result), algorithm.step

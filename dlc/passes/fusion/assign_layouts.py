@@ -13,17 +13,18 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement import PackOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol
 from dlc.dims import substitute
-from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, ModulePass
+from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp
+from dlc.passes.base import TargetPass
 from dlc.passes.dl.fold_scales import weight_axes
-from dlc.passes.dl.rewriting import WeightExpressions, program_blocks
+from dlc.passes.dl.rewriting import program_blocks
 from dlc.passes.fusion.panels import choose_panel
-from dlc.target import resolve
 
 
 @dataclass(frozen=True)
-class AssignLayoutsPass(ModulePass):
+class AssignLayoutsPass(TargetPass):
     """`assign-layouts{target="cpu"}`: weights of contractions are packed in panels of output channels.
 
         %y = dl.dispatch @conv(%x, %w);  dl.kernel @conv(%x, %w) { dl.conv %x, %w }
@@ -37,7 +38,6 @@ class AssignLayoutsPass(ModulePass):
     """
 
     name = "assign-layouts"
-    target: str = "cpu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
@@ -63,7 +63,7 @@ class AssignLayoutsPass(ModulePass):
             _unpack_argument(kernel, argument, contraction, pack)
 
     def _panel(self, contraction: Contraction, sizes: Sequence[int]) -> int:
-        target, result = resolve(self.target), contraction.results[0]
+        target, result = self.target, contraction.results[0]
         known = {symbol(k): size for k, size in enumerate(sizes)}
         *rows, channels = (int(substitute(s, known)) for s in shape_of(result))
         # Sums of narrower types are kept in four bytes.

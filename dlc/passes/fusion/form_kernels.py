@@ -10,7 +10,8 @@ from dlc.dialects.dl.movement import PadOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.dl.ranges import ranges_of
 from dlc.dims import Size
-from dlc.ir import Block, Context, ModuleOp, ModulePass, Operation
+from dlc.ir import Block, Context, ModuleOp, Operation
+from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.groups import Grouper, results_of
 from dlc.passes.fusion.outline import Outline
@@ -20,7 +21,7 @@ _NAMED_OPS = 5
 
 
 @dataclass(frozen=True)
-class FormKernelsPass(ModulePass):
+class FormKernelsPass(TargetPass):
     """`form-kernels`: ops that share a kernel become a `dl.kernel`, run by a `dl.dispatch`.
 
         %c = dl.conv %x, %w;  %d = dl.add %c, %b;  %y = dl.relu %d;  %p = dl.pad %y, %zero
@@ -30,7 +31,7 @@ class FormKernelsPass(ModulePass):
     A contraction, window, reduction or gather takes the elementwise ops that follow it, then a transpose, then a pad with a
     constant; other readers of the padded value read a slice of it. Elementwise ops and reductions of rows that share a shape
     form kernels too, with up to three results. Slices, broadcasts and transposes are read through where that costs nothing.
-    Reshapes, slices that are one piece of a buffer, at a multiple of `alignment` bytes, and expressions of weights stay in
+    Reshapes, slices that are one piece of a buffer, at a multiple of the target's alignment, and expressions of weights stay in
     the host program; known numbers go into the kernels that read them.
 
     Symbolic sizes get names of the kernel's own, so that equal kernels are equal; a dispatch says what they stand for.
@@ -41,12 +42,11 @@ class FormKernelsPass(ModulePass):
     """
 
     name = "form-kernels"
-    alignment: int = 64
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         names: dict[str, int] = {}
         for block in list(program_blocks(op)):
-            _KernelFormer(op, Grouper(block, self.alignment, ranges_of(op)), block, names).run()
+            _KernelFormer(op, Grouper(block, self.target, ranges_of(op)), block, names).run()
 
 
 class _KernelFormer:

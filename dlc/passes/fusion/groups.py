@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Staged, Window
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Range, Size
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
-from dlc.passes.dl.rewriting import WeightExpressions, splat, users
+from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.views import is_view
+from dlc.target import Target
 
 # A kernel of elementwise ops or rows may have a few results, all of one shape; others have one.
 MAX_RESULTS = 3
@@ -43,37 +45,37 @@ class Space:
         return (self.shape, tuple(1 if a in self.rows else s for a, s in enumerate(self.shape)))
 
 
-def row_axes(op: Operation) -> tuple[int, ...]:
+def row_axes(op: Operation, longest_row: int) -> tuple[int, ...]:
     """The last axes whose rows an op reduces or normalises one by one; empty for other ops."""
-    if isinstance(op, RowComposite) and is_row_kernel(op):
+    if isinstance(op, RowComposite) and is_row_kernel(op, longest_row):
         return tuple(op.row_axes)
-    if isinstance(op, Reduction) and op.keeps_axes and are_rows(op.reduction_axes, shape_of(op.operands[0])):
+    if isinstance(op, Reduction) and op.keeps_axes and are_rows(op.reduction_axes, shape_of(op.operands[0]), longest_row):
         return tuple(op.reduction_axes)
     return ()
 
 
-def space_of(root: DlOp) -> Space:
+def space_of(root: DlOp, longest_row: int) -> Space:
     """What a group that starts with `root` iterates over."""
     if isinstance(root, Elementwise):
         return Space(shape_of(root.results[0]), takes_rows=True, max_results=MAX_RESULTS)
-    if rows := row_axes(root):
+    if rows := row_axes(root, longest_row):
         return Space(shape_of(root.operands[0]), rows, takes_rows=True, max_results=MAX_RESULTS)
     followed = isinstance(root, Contraction | Staged | Window | Reduction | Gathering | Movement)
     return Space(shape_of(root.results[0]), closed=not followed or isinstance(root, ConcatOp | PadOp))
 
 
-def is_heavy(op: Operation) -> bool:
+def is_heavy(op: Operation, longest_row: int) -> bool:
     """Whether elementwise ops had better follow this op in its kernel than start one of their own."""
     return (
         isinstance(op, Contraction | Staged | Window | Reduction | Gathering)
-        and not row_axes(op)
+        and not row_axes(op, longest_row)
         and not isinstance(op, ConcatOp | PadOp)
     )
 
 
-def takes_makers(op: Operation | None) -> bool:
+def takes_makers(op: Operation | None, longest_row: int) -> bool:
     """Whether the elementwise ops that make an op's operands, of another shape than its result, belong in its kernel."""
-    return isinstance(op, ConcatOp) or (isinstance(op, Reduction) and not row_axes(op))
+    return isinstance(op, ConcatOp) or (isinstance(op, Reduction) and not row_axes(op, longest_row))
 
 
 def absorbs(user: Operation, index: int, movement: Movement) -> bool:
@@ -101,9 +103,9 @@ def keeps_innermost(movement: Movement) -> bool:
 class Grouper:
     """Chooses groups of a block's ops, which shrinks as they are formed."""
 
-    def __init__(self, block: Block, alignment: int, ranges: Mapping[str, Range]) -> None:
+    def __init__(self, block: Block, target: Target, ranges: Mapping[str, Range]) -> None:
         self.block = block
-        self.alignment = alignment
+        self.alignment, self.longest_row = target.alignment, target.machine.row_elements
         # What is known of symbolic sizes.
         self.ranges = ranges
         self.constant = WeightExpressions(block)
@@ -133,13 +135,13 @@ class Grouper:
             return True
         while isinstance(reader, Elementwise) and shape_of(reader.results[0]) == shape_of(root.results[0]):
             reader = only_user(reader.results[0])
-        return takes_makers(reader)
+        return takes_makers(reader, self.longest_row)
 
     def _belongs_to_heavy(self, value: SSAValue, besides: Operation) -> bool:
         """Whether an elementwise chain leads to `value` from a contraction or the like that has no kernel yet."""
         op = value.owner
         while isinstance(op, DlOp) and op is not besides and self.is_candidate(op) and only_user(value) is not None:
-            if is_heavy(op):
+            if is_heavy(op, self.longest_row):
                 return True
             chain = [v for v in op.operands if isinstance(op, Elementwise) and shape_of(v) == shape_of(value)]
             if not chain:
@@ -150,9 +152,9 @@ class Grouper:
 
     def grow(self, root: DlOp) -> list[DlOp]:
         """The ops of the group that starts with `root`, in program order."""
-        space = space_of(root)
+        space = space_of(root, self.longest_row)
         members: dict[DlOp, None] = {root: None}
-        if takes_makers(root):
+        if takes_makers(root, self.longest_row):
             members = dict.fromkeys([*(op for value in root.operands for op in self._makers(value, root)), root])
         best = len(members)
         queue: list[tuple[int, int, Operation]] = []
@@ -186,7 +188,7 @@ class Grouper:
         """`user`, after producers that join with it; None if it must stay outside."""
         if not isinstance(user, DlOp) or not self.is_candidate(user):
             return None
-        rows = row_axes(user)
+        rows = row_axes(user, self.longest_row)
         if rows and space.takes_rows and rows == (space.rows or rows) and shape_of(user.operands[0]) == space.shape:
             if user.operands[0].owner not in members:
                 return None
@@ -211,10 +213,10 @@ class Grouper:
         op = value.owner
         if op in members or op in joining or not isinstance(op, DlOp) or not self.is_candidate(op):
             return True
-        if isinstance(op, Movement) or space_of(op).closed:
+        if isinstance(op, Movement) or space_of(op, self.longest_row).closed:
             return True
         joins = isinstance(op, Elementwise) and shape_of(value) in space.shapes
-        reduces = bool(space.rows) and row_axes(op) == space.rows and shape_of(op.operands[0]) == space.shape
+        reduces = bool(space.rows) and row_axes(op, self.longest_row) == space.rows and shape_of(op.operands[0]) == space.shape
         if not (joins or reduces) or only_user(value) is not user:
             return False
         inner = dict(joining)
@@ -242,7 +244,9 @@ class Grouper:
             value = reader.result
         pads = [u for u in users(value) if isinstance(u, PadOp) and is_border(u, value)]
         pad = min(pads, key=lambda u: self.position[u], default=None)
-        if pad is not None and all(_reads_crop(u.operation, u.index) for u in value.uses if u.operation is not pad):
+        if pad is not None and all(
+            _reads_crop(u.operation, u.index, self.longest_row) for u in value.uses if u.operation is not pad
+        ):
             finishing.append(pad)
         return finishing
 
@@ -265,8 +269,8 @@ def is_border(pad: PadOp, value: SSAValue) -> bool:
     return pad.x is value and known and min(*ints(pad.low), *ints(pad.high)) >= 0
 
 
-def _reads_crop(user: Operation, index: int) -> bool:
+def _reads_crop(user: Operation, index: int, longest_row: int) -> bool:
     """Whether the kernel of `user` can read operand `index` as a part of a padded tensor."""
     if isinstance(user, Elementwise | Movement | Contraction | Window | PadOp | ConcatOp):
         return True
-    return index == 0 and bool(row_axes(user))
+    return index == 0 and bool(row_axes(user, longest_row))

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dlc.target import Target
 
-# A register tile of few rows has registers to spare: wide panels then keep more of the stream of weights in flight.
-_FEW_ROWS = 4
-# With one vector per row each multiply-add loads its own broadcast: slower by about this factor.
-_SINGLE_VECTOR = 1.15
-
 
 def choose_panel(out_channels: int, rows: int, lanes: int, target: Target) -> int:
     """The number of output channels in one panel, for a contraction with `rows` rows of results.
@@ -20,13 +15,16 @@ def choose_panel(out_channels: int, rows: int, lanes: int, target: Target) -> in
     """
     if out_channels <= lanes or target.groups is not None:
         return out_channels
-    wanted = 4 if rows <= _FEW_ROWS else 2
-    widest = 4 if target.vector_registers >= 32 or rows <= _FEW_ROWS else 3
+    machine = target.machine
+    # A register tile of few rows has registers to spare: wide panels then keep more of the stream of weights in flight.
+    few = rows <= machine.few_rows
+    wanted = 4 if few else 2
+    widest = 4 if target.vector_registers >= 32 or few else 3
 
     def cost(vectors: int) -> tuple[float, int, int]:
         width = vectors * lanes
         # Packing fills the last of several panels with zeros: it computes whole vectors like the others.
         computed = -(-out_channels // width) * vectors if out_channels > width else -(-out_channels // lanes)
-        return computed * (_SINGLE_VECTOR if vectors == 1 else 1), abs(vectors - wanted), -vectors
+        return computed * (machine.single_vector if vectors == 1 else 1), abs(vectors - wanted), -vectors
 
     return min(min(range(1, widest + 1), key=cost) * lanes, out_channels)

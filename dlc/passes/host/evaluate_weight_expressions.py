@@ -9,11 +9,11 @@ from itertools import repeat
 
 from dlc.arrays import aligned
 from dlc.cpus import usable_cpus
-from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_of
+from dlc.dialects.dl.base import Array, DlOp, tensor_of
 from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
-from dlc.dims import is_static
-from dlc.ir import Block, ModuleOp, Operation, SSAValue, SymbolRefAttr
+from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr
 from dlc.weights import WeightStore
 
 
@@ -26,7 +26,8 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     Returns a store with exactly the weights that the entry then refers to; `store` loses nothing.
     """
     block = entry_of(module).body.block
-    constant = _constant_ops(block)
+    known = WeightExpressions(block)
+    constant = dict.fromkeys(op for op in block.ops if known.holds(op))
     roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
     computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
     # NumPy lets go of the interpreter's lock for large arrays, and expressions share little.
@@ -45,19 +46,6 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
             op.detach()
             op.erase()
     return everything.only(kept)
-
-
-def _constant_ops(block: Block) -> dict[Operation, None]:
-    """The ops whose results depend on weights and constants alone, in program order."""
-    constant: dict[Operation, None] = {}
-    for op in block.ops:
-        if (
-            isinstance(op, DlOp)
-            and all(v.owner in constant for v in op.operands)
-            and all(is_static(shape_of(r)) for r in op.results)
-        ):
-            constant[op] = None
-    return constant
 
 
 def _expression(root: SSAValue) -> Sequence[Operation]:

@@ -10,11 +10,9 @@ from dlc.passes.base import KernelPass
 
 # An op without effects as a value: class, operands, properties, result types.
 Key: TypeAlias = tuple[Any, ...]
-_VECTOR_PURE = (
-    vector.BroadcastOp, vector.FMAOp, vector.ReductionOp, vector.ExtractOp, vector.InsertOp, vector.ShuffleOp, vector.BitcastOp,
-)  # fmt: skip
+_VECTOR_PURE = (vector.BroadcastOp, vector.FMAOp, vector.ReductionOp)
 _VIEWS = (memref.SubviewOp, memref.ReinterpretCastOp)
-_READS = (memref.LoadOp, vector.TransferReadOp, vector.LoadOp, memref.AllocaOp)
+_READS = (memref.LoadOp, vector.TransferReadOp, memref.AllocaOp)
 _PURE_DIALECTS = ("arith", "math")
 
 

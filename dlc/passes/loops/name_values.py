@@ -67,8 +67,6 @@ def _describe(op: Operation, k: int) -> str:
             return f"{_stem(op.source)}_tile"
         case vector.TransferReadOp():
             return f"{_stem(op.source)}_vec"
-        case vector.LoadOp():
-            return f"{_stem(op.base)}_vec"
         case memref.LoadOp():
             return _stem(op.memref)
         case memref.AllocaOp():

@@ -20,18 +20,13 @@ from dlc.ir import (
     scf,
     vector,
 )
-from dlc.passes.base import KernelPass
+from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import Constants, Index, Place, memref_of
-
-# Measured on matrix products of 8 to 128 rows: fewer steps come too late, more are lost again.
-_STEPS_AHEAD = 8
-_LINE_BYTES = 64
-# Shorter loops end before a prefetch pays.
-_SHORTEST = 32
+from dlc.target import Prefetch
 
 
 @dataclass(frozen=True)
-class PrefetchPanelsPass(KernelPass):
+class PrefetchPanelsPass(TargetPass, KernelPass):
     """Prefetches what the innermost loops of contractions read row after row.
 
         scf.for %k = 0 to 768 iter_args(%acc) { %w = vector.transfer_read %panel[%k, 0] …
@@ -42,17 +37,19 @@ class PrefetchPanelsPass(KernelPass):
           %w = vector.transfer_read %panel[%k, 0] …
 
     A panel of weights is read once per tile of rows, at the full rate of the cache that holds it; the processor's own
-    prefetching starts anew at each page.
+    prefetching starts anew at each page. How far ahead is the target's to say.
     """
 
     name = "prefetch-panels"
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        constants = Constants(kernel)
+        constants, how = Constants(kernel), self.target.machine.prefetch
+        if how is None:
+            return
         for op in list(kernel.walk()):
-            if isinstance(op, scf.ForOp) and op.iter_args and _trip_count(op) >= _SHORTEST:
+            if isinstance(op, scf.ForOp) and op.iter_args and _trip_count(op) >= how.shortest:
                 for read, axis in _rows(op):
-                    _prefetch(op, read, axis, constants)
+                    _prefetch(op, read, axis, how, constants)
 
 
 def _trip_count(loop: scf.ForOp) -> int:
@@ -84,15 +81,15 @@ def _rows(loop: scf.ForOp) -> Iterator[tuple[vector.TransferReadOp, int]]:
             yield op, axes[0]
 
 
-def _prefetch(loop: scf.ForOp, read: vector.TransferReadOp, axis: int, constants: Constants) -> None:
+def _prefetch(loop: scf.ForOp, read: vector.TransferReadOp, axis: int, how: Prefetch, constants: Constants) -> None:
     block = loop.body.block
     first: Operation | None = block.first_op
     assert first is not None
     place = Place(constants, block, read.location, anchor=first)
-    ahead = place.value(place.add(block.args[0], _STEPS_AHEAD))
+    ahead = place.value(place.add(block.args[0], how.steps_ahead))
     row = read.result.type.get_shape()[-1]
     element = memref_of(read.source).element_type
-    step = _LINE_BYTES // numpy_dtype(element).itemsize
+    step = how.line_bytes // numpy_dtype(element).itemsize
     column: Index = read.indices[-1] if (known := _constant(read.indices[-1])) is None else known
     for start in range(0, row, step):
         indices = [ahead if d == axis else i for d, i in enumerate(read.indices)]

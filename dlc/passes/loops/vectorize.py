@@ -31,7 +31,7 @@ from dlc.passes.tiling.nests import iterator_extents, operand_maps, reduction_it
 # Which vector.reduction an op that combines two elements is.
 _KINDS: dict[type[Operation], str] = {
     arith.AddfOp: "add", arith.AddiOp: "add", arith.MulfOp: "mul", arith.MuliOp: "mul",
-    arith.MaximumfOp: "maximumf", arith.MinimumfOp: "minimumf", arith.MaxnumfOp: "maxnumf", arith.MinnumfOp: "minnumf",
+    arith.MaximumfOp: "maximumf", arith.MinimumfOp: "minimumf",
     arith.MaxSIOp: "maxsi", arith.MaxUIOp: "maxui", arith.MinSIOp: "minsi", arith.MinUIOp: "minui",
     arith.AndIOp: "and", arith.OrIOp: "or", arith.XOrIOp: "xor",
 }  # fmt: skip

@@ -15,29 +15,22 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, packed_periods
 from dlc.target import Target
 
-# Multiply-adds that make a task: about 5 µs on one core, ten times a hand-over between threads.
-_TASK_WORK = 1 << 19
-# What one element of anything but a contraction costs, in multiply-adds: it is bound by memory or by long formulas.
-_ELEMENTWISE_COST = 16
-# Vectors per step where no register tile is called for.
-_VECTORS = 4
-
 
 @dataclass(frozen=True)
 class Variant:
     """A way to choose otherwise, which measurement may find better for a kernel.
 
-    `rows`: how many of the rows that fit a contraction's register tile takes at most, as a share; `work`: multiply-adds that
-    make a task; `panels_first`: whether a panel of weights serves all rows before the next one is read.
+    `rows`: how many of the rows that fit a contraction's register tile takes at most, as a share; `work`: how much makes a
+    task, in tasks of the target; `panels_first`: whether a panel of weights serves all rows before the next one is read.
     """
 
     rows: float = 1
-    work: int = _TASK_WORK
+    work: float = 1
     panels_first: bool = True
 
     def __str__(self) -> str:
         rows = f"{self.rows:.0%} of the rows" if self.rows != 1 else ""
-        work = f"tasks of {self.work} multiply-adds" if self.work != _TASK_WORK else ""
+        work = f"tasks of {self.work:g} times the work" if self.work != 1 else ""
         return ", ".join(filter(None, (rows, work, "" if self.panels_first else "rows first"))) or "as the rules say"
 
 
@@ -45,7 +38,7 @@ class Variant:
 VARIANTS = (
     Variant(),
     *(Variant(rows=rows) for rows in (0.9, 0.75, 0.6, 0.5)),
-    *(Variant(work=work) for work in (_TASK_WORK // 4, _TASK_WORK * 4)),
+    *(Variant(work=work) for work in (1 / 4, 4)),
     Variant(panels_first=False),
 )
 
@@ -102,7 +95,7 @@ class _Chooser:
         return wanted if period is None else next(tile for tile in range(min(wanted, period), 0, -1) if period % tile == 0)
 
     def lane_tile(self, lane: int) -> int:
-        return self.fitting(lane, _VECTORS * self.lanes(self.nest.stages[-1]))
+        return self.fitting(lane, self.target.machine.vectors * self.lanes(self.nest.stages[-1]))
 
     def contraction_tile(self, stage: Stage, lane: int) -> dict[int, int]:
         """Rows × lanes in registers: the vectors of one operand times broadcasts of the other.
@@ -112,7 +105,7 @@ class _Chooser:
         lanes = self.lanes(stage)
         extents = self.nest.extents
         # Panels are as wide as is best for the contraction that they were made for, up to four vectors.
-        columns = self.fitting(lane, (_VECTORS if lane in packed_periods(self.nest) else 2) * lanes)
+        columns = self.fitting(lane, (self.target.machine.vectors if lane in packed_periods(self.nest) else 2) * lanes)
         vectors = -(-columns // lanes)
         rows = max(1, int(self.variant.rows * ((self.target.vector_registers - 1 - vectors) // vectors)))
         register = {lane: columns}
@@ -131,9 +124,9 @@ class _Chooser:
         lanes = self.lanes(stage)
         vectors = -(-prod(register.values()) // lanes)
         for d in sorted((d for d in shared if d not in register), key=lambda d: stage.output.stride(d)):
-            if vectors * 2 > _VECTORS:
+            if vectors * 2 > self.target.machine.vectors:
                 break
-            register[d] = self.fitting(d, even_tile(self.nest.extents[d], _VECTORS // vectors))
+            register[d] = self.fitting(d, even_tile(self.nest.extents[d], self.target.machine.vectors // vectors))
             vectors *= register[d]
 
     def steps(self, register: dict[int, int], lane: int | None) -> dict[int, dict[int, int]]:
@@ -161,9 +154,9 @@ class _Chooser:
                     continue
                 contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
                 if d not in self.reduced():
-                    chunks[d] = self.fitting(d, _VECTORS * lanes if contiguous else 1)
+                    chunks[d] = self.fitting(d, self.target.machine.vectors * lanes if contiguous else 1)
                 elif d in packed or (lane is None and contiguous and self.splits(stage, d)):
-                    chunks[d] = self.fitting(d, _VECTORS * lanes)
+                    chunks[d] = self.fitting(d, self.target.machine.vectors * lanes)
         return chunks
 
     def reduced(self) -> set[int]:
@@ -183,9 +176,9 @@ class _Chooser:
 
     def grid(self, register: dict[int, int], order: tuple[int, ...] | list[int]) -> dict[int, int]:
         """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first."""
-        extents = self.nest.extents
+        extents, machine = self.nest.extents, self.target.machine
         per_point = sum(
-            (1 if s.is_contraction else _ELEMENTWISE_COST)
+            (1 if s.is_contraction else machine.element_work)
             * prod(extents[d] for d in s.dims if d >= 0 and d not in self.nest.shared)
             for s in self.nest.stages
         )
@@ -194,7 +187,7 @@ class _Chooser:
         for d in reversed(order):
             tile = register.get(d, 1)
             steps = -(-extents[d] // tile)
-            wanted = max(1, min(steps, self.variant.work // max(1, work)))
+            wanted = max(1, min(steps, int(machine.task_work * self.variant.work) // max(1, work)))
             # Equal parts: a task that is nearly empty keeps the others waiting.
             parts = -(-steps // wanted)
             block = min(extents[d], tile * -(-steps // parts))

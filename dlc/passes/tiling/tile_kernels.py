@@ -8,18 +8,17 @@ from dlc.dialects.dl.base import ints
 from dlc.dialects.dl.program import REPRESENTATIVE
 from dlc.dialects.sizes import symbol
 from dlc.ir import Context, func
-from dlc.passes.base import KernelPass
+from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_tiles import VARIANTS, choose_tiles
 from dlc.passes.tiling.nests import Nest, nests_of
 from dlc.passes.tiling.plan import TilePlan
-from dlc.target import Target, resolve
 
 
 @dataclass(frozen=True)
-class TileKernelsPass(KernelPass):
+class TileKernelsPass(TargetPass, KernelPass):
     """Cuts each nest as `choose_tiles` plans it for the target, or `choose_groups` for one with groups of items.
 
         linalg.fill outs(%acc);  linalg.generic (h, w, o, kh, k) … outs(%acc);  linalg.generic (h, w, o) ins(%acc, …) outs(%y)
@@ -39,18 +38,17 @@ class TileKernelsPass(KernelPass):
 
     name = "tile-kernels"
 
-    target: str = "cpu"
     naive: bool = False
     variant: int = 0
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        device = resolve(self.target)
         sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
         for nest in nests_of(kernel):
-            apply_tiles(nest, self.plan(nest.at(sizes), device), Constants(kernel), sizes)
+            apply_tiles(nest, self.plan(nest.at(sizes)), Constants(kernel), sizes)
 
-    def plan(self, nest: Nest, device: Target) -> TilePlan:
+    def plan(self, nest: Nest) -> TilePlan:
         """How a nest is cut."""
+        target = self.target
         if self.naive:
-            return naive_groups(nest, device)
-        return choose_tiles(nest, device, VARIANTS[self.variant]) if device.groups is None else choose_groups(nest, device)
+            return naive_groups(nest, target)
+        return choose_tiles(nest, target, VARIANTS[self.variant]) if target.groups is None else choose_groups(nest, target)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dlc.backends.cpu.emit import emit_kernel
 from dlc.backends.cpu.llvm import compile_text
-from dlc.backends.cpu.loader import load_object
 from dlc.dialects.registry import make_context
+from dlc.emission.llvm.kernel import emit_kernel
 from dlc.ir import func, parse_module
+from dlc.runtime.cpu.loader import load_object
 from dlc.target import CPU_LEVELS, Target, host_supports
 
 LEVELS = [

@@ -70,7 +70,7 @@ class Program:
         self.define(self.float, f"arith.{op} {self.any(self.float)}, {self.any(self.float)} : {self.float}")
 
     def compute_integer(self) -> None:
-        op = self.random.choice(["addi", "muli", "divsi", "remsi", "shli", "minsi", "xori"])
+        op = self.random.choice(["addi", "muli", "shli", "minsi", "xori"])
         self.define(self.integer, f"arith.{op} {self.any(self.integer)}, {self.any(self.integer)} : {self.integer}")
 
     def compute_index(self) -> None:
@@ -95,10 +95,6 @@ class Program:
 
     def broadcast(self) -> None:
         self.define(self.float, f"vector.broadcast {self.any('f32')} : f32 to {self.float}")
-
-    def extract(self) -> None:
-        place = f"{self.random.randrange(self.rows)}, {self.random.randrange(self.columns)}"
-        self.define("f32", f"vector.extract {self.any(self.float)}[{place}] : f32 from {self.float}")
 
     def through_memory(self) -> None:
         shape = self.float[7:-1]
@@ -160,25 +156,6 @@ class Program:
             self.values = outer
         self.bind(n, types)
 
-    def repeat(self, depth: int) -> None:
-        n = self.count
-        self.count += 1
-        types = [self.float, "index"]
-        zero, one, three = (self.values["index"][i] for i in (0, 1, 3))
-        joined = ", ".join(types)
-        self.lines += [
-            f"%l{n}:2 = scf.while (%c{n} = {self.any(self.float)}, %i{n} = {zero}) : ({joined}) -> ({joined}) {{",
-            f"%t{n} = arith.cmpi slt, %i{n}, {three} : index",
-            f"scf.condition(%t{n}) %c{n}, %i{n} : {joined}",
-            f"}} do {{ ^bb0(%d{n}: {self.float}, %j{n}: index):",
-        ]
-        results = self.region(depth, {f"%d{n}": self.float})
-        self.lines += [
-            f"%next{n} = arith.addi %j{n}, {one} : index",
-            f"scf.yield {results[0]}, %next{n} : {joined} }}",
-        ]
-        self.bind(n, types)
-
     def bind(self, n: int, types: list[str]) -> None:
         for k, type in enumerate(types):
             self.values[type].append(f"%l{n}#{k}")
@@ -186,11 +163,11 @@ class Program:
     def statements(self, depth: int) -> None:
         simple = [
             self.read, self.compute, self.compute, self.compute_integer, self.compute_index, self.convert, self.compare,
-            self.select, self.broadcast, self.extract, self.through_memory,
+            self.select, self.broadcast, self.through_memory,
         ]  # fmt: skip
         for _ in range(self.random.randint(2, 6)):
             if depth and self.random.random() < 0.3:
-                self.random.choice([self.loop, self.branch, self.repeat])(depth)
+                self.random.choice([self.loop, self.branch])(depth)
             else:
                 self.random.choice(simple)()
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import dlc
+from dlc.backends.opencl import backend
 from dlc.backends.opencl import build as build_module
 from dlc.backends.opencl.build import BuiltProgram, build
-from dlc.backends.opencl.devices import Session, all_devices, choose, open_device
 from dlc.backends.opencl.emit import Grid, KernelSource
-from dlc.backends.opencl.parts import FunctionRun, Part, TooLargeError, binary_of, built, built_apart, from_binary
+from dlc.backends.opencl.parts import FunctionRun, Part, binary_of, built, built_apart, from_binary
 from dlc.cache import Cache
-from dlc.compiler import opencl as compiler
-from dlc.errors import DeviceError, UnsupportedError
+from dlc.errors import DeviceError, TooLargeError, UnsupportedError
+from dlc.runtime.opencl.devices import Session, all_devices, choose, open_device
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
@@ -124,7 +124,7 @@ def test_kernels_that_are_too_large_become_small(monkeypatch: pytest.MonkeyPatch
             raise TooLargeError({sources[0].name: "too many registers"})
         return build(name, sources, *rest)
 
-    monkeypatch.setattr(compiler, "build", limited)
+    monkeypatch.setattr(backend, "build", limited)
     x = np.random.default_rng(0).standard_normal((4, 96), np.float32)
     got = dlc.jit(target="opencl:gpu")(softmax)(x)
     expected = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
@@ -137,7 +137,7 @@ def test_what_the_smallest_profile_cannot_hold_is_named(monkeypatch: pytest.Monk
     def never(name: str, sources: Sequence[KernelSource], *rest: Any) -> BuiltProgram:
         raise TooLargeError({sources[0].name: "too many registers"})
 
-    monkeypatch.setattr(compiler, "build", never)
+    monkeypatch.setattr(backend, "build", never)
     with pytest.raises(DeviceError, match=r"(?s)softmax: opencl:.*cannot hold.*test_build.py.*: too many registers"):
         dlc.jit(target="opencl:gpu")(softmax)(np.zeros((4, 96), np.float32))
 

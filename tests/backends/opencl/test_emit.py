@@ -150,9 +150,10 @@ def test_places_of_origin_are_comments() -> None:
     assert "    // #1\n    y[group]" in text_of(body, "%x: memref<4xf32>, %y: memref<4xf32>", points=4)
 
 
-HALVES = """%v = vector.load %x[%zero] : memref<16xf16>, vector<16xf16>
+HALVES = """%v_pad = arith.constant 0.0 : f16
+%v = vector.transfer_read %x[%zero], %v_pad {in_bounds = [true]} : memref<16xf16>, vector<16xf16>
     %sum = arith.addf %v, %v : vector<16xf16>
-    vector.store %sum, %x[%zero] : memref<16xf16>, vector<16xf16>"""
+    vector.transfer_write %sum, %x[%zero] {in_bounds = [true]} : vector<16xf16>, memref<16xf16>"""
 
 
 def test_halves() -> None:
@@ -204,10 +205,12 @@ def test_items_share_local_memory() -> None:
 
 
 def test_kernels_of_a_program_share_what_they_need() -> None:
-    body = """%v = vector.load %x[%zero] : memref<16xf32>, vector<16xf32>
-        %w = vector.load %y[%zero] : memref<16xf32>, vector<16xf32>
+    body = """%v_pad = arith.constant 0.0 : f32
+%v = vector.transfer_read %x[%zero], %v_pad {in_bounds = [true]} : memref<16xf32>, vector<16xf32>
+        %w_pad = arith.constant 0.0 : f32
+        %w = vector.transfer_read %y[%zero], %w_pad {in_bounds = [true]} : memref<16xf32>, vector<16xf32>
         %most = arith.maximumf %v, %w : vector<16xf32>
-        vector.store %most, %y[%zero] : memref<16xf32>, vector<16xf32>"""
+        vector.transfer_write %most, %y[%zero] {in_bounds = [true]} : vector<16xf32>, memref<16xf32>"""
     text = grid(body, "%x: memref<16xf32>, %y: memref<16xf32>")
     kernels = [emit_kernel(parse_kernel(text.replace("@k", f"@{name}")), CPU) for name in ("a", "b")]
     program = program_text(kernels)
@@ -220,12 +223,13 @@ def test_shifts_by_constants_are_the_language_s_own() -> None:
     body = """
         %seven = arith.constant dense<7> : vector<4xi32>
         %far = arith.constant dense<32> : vector<4xi32>
-        %v = vector.load %x[%zero] : memref<4xi32>, vector<4xi32>
+        %v_pad = arith.constant 0 : i32
+        %v = vector.transfer_read %x[%zero], %v_pad {in_bounds = [true]} : memref<4xi32>, vector<4xi32>
         %a = arith.shli %v, %seven : vector<4xi32>
         %b = arith.shrui %a, %seven : vector<4xi32>
         %c = arith.shrsi %b, %seven : vector<4xi32>
         %d = arith.shli %c, %far : vector<4xi32>
-        vector.store %d, %x[%zero] : memref<4xi32>, vector<4xi32>"""
+        vector.transfer_write %d, %x[%zero] {in_bounds = [true]} : vector<4xi32>, memref<4xi32>"""
     text = text_of(body, "%x: memref<4xi32>")
     assert (
         """ << 7;
@@ -252,10 +256,12 @@ def test_what_a_loop_steps_by_is_known() -> None:
         scf.for %i = %zero to %c64 step %c8 {
           %moved = arith.addi %i, %p : index
           %lane = arith.remui %moved, %c8 : index
-          %v = vector.load %x[%i] : memref<64xf32>, vector<8xf32>
-          %w = vector.load %x[%lane] : memref<64xf32>, vector<8xf32>
+          %v_pad = arith.constant 0.0 : f32
+          %v = vector.transfer_read %x[%i], %v_pad {in_bounds = [true]} : memref<64xf32>, vector<8xf32>
+          %w_pad = arith.constant 0.0 : f32
+          %w = vector.transfer_read %x[%lane], %w_pad {in_bounds = [true]} : memref<64xf32>, vector<8xf32>
           %sum = arith.addf %v, %w : vector<8xf32>
-          vector.store %sum, %x[%i] : memref<64xf32>, vector<8xf32>
+          vector.transfer_write %sum, %x[%i] {in_bounds = [true]} : vector<8xf32>, memref<64xf32>
         }"""
     text = text_of(body, "%x: memref<64xf32>", points=8)
     assert "= *(__global float8 *)(x + i) + vload8(0, x_1);" in text

@@ -41,6 +41,12 @@ def test_scalars(dtype: str, profile: Target) -> None:
     (ops.test_integers if dtype == "i64" else ops.test_floats)(dtype, (1,), profile)
 
 
+@pytest.mark.parametrize("profile", WIDE)
+@pytest.mark.parametrize("dtype", ops.INTEGERS)
+def test_division(dtype: str, profile: Target) -> None:
+    ops.test_division(dtype, profile)
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_bools_and_selection(profile: Target) -> None:
     ops.test_bools_and_selection((2, 37), profile)
@@ -76,7 +82,6 @@ def test_reductions(dtype: str, profile: Target) -> None:
         memory.test_writes_in_other_orders,
         memory.test_views,
         memory.test_extremum_of_nan,
-        memory.test_parts_and_shuffles,
         memory.test_constants_and_broadcasts,
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dlc
-from dlc.backends.opencl.devices import all_devices
+from dlc.runtime.opencl.devices import all_devices
 from tests.models.skeletons import path_of, recordings
 from tests.models.test_models import agree
 

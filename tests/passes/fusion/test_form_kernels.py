@@ -9,10 +9,11 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.instrument.provenance import origins
 from dlc.ir import SSAValue
-from dlc.passes.dl.decompose_composites import LONGEST_ROW, DecomposeCompositesPass
+from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.target import CPU_LEVELS, Machine
 from tests.passes.programs import Array, Program, Writer, program, randoms
 
 
@@ -135,10 +136,10 @@ def test_rows_too_long_for_the_cache_do_not_stay_in_one_kernel() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.SoftmaxOp, x, axis=1)
 
-    (x,) = randoms((2, LONGEST_ROW + 1))
+    (x,) = randoms((2, Machine().row_elements + 1))
     long = program(body, x).apply(DecomposeCompositesPass(), tolerance=1e-5).apply(FormKernelsPass(), tolerance=1e-5)
     assert [ops[0] for ops in kernels(long)] == ["reduce_max", "sub", "reduce_sum", "mul"]
-    (short,) = randoms((2, LONGEST_ROW))
+    (short,) = randoms((2, Machine().row_elements))
     assert kernels(program(body, short).apply(DecomposeCompositesPass()).apply(FormKernelsPass())) == [["softmax"]]
 
 
@@ -214,7 +215,7 @@ def test_equal_kernels_are_one() -> None:
         z = b(dl.ReluOp, bias(b, conv(b, y, 1)))
         return b(dl.ReluOp, conv(b, z, 1))
 
-    p = formed(body, *randoms(IMAGE)).apply(AssignLayoutsPass(target="cpu:avx2"), DedupeKernelsPass(), tolerance=1e-5)
+    p = formed(body, *randoms(IMAGE)).apply(AssignLayoutsPass(CPU_LEVELS["cpu:avx2"]), DedupeKernelsPass(), tolerance=1e-5)
     dispatches = [op.symbol for op in p.main.body.block.ops if isinstance(op, dl.DispatchOp)]
     assert dispatches == ["conv_add_relu", "conv_add_relu", "conv_relu"]
 
@@ -224,7 +225,7 @@ def test_weights_are_packed_and_data_is_not() -> None:
         w = b.weight(randoms((4, 20))[0])
         return [b(dl.MatmulOp, x, w), b(dl.MatmulOp, x, x)]
 
-    p = formed(body, *randoms((4, 4))).apply(AssignLayoutsPass(target="cpu:avx2"), tolerance=1e-5)
+    p = formed(body, *randoms((4, 4))).apply(AssignLayoutsPass(CPU_LEVELS["cpu:avx2"]), tolerance=1e-5)
     assert p.ops == ["pack", "dispatch", "dispatch"]
     assert kernels(p) == [["unpack", "matmul"], ["matmul"]]
     (packed,) = (op for op in p.main.body.block.ops if isinstance(op, dl.PackOp))
@@ -235,7 +236,7 @@ def test_weights_of_groups_stay_as_they_are() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.ConvOp, x, b.weight(randoms((3, 3, 1, 4))[0]), strides=(1, 1), dilations=(1, 1), groups=4)
 
-    assert formed(body, *randoms(IMAGE)).apply(AssignLayoutsPass(target="cpu:avx2")).ops == ["dispatch"]
+    assert formed(body, *randoms(IMAGE)).apply(AssignLayoutsPass(CPU_LEVELS["cpu:avx2"])).ops == ["dispatch"]
 
 
 def rows(b: Writer, x: SSAValue, start: int, limit: int) -> SSAValue:

@@ -14,11 +14,11 @@ from dlc.frontend.onnx import ImportedModel, import_model
 from dlc.instrument.verify import verify
 from dlc.ir import Context, ModuleOp, ModulePass
 from dlc.passes.dl.bind_dims import bind_dims
-from dlc.pipelines import cpu_stages
+from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS
 from tests.models.skeletons import deviation, filled, path_of, recordings
 
-STAGES = [s for s in cpu_stages(CPU_LEVELS["cpu:avx512"]) if s.name in ("dl", "fusion")]
+STAGES = [s for s in stages_of(CPU_LEVELS["cpu:avx512"]) if s.name in ("dl", "fusion")]
 # A convolution stays one op, to be counted.
 PASSES: list[ModulePass] = [p for s in STAGES for p in s.passes if p.name != "winograd"]
 # Sums are reassociated; the quantised model may round to the next step.

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 from dlc.arrays import TensorInfo
-from dlc.backends.host_format import from_json, to_json
-from dlc.backends.host_program import Carried, Element, HostProgram, Instruction, Launch, Loop, While, check_program
-from dlc.backends.opencl.devices import all_devices
 from dlc.compiler import Program, compile
 from dlc.dialects import host
 from dlc.dialects.registry import make_context
@@ -22,6 +19,9 @@ from dlc.ir import ModuleOp, parse_module, print_module
 from dlc.options import Options
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.runtime.host_format import from_json, to_json
+from dlc.runtime.host_program import Carried, Element, HostProgram, Instruction, Launch, Loop, While, check_program
+from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
 
 V = "tensor<3xf32>"

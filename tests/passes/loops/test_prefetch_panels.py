@@ -15,13 +15,14 @@ from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.target import CPU_LEVELS
 from tests.passes.tiling.kernels import KERNELS
 
 CONTEXT = make_context()
 PASSES = (
     BufferizeKernelsPass(),
     CollapseIteratorsPass(),
-    TileKernelsPass("cpu:avx512"),
+    TileKernelsPass(CPU_LEVELS["cpu:avx512"]),
     VectorizePass(),
     ForwardStoresPass(),
     PrefetchPanelsPass(),

@@ -1,0 +1,126 @@
+"""What a target is to the compiler: the stages of its programs, what becomes of their kernels, and what runs them.
+
+A backend is a value: dlc's own are found by name (registry.py), one of your own is handed to `dlc.compile_model`, or named by
+its file, `--target FILE.py:NAME`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from dlc.dims import Size
+from dlc.ir import ModuleOp, func
+from dlc.options import Options
+from dlc.passes.base import Stage
+from dlc.pipelines import stages_of
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.host_program import HostProgram
+from dlc.runtime.open_program import OpenProgram
+from dlc.target import Target
+
+Text = TypeVar("Text")
+Code = TypeVar("Code")
+
+
+class Executable(Protocol):
+    """A program in this process."""
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The outputs for inputs of the right number, shapes and dtypes."""
+        ...
+
+
+class Backend(ABC):
+    """How programs for a target are compiled and run; it is a `ModuleBackend` or a `KernelBackend`."""
+
+    # Whether programs take arrays on their device as they are.
+    takes_device_arrays = False
+    # Whether kernels take sizes that come with a call as arguments.
+    takes_sizes = False
+
+    @property
+    @abstractmethod
+    def target(self) -> Target:
+        """What the passes know of the device."""
+
+    def here(self) -> Backend:
+        """The backend with a device of this machine.
+
+        Raises DeviceError when there is none for it.
+        """
+        return self
+
+    def stages(self, numerics: str) -> tuple[Stage, ...]:
+        """From a `dl` module of static sizes to what code is made of."""
+        return stages_of(self.target, numerics)
+
+    def __str__(self) -> str:
+        return self.target.name
+
+
+class ModuleBackend(Backend):
+    """Executes modules at whatever stage they are."""
+
+    @abstractmethod
+    def execute(self, module: ModuleOp, weights: Mapping[str, NDArray[Any]]) -> Executable:
+        """The program that a module and its weights are."""
+
+
+@dataclass(frozen=True)
+class Parts(Generic[Code]):
+    """What a program is put together of: its kernels, and the host program that runs them on buffers and weights.
+
+    `origins` are the layers in each kernel, `flops` the floating-point operations of its contractions in one run.
+    """
+
+    name: str
+    host: HostProgram | OpenProgram
+    kernels: Sequence[Code]
+    weights: Mapping[str, NDArray[Any]]
+    origins: Mapping[str, tuple[str, ...]]
+    flops: Mapping[str, Size]
+    options: Options
+
+
+class KernelBackend(Backend, Generic[Text, Code]):
+    """Makes code of kernels, each by itself and in processes side by side, and programs of their code.
+
+    `forms` are names of what `show` writes; the first is that of dumps, which end in `suffix`. `compiler` is what makes code
+    of text.
+    """
+
+    forms: tuple[str, ...]
+    suffix: str
+    compiler: str
+
+    @abstractmethod
+    def emit(self, kernel: func.FuncOp) -> Text:
+        """The text of a kernel at the end of the last stage."""
+
+    @abstractmethod
+    def compile_kernel(self, name: str, text: Text) -> Code:
+        """The code of the kernel called `name`; it can be pickled."""
+
+    @abstractmethod
+    def size(self, code: Code) -> int:
+        """The bytes of a kernel's code."""
+
+    @abstractmethod
+    def assemble(self, parts: Parts[Code]) -> Artifact | Executable:
+        """The program; an artifact where the target's record has a version, so that it can be kept.
+
+        Raises TooLargeError, naming them, for kernels that the device does not hold.
+        """
+
+    @abstractmethod
+    def show(self, form: str, texts: Mapping[str, Text], headers: Mapping[str, str]) -> str:
+        """Kernels in one of the forms, for a reader; a header is the comment above a kernel."""
+
+    def smaller(self) -> KernelBackend[Text, Code] | None:
+        """What kernels are compiled by that the device turns out not to hold; None: nothing is smaller."""
+        return None

@@ -1,0 +1,66 @@
+"""The CPU: kernels to objects, programs to artifacts; dlc's own objects are LLVM's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from dlc.backends.base import KernelBackend, Parts
+from dlc.backends.cpu.llvm import assembly, compile_text
+from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.emission.llvm.kernel import KernelText, emit_kernel
+from dlc.errors import DeviceError
+from dlc.ir import func
+from dlc.runtime.artifact import Artifact, KernelObject
+from dlc.runtime.open_program import OpenKernel, OpenProgram
+from dlc.target import Target, host_supports
+
+Text = TypeVar("Text")
+
+
+class ObjectBackend(KernelBackend[Text, KernelObject]):
+    """Kernels as objects for this machine's processor, whatever compiler makes them."""
+
+    def here(self) -> ObjectBackend[Text]:
+        target = self.target
+        if not host_supports(target):
+            raise DeviceError(f"target {target.name}: this machine's processor lacks some of {', '.join(target.features)}")
+        return self
+
+    def size(self, code: KernelObject) -> int:
+        return len(code.code)
+
+    def assemble(self, parts: Parts[KernelObject]) -> Artifact:
+        is_open = isinstance(parts.host, OpenProgram)
+        kernels = tuple(
+            replace(k, origins=parts.origins[k.name], flops=parts.flops[k.name], open=k.open if is_open else None)
+            for k in parts.kernels
+        )
+        numerics = parts.options.numerics
+        return Artifact(parts.name, self.target, parts.host, kernels, parts.weights, runtime_object(), numerics)
+
+
+@dataclass(frozen=True)
+class Cpu(ObjectBackend[KernelText]):
+    """A level of x86-64, or one with facts of its own: `Cpu(replace(CPU_LEVELS["cpu:avx2"], …))`."""
+
+    level: Target
+
+    takes_sizes = True
+    forms = ("llvm", "asm")
+    suffix = "ll"
+    compiler = "llvm"
+
+    @property
+    def target(self) -> Target:
+        return self.level
+
+    def emit(self, kernel: func.FuncOp) -> KernelText:
+        return emit_kernel(kernel, self.target)
+
+    def compile_kernel(self, name: str, text: KernelText) -> KernelObject:
+        return KernelObject(name, compile_text(text.text, self.target), text.grids, open=OpenKernel(text.sizes, text.bytes))
+
+    def show(self, form: str, texts: Mapping[str, KernelText], headers: Mapping[str, str]) -> str:
+        return "\n".join(assembly(t.text, self.target) if form == "asm" else t.text for t in texts.values())

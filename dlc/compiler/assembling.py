@@ -1,0 +1,128 @@
+"""A program put together: its kernels compiled, each by itself, and the host program that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from dlc.backends.base import Executable, KernelBackend, Parts
+from dlc.backends.cpu.backend import ObjectBackend
+from dlc.backends.read_host import is_open, read_host, read_open
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.kernels import CompiledKernel, all_kernels, compile_kernels, require_numbers, symbol_of
+from dlc.compiler.lowering import Lowering, plan
+from dlc.compiler.tuning import Tuner, with_variant
+from dlc.cpus import usable_cpus
+from dlc.errors import DeviceError, TooLargeError
+from dlc.instrument.provenance import dispatches, header
+from dlc.instrument.work import flops
+from dlc.ir import Operation
+from dlc.passes.base import Stage
+from dlc.pipelines import KERNEL_STAGES
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.host_program import HostProgram, check_program
+from dlc.runtime.open_program import OpenProgram
+
+
+def assembled(c: Compilation, backend: KernelBackend[Any, Any]) -> Artifact | Executable:
+    """The program, compiled now.
+
+    Kernels that the device turns out not to hold are compiled again for a smaller one. Raises DeviceError, naming them, if
+    that is still too large, and UnsupportedError for numbers that the target does not compute with.
+    """
+    return _Assembly(c, backend).run()
+
+
+class _Assembly:
+    def __init__(self, c: Compilation, backend: KernelBackend[Any, Any]) -> None:
+        self.c, self.backend = c, backend
+        self.lowering = Lowering(c)
+        self.lowering.run(self.lowering.stages(kernels=False))
+        module = self.lowering.module
+        require_numbers(c, module)
+        self.layers, self.flops = dispatches(module), flops(module)
+        # As they are before their stages; those of a dump go through them with the module, so that the files show all of it.
+        self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
+
+    def run(self) -> Artifact | Executable:
+        lowering, backend = self.lowering, self.backend
+        compiled = self.compiled()
+        lowering.host()
+        made, compiled = self.put_together(compiled)
+        runs = self.host_program().runs
+        for kernel in compiled:
+            kernel.note(self.c.report, backend, runs[kernel.name])
+            if lowering.dump is not None:
+                headers = {kernel.name: header(kernel.name, self.layers.get(kernel.name, []))}
+                text = backend.show(backend.forms[0], {kernel.name: kernel.text}, headers)
+                lowering.dump.kernel(kernel.name, backend.suffix, text)
+        return made
+
+    def compiled(self) -> list[CompiledKernel]:
+        """All kernels, for the target itself."""
+        lowering, stages = self.lowering, self.lowering.stages(kernels=True)
+        if lowering.dump is not None:
+            lowering.run(stages)
+            return self.code_of(all_kernels(lowering.module), self.backend, ())
+        return self.code_of(self.kernels, self.backend, stages, self.variants(stages))
+
+    def code_of(
+        self,
+        kernels: Sequence[Operation],
+        backend: KernelBackend[Any, Any],
+        stages: Sequence[Stage],
+        variants: dict[str, int] | None = None,
+    ) -> list[CompiledKernel]:
+        self.c.tell("kernels")
+        chosen = {name: with_variant(stages, variant) for name, variant in (variants or {}).items()}
+        return compile_kernels(self.c, backend, kernels, lambda name: chosen.get(name, stages), self.lowering.context)
+
+    def variants(self, stages: Sequence[Stage]) -> dict[str, int]:
+        """The plans that measurement finds better, by kernel."""
+        c, backend = self.c, self.backend
+        # Kernels are measured each by itself, as objects.
+        if not c.options.tune or not stages or not isinstance(backend, ObjectBackend):
+            return {}
+        runs = {name: len(places) for name, places in self.layers.items()}
+        tuner = Tuner(stages, backend, self.lowering.context, c.options.num_threads or usable_cpus(), runs)
+        with c.report.timed("tuning"):
+            c.report.tuned += tuner.tune(self.lowering.module, c.options.tune, c.progress)
+        return {tuned.name: tuned.variant for tuned in c.report.tuned}
+
+    def put_together(self, compiled: list[CompiledKernel]) -> tuple[Artifact | Executable, list[CompiledKernel]]:
+        """The program of kernels, and those that it is made of in the end."""
+        c, backend = self.c, self.backend
+        while True:
+            c.tell(backend.compiler, f"{len(compiled)} kernels")
+            try:
+                with c.report.timed(backend.compiler):
+                    return backend.assemble(self.parts(compiled)), compiled
+            except TooLargeError as error:
+                smaller = backend.smaller()
+                if smaller is None:
+                    raise self.cannot_hold(error) from error
+                backend = smaller
+                again = [k for k in self.kernels if symbol_of(k) in error.kernels]
+                stages = [s for s in plan(c.on(backend)) if s.name in KERNEL_STAGES]
+                compiled = [k for k in compiled if k.name not in error.kernels] + self.code_of(again, backend, stages)
+
+    def parts(self, compiled: Sequence[CompiledKernel]) -> Parts[Any]:
+        host = self.host_program()
+        if isinstance(host, HostProgram):
+            check_program(host, {k.name for k in compiled})
+        origins = {k.name: tuple(dict.fromkeys(chain(*self.layers.get(k.name, ())))) for k in compiled}
+        # A kernel that came lowered says no more how much it computes.
+        work = {k.name: self.flops.get(k.name, 0) for k in compiled}
+        codes = [k.code for k in compiled]
+        return Parts(self.c.program.name, host, codes, self.lowering.weights, origins, work, self.c.options)
+
+    def host_program(self) -> HostProgram | OpenProgram:
+        module = self.lowering.module
+        return read_open(module) if is_open(module) else read_host(module)
+
+    def cannot_hold(self, error: TooLargeError) -> DeviceError:
+        lines = [
+            f"kernel {name} ({', '.join(self.layers.get(name, [()])[0])}): {reason}" for name, reason in error.kernels.items()
+        ]
+        return DeviceError(f"{self.c.program.name}: {self.backend} cannot hold\n  " + "\n  ".join(lines))

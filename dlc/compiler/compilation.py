@@ -1,0 +1,34 @@
+"""One compilation as a value: what every step of it is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from dlc.backends.base import Backend
+from dlc.compiler.program import Program
+from dlc.instrument.report import Progress, Report
+from dlc.options import Options
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A program on its way to a backend; `report` takes notes, and `progress` is told what is being done."""
+
+    program: Program
+    backend: Backend
+    options: Options = field(default_factory=Options)
+    report: Report = field(default_factory=Report)
+    progress: Progress | None = None
+
+    def of(self, program: Program, options: Options) -> Compilation:
+        """That of another program, or a part of this one, which shows no progress."""
+        return replace(self, program=program, options=options, progress=None)
+
+    def on(self, backend: Backend) -> Compilation:
+        """That for another backend."""
+        return replace(self, backend=backend)
+
+    def tell(self, phase: str, step: str = "") -> None:
+        """Shows what is being done."""
+        if self.progress is not None:
+            self.progress(phase, step)

@@ -1,0 +1,128 @@
+"""A kernel's functions in a dialect of C, from its function at the end of the loops stage, in one visit.
+
+    func.func @k(%x: memref<…>, %y: memref<…>) attributes {kernel} {
+      scf.parallel (%i, %j) = … {level = "grid"} { … }        →   k_0(x, y)
+      scf.parallel (%i) = … {level = "grid"} { … }            →   k_1(x, y)
+    }
+
+Each top-level parallel loop becomes one function of all arguments that computes one point of its grid, row-major; inside it,
+an `scf.parallel {level = "item"}` is one item of a group. Top-level code between grids is a grid of one point. Constants,
+casts and views at the top level are written again in each function that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.emission.c import arith, control, convert, memory
+from dlc.emission.c.control import ControlWriter
+from dlc.emission.c.memory import MemoryWriter, written_by
+from dlc.emission.c.syntax import Syntax
+from dlc.emission.c.text import render, tidy
+from dlc.emission.c.vectors import VectorWriter
+from dlc.emission.visit import vectors
+from dlc.emission.visit.grids import grids_of, is_grid
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import Operation, SSAValue, func
+from dlc.target import Target
+
+HANDLERS: Handlers = {
+    **vectors.HANDLERS,
+    **memory.HANDLERS,
+    **control.HANDLERS,
+    **arith.HANDLERS,
+    **convert.HANDLERS,
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Runs of one function: `groups` of them, each by `items` at once."""
+
+    groups: int
+    items: int
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel as functions `<name>_<g>`, one for each of its grids.
+
+    `definitions` are the types and functions that they use; `header` comes before everything. A grid of no groups has
+    nothing to do.
+    """
+
+    name: str
+    functions: str
+    grids: tuple[Grid, ...]
+    definitions: tuple[str, ...] = ()
+    header: str = ""
+
+    @property
+    def text(self) -> str:
+        """A program of this kernel alone."""
+        return program_text([self])
+
+
+def program_text(kernels: Sequence[KernelSource]) -> str:
+    """The text of a program of several kernels; what they share is written once."""
+    headers = dict.fromkeys(k.header for k in kernels if k.header)
+    definitions = dict.fromkeys(d for k in kernels for d in k.definitions)
+    return "\n".join([*headers, *definitions, *(k.functions for k in kernels)])
+
+
+def emit(kernel: func.FuncOp, target: Target, syntax: Syntax) -> KernelSource:
+    """The functions of a kernel at the end of the loops stage.
+
+    Raises UnsupportedError for an op or type that the dialect or the device lacks.
+    """
+    name = kernel.sym_name.data
+    texts: list[str] = []
+    grids: list[Grid] = []
+    definitions: dict[str, None] = {}
+    written = written_by(kernel)
+    for ops in grids_of(kernel):
+        function = _Function(kernel, target, syntax, definitions, written)
+        grids.append(function.write(ops))
+        texts.append(function.text(f"{name}_{len(texts)}", grids[-1]))
+    return KernelSource(name, "\n".join(texts), tuple(grids), tuple(definitions), syntax.header)
+
+
+class _Function(MemoryWriter, VectorWriter, ControlWriter):
+    """The function of one grid."""
+
+    def __init__(
+        self, kernel: func.FuncOp, target: Target, syntax: Syntax, definitions: dict[str, None], written: set[SSAValue]
+    ) -> None:
+        super().__init__(kernel, target, HANDLERS, syntax, definitions)
+        for k, argument in enumerate(self.block.args):
+            self.argument(argument, argument.name_hint or f"a{k}", written=argument in written)
+
+    def write(self, ops: Sequence[Operation]) -> Grid:
+        """Writes the body, of one parallel loop or of other ops."""
+        if not is_grid(ops[0]):
+            for op in ops:
+                self.visit(op)
+            return Grid(1, 1)
+        groups = self.positions(ops[0], self.number("group"))
+        if groups:
+            self.visit_block(ops[0].regions[0].block)
+        return Grid(groups, self.items)
+
+    def text(self, name: str, grid: Grid) -> str:
+        buffers = [self.views[a] for a in self.block.args]
+        shapes = ["x".join(map(str, b.shape)) or "scalar" for b in buffers]
+        parameters = ",".join(
+            f"\n    {self.pointers[b.base]}{self.syntax.restrict}{b.base} /* {shape} */"
+            for b, shape in zip(buffers, shapes, strict=True)
+        )
+        lines = [
+            f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}",
+            self.syntax.function.format(name=name, parameters=parameters, items=grid.items),
+            "{",
+            *(f"    {line}" for line in self.declarations),
+            *render(tidy(self.scopes[0].lines)),
+            "}",
+            "",
+        ]
+        return "\n".join(lines)

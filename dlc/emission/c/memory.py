@@ -1,0 +1,161 @@
+"""Buffers as C's pointers, and reads and writes of registers: a row whose elements lie side by side is one vector load or
+store per register; other rows, and those that may leave the buffer, are read element by element."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from dlc.dialects.prefetch import PrefetchOp
+from dlc.emission.c.core import Writer
+from dlc.emission.c.text import code
+from dlc.emission.visit import memory
+from dlc.emission.visit.linear import Linear
+from dlc.emission.visit.memory import ARRAY_ALIGN, Access, access, lane_condition, view_of
+from dlc.emission.visit.registers import Register, element_bytes, memref_type
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import IndexType, Operation, OpResult, SSAValue, func, memref, vector
+
+
+class MemoryWriter(Writer):
+    def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> str:
+        """The name of a new buffer in a space."""
+        name = self.name(hint)
+        self.pointers[name] = f"{self.syntax.spaces[space]}{qualifier}{self.memory_type(kind)} *"
+        return name
+
+    def argument(self, value: SSAValue, hint: str, *, written: bool) -> None:
+        """Says that a value is a parameter of the function."""
+        kind = self.kind(memref_type(value).element_type)
+        self.views[value] = view_of(self, self._buffer("global", "" if written else "const ", kind, hint), ARRAY_ALIGN, value)
+
+    def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
+        space = "local" if workgroup else "private"
+        name = self._buffer(space, "", kind, result.name_hint or "local")
+        aligned = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
+        text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {aligned};"
+        self.declarations.append(text)
+        return name
+
+    # Conditions
+
+    def inside(self, place: Linear, size: int) -> str:
+        known = self.range(place)
+        low, high = known if known is not None else (-1, size)
+        if known is not None and (high < 0 or low >= size):
+            return "0"
+        text = self.index(place)
+        tests = [code(text, " >= 0")] * (low < 0) + [code(text, f" < {size}")] * (high >= size)
+        return self._all(*tests) if tests else "1"
+
+    def both(self, a: str, b: str) -> str:
+        return self._all(a, b)
+
+    def _all(self, *tests: str) -> str:
+        value = code(tests[0], *(part for test in tests[1:] for part in (" && ", test)))
+        return self.once(value, Register("i1"), value, "inside")
+
+    # One register
+
+    def _words(self, a: Access, offset: int) -> dict[str, str]:
+        """The words of templates for a load or store: pointer {p}, index {i}, address {a}, how its type begins {space}."""
+        index = self.index(a.form.plus(Linear(offset)))
+        space = self.pointers[a.view.base].removesuffix("*").removesuffix(f"{self.memory_type(a.view.kind)} ")
+        separator = " " if index.startswith("-") else " + "
+        return {
+            "p": a.pointer,
+            "i": index,
+            "a": a.pointer if index == "0" else code(a.pointer, separator, index),
+            "space": space,
+        }
+
+    def _is_aligned(self, a: Access, t: Register, offset: int) -> bool:
+        size = element_bytes(t.kind)
+        whole = gcd(a.align, (a.form.constant + offset) * size) % (t.width * size) == 0
+        return whole and t.width > 1 and self.has("load.aligned")
+
+    def _load(self, a: Access, t: Register, offset: int) -> str:
+        """Elements side by side."""
+        stored, words = t.of(self.stored(t.kind)), self._words(a, offset)
+        text = self.expression("load.aligned" if self._is_aligned(a, stored, offset) else "load", stored, words=words)
+        return text if stored.kind == t.kind else self.expression(f"from_memory.{t.kind}", self.held(t), text, s=stored)
+
+    def _store(self, a: Access, t: Register, value: str, offset: int) -> str:
+        stored, words = t.of(self.stored(t.kind)), self._words(a, offset)
+        if stored.kind != t.kind:
+            value = self.expression(f"to_memory.{t.kind}", stored, value, s=self.held(t))
+        which = "store.aligned" if self._is_aligned(a, stored, offset) else "store"
+        return code(self.expression(which, stored, value, words=words), ";")
+
+    def read_register(self, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
+        conditions = [lane_condition(self, a, row, start + i) for i in range(t.width)]
+        surely = all(c == "1" for c in conditions)
+        if a.stride == 1 and surely:
+            return self.compute(t, self._load(a, t, offset), hint, movable=True)
+
+        def element(place: int, condition: str) -> str:
+            if condition == "0":
+                return padding
+            text = self._load(a, t.single, offset + place * a.stride)
+            return text if condition == "1" else code("(", condition, " ? ", text, " : ", padding, ")")
+
+        if a.stride == 0 and surely:
+            first = self.compute(t.single, element(0, "1"), hint, movable=True)
+            return self.splat(t, first, hint) if t.width > 1 else first
+        lanes = [element(i, condition) for i, condition in enumerate(conditions)]
+        return self.compute(t, self.from_lanes(t, lanes), hint, movable=True)
+
+    def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
+        conditions = [lane_condition(self, a, row, start + i) for i in range(t.width)]
+        if a.stride == 1 and all(c == "1" for c in conditions):
+            self.emit(self._store(a, t, value, offset))
+            return
+        for i, condition in enumerate(conditions):
+            if condition != "0":
+                text = self._store(a, t.single, self.lane(t, value, i), offset + i * a.stride)
+                self.emit(text if condition == "1" else code("if (", condition, ") ", text))
+
+    def load_index(self, op: memref.LoadOp) -> None:
+        text = self._load(access(self, op.memref, op.indices), Register("i64"), 0)
+        self.linears[op.res] = self.define_index(text, op.res.name_hint or "element", None)
+
+    def prefetch(self, op: PrefetchOp) -> None:
+        if self.has("prefetch"):
+            a = access(self, op.memref, op.indices)
+            self.emit(self.expression("prefetch", self.held(Register(a.view.kind)), words=self._words(a, 0)), ";")
+
+
+def written_by(kernel: func.FuncOp) -> set[SSAValue]:
+    """The buffers that a kernel writes to."""
+    written = set[SSAValue]()
+    for op in kernel.walk():
+        match op:
+            case memref.StoreOp():
+                buffer = op.memref
+            case vector.TransferWriteOp():
+                buffer = op.source
+            case _:
+                continue
+        while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
+            buffer = buffer.op.source
+        written.add(buffer)
+    return written
+
+
+def load(e: MemoryWriter, op: Operation) -> None:
+    assert isinstance(op, memref.LoadOp)
+    if isinstance(op.res.type, IndexType):
+        e.load_index(op)
+    else:
+        memory.load(e, op)
+
+
+def prefetch(e: MemoryWriter, op: Operation) -> None:
+    assert isinstance(op, PrefetchOp)
+    e.prefetch(op)
+
+
+def barrier(e: MemoryWriter, op: Operation) -> None:
+    e.emit(e.syntax.barrier)
+
+
+HANDLERS: Handlers = {**memory.HANDLERS, "memref.load": load, "memref.prefetch": prefetch, "gpu.barrier": barrier}

@@ -1,0 +1,187 @@
+"""Arithmetic: one primitive per op on one register, and the loop that applies it to all registers of a value.
+
+A primitive is `(writer, result's register, operand's register, operands) → name`. The same primitives combine registers in
+reductions (vectors.py). What is undefined in LLVM is defined here: shifts beyond the width give zero (or the sign). No lane
+of a divisor may be unsafe, which the scalar bodies of `dl` see to (dialects/dl/scalar.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from dlc.emission.llvm.convert import CONVERSIONS, extend_half, truncate_half
+from dlc.emission.llvm.core import Writer, bits_of, splat_literal
+from dlc.emission.visit.linear import Linear
+from dlc.emission.visit.registers import Register, is_half
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import IndexType, IntegerAttr, Operation, VectorType, arith
+
+Primitive = Callable[[Writer, Register, Register, tuple[str, ...]], str]
+Handler = Callable[[Writer, Operation], None]
+
+_CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+_CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
+
+
+def apply(e: Writer, op: Operation, primitive: Primitive) -> None:
+    """Applies a primitive register by register; registers that share their operands share the result."""
+    result = op.results[0]
+    types, sources = e.layout(result.type), e.layout(op.operands[0].type)
+    done: dict[object, str] = {}
+    names: list[str] = []
+    for t, s, *operands in zip(types, sources, *map(e.regs, op.operands), strict=True):
+        key = (t.width, *operands)
+        if (name := done.get(key)) is None:
+            name = done[key] = primitive(e, t, s, tuple(operands))
+        names.append(name)
+    e.bind(result, names)
+
+
+def elementwise(primitive: Primitive) -> Handler:
+    return lambda e, op: apply(e, op, primitive)
+
+
+@cache
+def instruction(opcode: str) -> Primitive:
+    """`opcode type a, b, …`"""
+    return lambda e, t, s, xs: e.compute(opcode, t, *xs)
+
+
+@cache
+def intrinsic(name: str, flags: str = "") -> Primitive:
+    """A call of an LLVM intrinsic overloaded on its result's type."""
+    return lambda e, t, s, xs: e.call(name, t, *xs, flags=flags)
+
+
+@cache
+def in_float(primitive: Primitive) -> Primitive:
+    """The primitive on floats of any width: on halves it computes in f32 and rounds once."""
+
+    def compute(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+        if not is_half(s.kind):
+            return primitive(e, t, s, xs)
+        wide = s.of("f32")
+        result = primitive(e, wide if is_half(t.kind) else t, wide, tuple(extend_half(e, s, x) for x in xs))
+        return truncate_half(e, t, result) if is_half(t.kind) else result
+
+    return compute
+
+
+# Floats
+
+
+def flags_of(op: Operation) -> str:
+    """The fast-math flags of an op, as LLVM writes them."""
+    flags = op.properties.get("fastmath")
+    return "".join(f" {f}" for f in sorted(flags.data)) if isinstance(flags, arith.FastMathFlagsAttr) else ""
+
+
+def float_op(opcode: str) -> Handler:
+    return lambda e, op: apply(e, op, in_float(instruction(opcode + flags_of(op))))
+
+
+def extremum(name: str) -> Primitive:
+    """llvm.maximum or llvm.minimum: a NaN wins.
+
+    Without an order of +0 and -0 (nsz), which no one may ask for, they are one instruction and a test for NaN; one
+    instruction if an operand is a constant.
+    """
+    return intrinsic(name, flags=" nsz")
+
+
+def fused_multiply_add(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+    if e.target.has_fma:
+        return e.call("fma", t, *xs)
+    # Without the instruction llvm.fma is a library call.
+    return e.compute("fadd", t, e.compute("fmul", t, xs[0], xs[1]), xs[2])
+
+
+# Integers
+
+
+def shift(opcode: str) -> Primitive:
+    def compute(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+        a, amount = xs
+        bits = bits_of(t)
+        if amount.isdecimal() and int(amount) < bits:
+            return e.compute(opcode, t, a, amount)
+        last = splat_literal(t, str(bits - 1))
+        fits = e.compute("icmp ule", t, amount, last)
+        shifted = e.compute(opcode, t, a, e.select(t, fits, amount, last))
+        return shifted if opcode == "ashr" else e.select(t, fits, shifted, splat_literal(t, "0"))
+
+    return compute
+
+
+# Comparison and selection
+
+
+def compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
+    def handle(e: Writer, op: Operation) -> None:
+        attribute = op.properties["predicate"]
+        assert isinstance(attribute, IntegerAttr)
+        predicate = predicates[attribute.value.data]
+
+        def primitive(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+            if is_half(s.kind):
+                s, xs = s.of("f32"), tuple(extend_half(e, s, x) for x in xs)
+            return e.compute(f"{opcode} {predicate}", s, *xs)
+
+        apply(e, op, primitive)
+
+    return handle
+
+
+def choose(e: Writer, op: Operation) -> None:
+    """arith.select; a scalar condition chooses between whole values."""
+    condition, result = op.operands[0], op.results[0]
+    conditions = e.regs(condition)
+    if not isinstance(condition.type, VectorType):
+        conditions *= len(e.layout(result.type))
+    names: list[str] = []
+    for t, mask, a, b in zip(e.layout(result.type), conditions, *map(e.regs, op.operands[1:]), strict=True):
+        names.append(a if a == b else e.select(t, mask, a, b, by_lane=isinstance(condition.type, VectorType)))
+    e.bind(result, names)
+
+
+# Index arithmetic stays symbolic, see Note [Linear indices]
+
+
+def linear_or(opcode: str, symbolic: Callable[[Linear, Linear], Linear | None]) -> Handler:
+    def handle(e: Writer, op: Operation) -> None:
+        if isinstance(op.results[0].type, IndexType):
+            form = symbolic(e.linear(op.operands[0]), e.linear(op.operands[1]))
+            if form is not None:
+                e.linears[op.results[0]] = form
+                return
+        apply(e, op, instruction(opcode))
+
+    return handle
+
+
+def _unary(primitive: Primitive) -> Handler:
+    return elementwise(in_float(primitive))
+
+
+HANDLERS: Handlers = {
+    **{f"arith.{name}": float_op(f"f{name[:3]}") for name in ("addf", "subf", "mulf", "divf")},
+    "arith.negf": _unary(instruction("fneg")),
+    "arith.maximumf": _unary(extremum("maximum")),
+    "arith.minimumf": _unary(extremum("minimum")),
+    "arith.addi": linear_or("add", Linear.plus),
+    "arith.subi": linear_or("sub", lambda a, b: a.plus(b, -1)),
+    "arith.muli": linear_or("mul", Linear.times),
+    **{f"arith.{name}": elementwise(instruction(op)) for name, op in (("divui", "udiv"), ("divsi", "sdiv"), ("remui", "urem"))},
+    **{f"arith.{name}i": elementwise(instruction(name)) for name in ("and", "or", "xor")},
+    **{f"arith.{name}": elementwise(shift(op)) for name, op in (("shli", "shl"), ("shrui", "lshr"), ("shrsi", "ashr"))},
+    **{f"arith.{m}{s}i": elementwise(intrinsic(f"{s}{m}")) for m in ("min", "max") for s in "us"},
+    "arith.cmpi": compare("icmp", _CMPI),
+    "arith.cmpf": compare("fcmp", _CMPF),
+    "arith.select": choose,
+    **{name: elementwise(primitive) for name, primitive in CONVERSIONS.items()},
+    **{f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "roundeven", "copysign")},
+    "math.absf": _unary(intrinsic("fabs")),
+    "math.fma": _unary(fused_multiply_add),
+    "vector.fma": _unary(fused_multiply_add),
+}

@@ -1,0 +1,167 @@
+"""Reads and writes of registers: a row whose elements lie side by side is one load or store, masked where the row is ragged or
+may leave the buffer; other rows are read element by element."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import cast
+
+from dlc.dialects.prefetch import PrefetchOp
+from dlc.emission.llvm.core import (
+    Writer,
+    lane_literals,
+    mask_literal,
+    memory_kind,
+    scalar_text,
+    splat_literal,
+    suffix_of,
+    text_of,
+)
+from dlc.emission.llvm.order import Place
+from dlc.emission.visit.linear import Linear
+from dlc.emission.visit.memory import ARRAY_ALIGN, Access, access, lane_condition
+from dlc.emission.visit.registers import Register, element_bytes
+from dlc.emission.visit.visit import Handlers
+from dlc.ir import IntegerAttr, Operation, SSAValue, func
+from dlc.target import Target
+
+
+class MemoryWriter(Writer):
+    """Reads and writes; `stored` are the buffers that are written to."""
+
+    def __init__(self, kernel: func.FuncOp, target: Target, handlers: Handlers) -> None:
+        super().__init__(kernel, target, handlers)
+        self.allocas: list[str] = []
+        self.stored: set[str] = set()
+
+    def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
+        name = f"%{self.fresh('local')}"
+        self.allocas.append(f"  {name} = alloca [{count} x {scalar_text(memory_kind(kind))}], align {ARRAY_ALIGN}")
+        return name
+
+    # Conditions
+
+    def inside(self, place: Linear, size: int) -> str:
+        if not place.terms:
+            return "1" if 0 <= place.constant < size else "0"
+        index = self.materialize(place)
+        # One unsigned comparison sees both ends.
+        return self.once(f"icmp ult i64 {index}, {size}", index)
+
+    def both(self, a: str, b: str) -> str:
+        return self.once(f"and i1 {a}, {b}", a, b)
+
+    def _mask(self, a: Access, t: Register, row: str, start: int) -> str:
+        """The lanes to read or write: "" for all of them."""
+        mask_type = text_of(t.of("i1"))
+        mask = "" if t.used == t.width else mask_literal(t)
+        if a.bounds and (bound := a.bounds[-1]) is not None:
+            lanes = Register("i64", t.width, t.width)
+            first = self.splat(lanes, self.materialize(bound[0].plus(Linear(start))))
+            each = self.once(f"add {text_of(lanes)} {first}, {lane_literals(lanes, [str(i) for i in range(t.width)])}", first)
+            inside = self.once(f"icmp ult {text_of(lanes)} {each}, {splat_literal(lanes, str(bound[1]))}", each)
+            mask = self.once(f"and {mask_type} {inside}, {mask}", inside, mask) if mask else inside
+        if row != "1":
+            whole = self.splat(t.of("i1"), row)
+            mask = self.once(f"and {mask_type} {whole}, {mask}", whole, mask) if mask else whole
+        return mask
+
+    # One register
+
+    def _pointer(self, a: Access, offset: int) -> tuple[str, int]:
+        """To an element of a tile, and its alignment."""
+        constant = a.form.constant + offset
+        return self.displace(a.view.kind, a.pointer, constant), gcd(a.align, constant * element_bytes(a.view.kind))
+
+    def _load(self, t: Register, pointer: str, align: int) -> str:
+        return self.define(f"load {text_of(t)}, ptr {pointer}, align {align}", pointer, place=Place.MOVABLE)
+
+    def _read_element(self, a: Access, kind: str, offset: int, condition: str, padding: str) -> str:
+        pointer, align = self._pointer(a, offset)
+        if condition != "1":
+            # Outside the buffer its first element is read in place, and dropped.
+            pointer = self.define(f"select i1 {condition}, ptr {pointer}, ptr {a.view.base}", condition, pointer)
+            align = element_bytes(a.view.kind)
+        t = Register(kind)
+        value = self._load(t.of(memory_kind(kind)), pointer, align)
+        if kind == "i1":
+            value = self.compute("icmp ne", t.of("i8"), value, "0")
+        return value if condition == "1" else self.select(t, condition, value, padding)
+
+    def _read_row(self, a: Access, t: Register, offset: int, mask: str, padding: str) -> str:
+        pointer, align = self._pointer(a, offset)
+        memory = t.of(memory_kind(t.kind))
+        if not mask:
+            value = self._load(memory, pointer, align)
+        else:
+            other = self.splat(t, padding)
+            if memory != t:
+                other = self.once(f"zext {text_of(t)} {other} to {text_of(memory)}", other)
+            value = self.define(
+                f"call {text_of(memory)} @llvm.masked.load.{suffix_of(memory)}.p0(ptr align {align} {pointer}, "
+                f"{text_of(t.of('i1'))} {mask}, {text_of(memory)} {other})",
+                *(pointer, mask, other),
+            )
+        return value if memory == t else self.compute("icmp ne", memory, value, "zeroinitializer")
+
+    def read_register(self, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
+        if t.width == 1:
+            return self._read_element(a, t.kind, offset, lane_condition(self, a, row, start), padding)
+        if a.stride == 1:
+            return self._read_row(a, t, offset, self._mask(a, t, row, start), padding)
+        if a.stride == 0:
+            return self.splat(t, self._read_element(a, t.kind, offset, row, padding))
+        value = "poison" if t.used == t.width else "zeroinitializer"
+        for lane in range(t.used):
+            condition = lane_condition(self, a, row, start + lane)
+            element = self._read_element(a, t.kind, offset + lane * a.stride, condition, padding)
+            value = self.insert(t, value, element, lane)
+        return value
+
+    def _write_element(self, a: Access, kind: str, value: str, offset: int, condition: str) -> None:
+        pointer, align = self._pointer(a, offset)
+        t = Register(memory_kind(kind))
+        if kind == "i1":
+            value = self.cast("zext", Register(kind), value, t)
+        store = f"store {text_of(t)} {value}, ptr {pointer}, align {align}"
+        if condition == "1":
+            self.emit(store)
+            return
+        write, done = self.fresh("write"), self.fresh("written")
+        self.emit(f"br i1 {condition}, label %{write}, label %{done}")
+        self.start_block(write)
+        self.emit(store)
+        self.emit(f"br label %{done}")
+        self.start_block(done)
+
+    def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
+        self.stored.add(a.view.base)
+        if t.width == 1:
+            self._write_element(a, t.kind, value, offset, lane_condition(self, a, row, start))
+            return
+        if a.stride != 1:
+            for lane in range(t.used):
+                element, condition = self.extract(t, value, lane), lane_condition(self, a, row, start + lane)
+                self._write_element(a, t.kind, element, offset + lane * a.stride, condition)
+            return
+        pointer, align = self._pointer(a, offset)
+        memory = t.of(memory_kind(t.kind))
+        if memory != t:
+            value = self.cast("zext", t, value, memory)
+        if mask := self._mask(a, t, row, start):
+            self.emit(
+                f"call void @llvm.masked.store.{suffix_of(memory)}.p0({text_of(memory)} {value}, ptr align {align} {pointer}, "
+                f"{text_of(t.of('i1'))} {mask})"
+            )
+        else:
+            self.emit(f"store {text_of(memory)} {value}, ptr {pointer}, align {align}")
+
+    def prefetch(self, op: PrefetchOp) -> None:
+        pointer, _ = self._pointer(access(self, op.memref, op.indices), 0)
+        write, locality = (int(cast("IntegerAttr", a).value.data) for a in (op.isWrite, op.localityHint))
+        self.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {write}, i32 {locality}, i32 1)")
+
+
+def prefetch(e: MemoryWriter, op: Operation) -> None:
+    assert isinstance(op, PrefetchOp)
+    e.prefetch(op)

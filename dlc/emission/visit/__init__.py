@@ -1,0 +1,1 @@
+"""The visit over a kernel's loops that all languages share."""

@@ -1,0 +1,141 @@
+"""The host program as the table of records that native code executes (runtime.ll says what each record does).
+
+Behind the slots of the program come some for the table alone: counters of loops, and what waits while slots change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from dlc.dims import Size, substitute
+from dlc.errors import CompileError
+from dlc.runtime.host_program import NOTHING, Branch, Fail, HostProgram, Instruction, Launch, Loop, Place, While
+from dlc.runtime.open_program import kernel_sizes
+
+# A launch on less memory than this is over before another thread has joined in: about half a microsecond of work.
+SMALL_BYTES = 32 << 10
+# How many bytes one task of a copy moves; `dlc_copy` in runtime.ll counts by it.
+COPY_BYTES = 64 << 10
+_STOP, _MOVE, _COUNT, _UNLESS, _JUMP = range(5)
+
+# The address of the native code of a grid, and its number of tasks in the sizes of its kernel.
+Grid: TypeAlias = "tuple[int, Size]"
+
+
+@dataclass
+class Table:
+    """The records, in words; `ends` says of which launch a record is the last that ends at a word."""
+
+    slots: int
+    words: list[int] = field(default_factory=list[int])
+    ends: dict[int, Launch] = field(default_factory=dict[int, Launch])
+    # What codes mean: code -k is message k - 1.
+    messages: list[str] = field(default_factory=list[str])
+
+
+def assemble(host: HostProgram, kernels: Mapping[str, Sequence[Grid]], copy: int) -> Table:
+    """The table of a program; `copy` is the address of the task that copies memory."""
+    assembler = _Assembler(host.slots, kernels, copy)
+    assembler.block(host.instructions)
+    assembler.emit(_STOP, 0)
+    return assembler.table
+
+
+class _Assembler:
+    def __init__(self, slots: int, kernels: Mapping[str, Sequence[Grid]], copy: int) -> None:
+        self.table = Table(slots)
+        self.kernels = kernels
+        self.copy = copy
+
+    def block(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Launch():
+                    self.launch(instruction)
+                case Loop():
+                    self.loop(instruction)
+                case While():
+                    self.repeat(instruction)
+                case Branch():
+                    self.branch(instruction)
+                case Fail():
+                    self.table.messages.append(instruction.message)
+                    self.emit(_STOP, -len(self.table.messages))
+
+    def launch(self, launch: Launch) -> None:
+        if launch.kernel is None:
+            grids: Sequence[Grid] = ((self.copy, -(-launch.arguments[-1][1] // COPY_BYTES)),)
+        else:
+            sizes = kernel_sizes(launch.numbers)
+            grids = [(address, int(substitute(tasks, sizes))) for address, tasks in self.kernels[launch.kernel]]
+        small = int(launch.bytes < SMALL_BYTES)
+        given = (*launch.arguments, *((NOTHING, number) for number in launch.numbers))
+        arguments = [word for argument in given for word in argument]
+        for address, tasks in grids:
+            if tasks >= 1 << 31:
+                raise CompileError(f"kernel @{launch.kernel}: a grid of {tasks} tasks; the pool counts to {(1 << 31) - 1}")
+            self.emit(address, tasks, small, len(given), *arguments)
+        if grids:
+            self.table.ends[len(self.table.words)] = launch
+
+    def loop(self, loop: Loop) -> None:
+        counter = self.scratch()
+        self.move([(c.slot, c.first) for c in loop.carried])
+        if loop.count == 0:
+            return
+        self.move([(e.slot, e.first) for e in loop.elements])
+        self.emit(_MOVE, counter, NOTHING, loop.count)
+        begin = len(self.table.words)
+        self.block(loop.body)
+        self.move([(c.slot, c.following) for c in loop.carried])
+        for element in loop.elements:
+            self.emit(_MOVE, element.slot, element.slot, element.step)
+        self.emit(_COUNT, counter, begin - len(self.table.words))
+
+    def repeat(self, loop: While) -> None:
+        condition = self.scratch()
+        self.move([(c.slot, c.first) for c in loop.carried])
+        self.emit(_MOVE, condition, *loop.begin)
+        begin = len(self.table.words)
+        self.emit(_UNLESS, condition, 0, 0)
+        self.block(loop.body)
+        # Where the condition is, before slots change places.
+        self.emit(_MOVE, condition, *loop.again)
+        self.move([(c.slot, c.following) for c in loop.carried])
+        self.emit(_JUMP, begin - len(self.table.words))
+        self.table.words[begin + 3] = len(self.table.words) - begin
+
+    def branch(self, branch: Branch) -> None:
+        begin = len(self.table.words)
+        self.emit(_UNLESS, *branch.condition, 0)
+        self.block(branch.then)
+        middle = len(self.table.words)
+        self.emit(_JUMP, 0)
+        self.table.words[begin + 3] = len(self.table.words) - begin
+        self.block(branch.otherwise)
+        self.table.words[middle + 1] = len(self.table.words) - middle
+
+    def move(self, moves: Sequence[tuple[int, Place]]) -> None:
+        """Sets slots to places, all at once: what is overwritten before it is read waits elsewhere."""
+        overwritten: set[int] = set()
+        ready: list[tuple[int, Place]] = []
+        for slot, (source, offset) in moves:
+            if source in overwritten:
+                waiting = self.scratch()
+                self.emit(_MOVE, waiting, source, offset)
+                source, offset = waiting, 0
+            overwritten.add(slot)
+            if (source, offset) != (slot, 0):
+                ready.append((slot, (source, offset)))
+        for slot, place in ready:
+            self.emit(_MOVE, slot, *place)
+
+    def emit(self, *words: int) -> None:
+        self.table.words += words
+
+    def scratch(self) -> int:
+        """A slot of the table's own."""
+        self.table.slots += 1
+        return self.table.slots - 1

@@ -1,0 +1,170 @@
+"""A compiled model, as users call it: arrays in by name or place, arrays out by name; whichever target runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import Array, TensorInfo, require_unmasked
+from dlc.dims import Dim, Size, substitute
+from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.runtime.opencl.array import DeviceArray
+
+# Runs the program on checked inputs, in order: NumPy's arrays, and on an OpenCL device DeviceArrays.
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class Saveable(Protocol):
+    """What a model is on disk."""
+
+    def save(self, path: Path) -> None:
+        """Writes it to a file."""
+
+
+class Model:
+    """A program with named inputs and outputs: `model(x=x)`, `model({"x": x})` or `model(x)` in the order of the inputs.
+
+    A call returns a dict from output names to arrays. Anything that NumPy makes an array of is an input, without a copy
+    where it is C-contiguous; its dtype must be the input's, but for Python numbers and lists, which are converted.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        run: Run,
+        name: str = "model",
+        artifact: Saveable | None = None,
+        *,
+        values: Sequence[str] = (),
+        takes_device_arrays: bool = False,
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.name = name
+        self.run = run
+        self.artifact = artifact
+        # The inputs for whose values it is compiled when it is called.
+        self.values = tuple(values)
+        self._takes_device_arrays = takes_device_arrays
+        self._names = {info.name for info in self.inputs}
+
+    def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array | DeviceArray]:
+        """The outputs; those of a model for an OpenCL device stay there until they are looked at.
+
+        Raises ShapeError or DTypeError for inputs that do not fit, naming all of them, and DlcError for missing and
+        unknown ones.
+        """
+        results = self.run(self.checked(*arguments, **named))
+        return {info.name: as_result(result) for info, result in zip(self.outputs, results, strict=True)}
+
+    def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
+        """The inputs of a call as arrays, in order."""
+        given = self._by_name(arguments, named)
+        arrays = [_array(given[info.name], info) for info in self.inputs]
+        if not self._takes_device_arrays:
+            for array, info in zip(arrays, self.inputs, strict=True):
+                if isinstance(array, DeviceArray):
+                    require_on_cpu(array, f"input {info}")
+        if any(a.shape != info.shape or a.dtype != info.dtype for a, info in zip(arrays, self.inputs, strict=True)):
+            require_fitting(self.name, self.inputs, arrays)
+        return arrays
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the compiled model to one file, which `dlc.load` reads without compiling anything.
+
+        Raises UnsupportedError for a model that is not native code yet, and DlcError when the file cannot be written.
+        """
+        if self.artifact is None:
+            raise UnsupportedError(
+                f"{self.name}: only a model compiled for the CPU, with all sizes known, can be saved; give its sizes with "
+                "input_shapes (--shape) and a cpu target"
+            )
+        self.artifact.save(Path(path))
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, infos)) for infos in (self.inputs, self.outputs))
+        return f"<dlc.Model {self.name}({inputs}) -> {outputs}>"
+
+    def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Mapping[str, Any]:
+        if len(arguments) == 1 and isinstance(arguments[0], Mapping):
+            arguments, named = (), {**cast("Mapping[str, Any]", arguments[0]), **named}
+        if not arguments and named.keys() == self._names:
+            return named
+        names = [info.name for info in self.inputs]
+        given = {**dict(zip(names, arguments, strict=False)), **named}
+        problems: list[str] = []
+        if len(arguments) > len(names):
+            problems.append(f"{len(arguments)} inputs given")
+        problems += [f"input {n!r} is given by place and by name" for n in names[: len(arguments)] if n in named]
+        problems += [f"no input is called {n!r}" for n in named if n not in names]
+        problems += [f"input {n!r} is missing" for n in names if n not in given]
+        if problems:
+            raise DlcError(f"{self.name}: {'; '.join(problems)}; its inputs are {', '.join(map(str, self.inputs))}")
+        return given
+
+
+def as_result(array: NDArray[Any] | DeviceArray) -> Array | DeviceArray:
+    """An output as users get it."""
+    return array if isinstance(array, DeviceArray) else array.view(Array)
+
+
+def require_on_cpu(array: object, where: str) -> None:
+    """Raises DeviceError for an array that must be moved first: nothing leaves a device unseen."""
+    if isinstance(array, DeviceArray):
+        raise DeviceError(f"{where} is on {array.device}, the program on the CPU; move it there with .to('cpu')")
+
+
+def require_fitting(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | DeviceArray]) -> None:
+    """Raises ShapeError or DTypeError, listing every array that is not what the program called `name` takes."""
+    sizes: dict[str, Size] = {}
+    for array, info in zip(arrays, infos, strict=True):
+        if array.ndim == len(info.shape):
+            for got, size in zip(array.shape, info.shape, strict=True):
+                if _is_symbol(size):
+                    sizes.setdefault(str(size), got)
+    problems: list[str] = []
+    dtype_fits = True
+    for array, info in zip(arrays, infos, strict=True):
+        expected = tuple(substitute(size, sizes) for size in info.shape)
+        # A size that stays symbolic names a symbol that no input has by itself: any value may be meant.
+        shape_fits = array.ndim == len(expected) and all(
+            isinstance(size, Dim) or size == got for size, got in zip(expected, array.shape, strict=True)
+        )
+        if shape_fits and array.dtype == info.dtype:
+            continue
+        bound = {n: size for n, size in sizes.items() if any(n in _symbols(s) for s in info.shape)}
+        where = f" with {', '.join(f'{n} = {s}' for n, s in bound.items())}" if bound and not shape_fits else ""
+        problems.append(f"input {info}{where}; got {array.dtype}[{', '.join(map(str, array.shape))}]")
+        if array.dtype != info.dtype:
+            dtype_fits = False
+            problems[-1] += f", convert it with .astype({info.dtype.name!r})"
+    if problems:
+        raise (ShapeError if dtype_fits else DTypeError)(f"{name}: expected {'; expected '.join(problems)}")
+
+
+def _symbols(size: Size) -> set[str]:
+    return size.symbols() if isinstance(size, Dim) else set()
+
+
+def _is_symbol(size: Size) -> bool:
+    return isinstance(size, Dim) and size == Dim.symbol(str(size))
+
+
+def _array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
+    if isinstance(value, np.ndarray | DeviceArray):
+        if type(cast(object, value)) is not np.ndarray:
+            require_unmasked(cast(object, value), f"input {info}")
+        return cast("NDArray[Any] | DeviceArray", value)
+    try:
+        array: NDArray[Any] = np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"input {info}: not an array: {error}") from error
+    if not hasattr(value, "dtype") and np.can_cast(array.dtype, info.dtype, "same_kind"):
+        return array.astype(info.dtype)
+    return array

@@ -1,0 +1,60 @@
+"""Host programs whose sizes come with a call as JSON, and back: what is read is not trusted to be any."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+from dlc.dims import Range, Size, parse
+from dlc.runtime.host_format import count, text
+from dlc.runtime.open_program import OpenLaunch, OpenProgram
+
+# No polynomial that a program needs is longer; others could take for ever to read.
+_LONGEST_SIZE = 1000
+
+_Parts: TypeAlias = "tuple[Mapping[str, Range], tuple[tuple[Size, ...], ...], tuple[OpenLaunch, ...]]"
+
+
+def plain(value: Size) -> int | str:
+    """A size as it is written: a number, or the text of a polynomial."""
+    return value if isinstance(value, int) else str(value)
+
+
+def read_size(written: Any) -> Size:
+    """The size that was written; what it is must be checked when it is known. Raises ValueError for what is none."""
+    if isinstance(written, str) and len(written) <= _LONGEST_SIZE:
+        return parse(written)
+    return count(written)
+
+
+def open_to_json(host: OpenProgram) -> dict[str, Any]:
+    """What of a program is not inputs, outputs and weights."""
+    launches = [
+        [launch.kernel, [(buffer, plain(offset)) for buffer, offset in launch.arguments], list(map(plain, launch.sizes))]
+        for launch in host.launches
+    ]
+    return {
+        "ranges": {name: [r.low, r.high] for name, r in host.ranges.items()},
+        "regions": [list(map(plain, members)) for members in host.regions],
+        "launches": launches,
+    }
+
+
+def open_from_json(written: Mapping[str, Any], kernels: Collection[str]) -> _Parts:
+    """Ranges, regions and launches; raises ValueError, TypeError or KeyError for what are none, or not of these kernels."""
+    regions = tuple(tuple(map(read_size, members)) for members in written["regions"])
+    if not all(regions):
+        raise ValueError("a region of the arena without a size")
+    launches: list[OpenLaunch] = []
+    for kernel, places, sizes in written["launches"]:
+        if kernel is not None and kernel not in kernels:
+            raise ValueError(f"a launch of {kernel}, which is no kernel")
+        if any(type(buffer) is not int or buffer < -len(regions) for buffer, _ in places):
+            raise ValueError(f"the places {places} are no buffers")
+        launches.append(
+            OpenLaunch(kernel, tuple((buffer, read_size(at)) for buffer, at in places), tuple(map(read_size, sizes)))
+        )
+    ranges = {
+        text(name): Range(count(low), None if high is None else count(high)) for name, (low, high) in written["ranges"].items()
+    }
+    return ranges, regions, tuple(launches)

@@ -1,0 +1,188 @@
+"""Running a program on an OpenCL device: its launches as recorded commands.
+
+Every launch is a kernel object of its own whose arguments are set once, but for those that differ from call to call, the
+program's inputs and outputs, and those that differ from one turn of a loop to the next. So a call sets these, and puts the
+commands into the device's queue, which keeps their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from time import perf_counter
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.errors import DeviceError
+from dlc.runtime.execute import Held, at, execute
+from dlc.runtime.host_program import ARENA, HostProgram, Launch, weight_array
+from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
+from dlc.runtime.opencl.devices import Session
+from dlc.runtime.opencl.driver import opencl, reported
+
+# Puts something into the queue, given what the slots hold.
+Command: TypeAlias = Callable[[list[Held]], None]
+
+
+@dataclass(frozen=True)
+class GridCode:
+    """One grid of a kernel, built: `make` gives a new kernel object; it runs `groups` groups of `items` items."""
+
+    make: Callable[[], Any]
+    groups: int
+    items: int
+
+
+class OpenCLProgram:
+    """A host program with the code of its kernels, on one device.
+
+    Calls return when their commands are in the queue. Calls from several threads at once are safe: they run one after
+    another, so that all of them share one arena.
+    """
+
+    def __init__(
+        self,
+        host: HostProgram,
+        kernels: Mapping[str, Sequence[GridCode]],
+        weights: Mapping[str, NDArray[Any]],
+        session: Session,
+    ) -> None:
+        self.inputs, self.outputs = host.inputs, host.outputs
+        self.session = session
+        self._host = host
+        self._lock = Lock()
+        # Buffers by number; those that each call brings are None here.
+        calls = len(host.inputs) + len(host.outputs)
+        arena = new_buffer(session, host.arena_bytes)
+        self._buffers: list[Any] = [None, arena, *[None] * calls]
+        self._buffers += [buffer_of(weight_array(info, weights), session, constant=True) for info in host.weights]
+        self._parts: dict[tuple[int, int], Any] = {}
+        self._patches: list[tuple[Any, int, int]] = []
+        self._commands = {id(launch): self._commands_of(launch, kernels) for launch in host.launches}
+
+    def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
+        """The outputs for inputs of the right number, shapes and dtypes; those that are on the device stay there.
+
+        Raises DeviceError for an input on another device, and DlcError where the program takes a branch that fails.
+        """
+        return self._call(inputs, self._launch)
+
+    def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
+        """Runs launch by launch: each one with its seconds, in the order in which they ran."""
+        times: list[tuple[Launch, float]] = []
+
+        def timed(launch: Launch, held: list[Held]) -> None:
+            self.session.queue.finish()
+            start = perf_counter()
+            self._launch(launch, held)
+            self.session.queue.finish()
+            times.append((launch, perf_counter() - start))
+
+        self._call(inputs, timed)
+        return times
+
+    def _launch(self, launch: Launch, held: list[Held]) -> None:
+        for command in self._commands[id(launch)]:
+            command(held)
+
+    def _call(
+        self, inputs: Sequence[NDArray[Any] | DeviceArray], launch: Callable[[Launch, list[Held]], None]
+    ) -> list[DeviceArray]:
+        arrays = [a if isinstance(a, DeviceArray) else upload(a, self.session) for a in inputs]
+        for array, info in zip(arrays, self.inputs, strict=True):
+            if array.session is not self.session:
+                raise DeviceError(
+                    f"input {info} is on {array.device}, the model on {self.session.device}; move it there with "
+                    f".to('opencl:{self.session.device.place[0]}:{self.session.device.place[1]}')"
+                )
+        outputs = [_output(self.session, cast("tuple[int, ...]", info.shape), info.dtype) for info in self.outputs]
+        call = [None, None, *(a.buffer for a in arrays), *(o.buffer for o in outputs)]
+        held: list[Held] = [(buffer, 0) for buffer in (*call, *self._buffers[len(call) :])]
+        held[ARENA] = self._buffers[ARENA], 0
+        held += [(None, 0)] * (self._host.slots - len(held))
+        with self._lock, reported(f"{self.session.device}: a call"):
+            for kernel, place, number in self._patches:
+                kernel.set_arg(place, call[number])
+            execute(self._host.instructions, held, launch, self._is_set)
+            self.session.queue.flush()
+        return outputs
+
+    def _is_set(self, place: Held) -> bool:
+        """Whether the byte at a place is not 0, once all that was said before is done."""
+        byte, (buffer, offset) = np.zeros(1, np.uint8), place
+        opencl().enqueue_copy(self.session.queue, byte, buffer, src_offset=offset, is_blocking=True)
+        return bool(byte[0])
+
+    def _commands_of(self, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
+        """The commands of one launch."""
+        if launch.kernel is None:
+            return [self._copy(launch)] if launch.sizes[0] else []
+        fixed = all(number < len(self._buffers) and (number == ARENA or not offset) for number, offset in launch.arguments)
+        make = self._grid if fixed else self._moving_grid
+        return [make(launch, grid) for grid in kernels[launch.kernel] if grid.groups]
+
+    def _grid(self, launch: Launch, grid: GridCode) -> Command:
+        """A grid whose arguments are set once, but for the call's own buffers."""
+        kernel = grid.make()
+        for place, ((number, offset), size) in enumerate(zip(launch.arguments, launch.sizes, strict=True)):
+            if self._buffers[number] is None:
+                self._patches.append((kernel, place, number))
+            else:
+                kernel.set_arg(place, self._part_of(self._buffers[number], offset, size))
+        enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
+        total, items = (grid.groups * grid.items,), (grid.items,)
+        return lambda held: enqueue(queue, kernel, total, items)
+
+    def _moving_grid(self, launch: Launch, grid: GridCode) -> Command:
+        """A grid whose arguments are where slots point: what begins between two places that the device can start buffers at
+        is copied there and back."""
+        kernel = grid.make()
+        enqueue, copy, queue = opencl().enqueue_nd_range_kernel, opencl().enqueue_copy, self.session.queue
+        total, items = (grid.groups * grid.items,), (grid.items,)
+
+        def run(held: list[Held]) -> None:
+            apart: list[tuple[Any, Any, int, int]] = []
+            for k, (place, size) in enumerate(zip(launch.arguments, launch.sizes, strict=True)):
+                buffer, offset = at(held, place)
+                if size and offset % self.session.device.alignment:
+                    part = new_buffer(self.session, size)
+                    copy(queue, part, buffer, byte_count=size, src_offset=offset)
+                    apart.append((part, buffer, size, offset))
+                else:
+                    part = self._part_of(buffer, offset, size)
+                kernel.set_arg(k, part)
+            enqueue(queue, kernel, total, items)
+            for part, buffer, size, offset in apart:
+                copy(queue, buffer, part, byte_count=size, dst_offset=offset)
+
+        return run
+
+    def _copy(self, launch: Launch) -> Command:
+        to, source, (_, size) = launch.arguments
+        copy, queue = opencl().enqueue_copy, self.session.queue
+
+        def run(held: list[Held]) -> None:
+            (into, start), (buffer, offset) = at(held, to), at(held, source)
+            copy(queue, into, buffer, byte_count=size, src_offset=offset, dst_offset=start)
+
+        return run
+
+    def _part_of(self, buffer: Any, offset: int, size: int) -> Any:
+        """A buffer from an offset on; parts of the arena are kept, since all calls share it."""
+        is_arena = buffer is self._buffers[ARENA]
+        if not size or not (offset or is_arena):
+            return buffer
+        if is_arena and (offset, size) in self._parts:
+            return self._parts[offset, size]
+        with reported(f"{self.session.device}: {size} bytes at {offset} of a buffer"):
+            part = buffer.get_sub_region(offset, size, opencl().mem_flags.READ_WRITE)
+        if is_arena:
+            self._parts[offset, size] = part
+        return part
+
+
+def _output(session: Session, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+    return DeviceArray(session, new_buffer(session, int(np.prod(shape)) * dtype.itemsize), shape, dtype)

@@ -1,0 +1,154 @@
+"""Programs on a device: arrays that stay there, calls from several threads, what is refused."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc.compiler import Program, compile
+from dlc.errors import DeviceError, UnsupportedError
+from dlc.frontend.onnx import import_model
+from dlc.runtime.opencl import array, program
+from dlc.runtime.opencl.devices import all_devices, choose, open_device
+from tests.models.skeletons import path_of
+
+pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+
+
+@dlc.jit(target="opencl")
+def affine(x: Any, w: Any) -> Any:
+    return dnp.maximum(x @ w, 0) + 1
+
+
+X = np.random.default_rng(0).standard_normal((5, 8), np.float32)
+W = np.random.default_rng(1).standard_normal((8, 8), np.float32)
+
+
+def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.maximum(x @ w, 0) + 1
+
+
+def test_results_are_arrays() -> None:
+    y = affine(X, W)
+    assert isinstance(y, dlc.DeviceArray)
+    assert (y.shape, y.dtype, y.ndim, y.size, y.nbytes, len(y)) == ((5, 8), np.float32, 2, 40, 160, 5)
+    assert y.device.startswith("opencl:") and y.device in repr(y)
+    np.testing.assert_allclose(y, expected(X, W), rtol=1e-5)
+    host = y.to("cpu")
+    assert isinstance(host, dlc.Array) and not host.flags.writeable
+    assert y.to("cpu") is host
+    np.testing.assert_array_equal(y + 1, host + 1)
+    np.testing.assert_array_equal(np.sqrt(y), np.sqrt(host))
+    np.testing.assert_array_equal(y[1, 2:], host[1, 2:])
+    np.testing.assert_array_equal(np.from_dlpack(y), host)
+    assert y.tolist() == host.tolist()
+    assert y.astype(np.float64).dtype == np.asarray(y, np.float64).dtype == np.float64
+    assert float(affine(X, W)[0, 0]) == host[0, 0]
+
+
+def test_what_is_on_the_device_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = affine(X, W)
+    w = dlc.to_device(W, "opencl")
+    affine(y, w)
+    moved: list[int] = []
+    monkeypatch.setattr(program, "upload", lambda a, session: moved.append(a.nbytes))
+    monkeypatch.setattr(array.DeviceArray, "_fetch", lambda self: moved.append(self.nbytes))
+    for _ in range(3):
+        y = affine(y, w)
+    monkeypatch.undo()
+    assert not moved
+    x = X
+    for _ in range(4):
+        x = expected(x, W)
+    np.testing.assert_allclose(y, x, rtol=1e-4)
+
+
+def test_results_outlive_their_model() -> None:
+    w = np.random.default_rng(2).standard_normal((1200, 1200), np.float32) / 35
+    x = np.ones((600, 1200), np.float32)
+    results: list[dlc.DeviceArray] = []
+    for _ in range(3):
+        results.append(dlc.jit(target="opencl")(lambda x: x @ w @ w @ w)(x))
+        gc.collect()  # the weights and the arena are the model's, and the queue is not through with them
+    for y in results:
+        np.testing.assert_allclose(y, x @ w @ w @ w, rtol=1e-3, atol=1e-3)
+
+
+def test_arrays_move_when_told() -> None:
+    there = dlc.to_device(X, "opencl")
+    assert isinstance(there, dlc.DeviceArray) and there.to(there.device) is there
+    assert dlc.to_device(there, there.device) is there
+    np.testing.assert_array_equal(dlc.to_device(there, "cpu"), X)
+    assert isinstance(dlc.to_device(X, "cpu"), dlc.Array)
+    with pytest.raises(DeviceError, match="neither"):
+        there.to("reference")
+    empty = dlc.to_device(np.zeros((0, 3), np.int64), "opencl")
+    assert np.asarray(empty).shape == (0, 3)
+
+
+def test_a_program_on_the_cpu_takes_nothing_from_a_device() -> None:
+    there = affine(X, W)
+    with pytest.raises(DeviceError, match=r"an argument is on opencl:.*\.to\('cpu'\)"):
+        dlc.jit(lambda x: x + 1)(there)
+    model = dlc.compile_model(path_of("mnist_cnn"))
+    with pytest.raises(DeviceError, match=r"input input: float32.* is on opencl:.*\.to\('cpu'\)"):
+        model(dlc.to_device(np.zeros((1, 1, 28, 28), np.float32), "opencl"))
+
+
+def test_inputs_may_change_after_the_call() -> None:
+    x = X.copy()
+    y = affine(x, W)
+    x[:] = 0
+    np.testing.assert_allclose(y, expected(X, W), rtol=1e-5)
+
+
+def test_inputs_of_any_layout() -> None:
+    wide = np.random.default_rng(2).standard_normal((8, 10), np.float32)
+    np.testing.assert_allclose(affine(wide.T[::2], W.T), expected(wide.T[::2], W.T), rtol=1e-5)
+
+
+def test_calls_from_several_threads() -> None:
+    inputs = [X + k for k in range(24)]
+    affine(X, W)
+    with ThreadPoolExecutor(4) as threads:
+        for x, y in zip(inputs, threads.map(lambda x: np.asarray(affine(x, W)), inputs), strict=True):
+            np.testing.assert_allclose(y, expected(x, W), rtol=1e-4, atol=1e-4)
+
+
+def test_copies_and_nothing_at_all() -> None:
+    same = dlc.jit(target="opencl")(lambda x: (x, x.reshape(40)))
+    for y in same(X):
+        np.testing.assert_array_equal(np.ravel(y), X.ravel())
+    assert np.asarray(dlc.jit(target="opencl")(lambda x: x * 2)(np.zeros((0, 4), np.float32))).shape == (0, 4)
+
+
+def test_a_program_tells_where_its_time_goes() -> None:
+    imported = import_model(path_of("mnist_cnn"))
+    model = compile(Program(imported.module, imported.weights), "opencl")
+    zeros = np.zeros((1, 1, 28, 28), np.float32)
+    run: Any = model.run
+    times = run.__self__.profile([zeros])
+    assert len(times) > 2 and all(seconds > 0 for _, seconds in times)
+    with pytest.raises(UnsupportedError, match="compiled for the CPU"):
+        model.save("nowhere.dlc")
+
+
+def test_sizes_that_come_with_the_call() -> None:
+    function = dlc.jit(target="opencl")(lambda x: dnp.sum(x, axis=0))
+    for n in (1, 7):
+        np.testing.assert_allclose(function(np.ones((n, 3), np.float32)), np.full(3, n))
+
+
+def test_read_only_arrays_are_weights_and_inputs() -> None:
+    session = open_device(choose("opencl")[0])
+    x = np.arange(5, dtype=np.float32)
+    x.flags.writeable = False
+    for constant in (False, True):
+        there = dlc.DeviceArray(session, array.buffer_of(x, session, constant=constant), x.shape, x.dtype)
+        np.testing.assert_array_equal(there, x)
