@@ -42,7 +42,7 @@ SKELETONS = [
     *("bert_base_128", "vit_b16", "gpt2_decode_kv"),
 ]
 PRETRAINED = ["magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls", "silero_vad_16k_op15"]
-SMALL = ["mnist_cnn", "lstm_tagger"]
+SMALL = ["mnist_cnn", "lstm_tagger", "gru_stream", "scan_rnn", "loop_if_script"]
 ON_CPU = ("cpu", *CPU_LEVELS)
 SECONDS = 4.0
 

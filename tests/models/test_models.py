@@ -114,7 +114,7 @@ def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str)
     assert got.shape == (2, 1) and np.abs(np.asarray(got) - expected["output"]).max() < TOLERANCE
     with pytest.raises(ShapeError, match="input: float32"):
         model({**feeds, "input": feeds["input"][0]})
-    with pytest.raises(UnsupportedError, match="give its sizes"):
+    with pytest.raises(UnsupportedError, match="give them with input_shapes"):
         model.save("silero.dlc")
 
 

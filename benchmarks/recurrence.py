@@ -1,0 +1,100 @@
+"""What steps cost: python benchmarks/recurrence.py [--threads N].
+
+LSTMs and GRUs over 32, 300 and 3,000 steps: seconds to compile, which should not grow, and to run, beside the runtimes that
+are installed; medians of runs that take turns. The last line is what one iteration of a small ONNX Loop takes whose end is
+data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
+from rich.table import Table
+
+import dlc
+from dlc.measure.latency import interleaved
+from dlc.measure.peers import Peer, peers
+
+INPUTS, SECONDS = 64, 3.0
+GATES = {"LSTM": 4, "GRU": 3}
+LOOP = """
+<ir_version: 9, opset_import: ["": 17]>
+counting (float[8] x, float limit) => (float[8] y)
+{
+    yes = Constant<value = bool {1}>()
+    y = Loop(, yes, x) <body = step (int64 i, bool going, float[8] s) => (bool on, float[8] next)
+    {
+        one = Constant<value_float = 1.0>()
+        next = Add(s, one)
+        top = ReduceMax<keepdims = 0>(next)
+        on = Less(top, limit)
+    }>
+}
+"""
+
+
+def recurrent(kind: str, steps: int, hidden: int) -> onnx.ModelProto:
+    numbers, rows = np.random.default_rng(0), GATES[kind] * hidden
+    weights = {
+        "w": (numbers.standard_normal((1, rows, INPUTS)) * 0.1).astype(np.float32),
+        "r": (numbers.standard_normal((1, rows, hidden)) * 0.1).astype(np.float32),
+        "b": (numbers.standard_normal((1, 2 * rows)) * 0.1).astype(np.float32),
+    }
+    node = helper.make_node(kind, ["x", "w", "r", "b"], ["y"], hidden_size=hidden)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, 1, INPUTS])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [steps, 1, 1, hidden])
+    graph = helper.make_graph([node], kind, [x], [y], [numpy_helper.from_array(w, n) for n, w in weights.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def measured(
+    model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int, others: list[Peer]
+) -> tuple[float, dict[str, float]]:
+    """Seconds to compile, and to run by each runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        onnx.save(model, path)
+        began = time.perf_counter()
+        compiled = dlc.compile_model(path, num_threads=threads, cache=False)
+        seconds = time.perf_counter() - began
+        runs = {"dlc": lambda: compiled(inputs), **{p.name: p.open(path, inputs, threads) for p in others}}
+        return seconds, {name: latency.median for name, latency in interleaved(runs, SECONDS, threads).items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    threads, others = parser.parse_args().threads, peers()
+    names = ["dlc", *(peer.name for peer in others)]
+    table = Table("recurrence", "steps", "compile s", *(f"{n} ms" for n in names), "faster than the best")
+    # The run-time and the compiler's modules are loaded by whoever comes first.
+    measured(recurrent("GRU", 12, 8), {"x": np.ones((12, 1, INPUTS), np.float32)}, threads, [])
+    for kind in GATES:
+        for hidden in (64, 256):
+            for steps in (32, 300, 3000):
+                x = np.random.default_rng(1).standard_normal((steps, 1, INPUTS), np.float32)
+                seconds, times = measured(recurrent(kind, steps, hidden), {"x": x}, threads, others)
+                best = min((t for name, t in times.items() if name != "dlc"), default=times["dlc"])
+                row = [f"{seconds:.2f}", *(f"{1e3 * t:.3f}" for t in times.values()), f"{best / times['dlc']:.2f}"]
+                table.add_row(f"{kind} of {hidden}", str(steps), *row)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(table)
+    turns: dict[str, list[float]] = {}
+    for limit in (10, 1010):
+        inputs = {"x": np.zeros(8, np.float32), "limit": np.float32(limit).reshape(())}
+        for name, seconds in measured(onnx.parser.parse_model(LOOP), inputs, threads, others)[1].items():
+            turns.setdefault(name, []).append(seconds)
+    each = (f"{name} {(long - short) * 1e3:.3f}" for name, (short, long) in turns.items())
+    console.print(f"An iteration of a loop whose end is data, µs: {', '.join(each)}")
+
+
+if __name__ == "__main__":
+    main()
