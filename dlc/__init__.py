@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.just_in_time import jit as jit
-    from dlc.runtime.artifact import load as load
+    from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
 
 # The public names and where they live; imported when asked for, so that `import dlc` costs nothing. A module must not have
@@ -69,7 +69,7 @@ _PUBLIC = {
     "compile_model": "dlc.api",
     "devices": "dlc.api",
     "jit": "dlc.just_in_time",
-    "load": "dlc.runtime.artifact",
+    "load": "dlc.runtime.load",
     "to_device": "dlc.api",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",

@@ -20,6 +20,7 @@ from dlc.options import Options
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.array import DeviceArray, put
 from dlc.runtime.opencl.devices import Device, all_devices, target_of
+from dlc.runtime.variants import Variants
 from dlc.target import Target, host_supports, place_of
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def compile_file(
     report.seconds += perf_counter() - began
     # A model that was compiled before needs no compiler.
     from dlc.backends.registry import backend_of
-    from dlc.compiler import Variants, compile, load_program
+    from dlc.compiler import compile, load_program
     from dlc.frontend.onnx import OpenInputsError
 
     began = perf_counter()
@@ -131,9 +132,8 @@ def compile_file(
                 shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
                 return compile_file(path, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
 
-            variants, on_device = Variants(path.stem, found, variant), backend_of(target, options.device).takes_device_arrays
-            run, needed = variants.run, found.values
-            return Model(found.inputs, found.outputs, run, path.stem, variants, values=needed, takes_device_arrays=on_device)
+            variants = Variants(path.stem, found.inputs, found.outputs, found.values, variant)
+            return variants.model(takes_device_arrays=backend_of(target, options.device).takes_device_arrays)
     if examine is not None:
         examine(program.inputs)
     report.seconds += perf_counter() - began

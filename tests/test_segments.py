@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from dlc.compiler import Program, compile, emit
-from dlc.compiler.segments import Segment, split
+from dlc.compiler.segments import Part, split
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
@@ -63,12 +63,12 @@ def test_sizes_follow_from_the_data_of_each_call(target: str) -> None:
 
 def test_cut_where_data_decides_a_size() -> None:
     kinds = [type(step).__name__ for step in split(program()).steps]
-    assert kinds == ["Segment", "NonzeroOp", "Segment", "NonzeroOp", "Segment"]
+    assert kinds == ["Part", "Selection", "Part", "Selection", "Part"]
 
 
 def test_weights_stay_weights_in_the_segments_that_read_them() -> None:
     for step in split(program()).steps:
-        if isinstance(step, Segment):
+        if isinstance(step, Part):
             assert not any(i.name.split("_")[0] == "w" for i in step.program.inputs)
 
 
@@ -78,11 +78,6 @@ def test_one_segment_where_no_op_is_data_dependent() -> None:
     )
     segments = split(Program(imported.module, imported.weights))
     assert len(segments.steps) == 1 and not segments.are_cut
-
-
-def test_such_a_model_is_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="data decides sizes"):
-        compiled("cpu").save(tmp_path / "positive.dlc")
 
 
 def test_such_a_model_has_no_text_below_dl() -> None:

@@ -23,7 +23,7 @@ ALLOWED = {
     "model_cache": {"cache", "keys", "instrument.report", "runtime"},
     "xdsl_repairs": set(),
     "ir": {"xdsl_repairs"},
-    "dialects": {"ir"},
+    "dialects": {"ir", "runtime.control", "runtime.selection"},
     "passes": {"dialects", "ir"},
     "frontend": {"dialects", "ir"},
     "emission": {"dialects", "ir"},

@@ -16,13 +16,13 @@ from onnx import NodeProto, TensorProto, helper
 import dlc
 from dlc.arrays import TensorInfo
 from dlc.cli import main
-from dlc.compiler import variants
-from dlc.compiler.variants import Variants
 from dlc.dims import Dim
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
-from dlc.frontend.onnx import OpenInputsError, check_model
+from dlc.frontend.onnx import check_model
 from dlc.frontend.onnx.emit import FOLD_LIMIT, LITERAL_LIMIT
+from dlc.runtime import kept
 from dlc.runtime.model import Model
+from dlc.runtime.variants import Variants
 from tests.frontend.onnx.build import INT64, model
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
@@ -125,7 +125,7 @@ class Counted:
         self.made: list[tuple[Any, Any]] = []
         infos = [TensorInfo(name, (Dim.symbol("n"),), np.dtype(np.int64)) for name in "a"]
         infos.append(TensorInfo("b", (1,), np.dtype(np.int64)))
-        self.variants = Variants("m", OpenInputsError(UnsupportedError("m"), infos, infos[:1], by_value), self.compile)
+        self.variants = Variants("m", infos, infos[:1], by_value, self.compile)
 
     def compile(self, shapes: Mapping[str, Any], values: Mapping[str, Any]) -> Model:
         self.made.append((dict(shapes), {name: value.tolist() for name, value in values.items()}))
@@ -149,7 +149,7 @@ def test_what_was_compiled_is_found_by_the_shapes() -> None:
 
 
 def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "_MOST_VARIANTS", 2)
+    monkeypatch.setattr(kept, "MOST", 2)
     counted = Counted(["b"])
     for value in (1, 2, 1, 3, 1, 2):
         counted([0], [value])
@@ -196,7 +196,7 @@ def test_what_changes_in_a_loop_is_no_value(write: Write) -> None:
 
 def test_saving(reduced: Path, tmp_path: Path) -> None:
     file = tmp_path / "m.dlc"
-    with pytest.raises(UnsupportedError, match=r"the values of 'axes' when it is called.*input_values"):
+    with pytest.raises(UnsupportedError, match=r"the values of 'axes' when it is called, and it was not called.*input_values"):
         dlc.compile_model(reduced).save(file)
     compiled = dlc.compile_model(reduced, input_values={"axes": [1]})
     assert [info.name for info in compiled.inputs] == ["x"] and compiled.values == ()

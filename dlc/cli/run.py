@@ -31,7 +31,7 @@ from dlc.cli.shared import (
 )
 from dlc.instrument.report import Progress
 from dlc.options import Options
-from dlc.runtime.artifact import load
+from dlc.runtime.load import load
 from dlc.runtime.model import Model, require_fitting
 
 input_option = click.option(

@@ -5,13 +5,11 @@
 
 `program.py` says what a program is and where it comes from; a program, its backend and options are a `Compilation`.
 `lowering.py` takes it through the stages, `kernels.py` makes code of kernels, `assembling.py` puts them together,
-`spine.py` is all of it; `segments.py` runs programs whose sizes are known when they run, `variants.py` models that can be
-imported only when they are called; `checking.py` checks all of it on given inputs.
+`spine.py` is all of it; `segments.py` cuts programs where data decides a size; `checking.py` checks all of it on given inputs.
 """
 
 from dlc.compiler.checking import check
 from dlc.compiler.program import Program, load_program
 from dlc.compiler.spine import compile, emit
-from dlc.compiler.variants import Variants
 
-__all__ = ["Program", "Variants", "check", "compile", "emit", "load_program"]
+__all__ = ["Program", "check", "compile", "emit", "load_program"]

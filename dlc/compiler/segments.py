@@ -1,94 +1,50 @@
-"""Programs in which data decides a size, or how often a loop runs: cut there, and compiled for the sizes of each call.
+"""Programs in which data decides a size, or how often a loop runs: cut there, into what runtime/steps.py executes.
 
-    %m = dl.not_equal %x, %zero                     segment 0: (%x) -> %m
+    %m = dl.not_equal %x, %zero                     part 0:    (%x) -> %m
     %p = dl.nonzero %m {size = #dl.dims<"n">}       the host:  %p, and so n
-    %y = dl.gather %x, %p                           segment 1: (%x, %p) -> %y
+    %y = dl.gather %x, %p                           part 1:    (%x, %p) -> %y
 
-A segment is a program without data-dependent ops. Its symbolic sizes come from the shapes of the inputs and of what ran
-before it; it is compiled once for each set of them. A program without data-dependent ops is one segment. A loop or branch
-with such ops inside is run by the host as well: its bodies are programs, in segments of their own.
+A part is a program without data-dependent ops. Its symbolic sizes come from the shapes of its inputs; it is compiled once for
+all of them where that can be, else for each set of them. A program without data-dependent ops is one part. A loop or branch
+with such ops inside is run by the host as well: its bodies are programs, in parts of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from threading import Lock
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 from dlc import dims
+from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
-from dlc.dialects.dl.base import DimsAttr, shape_of
-from dlc.dialects.dl.control import Control, FailOp, captured
+from dlc.dialects.dl.base import DimsAttr, element_type_of, shape_of
+from dlc.dialects.dl.control import Control, FailOp, IfOp, ScanOp, captured
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.ranges import ranges_of
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
-from dlc.dims import Size, bind_sizes, require_in_range
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.dims import Dim, Size
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
 from dlc.options import Options
 from dlc.passes.dl.rewriting import users
-from dlc.runtime.model import Run
+from dlc.runtime import steps as host
+from dlc.runtime.kept import Kept
+from dlc.runtime.model import Model
 
-Arrays = dict[SSAValue, NDArray[Any]]
-# Compiles a program of known sizes.
-Compile = Callable[[Program, Options], Run]
-
-# Sizes that data decides differ from call to call: what was compiled for those that came first makes room for new ones.
-_MOST_SIZES = 128
+# The model that a program is for all its sizes; None where it is to be compiled for each set of them.
+Compile: TypeAlias = "Callable[[Program, Options], Model | None]"
 
 
-class NotSaveable:
-    """The artifact that a program in segments has not."""
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a program without data-dependent ops, and what it takes and gives."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def save(self, path: Path) -> None:
-        raise UnsupportedError(
-            f"{self._name}: data decides sizes or how often a loop runs, so that the host runs it in parts; only a "
-            "model in one part can be saved"
-        )
-
-
-class Segment:
-    """A part of a program without data-dependent ops, and what it was compiled to for the sizes that occurred."""
-
-    def __init__(self, program: Program, inputs: Sequence[SSAValue], outputs: Sequence[SSAValue]) -> None:
-        self.program = program
-        self.inputs = inputs
-        self.outputs = outputs
-        self.symbols = sorted(_symbols(program.module))
-        self._compiled: dict[tuple[int, ...], Run] = {}
-        self._lock = Lock()
-
-    def compiled(self, values: Mapping[str, int], compile: Compile, options: Options) -> Run:
-        """What runs the segment for these sizes."""
-        missing = [s for s in self.symbols if s not in values]
-        if missing:
-            raise ShapeError(
-                f"{self.program.name}: the size {missing[0]} follows from no shape; inputs: "
-                f"{', '.join(map(str, self.program.inputs))}"
-            )
-        key = tuple(values[s] for s in self.symbols)
-        run = self._compiled.get(key)
-        if run is None:
-            with self._lock:
-                run = self._compiled.get(key)
-                if run is None:
-                    # A dump is of the first set of sizes: later ones differ in them only.
-                    first = options if not self._compiled else replace(options, dump_ir=None)
-                    run = compile(self.program.with_sizes(dict(zip(self.symbols, key, strict=True))), first)
-                    if len(self._compiled) >= _MOST_SIZES:
-                        del self._compiled[next(iter(self._compiled))]
-                    self._compiled[key] = run
-        return run
+    program: Program
+    inputs: Sequence[SSAValue]
+    outputs: Sequence[SSAValue]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,69 +54,100 @@ class Hosted:
     op: Control
     bodies: Mapping[Block, tuple[Segments, Sequence[SSAValue]]]
 
-    def run(self, runs: Mapping[Block, Run], known: Arrays) -> Arrays:
-        """The results, by the bodies' compiled code."""
+    @property
+    def inputs(self) -> Sequence[SSAValue]:
+        return self.op.operands
 
-        def run(block: Block, arguments: Sequence[Any]) -> Sequence[Any]:
-            _, inputs = self.bodies[block]
-            return runs[block]([*map(np.asarray, arguments), *(known[v] for v in inputs)])
+    @property
+    def outputs(self) -> Sequence[SSAValue]:
+        return self.op.results
 
-        return dict(zip(self.op.results, self.op.execute([known[v] for v in self.op.operands], run), strict=True))
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """A data-dependent op."""
+
+    op: DataDependent
+
+    @property
+    def inputs(self) -> Sequence[SSAValue]:
+        return self.op.operands
+
+    @property
+    def outputs(self) -> Sequence[SSAValue]:
+        return self.op.results
 
 
 @dataclass(frozen=True)
 class Segments:
-    """A program as steps: segments, and what the host runs between them."""
+    """A program as steps: parts, and what the host runs between them."""
 
     program: Program
-    steps: tuple[Segment | DataDependent | Hosted, ...]
+    steps: tuple[Part | Selection | Hosted, ...]
 
     @property
     def are_cut(self) -> bool:
         """Whether anything hangs on data."""
-        return any(not isinstance(step, Segment) for step in self.steps)
+        return any(not isinstance(step, Part) for step in self.steps)
 
-    def run(self, compile: Compile, options: Options) -> Run:
-        """Runs the steps in order; segments without symbolic sizes are compiled now, the others when their sizes are known."""
-        main = entry_of(self.program.module)
-        returned, ranges = _returned(main), ranges_of(self.program.module)
-        own = dict(self._options(options))
-        for segment, settings in own.items():
-            if isinstance(segment, Segment) and not segment.symbols:
-                segment.compiled({}, compile, settings)
-        bodies = {
-            step: {block: body.run(compile, own[step]) for block, (body, _) in step.bodies.items()}
-            for step in self.steps
-            if isinstance(step, Hosted)
-        }
+    def linked(self, compile: Compile, options: Options) -> host.Steps:
+        """The steps as they are executed; what needs no sizes to be known is compiled now."""
+        main, own = entry_of(self.program.module), dict(self._options(options))
+        made = [*main.args, *(v for step in self.steps for v in step.outputs)]
+        numbers = {value: k for k, value in enumerate(made)}
+        inputs = self.program.inputs
+        rest = (TensorInfo(v.name_hint or "", shape_of(v), numpy_dtype(element_type_of(v))) for v in made[len(inputs) :])
 
-        def run(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-            known: Arrays = dict(zip(main.args, arrays, strict=True))
-            sizes: dict[str, int] = {}
-            for value, array in known.items():
-                bind_sizes(shape_of(value), array.shape, sizes)
-            for value in main.args if ranges else ():
-                require_in_range(f"input {value.name_hint}", shape_of(value), sizes, ranges)
-            for step in self.steps:
-                if isinstance(step, Segment):
-                    inputs = [known[v] for v in step.inputs]
-                    made = step.compiled(sizes, compile, own[step])(inputs)
-                    known.update(zip(step.outputs, made, strict=True))
-                    continue
-                results = step.run(bodies[step], known) if isinstance(step, Hosted) else _computed(step, known)
-                known.update(results)
-                for result, array in results.items():
-                    bind_sizes(shape_of(result), array.shape, sizes)
-            return _own([known[v] for v in returned], arrays)
+        def number(values: Sequence[SSAValue]) -> host.Numbers:
+            return tuple(numbers[v] for v in values)
 
-        return run
+        def body(step: Hosted, block: Block) -> host.Body | str:
+            if isinstance(block.last_op, FailOp):
+                return block.last_op.message.data
+            segments, values = step.bodies[block]
+            return host.Body(segments.linked(compile, own[step]), number(values))
 
-    def _options(self, options: Options) -> Iterator[tuple[Segment | Hosted, Options]]:
-        """Each segment and hosted op with its options: of several, each dumps to a folder of its own."""
-        folder, kinds = options.dump_ir, {Segment: "segment", Hosted: "hosted"}
+        def link(step: Part | Selection | Hosted) -> host.Step:
+            places = number(step.inputs), number(step.outputs)
+            if isinstance(step, Part):
+                return host.Segment(*places, *_models(step.program, compile, own[step]))
+            if isinstance(step, Selection):
+                return host.Select(*places, step.op.selection, step.op.settings, str(step.op.location))
+            bodies = [body(step, block) for block in step.op.blocks]
+            if isinstance(step.op, IfOp):
+                return host.If(*places, *bodies)
+            (inside,) = bodies
+            assert isinstance(inside, host.Body), "a loop's body yields"
+            if isinstance(step.op, ScanOp):
+                return host.Scan(*places, step.op.state_count, step.op.steps, inside)
+            return host.While(*places, inside)
+
+        steps, returned = tuple(map(link, self.steps)), number(_returned(main))
+        ranges = ranges_of(self.program.module)
+        return host.Steps(self.program.name, inputs, self.program.outputs, (*inputs, *rest), steps, returned, ranges)
+
+    def _options(self, options: Options) -> Iterator[tuple[Part | Hosted, Options]]:
+        """Each part and hosted op with its options: of several, each dumps to a folder of its own."""
+        folder, kinds = options.dump_ir, {Part: "segment", Hosted: "hosted"}
         for kind, name in kinds.items():
             for k, step in enumerate(step for step in self.steps if isinstance(step, kind)):
                 yield step, replace(options, dump_ir=folder / f"{name}{k}" if folder and self.are_cut else folder)
+
+
+def _models(program: Program, compile: Compile, options: Options) -> tuple[tuple[str, ...], Kept[host.Numbers]]:
+    """The sizes that a part is compiled for, and what makes it for them."""
+    found = compile(program, options)
+    symbols = () if found is not None else tuple(sorted(symbols_of(program.module)))
+
+    # A dump is of the first set of sizes: later ones differ in them only.
+    first = iter([options])
+
+    def make(key: host.Numbers) -> Model:
+        model = compile(program.with_sizes(dict(zip(symbols, key, strict=True))), next(first, replace(options, dump_ir=None)))
+        assert model is not None, "no sizes are open"
+        return model
+
+    return symbols, Kept(make, {} if found is None else {(): found})
 
 
 def split(program: Program) -> Segments:
@@ -168,22 +155,23 @@ def split(program: Program) -> Segments:
     main = entry_of(program.module)
     block = main.body.block
     if not any(is_hosted(op) for op in block.ops):
-        return Segments(program, (Segment(program, list(main.args), _returned(main)),))
+        return Segments(program, (Part(program, list(main.args), _returned(main)),))
     levels, constant = _levels(block)
     last = max(levels.values(), default=0)
     asked = {v for op in block.ops if is_hosted(op) or isinstance(op, func.ReturnOp) for v in op.operands}
-    steps: list[Segment | DataDependent | Hosted] = []
+    steps: list[Part | Selection | Hosted] = []
+    carriers = _carriers(block)
     for level in range(last + 1):
         # Constants are made again wherever they are read; the first segment makes those that are results.
         own = [op for op in block.ops if not is_hosted(op) and not isinstance(op, func.ReturnOp) and levels[op] == level]
         own = [op for op in own if op not in constant or not asked.isdisjoint(op.results)]
         outputs = [r for op in own for r in op.results if _leaves(r, level, levels, constant)]
         if outputs:
-            steps.append(_segment(program, own, outputs, constant))
+            steps.append(_part(program, own, outputs, constant, carriers))
         for op in block.ops:
             if levels[op] != level or not is_hosted(op):
                 continue
-            steps.append(op if isinstance(op, DataDependent) else _hosted(program, op, constant))
+            steps.append(Selection(op) if isinstance(op, DataDependent) else _hosted(program, op, constant, carriers))
     return Segments(program, tuple(steps))
 
 
@@ -224,21 +212,28 @@ def _leaves(value: SSAValue, level: int, levels: Mapping[Operation, int], consta
     return bool(hosts) or any(levels[op] != level for op in readers)
 
 
-def _segment(program: Program, ops: Sequence[Operation], outputs: Sequence[SSAValue], constant: set[Operation]) -> Segment:
-    """The ops of a segment and the constants that they read, as a program of its own."""
+def _part(
+    program: Program,
+    ops: Sequence[Operation],
+    outputs: Sequence[SSAValue],
+    constant: set[Operation],
+    carriers: Mapping[str, SSAValue],
+) -> Part:
+    """The ops of a part and the constants that they read, as a program of its own."""
     body = _with_constants(ops, constant)
     made = {r for op in body for r in op.results}
     inputs = list(dict.fromkeys(v for op in body for v in _sources(op) if v not in made))
+    inputs += _needed(body, inputs, carriers)
     block = Block(arg_types=[v.type for v in inputs])
     mapper: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
     for value, argument in zip(inputs, block.args, strict=True):
         argument.name_hint = value.name_hint
     for op in body:
         block.add_op(op.clone(mapper))
-    return Segment(replace(program, module=_main(block, [mapper[v] for v in outputs])), inputs, outputs)
+    return Part(replace(program, module=_main(block, [mapper[v] for v in outputs])), inputs, outputs)
 
 
-def _hosted(program: Program, op: Operation, constant: set[Operation]) -> Hosted:
+def _hosted(program: Program, op: Operation, constant: set[Operation], carriers: Mapping[str, SSAValue]) -> Hosted:
     """A loop or branch with its bodies as programs; constants that they read are made there."""
     assert isinstance(op, Control)
     bodies: dict[Block, tuple[Segments, Sequence[SSAValue]]] = {}
@@ -247,6 +242,7 @@ def _hosted(program: Program, op: Operation, constant: set[Operation]) -> Hosted
             continue
         rest = captured(body)
         inputs = [v for v in rest if v.owner not in constant]
+        inputs += _needed(list(body.ops), [*body.args, *inputs], carriers)
         block = Block(arg_types=[v.type for v in (*body.args, *inputs)])
         mapper: dict[SSAValue, SSAValue] = dict(zip((*body.args, *inputs), block.args, strict=True))
         owners = [v.owner for v in rest if isinstance(v.owner, Operation) and v.owner in constant]
@@ -294,17 +290,29 @@ def _returned(main: func.FuncOp) -> list[SSAValue]:
     return list(last.operands)
 
 
-def _computed(op: DataDependent, known: Arrays) -> Arrays:
-    """The results of a data-dependent op on the host; sizes that its types know must be those of its results."""
-    results = op.evaluate(*(np.asarray(known[v]) for v in op.operands))
-    for result, array in zip(op.results, results, strict=True):
-        wanted = shape_of(result)
-        if any(isinstance(size, int) and size != got for size, got in zip(wanted, array.shape, strict=True)):
-            raise ShapeError(f"{op.name} at {op.location}: a result of shape {array.shape}, expected {wanted}")
-    return dict(zip(op.results, results, strict=True))
+def _carriers(block: Block) -> dict[str, SSAValue]:
+    """For each size that a shape says by itself, a value whose shape does: an input, or what data decides the size of."""
+    found: dict[str, SSAValue] = {}
+    for value in (*block.args, *(r for op in block.ops if isinstance(op, DataDependent) for r in op.results)):
+        for name in _named([value]):
+            found.setdefault(name, value)
+    return found
 
 
-def _symbols(module: ModuleOp) -> set[str]:
+def _needed(ops: Sequence[Operation], inputs: Sequence[SSAValue], carriers: Mapping[str, SSAValue]) -> list[SSAValue]:
+    """What a part takes besides the values that it reads, so that the shapes of its inputs tell all its sizes."""
+    own = {name for op in ops if isinstance(op, DataDependent) for name in _symbols_of(op)}
+    wanted = {name for op in ops for name in _symbols_of(op)} - own - _named(inputs)
+    wanted |= {name for v in inputs for size in shape_of(v) for name in Dim.lift(size).symbols()} - _named(inputs)
+    return list(dict.fromkeys(carriers[name] for name in sorted(wanted) if name in carriers))
+
+
+def _named(values: Sequence[SSAValue]) -> set[str]:
+    """The sizes that the shapes of values say by themselves."""
+    return {str(size) for v in values for size in shape_of(v) if isinstance(size, Dim) and size == Dim.symbol(str(size))}
+
+
+def symbols_of(module: ModuleOp) -> set[str]:
     """The symbolic sizes in the types and properties of a program."""
     main = entry_of(module)
     inputs = {name for a in main.args for size in shape_of(a) if isinstance(size, dims.Dim) for name in size.symbols()}
@@ -318,17 +326,3 @@ def _symbols_of(op: Operation) -> set[str]:
         found += [size for r in inner.results for size in shape_of(r)]
         found += [size for p in inner.properties.values() if isinstance(p, DimsAttr) for size in p.sizes]
     return {name for size in found if isinstance(size, dims.Dim) for name in size.symbols()}
-
-
-def _own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """The results, copied where they are an input or another result; arrays on a device, which nobody writes to, are not."""
-    own: list[Any] = []
-    for result in results:
-        others = [a for a in (*inputs, *own) if _is_host(a)] if _is_host(result) else []
-        shared = any(np.may_share_memory(result, other) for other in others)
-        own.append(result.copy() if shared else result)
-    return own
-
-
-def _is_host(array: Any) -> bool:
-    return isinstance(array, np.ndarray)

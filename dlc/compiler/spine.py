@@ -12,11 +12,11 @@ from dlc.compiler.checking import check, first_checked
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
-from dlc.compiler.segments import NotSaveable, split
+from dlc.compiler.segments import split, symbols_of
 from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.host import entry_of
-from dlc.dims import Dim, is_static
+from dlc.dims import is_static
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import Progress, Report
@@ -28,6 +28,7 @@ from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model, Run
+from dlc.runtime.steps_format import model_of
 
 # The forms of a program that are the code of its kernels, on dlc's own targets.
 CODE = ("llvm", "asm", "opencl")
@@ -57,23 +58,35 @@ def compile(
     options = options or Options()
     backend = backend_of(target, options.device).here()
     c = Compilation(program, backend, options, report if report is not None else Report(), progress)
-    artifact = None
-    run: Run | None = None
-    c.report.each_size = None if program.is_static else reason_for_each_size(c)
-    if program.is_static:
-        run, artifact = _program(c, file)
-    elif c.report.each_size is None:
+    model, c.report.each_size = _for_all_sizes(c, file)
+    if model is None:
+
+        def part(program: Program, own: Options) -> Model | None:
+            return None if program is c.program else _for_all_sizes(c.of(program, own))[0]
+
+        model = model_of(split(program).linked(part, options), takes_device_arrays=backend.takes_device_arrays)
+    c.report.seconds += perf_counter() - began
+    return model
+
+
+def _for_all_sizes(c: Compilation, file: CachedFile | None = None) -> tuple[Model | None, str | None]:
+    """The model that a program is for all its sizes; or why it is compiled for each set of them."""
+    if c.program.is_static:
+        return _model(c, file), None
+    reason = reason_for_each_size(c)
+    if reason is None:
         try:
-            run, artifact = _program(c, file)
+            return _model(c, file), None
         except DlcError as error:
             # What is wrong for every size is said again where one is known.
-            c.report.each_size = str(error).partition("\n")[0]
-    if run is None:
-        segments = split(program)
-        run = segments.run(lambda part, own: _program(c.of(part, own))[0], options)
-        artifact = NotSaveable(program.name) if segments.are_cut else None
-    c.report.seconds += perf_counter() - began
-    return Model(program.inputs, program.outputs, run, program.name, artifact, takes_device_arrays=backend.takes_device_arrays)
+            reason = str(error).partition("\n")[0]
+    return None, reason
+
+
+def _model(c: Compilation, file: CachedFile | None = None) -> Model:
+    run, artifact = _program(c, file)
+    infos, device = (c.program.inputs, c.program.outputs), c.backend.takes_device_arrays
+    return Model(*infos, run, c.program.name, artifact, takes_device_arrays=device)
 
 
 def reason_for_each_size(c: Compilation) -> str | None:
@@ -85,7 +98,7 @@ def reason_for_each_size(c: Compilation) -> str | None:
     if any(isinstance(op, DataDependent | Control) for op in entry_of(c.program.module).walk()):
         return "it has loops or branches, or sizes that are data"
     named = {str(size) for info in c.program.inputs for size in info.shape}
-    missing = sorted(s for info in c.program.inputs for size in info.shape for s in Dim.lift(size).symbols() - named)
+    missing = sorted(symbols_of(c.program.module) - named)
     return f"the size {missing[0]} is none of an input by itself" if missing else None
 
 

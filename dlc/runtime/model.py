@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo, require_unmasked
-from dlc.dims import Dim, Size, substitute
+from dlc.dims import Dim, Size, is_static, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.runtime.container import Saveable, Writer, save
 from dlc.runtime.opencl.array import DeviceArray
 
 # Runs the program on checked inputs, in order: NumPy's arrays, and on an OpenCL device DeviceArrays.
 Run = Callable[[Sequence[Any]], Sequence[Any]]
-
-
-class Saveable(Protocol):
-    """What a model is on disk."""
-
-    def save(self, path: Path) -> None:
-        """Writes it to a file."""
 
 
 class Model:
@@ -53,6 +47,7 @@ class Model:
         self.values = tuple(values)
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
+        self._open = not all(is_static(info.shape) for info in self.inputs)
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array | DeviceArray]:
         """The outputs; those of a model for an OpenCL device stay there until they are looked at.
@@ -78,14 +73,30 @@ class Model:
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the compiled model to one file, which `dlc.load` reads without compiling anything.
 
-        Raises UnsupportedError for a model that is not native code yet, and DlcError when the file cannot be written.
+        Of a model, or a part of one, that is compiled when it is called, the file holds what the calls so far took.
+        Raises UnsupportedError for a model that is no native code, and for one that was not called yet though what it is
+        compiled for comes with a call; DlcError when the file cannot be written.
         """
+        save(Path(path), self)
+
+    def written(self, writer: Writer) -> dict[str, Any]:
+        """Its part of a file's header. Raises UnsupportedError for a model that is no native code."""
         if self.artifact is None:
-            raise UnsupportedError(
-                f"{self.name}: only a model compiled for the CPU, with all sizes known, can be saved; give its sizes with "
-                "input_shapes (--shape) and a cpu target"
-            )
-        self.artifact.save(Path(path))
+            raise UnsupportedError(f"{self.name}: only a model compiled for the CPU can be saved; compile it for a cpu target")
+        return self.artifact.written(writer)
+
+    def run_fitting(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """The outputs for inputs in order, which come from another program.
+
+        Raises ShapeError or DTypeError for inputs that do not fit.
+        """
+        if self._open:
+            fits = all(a.dtype == info.dtype for a, info in zip(arrays, self.inputs, strict=True))
+        else:
+            fits = all(a.dtype == info.dtype and a.shape == info.shape for a, info in zip(arrays, self.inputs, strict=True))
+        if not fits:
+            require_fitting(self.name, self.inputs, arrays)
+        return self.run(arrays)
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, infos)) for infos in (self.inputs, self.outputs))

@@ -34,7 +34,7 @@ def open_to_json(host: OpenProgram) -> dict[str, Any]:
         for launch in host.launches
     ]
     return {
-        "ranges": {name: [r.low, r.high] for name, r in host.ranges.items()},
+        "ranges": ranges_to_json(host.ranges),
         "regions": [list(map(plain, members)) for members in host.regions],
         "launches": launches,
     }
@@ -54,7 +54,14 @@ def open_from_json(written: Mapping[str, Any], kernels: Collection[str]) -> _Par
         launches.append(
             OpenLaunch(kernel, tuple((buffer, read_size(at)) for buffer, at in places), tuple(map(read_size, sizes)))
         )
-    ranges = {
-        text(name): Range(count(low), None if high is None else count(high)) for name, (low, high) in written["ranges"].items()
-    }
-    return ranges, regions, tuple(launches)
+    return ranges_from_json(written["ranges"]), regions, tuple(launches)
+
+
+def ranges_to_json(ranges: Mapping[str, Range]) -> dict[str, Any]:
+    """The ends of each range."""
+    return {name: [r.low, r.high] for name, r in ranges.items()}
+
+
+def ranges_from_json(written: Mapping[str, Any]) -> dict[str, Range]:
+    """Raises ValueError, TypeError or AttributeError for what are none."""
+    return {text(name): Range(count(low), None if high is None else count(high)) for name, (low, high) in written.items()}

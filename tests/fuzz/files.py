@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 import traceback
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -116,9 +115,7 @@ def read(path: Path) -> str:
 def _run_artifact(path: Path) -> str:
     model = dlc.load(path, num_threads=1)
     data = path.read_bytes()
-    code = ("inputs", "outputs", "weights", "arena", "slots", "instructions", "kernels")
-    original = {zlib.crc32(repr([mutations.header_of(a)[k] for k in code]).encode()) for a in artifacts()}
-    if zlib.crc32(repr([mutations.header_of(data)[k] for k in code]).encode()) not in original:
+    if mutations.header_of(data)["model"] not in [mutations.header_of(a)["model"] for a in artifacts()]:
         # Its kernels are trusted with the buffers that they were compiled for, not with others.
         return "loaded"
     model(*(values(info.dtype, *map(int, info.shape)) for info in model.inputs))

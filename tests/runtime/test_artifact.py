@@ -20,7 +20,8 @@ from click.testing import CliRunner
 
 import dlc
 from dlc.cli import main
-from dlc.runtime.artifact import MAGIC, VERSION, Artifact
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.container import MAGIC, VERSION
 from tests.models import skeletons
 from tests.test_structure import LEAVES
 
@@ -103,7 +104,7 @@ def test_another_format_and_another_processor_are_refused(saved: Path, tmp_path:
         dlc.load(other)
 
 
-def _hostile(change: Callable[[dict[str, Any]], object], data: bytes) -> bytes:
+def hostile(change: Callable[[dict[str, Any]], object], data: bytes) -> bytes:
     """The artifact with a header that says something else, with a checksum that is right."""
     size = struct.unpack_from("<8sIIQ", data)[3]
     header = json.loads(data[24 : 24 + size])
@@ -114,22 +115,26 @@ def _hostile(change: Callable[[dict[str, Any]], object], data: bytes) -> bytes:
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "an unknown kernel": lambda h: h["instructions"][0].__setitem__(0, "nothing"),
-    "no kernel": lambda h: h["instructions"][0].__setitem__(0, None),
-    "a buffer beyond the last": lambda h: h["instructions"][0][1][0].__setitem__(0, 1000),
-    "a buffer before the first": lambda h: h["instructions"][0][1][0].__setitem__(0, -1),
-    "an offset beyond its buffer": lambda h: h["instructions"][0][1][0].__setitem__(1, 1 << 40),
-    "a size beyond its buffer": lambda h: h["instructions"][0][2].__setitem__(0, 1 << 40),
-    "a small arena": lambda h: h.__setitem__("arena", 64),
-    "text for a number": lambda h: h.__setitem__("arena", "64"),
-    "tasks of another kind": lambda h: h["kernels"][0].__setitem__("tasks", ["many"]),
-    "too many tasks": lambda h: h["kernels"][0].__setitem__("tasks", [1 << 31]),
-    "too many grids": lambda h: h["kernels"][0].__setitem__("tasks", [1] * 100),
-    "a smaller output": lambda h: h["outputs"][0].__setitem__(1, [1, 1]),
-    "an input of objects": lambda h: h["inputs"][0].__setitem__(2, "object"),
-    "another attribute of ml_dtypes": lambda h: h["inputs"][0].__setitem__(2, "finfo"),
-    "a section beyond the file": lambda h: h["sections"][1].__setitem__("offset", 1 << 40),
-    "sections in another order": lambda h: h["sections"][1].update(name=h["sections"][2]["name"]),
+    "an unknown kernel": lambda h: h["model"]["instructions"][0].__setitem__(0, "nothing"),
+    "no kernel": lambda h: h["model"]["instructions"][0].__setitem__(0, None),
+    "a buffer beyond the last": lambda h: h["model"]["instructions"][0][1][0].__setitem__(0, 1000),
+    "a buffer before the first": lambda h: h["model"]["instructions"][0][1][0].__setitem__(0, -1),
+    "an offset beyond its buffer": lambda h: h["model"]["instructions"][0][1][0].__setitem__(1, 1 << 40),
+    "a size beyond its buffer": lambda h: h["model"]["instructions"][0][2].__setitem__(0, 1 << 40),
+    "a small arena": lambda h: h["model"].__setitem__("arena", 64),
+    "text for a number": lambda h: h["model"].__setitem__("arena", "64"),
+    "tasks of another kind": lambda h: h["model"]["kernels"][0].__setitem__("tasks", ["many"]),
+    "too many tasks": lambda h: h["model"]["kernels"][0].__setitem__("tasks", [1 << 31]),
+    "too many grids": lambda h: h["model"]["kernels"][0].__setitem__("tasks", [1] * 100),
+    "a smaller output": lambda h: h["model"]["outputs"][0].__setitem__(1, [1, 1]),
+    "an input of objects": lambda h: h["model"]["inputs"][0].__setitem__(2, "object"),
+    "another attribute of ml_dtypes": lambda h: h["model"]["inputs"][0].__setitem__(2, "finfo"),
+    "a section beyond the file": lambda h: h["sections"][1].__setitem__(0, 1 << 40),
+    "sections in another order": lambda h: h["sections"].insert(1, h["sections"].pop(2)),
+    "a section that is none": lambda h: h["model"]["kernels"][0].__setitem__("code", 1000),
+    "a section before the first": lambda h: h["model"]["weights"][0].__setitem__(3, -1),
+    "no model": lambda h: h.pop("model"),
+    "a model of another kind": lambda h: h.__setitem__("model", ["steps", "variants"]),
     "no target": lambda h: h.pop("target"),
     "a target that is none": lambda h: h.__setitem__("target", [1]),
 }
@@ -138,9 +143,9 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_header_is_not_taken_at_its_word(saved: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = tmp_path / "hostile.dlc"
-    path.write_bytes(_hostile(lambda header: None, saved.read_bytes()))
+    path.write_bytes(hostile(lambda header: None, saved.read_bytes()))
     dlc.load(path)
-    path.write_bytes(_hostile(change, saved.read_bytes()))
+    path.write_bytes(hostile(change, saved.read_bytes()))
     with pytest.raises(dlc.ModelError):
         dlc.load(path)
 
@@ -156,13 +161,13 @@ def test_a_header_that_is_none(saved: Path, tmp_path: Path, text: bytes) -> None
 
 def test_more_memory_than_there_is(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "hostile.dlc"
-    path.write_bytes(_hostile(lambda h: h.__setitem__("arena", 1 << 60), saved.read_bytes()))
+    path.write_bytes(hostile(lambda h: h["model"].__setitem__("arena", 1 << 60), saved.read_bytes()))
     with pytest.raises(dlc.DeviceError, match="no memory"):
         dlc.load(path)
 
 
 def test_what_is_no_native_code_cannot_be_saved(tmp_path: Path) -> None:
-    with pytest.raises(dlc.UnsupportedError, match="input_shapes"):
+    with pytest.raises(dlc.UnsupportedError, match="cpu target"):
         dlc.compile_model(MNIST, target="reference").save(tmp_path / "m.dlc")
     assert os.listdir(tmp_path) == []
 

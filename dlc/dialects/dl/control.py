@@ -52,6 +52,7 @@ from dlc.ir import (
     var_operand_def,
     var_result_def,
 )
+from dlc.runtime.control import repeat, scan
 
 # Runs a block for these arguments: what it yields.
 RunBlock = Callable[[Block, Sequence[Array]], Sequence[Array]]
@@ -182,18 +183,11 @@ class ScanOp(Loop):
             raise VerifyException("dl.scan: its results are not what its body makes")
 
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
-        count = self.state_count
-        states, made = list(operands[:count]), [list[Array]() for _ in self.results[count:]]
-        for step in range(int(self.steps)):
-            results = list(run(self.block, [*states, *(np.asarray(sequence[step]) for sequence in operands[count:])]))
-            states = results[:count]
-            for sequence, value in zip(made, results[count:], strict=True):
-                sequence.append(value)
-        stacked = (
-            np.stack(sequence) if sequence else np.zeros([int(s) for s in shape_of(r)], numpy_dtype(element_type_of(r)))
-            for sequence, r in zip(made, self.results[count:], strict=True)
-        )
-        return (*states, *stacked)
+        def empty() -> list[Array]:
+            made = self.results[self.state_count :]
+            return [np.zeros([int(s) for s in shape_of(r)], numpy_dtype(element_type_of(r))) for r in made]
+
+        return scan(operands, self.state_count, int(self.steps), empty, lambda arguments: run(self.block, arguments))
 
 
 def _scan_results(yielded: Sequence[SSAValue], states: int, length: Size) -> list[Tensor]:
@@ -237,10 +231,7 @@ class WhileOp(Loop):
             raise VerifyException("dl.while: its results do not have the states' types (C3)")
 
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
-        going, *states = operands
-        while going:
-            going, *states = run(self.block, states)
-        return states
+        return repeat(operands, lambda arguments: run(self.block, arguments))
 
 
 @irdl_op_definition

@@ -8,13 +8,14 @@ knows its operands' signedness from the `dl` types it carries.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.dialects.dl.base import DlOp, is_narrow, shape_of
+from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of
 from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue, i8
+from dlc.runtime.selection import Setting, select
 
 
 class Body:
@@ -174,9 +175,22 @@ class RowComposite(Composite, ABC):
 class DataDependent(DlOp, ABC):
     """Results whose sizes are data, so that no kernel can be made for them or for what follows until they are computed.
 
-    Its types name such a size by a symbol of its own. `reference` is what runs: on the host, between two segments of the
-    program, each of which is compiled for known sizes.
+    Its types name such a size by a symbol of its own. The run-time computes it with NumPy, between two segments of the
+    program: what is called like the op in `runtime/selection.py`, which is its definition.
     """
+
+    @property
+    def selection(self) -> str:
+        """What it is called there."""
+        return self.name.removeprefix("dl.")
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """What it takes besides its operands."""
+        return {}
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        return select(self.selection, operands, self.settings)
 
 
 def broadcast_map(operand: SSAValue | Attribute, result: SSAValue | Attribute) -> AffineMap:

@@ -1,17 +1,14 @@
 """Selection: results with as many entries as the data has, which no type can know.
 
 Their types have a symbolic size of their own, the property `size`, until the data is there. The host computes them between
-two segments of a program (`dlc/compiler/segments.py`); what follows is compiled for the sizes that it finds.
+two segments of a program (`dlc/compiler/segments.py`), by what is called so in `dlc/runtime/selection.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Mapping, Sequence
 
 from dlc.dialects.dl.base import (
-    Array,
     DimsAttr,
     Tensor,
     element_type_of,
@@ -24,7 +21,7 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.contraction import differ
-from dlc.dialects.dl.dtypes import is_float, is_integer
+from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
@@ -42,6 +39,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.runtime.selection import Setting
 
 
 class Selection(DataDependent):
@@ -71,10 +69,6 @@ class NonzeroOp(Selection):
         if element_type_of(self.x) != i1:
             raise DTypeError(f"dl.nonzero: element type {element_type_of(self.x)}; compare with 0 first (C1)")
         return [tensor_type((rank_of(self.x), self.count), i64)]
-
-    def reference(self, *operands: Array) -> Array:
-        (x,) = operands
-        return np.argwhere(x).T.astype(np.int64)
 
 
 @irdl_op_definition
@@ -112,18 +106,9 @@ class UniqueOp(Selection):
         places = tensor_type((self.count,), i64)
         return [tensor_type(y, element_type_of(self.x)), places, tensor_type((total,), i64), places]
 
-    def reference(self, *operands: Array) -> tuple[Array, ...]:
-        (x,), axis = operands, self.unique_axis
-        # NumPy compares 16-bit floats of other packages by their bits: f32 holds them all.
-        narrow = is_float(element_type_of(self.x)) and x.dtype.itemsize == 2
-        wide = x.astype(np.float32) if narrow else x
-        y, first, inverse, counts = np.unique(wide, True, True, True, axis)
-        inverse = inverse.reshape(-1)
-        if flag(self.keep_order):
-            order = np.argsort(first, kind="stable")
-            y = np.take(y, order, 0 if axis is None else axis)
-            first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
-        return y.astype(x.dtype), *(a.astype(np.int64) for a in (first, inverse, counts))
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        return {"axis": self.unique_axis, "keep_order": flag(self.keep_order)}
 
 
 @irdl_op_definition
@@ -159,36 +144,6 @@ class NonMaxSuppressionOp(Selection):
             raise DTypeError(f"{self.name}: element types {[str(element_type_of(v)) for v in self.operands]}; see (C1)")
         return [tensor_type((self.count, 3), i64)]
 
-    def reference(self, *operands: Array) -> Array:
-        boxes, scores, max_boxes, iou_threshold, score_threshold = operands
-        rows = [
-            (batch, kind, box)
-            for batch, kind in np.ndindex(*scores.shape[:2])
-            for box in _selected(
-                self.corners(boxes[batch]), scores[batch, kind], int(max_boxes), iou_threshold, score_threshold
-            )
-        ]
-        return np.array(rows, np.int64).reshape(-1, 3)
-
-    def corners(self, boxes: Array) -> tuple[Array, Array]:
-        """The lower and the upper corner of each box."""
-        a, b = boxes[:, :2], boxes[:, 2:]
-        a, b = (a - b / 2, a + b / 2) if flag(self.center_point) else (a, b)
-        return np.minimum(a, b), np.maximum(a, b)
-
-
-def _selected(corners: tuple[Array, Array], scores: Array, most: int, iou: Array, threshold: Array) -> Iterator[int]:
-    """The boxes of one class, best first."""
-    low, high = corners
-    area = np.prod(high - low, axis=1)
-    left = np.argsort(-scores, kind="stable")
-    left = left[scores[left] > threshold]
-    for _ in range(most):
-        if not left.size:
-            return
-        best, left = left[0], left[1:]
-        yield int(best)
-        common = np.maximum(np.minimum(high[best], high[left]) - np.maximum(low[best], low[left]), 0).prod(axis=1)
-        union = area[best] + area[left] - common
-        # Multiplied, not divided: boxes without area have no ratio.
-        left = left[~((common > iou * union) & (union > 0))]
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        return {"center_point": flag(self.center_point)}

@@ -1,0 +1,255 @@
+"""The file that compiled models are saved in: a header, and sections of bytes, each at a multiple of 4096 bytes.
+
+    "dlcmodel" · version · size and checksum of the header · header (JSON) · sections
+
+The first section is the run-time's code; the others are kernels' objects and packed weights, each kept once however many
+parts of a model have it. The header says what is made of them. Every section and the header have a checksum that is checked
+when the file is read, CRC-32C by the run-time's code for sections; they are then memory-mapped, so that processes share them.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import time
+from typing import Any, Protocol
+
+import numpy as np
+
+from dlc.errors import DeviceError, DlcError, ModelError
+from dlc.runtime.cpu.native import Runtime, runtime
+from dlc.runtime.host_format import count, text
+from dlc.target import Target, host_supports
+
+MAGIC = b"dlcmodel"
+# Of the file's layout and of what its parts mean to each other; a change of either is a new version.
+VERSION = 6
+_PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
+_ALIGNMENT = 4096
+# The end of the names of files that are being written; whoever still writes one after this long is dead.
+_PARTIAL = ".dlc-partial"
+_STALE_SECONDS = 3600.0
+# A header is names and numbers: no model comes near this.
+_LARGEST_HEADER = 256 << 20
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all parts of a model have in common: the processor, the run-time's code, the numerics."""
+
+    target: Target
+    runtime: bytes
+    numerics: str = "default"
+
+
+class Saveable(Protocol):
+    """What a model is on disk."""
+
+    def written(self, writer: Writer) -> dict[str, Any]:
+        """Its part of the header; its code and weights become sections. Raises UnsupportedError for what has none."""
+        ...
+
+
+class Writer:
+    """Takes the sections of a file, each once."""
+
+    def __init__(self) -> None:
+        self._common: Common | None = None
+        self._sections: list[memoryview] = []
+        self._checksums: list[int] = []
+        # By size and checksum: the sections that may be equal to another one.
+        self._alike: dict[tuple[int, int], list[int]] = {}
+        self._end = 0
+
+    def require(self, common: Common) -> None:
+        """Notes what the parts have in common. Raises DlcError for a part that differs."""
+        if self._common is None:
+            self._common = common
+            self.add(memoryview(common.runtime))
+        elif self._common != common:
+            raise DlcError(
+                "parts of a model that were compiled for different targets, by different versions of dlc, do not fit"
+            )
+
+    def add(self, data: memoryview) -> int:
+        """The number of the section with this content."""
+        # The zeros up to the next section are checked as well: no byte of the file is left out.
+        padding = memoryview(bytes(-len(data) % _ALIGNMENT))
+        native = runtime(self._known().runtime)
+        checksum = _checksum(native, padding, _checksum(native, data))
+        alike = self._alike.setdefault((len(data), checksum), [])
+        for number in alike:
+            if self._sections[number] == data:
+                return number
+        alike.append(len(self._sections))
+        self._sections.append(data)
+        self._checksums.append(checksum)
+        return alike[-1]
+
+    def write(self, path: Path, model: Mapping[str, Any]) -> None:
+        """Writes the file; `path` is either the whole new file or what it was before. Raises DlcError when it cannot."""
+        common = self._known()
+        starts = [0]
+        for data in self._sections:
+            starts.append(starts[-1] + len(data) + -len(data) % _ALIGNMENT)
+        header = json.dumps(
+            {
+                # What things cost is of no interest to what is compiled.
+                "target": {name: value for name, value in asdict(common.target).items() if name != "machine"},
+                "numerics": common.numerics,
+                "runtime_crc32": zlib.crc32(common.runtime),
+                "model": model,
+                "sections": [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)],
+            },
+            separators=(",", ":"),
+        ).encode()
+        start = -(-(_PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
+        try:
+            _remove_stale(path)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL, delete=False) as file:
+                try:
+                    file.write(_PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header)
+                    for at, data in zip(starts, self._sections, strict=False):
+                        file.seek(start + at)
+                        file.write(data)
+                    file.truncate(start + starts[-1])
+                    file.flush()
+                    os.fsync(file.fileno())
+                    os.chmod(file.name, 0o644)
+                    os.replace(file.name, path)
+                except BaseException:
+                    os.unlink(file.name)
+                    raise
+        except OSError as error:
+            raise DlcError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def _known(self) -> Common:
+        assert self._common is not None, "a part says first what it shares with the others"
+        return self._common
+
+
+def save(path: Path, model: Saveable) -> None:
+    """Writes a model to a file."""
+    writer = Writer()
+    writer.write(path, model.written(writer))
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file that was read and is whole; `model` is what its header says of the model, which is not checked yet."""
+
+    path: Path
+    common: Common
+    model: Mapping[str, Any]
+    data: memoryview
+    sections: tuple[tuple[int, int, int], ...]
+
+    @staticmethod
+    def read(path: Path) -> Container:
+        """Raises ModelError for a file that is none, is damaged, or was written by another version of dlc, and DeviceError
+        for one that was compiled for another processor."""
+        header, data = _read(path)
+        try:
+            fields: dict[str, Any] = header["target"]
+            fields["features"] = tuple(fields["features"])
+            target = Target(**fields)
+            if not host_supports(target):
+                raise DeviceError(
+                    f"{path}: compiled for {target.name}, which needs {', '.join(target.features)}; this processor lacks some "
+                    "of that: compile the model again on this machine, or for target cpu:generic"
+                )
+            sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
+            code = bytes(_slice(path, data, sections, 0))
+            if zlib.crc32(code) != header["runtime_crc32"]:
+                # It computes the checksums of the others: not to be run before it is known to be whole.
+                raise damaged(path, "section 0")
+            common = Common(target, code, text(header["numerics"]))
+            container = Container(path, common, header["model"], data, sections)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise described_badly(path, error) from error
+        container.check()
+        return container
+
+    def check(self) -> None:
+        """Raises ModelError unless every section is what was written, and they are all there is."""
+        native = runtime(self.common.runtime)
+        for number, (at, size, expected) in enumerate(self.sections):
+            if _checksum(native, self.data[at : at + size + -size % _ALIGNMENT]) != expected:
+                raise damaged(self.path, f"section {number}")
+        if sum(size + -size % _ALIGNMENT for _, size, _ in self.sections) != len(self.data):
+            raise damaged(self.path, "its size is not that of its sections")
+
+    def section(self, number: Any) -> memoryview:
+        """The bytes of a section. Raises IndexError or ModelError for one that is none."""
+        return _slice(self.path, self.data, self.sections, count(number))
+
+
+def damaged(path: Path, what: str) -> ModelError:
+    return ModelError(f"{path}: damaged: {what}; copy or compile the model again")
+
+
+def described_badly(path: Path, error: Exception) -> ModelError:
+    return ModelError(f"{path}: damaged: the header does not describe a model ({error!r})")
+
+
+def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """The elements of an array, one after the other."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _slice(path: Path, data: memoryview, sections: tuple[tuple[int, int, int], ...], number: int) -> memoryview:
+    at, size, _ = sections[number]
+    if at + size > len(data):
+        raise damaged(path, f"section {number} lies outside the file")
+    return data[at : at + size]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], memoryview]:
+    """The header, and the memory-mapped rest of the file."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            prefix = file.read(_PREFIX.size)
+            if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
+                made = path.with_suffix(".dlc").name
+                raise ModelError(f"{path}: not a model that dlc compiled; `compile-model MODEL.onnx -o {made}` makes one")
+            _, version, checksum, length = _PREFIX.unpack(prefix)
+            if version != VERSION:
+                raise ModelError(f"{path}: written in format {version}, this dlc reads {VERSION}; compile the model again")
+            if length > min(size, _LARGEST_HEADER):
+                raise ModelError(f"{path}: damaged: a header of {length} bytes in a file of {size}")
+            header = file.read(length)
+            if zlib.crc32(header) != checksum:
+                raise damaged(path, "header")
+            memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    end = _PREFIX.size + length
+    start = end + -end % _ALIGNMENT
+    if any(memory[end:start]):
+        raise damaged(path, "after the header")
+    try:
+        return json.loads(header), memory[start:]
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: damaged: the header is no JSON ({error})") from error
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes what processes that died left of files that were to become `path`."""
+    for other in path.parent.iterdir():
+        if other.name.startswith(f".{path.name}.") and other.name.endswith(_PARTIAL):
+            with suppress(FileNotFoundError):
+                if time() - other.stat().st_mtime > _STALE_SECONDS:
+                    other.unlink()
+
+
+def _checksum(native: Runtime, data: memoryview, start: int = 0) -> int:
+    return native.checksum(np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0, len(data), start)

@@ -1,0 +1,31 @@
+"""Loops that the host runs step by step: what `dl.scan` and `dl.while` compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = "NDArray[Any]"
+# What a body yields for these arguments.
+RunBody: TypeAlias = "Callable[[Sequence[Array]], Sequence[Array]]"
+
+
+def scan(operands: Sequence[Array], states: int, steps: int, empty: Callable[[], Sequence[Array]], run: RunBody) -> list[Array]:
+    """The last states, and the sequences that the steps make, which are `empty` where there are no steps."""
+    current, made = list(operands[:states]), list[list[Array]]()
+    for step in range(steps):
+        results = list(run([*current, *(np.asarray(sequence[step]) for sequence in operands[states:])]))
+        current = results[:states]
+        made.append(results[states:])
+    return [*current, *map(np.stack, zip(*made, strict=True))] if made else [*current, *empty()]
+
+
+def repeat(operands: Sequence[Array], run: RunBody) -> list[Array]:
+    """The last states of a loop whose body says whether it runs again; the first operand is whether it runs at all."""
+    going, *states = operands
+    while going:
+        going, *states = run(states)
+    return states

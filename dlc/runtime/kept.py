@@ -1,0 +1,50 @@
+"""Models by what they were compiled for, such as sizes: those that were asked for last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Generic, TypeVar
+
+from dlc.runtime.model import Model
+
+Key = TypeVar("Key")
+
+# What was not asked for longest makes room for new ones.
+MOST = 128
+
+
+class Kept(Generic[Key]):
+    """A model for each key; `make` makes those that are not there."""
+
+    def __init__(self, make: Callable[[Key], Model], made: Mapping[Key, Model] | None = None) -> None:
+        self._make = make
+        self._made = dict(made or {})
+        self._lock, self._making = Lock(), Lock()
+
+    def __getitem__(self, key: Key) -> Model:
+        """The model for a key. Raises what `make` raises."""
+        model = self._find(key)
+        if model is None:
+            with self._making:
+                model = self._find(key)
+                if model is None:
+                    model = self._make(key)
+                    with self._lock:
+                        if len(self._made) >= MOST:
+                            del self._made[next(iter(self._made))]
+                        self._made[key] = model
+        return model
+
+    @property
+    def made(self) -> dict[Key, Model]:
+        """What there is, in the order in which it was asked for."""
+        with self._lock:
+            return dict(self._made)
+
+    def _find(self, key: Key) -> Model | None:
+        with self._lock:
+            model = self._made.pop(key, None)
+            if model is not None:
+                self._made[key] = model
+            return model

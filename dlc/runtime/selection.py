@@ -1,0 +1,76 @@
+"""What has as many results as the data decides, by NumPy: what the ops of `dl` that are called so compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = "NDArray[Any]"
+Setting: TypeAlias = "int | bool | None"
+
+
+def nonzero(x: Array) -> tuple[Array, ...]:
+    """`dl.nonzero`."""
+    return (np.argwhere(x).T.astype(np.int64),)
+
+
+def unique(x: Array, *, axis: int | None = None, keep_order: bool = False) -> tuple[Array, ...]:
+    """`dl.unique`."""
+    # NumPy compares 16-bit floats of other packages by their bits: f32 holds them all.
+    narrow = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
+    wide = x.astype(np.float32) if narrow else x
+    y, first, inverse, counts = np.unique(wide, True, True, True, axis)
+    inverse = inverse.reshape(-1)
+    if keep_order:
+        order = np.argsort(first, kind="stable")
+        y = np.take(y, order, 0 if axis is None else axis)
+        first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
+    return y.astype(x.dtype), *(a.astype(np.int64) for a in (first, inverse, counts))
+
+
+def non_max_suppression(
+    boxes: Array, scores: Array, max_boxes: Array, iou: Array, threshold: Array, *, center_point: bool = False
+) -> tuple[Array, ...]:
+    """`dl.non_max_suppression`."""
+    rows = [
+        (batch, kind, box)
+        for batch, kind in np.ndindex(*scores.shape[:2])
+        for box in _selected(_corners(boxes[batch], center_point), scores[batch, kind], int(max_boxes), iou, threshold)
+    ]
+    return (np.array(rows, np.int64).reshape(-1, 3),)
+
+
+# By the names of the ops without `dl.`; settings are keywords.
+SELECTIONS: Mapping[str, Callable[..., tuple[Array, ...]]] = {f.__name__: f for f in (nonzero, unique, non_max_suppression)}
+
+
+def select(name: str, operands: Sequence[Array], settings: Mapping[str, Setting]) -> tuple[Array, ...]:
+    """The results of the op called `name`."""
+    return SELECTIONS[name](*operands, **settings)
+
+
+def _corners(boxes: Array, center_point: bool) -> tuple[Array, Array]:
+    """The lower and the upper corner of each box."""
+    a, b = boxes[:, :2], boxes[:, 2:]
+    a, b = (a - b / 2, a + b / 2) if center_point else (a, b)
+    return np.minimum(a, b), np.maximum(a, b)
+
+
+def _selected(corners: tuple[Array, Array], scores: Array, most: int, iou: Array, threshold: Array) -> Iterator[int]:
+    """The boxes of one class, best first."""
+    low, high = corners
+    area = np.prod(high - low, axis=1)
+    left = np.argsort(-scores, kind="stable")
+    left = left[scores[left] > threshold]
+    for _ in range(most):
+        if not left.size:
+            return
+        best, left = left[0], left[1:]
+        yield int(best)
+        common = np.maximum(np.minimum(high[best], high[left]) - np.maximum(low[best], low[left]), 0).prod(axis=1)
+        union = area[best] + area[left] - common
+        # Multiplied, not divided: boxes without area have no ratio.
+        left = left[~((common > iou * union) & (union > 0))]

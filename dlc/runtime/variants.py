@@ -1,0 +1,138 @@
+"""Models that can be imported only for a call: a variant for each set of values, or of shapes, that they are called with.
+
+    y = ReduceSum(x, axes)      called with axes = [0]: y = ReduceSum(x, [0]), a program of x alone, compiled and kept
+
+What shapes hang on (axes, a number of repeats, a condition) is taken from the call: the values of these inputs are constants
+of the variant, which has the other inputs. Where no values are asked for, shapes are. A variant may be a model of this kind
+itself: an input that picks a branch is known, and the branch asks for more. Saved are the variants that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import TensorInfo
+from dlc.errors import UnsupportedError
+from dlc.runtime.container import Writer
+from dlc.runtime.host_format import count, text
+from dlc.runtime.info_format import info_from_json, info_to_json
+from dlc.runtime.kept import Kept
+from dlc.runtime.model import Model
+
+Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
+Values: TypeAlias = "Mapping[str, NDArray[Any]]"
+# The values of some inputs, as bytes, or the shapes of all.
+Key: TypeAlias = "tuple[bytes, ...] | tuple[tuple[int, ...], ...]"
+# The model for shapes of its inputs, or for the values of some.
+Compile: TypeAlias = "Callable[[Shapes, Values], Model]"
+
+# A message that lists variants lists so many.
+_MOST_LISTED = 8
+
+
+class Variants:
+    """The model `name` for calls: `compile` makes variants; without it there are those that were `made`."""
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        values: Sequence[str],
+        compile: Compile | None,
+        made: Mapping[Key, Model] | None = None,
+    ) -> None:
+        self.name = name
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.values = tuple(values)
+        self._by_value = [info for info in inputs if info.name in values]
+        self._compile = compile
+        self._kept = Kept[Key](self._made, made)
+
+    def model(self, *, takes_device_arrays: bool = False) -> Model:
+        """The model as users call it."""
+        more: dict[str, Any] = {"values": self.values, "takes_device_arrays": takes_device_arrays}
+        return Model(self.inputs, self.outputs, self.run, self.name, self, **more)
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """The outputs for inputs that fit `inputs`.
+
+        Raises UnsupportedError for values or shapes that there is no variant for, where nothing compiles one.
+        """
+        given = {info.name: array for info, array in zip(self.inputs, arrays, strict=True)}
+        if self.values:
+            variant = self._kept[tuple(np.asarray(given[info.name]).tobytes() for info in self._by_value)]
+        else:
+            variant = self._kept[tuple(array.shape for array in arrays)]
+        return variant.run_fitting([given[info.name] for info in variant.inputs])
+
+    def written(self, writer: Writer) -> dict[str, Any]:
+        """Its part of a file's header. Raises UnsupportedError where no variant was compiled yet."""
+        made = self._kept.made
+        if not made:
+            raise UnsupportedError(
+                f"{self.name}: it is compiled for {self._of} when it is called, and it was not called yet: call it with all "
+                f"that the file is to hold, or give them with {'input_values' if self.values else 'input_shapes'}"
+            )
+        keys = [[k.hex() if isinstance(k, bytes) else k for k in key] for key in made]
+        return {
+            "name": self.name,
+            "inputs": list(map(info_to_json, self.inputs)),
+            "outputs": list(map(info_to_json, self.outputs)),
+            "values": self.values,
+            "variants": [[key, model.written(writer)] for key, model in zip(keys, made.values(), strict=True)],
+        }
+
+    @staticmethod
+    def read(fields: Mapping[str, Any], model: Callable[[Mapping[str, Any]], Model]) -> Variants:
+        """The variants that a part of a file's header describes; `model` reads one.
+
+        Raises what Artifact.read raises.
+        """
+        inputs, outputs = (tuple(map(info_from_json, fields[key])) for key in ("inputs", "outputs"))
+        names, values = {info.name for info in inputs}, tuple(map(text, fields["values"]))
+        if not names.issuperset(values):
+            raise ValueError(f"{values} are not all inputs")
+        made: dict[Key, Model] = {}
+        for written, variant in fields["variants"]:
+            key = tuple(map(bytes.fromhex, written)) if values else tuple(tuple(map(count, shape)) for shape in written)
+            made[key] = model(variant)
+            if not names.issuperset(info.name for info in made[key].inputs) or len(made[key].outputs) != len(outputs):
+                raise ValueError("a variant with other inputs or outputs")
+        return Variants(text(fields["name"]), inputs, outputs, values, None, made)
+
+    @property
+    def _of(self) -> str:
+        """What picks a variant."""
+        names = ", ".join(f"'{name}'" for name in self.values)
+        return f"the values of {names}" if names else "the shapes of its inputs"
+
+    def _made(self, key: Key) -> Model:
+        if self._compile is None:
+            there = [self._shown(known) for known in self._kept.made]
+            more = f" and {len(there) - _MOST_LISTED} more" if len(there) > _MOST_LISTED else ""
+            raise UnsupportedError(
+                f"{self.name}: no variant for {self._shown(key)}; it is compiled for {self._of}, and the file holds "
+                f"{'; '.join(there[:_MOST_LISTED])}{more}. Call the model that is compiled from ONNX with these too, and "
+                "save it again"
+            )
+        if self.values:
+            return self._compile({}, {info.name: _value(info, data) for info, data in self._pairs(key)})
+        return self._compile({info.name: shape for info, shape in zip(self.inputs, key, strict=True)}, {})  # type: ignore[misc]
+
+    def _pairs(self, key: Any) -> list[tuple[TensorInfo, bytes]]:
+        return list(zip(self._by_value, key, strict=True))
+
+    def _shown(self, key: Any) -> str:
+        if self.values:
+            return ", ".join(f"{info.name} = {_value(info, data).tolist()}" for info, data in self._pairs(key))
+        return ", ".join(f"{info.name}: {list(shape)}" for info, shape in zip(self.inputs, key, strict=True))
+
+
+def _value(info: TensorInfo, data: bytes) -> NDArray[Any]:
+    # Only an input whose sizes are known is asked for its value.
+    return np.frombuffer(data, info.dtype).reshape([int(size) for size in info.shape])
