@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -151,7 +151,7 @@ def wrong_code() -> AbstractContextManager[Any]:
 
     def emit(kernel: Any, target: Any) -> KernelText:
         made = right(kernel, target)
-        return replace(made, text=made.text.replace(" fadd ", " fsub "))
+        return dataclasses.replace(made, text=made.text.replace(" fadd ", " fsub "))
 
     return patch.object(backend, "emit_kernel", emit)
 
