@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 import dlc
 import dlc.numpy as dnp
 from dlc.backends.reference import evaluate
 from dlc.backends.registry import backend_of
-from dlc.compiler import Program, compile
+from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.dims import Range, UndecidableError, parse_ranged
@@ -93,14 +95,29 @@ def test_one_compilation_serves_all_sizes(function: Callable[..., Any], tmp_path
             np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_convolutions_and_windows() -> None:
-    @dlc.jit(dynamic={"x": {0: "N"}})
-    def f(x: Any) -> Any:
-        return dnp.maximum(x.mean(axis=(2, 3)) @ W[:8], 0)
-
-    for size in (1, 2, 5):
-        x = np.random.default_rng(size).standard_normal((size, 8, 9, 9), dtype=np.float32)
-        np.testing.assert_allclose(f(x), np.maximum(x.mean((2, 3)) @ W[:8], 0), rtol=1e-4, atol=1e-5)
+def test_convolutions_and_windows(tmp_path: Path) -> None:
+    """A batch of images, by sums and by Winograd's tiles, whose strides the batch decides."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["c", "k"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c", "d"], ["e"]),
+        helper.make_node("GlobalAveragePool", ["e"], ["y"]),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", c, h, h]) for name, c, h in (("x", 3, 24), ("y", 32, 1))
+    )
+    weights = {"w": np.linspace(-1, 1, 864, dtype=np.float32).reshape(32, 3, 3, 3), "k": np.resize(K, (32, 32, 3, 3)) / 9}
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(a, name) for name, a in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    model = dlc.compile_model(tmp_path / "m.onnx", cache=False)
+    assert isinstance(model.artifact, Artifact)
+    program = load_program(tmp_path / "m.onnx")
+    for size in (0, 1, 3, 5):
+        images = np.random.default_rng(size).standard_normal((size, 3, 24, 24), dtype=np.float32)
+        (expected,) = evaluate(program.with_sizes({"N": size}).module, [images], program.weights)
+        np.testing.assert_allclose(model(images)["y"], expected, rtol=1e-3, atol=1e-3)
 
 
 def test_a_size_that_must_be_known_is_said_and_compiled_for() -> None:

@@ -16,7 +16,7 @@ from dlc.compiler.tuning import Tuner, with_variant
 from dlc.cpus import usable_cpus
 from dlc.errors import DeviceError, TooLargeError
 from dlc.instrument.provenance import dispatches, header
-from dlc.instrument.work import flops
+from dlc.instrument.work import flops, runs
 from dlc.ir import Operation
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
@@ -41,7 +41,7 @@ class _Assembly:
         self.lowering.run(self.lowering.stages(kernels=False))
         module = self.lowering.module
         require_numbers(c, module)
-        self.layers, self.flops = dispatches(module), flops(module)
+        self.layers, self.flops, self.runs = dispatches(module), flops(module), runs(module)
         # As they are before their stages; those of a dump go through them with the module, so that the files show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
 
@@ -50,9 +50,9 @@ class _Assembly:
         compiled = self.compiled()
         lowering.host()
         made, compiled = self.put_together(compiled)
-        runs = self.host_program().runs
+        counts = self.host_program().runs
         for kernel in compiled:
-            kernel.note(self.c.report, backend, runs[kernel.name])
+            kernel.note(self.c.report, backend, counts[kernel.name])
             if lowering.dump is not None:
                 headers = {kernel.name: header(kernel.name, self.layers.get(kernel.name, []))}
                 text = backend.show(backend.forms[0], {kernel.name: kernel.text}, headers)
@@ -84,8 +84,7 @@ class _Assembly:
         # Kernels are measured each by itself, as objects.
         if not c.options.tune or not stages or not isinstance(backend, ObjectBackend):
             return {}
-        runs = {name: len(places) for name, places in self.layers.items()}
-        tuner = Tuner(stages, backend, self.lowering.context, c.options.num_threads or usable_cpus(), runs)
+        tuner = Tuner(stages, backend, self.lowering.context, c.options.num_threads or usable_cpus(), self.runs)
         with c.report.timed("tuning"):
             c.report.tuned += tuner.tune(self.lowering.module, c.options.tune, c.progress)
         return {tuned.name: tuned.variant for tuned in c.report.tuned}

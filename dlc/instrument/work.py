@@ -1,11 +1,32 @@
-"""How much a kernel computes."""
+"""How much a kernel computes, and how often it does."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+from dlc.dialects.dl.control import ScanOp
 from dlc.dialects.dl.interfaces import Contraction
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.dims import Size, product
-from dlc.ir import ModuleOp
+from dlc.ir import ModuleOp, Operation
+
+
+def runs(module: ModuleOp) -> Counter[str]:
+    """How often the program runs each kernel, as far as sizes tell: a body that data repeats counts once."""
+    counts = Counter[str]()
+    for op in module.walk():
+        if isinstance(op, DispatchOp):
+            counts[op.symbol] += _times(op)
+    return counts
+
+
+def _times(op: Operation) -> int:
+    times, outer = 1, op.parent_op()
+    while outer is not None:
+        if isinstance(outer, ScanOp) and isinstance(outer.steps, int):
+            times *= outer.steps
+        outer = outer.parent_op()
+    return times
 
 
 def flops(module: ModuleOp) -> dict[str, Size]:

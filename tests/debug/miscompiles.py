@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -150,7 +151,7 @@ def wrong_code() -> AbstractContextManager[Any]:
 
     def emit(kernel: Any, target: Any) -> KernelText:
         made = right(kernel, target)
-        return KernelText(made.text.replace(" fadd ", " fsub "), made.grids)
+        return dataclasses.replace(made, text=made.text.replace(" fadd ", " fsub "))
 
     return patch.object(backend, "emit_kernel", emit)
 
