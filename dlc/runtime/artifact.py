@@ -128,7 +128,7 @@ class Artifact:
             if not all(is_static(info.shape) for info in (*inputs, *outputs)):
                 raise ValueError("a symbolic size in a program of known ones")
             check_program(host, {k.name for k in kernels})
-        common = container.common
+        common = container.parts
         return Artifact(text(fields["name"]), common.target, host, kernels, arrays, common.runtime, common.numerics)
 
 

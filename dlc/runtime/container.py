@@ -83,7 +83,8 @@ class Writer:
         """The number of the section with this content."""
         # The zeros up to the next section are checked as well: no byte of the file is left out.
         padding = memoryview(bytes(-len(data) % _ALIGNMENT))
-        native = runtime(self._known().runtime)
+        assert self._common is not None, "a part says first what it shares with the others"
+        native = runtime(self._common.runtime)
         checksum = _checksum(native, padding, _checksum(native, data))
         alike = self._alike.setdefault((len(data), checksum), [])
         for number in alike:
@@ -96,21 +97,12 @@ class Writer:
 
     def write(self, path: Path, model: Mapping[str, Any]) -> None:
         """Writes the file; `path` is either the whole new file or what it was before. Raises DlcError when it cannot."""
-        common = self._known()
         starts = [0]
         for data in self._sections:
             starts.append(starts[-1] + len(data) + -len(data) % _ALIGNMENT)
-        header = json.dumps(
-            {
-                # What things cost is of no interest to what is compiled.
-                "target": {name: value for name, value in asdict(common.target).items() if name != "machine"},
-                "numerics": common.numerics,
-                "runtime_crc32": zlib.crc32(common.runtime),
-                "model": model,
-                "sections": [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)],
-            },
-            separators=(",", ":"),
-        ).encode()
+        places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
+        fields = {**_common_to_json(self._common), "model": model, "sections": places}
+        header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(_PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
         try:
             _remove_stale(path)
@@ -131,10 +123,6 @@ class Writer:
         except OSError as error:
             raise DlcError(f"{path}: cannot be written: {error.strerror}") from error
 
-    def _known(self) -> Common:
-        assert self._common is not None, "a part says first what it shares with the others"
-        return self._common
-
 
 def save(path: Path, model: Saveable) -> None:
     """Writes a model to a file."""
@@ -144,10 +132,13 @@ def save(path: Path, model: Saveable) -> None:
 
 @dataclass(frozen=True)
 class Container:
-    """A file that was read and is whole; `model` is what its header says of the model, which is not checked yet."""
+    """A file that was read and is whole; `model` is what its header says of the model, which is not checked yet.
+
+    `common` is None where the host computes everything: then there are no sections.
+    """
 
     path: Path
-    common: Common
+    common: Common | None
     model: Mapping[str, Any]
     data: memoryview
     sections: tuple[tuple[int, int, int], ...]
@@ -158,20 +149,8 @@ class Container:
         for one that was compiled for another processor."""
         header, data = _read(path)
         try:
-            fields: dict[str, Any] = header["target"]
-            fields["features"] = tuple(fields["features"])
-            target = Target(**fields)
-            if not host_supports(target):
-                raise DeviceError(
-                    f"{path}: compiled for {target.name}, which needs {', '.join(target.features)}; this processor lacks some "
-                    "of that: compile the model again on this machine, or for target cpu:generic"
-                )
             sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
-            code = bytes(_slice(path, data, sections, 0))
-            if zlib.crc32(code) != header["runtime_crc32"]:
-                # It computes the checksums of the others: not to be run before it is known to be whole.
-                raise damaged(path, "section 0")
-            common = Common(target, code, text(header["numerics"]))
+            common = _read_common(path, header, data, sections) if sections else None
             container = Container(path, common, header["model"], data, sections)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise described_badly(path, error) from error
@@ -180,16 +159,47 @@ class Container:
 
     def check(self) -> None:
         """Raises ModelError unless every section is what was written, and they are all there is."""
-        native = runtime(self.common.runtime)
         for number, (at, size, expected) in enumerate(self.sections):
+            native = runtime(self.parts.runtime)
             if _checksum(native, self.data[at : at + size + -size % _ALIGNMENT]) != expected:
                 raise damaged(self.path, f"section {number}")
         if sum(size + -size % _ALIGNMENT for _, size, _ in self.sections) != len(self.data):
             raise damaged(self.path, "its size is not that of its sections")
 
+    @property
+    def parts(self) -> Common:
+        """What its parts have in common. Raises ValueError if it has none."""
+        if self.common is None:
+            raise ValueError("a compiled part in a file without code")
+        return self.common
+
     def section(self, number: Any) -> memoryview:
         """The bytes of a section. Raises IndexError or ModelError for one that is none."""
         return _slice(self.path, self.data, self.sections, count(number))
+
+
+def _common_to_json(common: Common | None) -> dict[str, Any]:
+    if common is None:
+        return {}
+    # What things cost is of no interest to what is compiled.
+    target = {name: value for name, value in asdict(common.target).items() if name != "machine"}
+    return {"target": target, "numerics": common.numerics, "runtime_crc32": zlib.crc32(common.runtime)}
+
+
+def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sections: tuple[tuple[int, int, int], ...]) -> Common:
+    fields: dict[str, Any] = header["target"]
+    fields["features"] = tuple(fields["features"])
+    target = Target(**fields)
+    if not host_supports(target):
+        raise DeviceError(
+            f"{path}: compiled for {target.name}, which needs {', '.join(target.features)}; this processor lacks some "
+            "of that: compile the model again on this machine, or for target cpu:generic"
+        )
+    code = bytes(_slice(path, data, sections, 0))
+    if zlib.crc32(code) != header["runtime_crc32"]:
+        # It computes the checksums of the others: not to be run before it is known to be whole.
+        raise damaged(path, "section 0")
+    return Common(target, code, text(header["numerics"]))
 
 
 def damaged(path: Path, what: str) -> ModelError:
