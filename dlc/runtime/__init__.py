@@ -1,7 +1,9 @@
 """What runs compiled models, and needs no compiler: neither xDSL, onnx nor LLVM are imported here.
 
 host_program.py   what runs in which order on which buffers, as plain data; host_format.py: as JSON; execute.py: in Python
-artifact.py       a compiled model as one file
+artifact.py       a compiled program; variants.py, steps.py: models of several, which kept.py keeps
+container.py      their file: a header and sections; *_format.py: what it says of them; load.py: the model in a file
+selection.py      what data decides the sizes of, by NumPy; control.py: loops that the host runs
 model.py          what users call
 cpu/              kernels' objects in memory, the program that runs them, its threads
 opencl/           devices, arrays on them, the program as commands in a device's queue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 import dlc
 from dlc.dims import Dim
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import ShapeError
 from dlc.target import CPU_LEVELS, host_supports
 from tests.models.skeletons import PRETRAINED, deviation, path_of, recordings
 
@@ -114,8 +115,18 @@ def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str)
     assert got.shape == (2, 1) and np.abs(np.asarray(got) - expected["output"]).max() < TOLERANCE
     with pytest.raises(ShapeError, match="input: float32"):
         model({**feeds, "input": feeds["input"][0]})
-    with pytest.raises(UnsupportedError, match="give them with input_shapes"):
-        model.save("silero.dlc")
+
+
+@pytest.mark.parametrize("name", ["silero_vad_16k_op15", "gpt2_tiny_decode_kv_dyn", "ppocr_v2_cls"])
+def test_what_was_compiled_for_calls_is_saved(name: str, tmp_path: Path) -> None:
+    model = dlc.compile_model(path_of(name))
+    for feeds, _ in recordings(name):
+        model(feeds)
+    model.save(tmp_path / "m.dlc")
+    loaded = dlc.load(tmp_path / "m.dlc")
+    assert loaded.inputs == model.inputs and loaded.values == model.values
+    for feeds, expected in recordings(name):
+        agree(name, "cpu", loaded(feeds), expected)
 
 
 @pytest.mark.parametrize("target", [t for t in CPU_LEVELS if host_supports(CPU_LEVELS[t])])
