@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from dlc.cli.shared import (
     target_option,
     threads_option,
 )
+from dlc.dims import bind_sizes, is_static, substitute
 from dlc.instrument.report import Progress
 from dlc.options import Options
 from dlc.runtime.load import load
@@ -55,11 +58,11 @@ def prepared(
 ) -> tuple[Model, dict[str, NDArray[Any]]]:
     """The model in a file, loaded or compiled, and its inputs, which are looked at first: a wrong one is told at once."""
     if model.suffix == ARTIFACT_SUFFIX:
-        if shapes or options.dump_ir is not None or options.pipeline is not None or options.check_each_pass:
-            given = "--shape, --dump-ir, --pipeline and --check-each-pass"
+        if options.dump_ir is not None or options.pipeline is not None or options.check_each_pass:
+            given = "--dump-ir, --pipeline and --check-each-pass"
             raise click.UsageError(f"{model} is compiled already: {given} need the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
-        return compiled, make_inputs(compiled.inputs, inputs, seed)
+        return compiled, make_inputs(_sized(model, compiled.inputs, shapes), inputs, seed)
     arrays: dict[str, NDArray[Any]] = {}
 
     def examine(infos: tuple[TensorInfo, ...]) -> None:
@@ -67,6 +70,18 @@ def prepared(
         require_fitting(model.stem, infos, [arrays[info.name] for info in infos])
 
     return compile_file(model, target, shapes, options, progress=progress, examine=examine), arrays
+
+
+def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
+    """The inputs of a compiled model, with the sizes that those that it leaves open shall have."""
+    sizes: dict[str, int] = {}
+    open_ = {info.name: info for info in infos if not is_static(info.shape)}
+    for name, shape in shapes.items():
+        known = [size for size in shape if isinstance(size, int)]
+        if name not in open_ or not len(known) == len(shape) == len(open_[name].shape):
+            raise click.UsageError(f"{model} is compiled already: --shape can only give the sizes that its inputs leave open")
+        bind_sizes(open_[name].shape, known, sizes)
+    return tuple(replace(info, shape=tuple(substitute(size, sizes) for size in info.shape)) for info in infos)
 
 
 @click.command("run")

@@ -111,7 +111,7 @@ class Variants:
         names = ", ".join(f"'{name}'" for name in self.values)
         return f"the values of {names}" if names else "the shapes of its inputs"
 
-    def _made(self, key: Key) -> Model:
+    def _made(self, key: Any) -> Model:
         if self._compile is None:
             there = [self._shown(known) for known in self._kept.made]
             more = f" and {len(there) - _MOST_LISTED} more" if len(there) > _MOST_LISTED else ""
@@ -122,7 +122,7 @@ class Variants:
             )
         if self.values:
             return self._compile({}, {info.name: _value(info, data) for info, data in self._pairs(key)})
-        return self._compile({info.name: shape for info, shape in zip(self.inputs, key, strict=True)}, {})  # type: ignore[misc]
+        return self._compile({info.name: shape for info, shape in zip(self.inputs, key, strict=True)}, {})
 
     def _pairs(self, key: Any) -> list[tuple[TensorInfo, bytes]]:
         return list(zip(self._by_value, key, strict=True))

@@ -21,7 +21,9 @@ def main() -> int:
         command.add_argument("--jobs", type=int, default=1, help="processes at work at once")
     kinds.choices["programs"].add_argument("--target", help="one target for all; else the levels of the CPU in turn")
     kinds.choices["programs"].add_argument("--batch", type=int, default=programs.BATCH, help="programs compiled together")
-    kinds.choices["control"].add_argument("--target", choices=(*control.TARGETS, "opencl"), help="one of them; else all but opencl")
+    kinds.choices["control"].add_argument(
+        "--target", choices=(*control.TARGETS, "opencl"), help="one of them; else all but opencl"
+    )
     families = list(files.FAMILIES)
     kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
     given = parser.parse_args()

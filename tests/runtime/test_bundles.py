@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 import dlc
+from dlc.cli import main
 from dlc.runtime.container import Container
 from dlc.runtime.model import Model
 from tests import test_segments as segments
@@ -162,6 +164,13 @@ def test_equal_weights_are_stored_once(reduced: Path) -> None:
     variants = [fields for _, fields in Container.read(reduced).model["variants"]]
     sections = [{section for _, _, _, section in fields["weights"]} for fields in variants]
     assert len(sections) == 2 and sections[0] == sections[1] != set()
+
+
+def test_the_command_line_runs_what_sizes_it_is_given(positive: Path) -> None:
+    ran = CliRunner().invoke(main, ["run", str(positive), "--shape", "x=4", "--shape", "y=4", "--json"])
+    assert ran.exit_code == 0 and json.loads(ran.stdout).keys() == {"kept", "total", "late"}
+    refused = CliRunner().invoke(main, ["run", str(positive), "--shape", "x=4,4"])
+    assert refused.exit_code == 2 and "leave open" in refused.output
 
 
 # Files that are none
