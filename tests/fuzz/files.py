@@ -31,6 +31,7 @@ from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.ir import SSAValue, TensorType, func
 from dlc.options import Options
+from tests import test_segments
 from tests.frontend.onnx.node_suite import cases
 from tests.fuzz import mutations
 from tests.fuzz.bounds import track
@@ -217,6 +218,11 @@ def artifacts() -> list[bytes]:
             path = Path(folder) / f"{name}.dlc"
             dlc.compile_model(FOLDER / "small" / f"{name}.onnx", num_threads=1).save(path)
             made.append(path.read_bytes())
+        path = Path(folder) / "steps.dlc"
+        steps = compile(test_segments.program(4), "cpu", OPTIONS)
+        steps(np.float32([1, -1, 2, 0]), np.ones(4, np.float32))
+        steps.save(path)
+        made.append(path.read_bytes())
     return made
 
 

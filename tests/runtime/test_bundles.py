@@ -92,6 +92,17 @@ def test_a_loaded_program_in_steps_computes_the_same(positive: Path) -> None:
         segments.check(loaded, x, np.arange(len(x), dtype=np.float32))
 
 
+def test_sizes_that_the_file_does_not_hold(positive: Path) -> None:
+    with pytest.raises(dlc.UnsupportedError, match=r"n = 5, nonzero_0 = 5; inputs: x: float32\[n\].*n = 4, nonzero_0 = 3"):
+        dlc.load(positive)(np.ones(5, np.float32), np.ones(5, np.float32))
+
+
+def test_parts_must_be_native_code(tmp_path: Path) -> None:
+    compiled = called(segments.compiled("reference"), [(VECTORS[0], VECTORS[1])])
+    with pytest.raises(dlc.UnsupportedError, match="only a model compiled for the CPU"):
+        compiled.save(tmp_path / "m.dlc")
+
+
 def test_it_is_saved_again_alike(positive: Path, reduced: Path, tmp_path: Path) -> None:
     for path in (positive, reduced):
         dlc.load(path).save(tmp_path / "again.dlc")
