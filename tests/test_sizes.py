@@ -22,6 +22,7 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.dims import Range, UndecidableError, parse_ranged
 from dlc.errors import ModelError, ShapeError
+from dlc.frontend.onnx import import_model
 from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
@@ -197,3 +198,44 @@ def test_headers_are_not_trusted(tmp_path: Path) -> None:
 def test_undecided_questions_are_unsupported() -> None:
     with pytest.raises(UndecidableError):
         int(lowered(rows).inputs[0].shape[0])
+
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,5] x) => (float[A,B] y) '
+
+
+@pytest.mark.parametrize(
+    ("body", "fits", "others"),
+    [
+        ("<float[7,1] k = {1,2,3,4,5,6,7}> { y = Concat<axis = 1>(x, k) }", 7, (0, 1, 6, 8, 100)),
+        ("<int64[1] s = {2}, int64[1] e = {5}, int64[1] a = {0}> { y = Slice(x, s, e, a) }", 8, (0, 2)),
+        ("<int64[2] k = {7,5}> { y = Expand(x, k) }", 1, (0, 2, 8)),
+        ("<int64[2] k = {3,4}> { y, z = Split<axis = 0>(x, k) }", 7, (0, 1)),
+        ("<int64[2] k = {7,5}> { y = Reshape(x, k) }", 7, (0, 6, 8)),
+    ],
+)
+def test_what_holds_for_some_sizes_is_compiled_for_those(body: str, fits: int, others: tuple[int, ...], tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(HEAD + body), path)
+    model = dlc.compile_model(path, cache=False, num_threads=1)
+    x = np.arange(fits * 5, dtype=np.float32).reshape(fits, 5)
+    known = dlc.compile_model(path, cache=False, num_threads=1, input_shapes={"x": x.shape})
+    np.testing.assert_array_equal(model(x)["y"], known(x)["y"])
+    for n in others:
+        with pytest.raises(ShapeError, match=f"N = {n}"):
+            model(np.ones((n, 5), np.float32))
+
+
+def test_two_sizes_that_must_be_one() -> None:
+    joined = dlc.jit(dynamic={"x": {0: "N"}, "y": {0: "M"}}, cache=False)(lambda x, y: dnp.concatenate([x, y], axis=1))
+    assert np.asarray(joined(np.ones((3, 5), np.float32), np.ones((3, 2), np.float32))).shape == (3, 7)
+    with pytest.raises(ShapeError, match="M = 4"):
+        joined(np.ones((3000, 5), np.float32), np.ones((4, 5), np.float32))
+
+
+def test_sizes_may_be_computed_from_negative_numbers() -> None:
+    halves = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,5] x) => (float[A,B] y, float[C,D] z) { y, z = Split<axis = 0>(x) }'
+    imported = import_model(onnx.parser.parse_model(halves))
+    run = compile(Program(imported.module, imported.weights), options=Options(cache=False, num_threads=1)).run
+    for n in (0, 2, 4, 14):
+        x = np.arange(n * 5, dtype=np.float32).reshape(n, 5)
+        np.testing.assert_array_equal(np.concatenate([np.asarray(part) for part in run([x])]), x)

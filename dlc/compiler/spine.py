@@ -11,11 +11,9 @@ from dlc.compiler.assembling import assembled
 from dlc.compiler.checking import check, first_checked
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
+from dlc.compiler.open_sizes import reason_for_known_sizes
 from dlc.compiler.program import Program
-from dlc.compiler.segments import split, symbols_of
-from dlc.dialects.dl.control import Control
-from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.host import entry_of
+from dlc.compiler.segments import split
 from dlc.dims import is_static
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
@@ -95,11 +93,7 @@ def reason_for_each_size(c: Compilation) -> str | None:
         return f"kernels for {c.backend} have their sizes in them"
     if c.options.check_each_pass or c.options.tune:
         return "a check of each pass, or measured tile plans, are of known sizes"
-    if any(isinstance(op, DataDependent | Control) for op in entry_of(c.program.module).walk()):
-        return "it has loops or branches, or sizes that are data"
-    named = {str(size) for info in c.program.inputs for size in info.shape}
-    missing = sorted(symbols_of(c.program.module) - named)
-    return f"the size {missing[0]} is none of an input by itself" if missing else None
+    return reason_for_known_sizes(c.program)
 
 
 def emit(program: Program, form: str, target: str | Backend = "cpu", options: Options | None = None) -> str:

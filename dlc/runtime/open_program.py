@@ -79,9 +79,16 @@ class OpenProgram:
         Raises ModelError where a launch is no part of the buffers then, whatever the program says.
         """
 
-        def known(size: Size) -> int:
+        def number(size: Size) -> int:
+            # What a size is computed from may be negative: (-N) // 2, say.
             value = int(substitute(size, sizes))
-            if not 0 <= value < _TOO_LARGE:
+            if not -_TOO_LARGE < value < _TOO_LARGE:
+                raise ModelError(f"a size of {value} ({size})")
+            return value
+
+        def known(size: Size) -> int:
+            value = number(size)
+            if value < 0:
                 raise ModelError(f"a size of {value} ({size})")
             return value
 
@@ -99,9 +106,10 @@ class OpenProgram:
 
         def launch(open_: OpenLaunch) -> Launch:
             places = tuple(place(*argument) for argument in open_.arguments)
-            numbers = tuple(map(known, open_.sizes))
             if open_.kernel is None:
-                return Launch(None, (*places, (NOTHING, numbers[0])), (numbers[0], numbers[0], 0))
+                count = known(open_.sizes[0])
+                return Launch(None, (*places, (NOTHING, count)), (count, count, 0))
+            numbers = tuple(map(number, open_.sizes))
             kernel = kernels[open_.kernel]
             if len(numbers) != kernel.sizes:
                 raise ModelError(f"a launch of {open_.kernel} gives {len(numbers)} sizes; it takes {kernel.sizes}")
