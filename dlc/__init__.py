@@ -22,9 +22,9 @@ says what kernel runs when on which buffers, is planned by `passes.host` into on
 native function executes. For an OpenCL device `emission.c` writes C instead, the driver compiles it, and the table becomes
 commands in the device's queue (`runtime.opencl`).
 
-A compiled model is an artifact, one file (`runtime.artifact`): `runtime` holds all that runs it, and imports no part of the
-compiler. `model_cache` keeps artifacts and finds them again by what `keys` says they depend on, in a `cache` on disk; a hit
-comes before all of the above.
+A compiled program is an artifact (`runtime.artifact`), a model one or several of them in a file (`runtime.container`):
+`runtime` holds all that runs it, and imports no part of the compiler. `model_cache` keeps artifacts and finds them again by
+what `keys` says they depend on, in a `cache` on disk; a hit comes before all of the above.
 
 Every stage is a program. `backends.reference` executes the module of any stage with NumPy, so that two stages can be
 compared; it is the target `reference` as well.
