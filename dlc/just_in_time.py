@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
 from dlc.dims import parse, parse_ranged
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
 from dlc.options import Options
@@ -82,6 +83,8 @@ class JitFunction:
         # For each structure of arguments, which sizes of its leaves are open.
         self._open: dict[Tree, tuple[Mapping[int, OpenSize], ...]] = {}
         self._compiled: dict[Hashable, _Compiled] = {}
+        # What is traced for each set of shapes by itself although sizes of it are open.
+        self._by_shape: set[Hashable] = set()
         self._lock = Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -104,11 +107,20 @@ class JitFunction:
             kinds = tuple([(_closed(shape, axes), *rest) for (shape, *rest), axes in zip(kinds, open_, strict=True)])
         # 1 and True are equal, and not the same setting.
         key = (tree, kinds, static, tuple([type(value) for _, value in static])) if static else (tree, kinds)
+        open_now = key not in self._by_shape
+        if not open_now:
+            self._require_in_ranges(tree, arrays)
+            key = key, tuple([a.shape for a in arrays])
         compiled = self._compiled.get(key)
         if compiled is None:
             with self._lock:
-                compiled = self._compiled.get(key) or self._compile(leaves, tree, static)
-                self._compiled[key] = compiled
+                compiled = self._compiled.get(key) or self._compile(leaves, tree, static, open_=open_now)
+                if compiled is None:
+                    self._by_shape.add(key)
+                else:
+                    self._compiled[key] = compiled
+            if compiled is None:
+                return self(*given[0], **given[1])
         if self._dynamic:
             require_fitting(self._name, compiled.model.inputs, arrays)
         return unflatten(compiled.results, iter([as_result(r) for r in compiled.model.run(arrays)]))
@@ -120,7 +132,7 @@ class JitFunction:
         """The function traced for arguments like these; only shapes, dtypes and static values matter."""
         args, kwargs, static = self._split(args, kwargs)
         leaves, tree = flatten((args, kwargs))
-        return self._lower(leaves, tree, static)
+        return self._lower(leaves, tree, static, self._open_sizes(tree))
 
     @property
     def _name(self) -> str:
@@ -156,9 +168,15 @@ class JitFunction:
         array = np.asarray(leaf)
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
-    def _lower(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Lowered:
+    def _lower(
+        self,
+        leaves: list[Any],
+        tree: Tree,
+        static: tuple[tuple[str, Hashable], ...],
+        open_: Sequence[Mapping[int, OpenSize]],
+    ) -> Lowered:
         leaves, names = self._checked(leaves, tree), self._names(tree)
-        traced = trace(self._function, leaves, tree, names, dict(static), self._open_sizes(tree))
+        traced = trace(self._function, leaves, tree, names, dict(static), open_)
         program = Program(traced.module, traced.weights, self._name)
         return Lowered(program, traced.results, self._target, self._options)
 
@@ -184,8 +202,26 @@ class JitFunction:
             names += child.paths(str(key))
         return names
 
-    def _compile(self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> _Compiled:
-        lowered = self._lower(leaves, tree, static)
+    def _require_in_ranges(self, tree: Tree, arrays: Sequence[Any]) -> None:
+        """Raises ShapeError for an open size that is not what it was said to be."""
+        for name, array, axes in zip(self._names(tree), arrays, self._open_sizes(tree), strict=True):
+            for axis, (size, stated) in axes.items():
+                if stated is not None and array.shape[axis] not in stated:
+                    raise ShapeError(f"{name} of {self._name}: {size} = {array.shape[axis]}, which was said to be {stated}")
+
+    def _compile(
+        self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...], *, open_: bool
+    ) -> _Compiled | None:
+        """The function compiled; None where it cannot be traced with open sizes, but may be with known ones."""
+        closed: list[Mapping[int, OpenSize]] = [{} for _ in leaves]
+        try:
+            lowered = self._lower(leaves, tree, static, self._open_sizes(tree) if open_ else closed)
+        except (DlcError, ArithmeticError, TypeError) as error:
+            if not open_ or not any(self._open_sizes(tree)):
+                raise
+            # What is wrong for known sizes too is said then.
+            warnings.warn(f"{self._name} is compiled for each set of sizes: {error}", stacklevel=3)
+            return None
         options = self._options
         if options.dump_ir is not None and self._compiled:
             # A dump is of the first compilation; later ones differ in shapes only.

@@ -239,3 +239,17 @@ def test_sizes_may_be_computed_from_negative_numbers() -> None:
     for n in (0, 2, 4, 14):
         x = np.arange(n * 5, dtype=np.float32).reshape(n, 5)
         np.testing.assert_array_equal(np.concatenate([np.asarray(part) for part in run([x])]), x)
+
+
+def test_what_cannot_be_traced_with_open_sizes_is_traced_for_known_ones() -> None:
+    mean = dlc.jit(dynamic={"x": {0: "N:1..8"}}, cache=False)(lambda x: x.sum(0) / x.shape[0] + x[0] + x[::-1][0])
+    for n in (1, 3, 8):
+        x = given(n)
+        if n == 1:
+            with pytest.warns(UserWarning, match="for each set of sizes"):
+                got = mean(x)
+        else:
+            got = mean(x)
+        np.testing.assert_allclose(got, x.mean(0) + x[0] + x[-1], rtol=1e-5)
+    with pytest.raises(ShapeError, match=r"N = 9, which was said to be 1\.\.8"):
+        mean(given(9))

@@ -20,8 +20,9 @@ from dlc.runtime.cpu.table import Grid, assemble
 from dlc.runtime.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
 from dlc.runtime.open_program import OpenKernel, OpenProgram
 
-# After so many launches native code comes back to Python, which looks whether it was interrupted.
-_LAUNCHES_AT_ONCE = 4096
+# After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
+# them where they are over in less than these seconds.
+_LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
 # Each set of sizes that a program is bound to has a table of launches and an arena.
 _MOST_BOUND = 8
 
@@ -100,9 +101,12 @@ class NativeProgram:
         return times
 
     def _run_all(self, location: int, pool: int) -> None:
-        record = self._start
+        record = self._execute(self._start, _LAUNCHES_AT_ONCE, location, pool)
+        count = _LAUNCHES_AT_ONCE
         while record > 0:
-            record = self._execute(record, _LAUNCHES_AT_ONCE, location, pool)
+            began = perf_counter()
+            record = self._execute(record, count, location, pool)
+            count = 2 * count if perf_counter() - began < _AT_ONCE_SECONDS else max(1, count // 2)
         self._require_success(record)
 
     def _require_success(self, code: int) -> None:
