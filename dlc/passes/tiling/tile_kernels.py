@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import ints
 from dlc.dialects.dl.program import REPRESENTATIVE
-from dlc.dialects.sizes import symbol
+from dlc.dialects.sizes import sizes_of, symbol
 from dlc.dims import Dim
-from dlc.ir import Context, func
+from dlc.ir import Context, MemRefType, func
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_tiles import VARIANTS, choose_tiles
-from dlc.passes.tiling.nests import Nest, nests_of
+from dlc.passes.tiling.nests import Nest, OpenNest, nests_of
 from dlc.passes.tiling.plan import TilePlan
 
-# What plans take for a length: rows of it fill the widest vectors.
+# What plans take for a length, whatever batch the kernel names: rows of it fill the widest vectors.
 _LENGTH = 128
 
 
@@ -48,11 +49,11 @@ class TileKernelsPass(TargetPass, KernelPass):
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
-        for nest in nests_of(kernel):
-            # A length that a task walks along by itself is longer than a vector, whatever batch is taken for it.
-            lengths = {name for d in nest.symbolic if d not in nest.shared for name in Dim.lift(nest.extents[d]).symbols()}
-            known = {name: max(size, _LENGTH) if name in lengths else size for name, size in sizes.items()}
-            apply_tiles(nest, self.plan(nest.at(known)), Constants(kernel), known)
+        nests = nests_of(kernel)
+        for name in _lengths(kernel, nests):
+            sizes[name] = max(sizes[name], _LENGTH)
+        for nest in nests:
+            apply_tiles(nest, self.plan(nest.at(sizes)), Constants(kernel), sizes)
 
     def plan(self, nest: Nest) -> TilePlan:
         """How a nest is cut."""
@@ -60,3 +61,12 @@ class TileKernelsPass(TargetPass, KernelPass):
         if self.naive:
             return naive_groups(nest, target)
         return choose_tiles(nest, target, VARIANTS[self.variant]) if target.groups is None else choose_groups(nest, target)
+
+
+def _lengths(kernel: func.FuncOp, nests: Sequence[OpenNest]) -> set[str]:
+    """The sizes that are no batch: those of inner axes, and those that a task walks along by itself."""
+    found = [nest.extents[d] for nest in nests for d in nest.symbolic if d not in nest.shared]
+    for argument in kernel.body.block.args:
+        axes = [size for size in sizes_of(argument) if size != 1] if isinstance(argument.type, MemRefType) else []
+        found += axes[1:]
+    return {name for size in found for name in Dim.lift(size).symbols()}
