@@ -183,6 +183,27 @@ def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:
         past = {name: np.asarray(got[name.replace("past", "present")]) for name in past}
 
 
+def test_a_batch_of_sentences() -> None:
+    """Two open sizes: sequences with a mask, that look at one another, and what each position makes of that."""
+
+    def encoder(x: Any, mask: Any) -> Any:
+        b, s = x.shape[:2]
+        q = (x @ W[:, :24]).reshape(b, s, 4, 6).swapaxes(1, 2)
+        bias = dnp.where(mask[:, None, None, :] > 0, 0.0, -1e9).astype(dnp.float32)
+        y = x + (softmax(q @ q.swapaxes(2, 3) * 0.2 + bias) @ q).swapaxes(1, 2).reshape(b, s, 24)
+        return (y - y.mean(axis=-1, keepdims=True)) @ W
+
+    sizes = {"x": {0: "b", 1: "s"}, "mask": {0: "b", 1: "s"}}
+    program = dlc.jit(dynamic=sizes)(encoder).lower(np.zeros((2, 8, 24), np.float32), np.zeros((2, 8), np.int64)).program
+    report = Report()
+    model = compile(program, report=report)
+    assert report.each_size is None
+    for b, s in ((0, 3), (1, 1), (2, 7), (3, 16), (2, 33), (1, 130)):
+        x = given(b * s).reshape(b, s, 24)
+        mask = (np.arange(b * s).reshape(b, s) % 3 != 1).astype(np.int64)
+        agree(list(model(x, mask).values()), evaluate(program.with_sizes({"b": b, "s": s}).module, [x, mask], program.weights))
+
+
 def test_ranges_are_kept_to() -> None:
     model = compile(lowered(rows, "N:2..8"))
     assert model(given(8))["result"].shape == (8, 40)
