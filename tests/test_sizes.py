@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,44 @@ def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:
                 evaluate(program.with_sizes({"past": n}).module, list(feeds.values()), program.weights),
             )
         past = {name: np.asarray(got[name.replace("past", "present")]) for name in past}
+
+
+STEPS: tuple[Callable[[Any, int], Any], ...] = (
+    lambda y, axis: softmax(y.swapaxes(axis, 1)).swapaxes(axis, 1),
+    lambda y, axis: y - y.max(axis=axis, keepdims=True),
+    lambda y, axis: dnp.tanh(y).swapaxes(0, 1) * 1.5,
+    lambda y, axis: dnp.concatenate([y, y * 0.5], axis=axis),
+    lambda y, axis: (y @ y.swapaxes(0, 1)) * 0.05,
+    lambda y, axis: y / (1 + dnp.abs(y).sum(axis=axis, keepdims=True)),
+    lambda y, axis: dnp.exp(y - y.max(axis=axis, keepdims=True)) * (y + y.min(axis=axis, keepdims=True)),
+)
+
+
+def drawn(seed: int) -> Callable[[Any], Any]:
+    """A random function of matrices one of whose sizes, or both, are open."""
+
+    def function(x: Any) -> Any:
+        draw = Random(seed)
+        y, results = x if draw.random() < 0.5 else x.swapaxes(0, 1), list[Any]()
+        for _ in range(draw.randint(2, 6)):
+            axis = draw.choice([0, 1])
+            y = draw.choice(STEPS)(y, axis)
+            if draw.random() < 0.3:
+                results.append(draw.choice([y, y.sum(axis=axis)]))
+        return y, *results
+
+    return function
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs(seed: int) -> None:
+    program, report = lowered(drawn(seed)), Report()
+    model = compile(program, report=report)
+    assert report.each_size is None
+    for size in (0, 1, 15, 16, 17, 130):
+        expected = evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights)
+        for got, array in zip(model(given(size)).values(), expected, strict=True):
+            np.testing.assert_allclose(got, array, rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=1))
 
 
 def test_a_batch_of_sentences() -> None:
