@@ -154,7 +154,7 @@ class Dim:
             product: Size = c
             for atom in m:
                 if isinstance(atom, str):
-                    product = product * sizes.get(atom, Dim.symbol(atom))
+                    product = product * (sizes[atom] if atom in sizes else Dim.symbol(atom))
                 else:
                     product = product * (substitute(atom[0], sizes) // substitute(atom[1], sizes))
             total = total + product

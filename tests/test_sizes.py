@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ Array = NDArray[Any]
 W = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
 K = np.linspace(-1, 1, 3 * 3 * 8 * 16, dtype=np.float32).reshape(16, 8, 3, 3)
 # Below, at and above what a tile of rows holds; none, one, and many.
-SIZES = (0, 1, 3, 4, 5, 13, 14, 29, 100)
+SIZES = (0, 1, 3, 4, 5, 13, 14, 15, 16, 17, 29, 100, 129)
 
 
 def rows(x: Any) -> Any:
@@ -53,7 +54,45 @@ def heads(x: Any) -> Any:
     return (y * dnp.arange(4, dtype=dnp.float32)).sum(axis=1)
 
 
-FUNCTIONS = (rows, flat, heads)
+def sums(x: Any) -> Any:
+    """Reductions along the open axis: its neighbours side by side in memory, or rows apart."""
+    return x.sum(axis=0), dnp.maximum(x.swapaxes(0, 1).max(axis=1), -3), (x * 10).astype(dnp.int32).sum(axis=0)
+
+
+def softmax(x: Any) -> Any:
+    e = dnp.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def attention(x: Any) -> Any:
+    """Heads of six, which look at one another: rows of the open length, and a product that is summed along it."""
+    q = x.reshape(-1, 4, 6).swapaxes(0, 1)
+    return (softmax((q @ q.swapaxes(1, 2)) * 0.2) @ q).swapaxes(0, 1)
+
+
+def centred(x: Any) -> Any:
+    """Rows that two ops go through before the last one writes them."""
+    y = x.swapaxes(0, 1) * 0.5
+    return y - dnp.log(dnp.exp(y).sum(axis=-1, keepdims=True))
+
+
+def joined(x: Any) -> Any:
+    """A longer row, at whose end known elements stand."""
+    return softmax(dnp.concatenate([x.swapaxes(0, 1), dnp.asarray(W[:, :3])], axis=1))
+
+
+def means(x: Any) -> Any:
+    """Sums over how many there are, which comes with a call."""
+    y = dnp.concatenate([x, x[:, :3].swapaxes(0, 1) @ x], axis=0)
+    return y.mean(axis=0), (y * 10).astype(dnp.int32).swapaxes(0, 1).mean(axis=1), y.astype(dnp.float16).mean()
+
+
+def gram(x: Any) -> Any:
+    """A product along the open size, of rows that change places."""
+    return dnp.tanh(x.swapaxes(0, 1)) @ (x @ W)
+
+
+FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram)
 
 
 def lowered(function: Callable[..., Any], size: str = "N") -> Program:
@@ -63,6 +102,12 @@ def lowered(function: Callable[..., Any], size: str = "N") -> Program:
 
 def given(size: int) -> Array:
     return np.random.default_rng(size).standard_normal((size, 24), dtype=np.float32)
+
+
+def agree(got: Sequence[Array], expected: Sequence[Array]) -> None:
+    for g, e in zip(got, expected, strict=True):
+        assert (g.dtype, g.shape) == (e.dtype, e.shape)
+        np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -75,10 +120,9 @@ def test_every_stage_serves_all_sizes(function: Callable[..., Any]) -> None:
             lowering.host()
         else:
             lowering.run(stages)
-        for size in SIZES[:6]:
-            (y,) = evaluate(lowering.module, [given(size)], lowering.weights)
-            (expected,) = evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights)
-            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+        for size in (0, 1, 5):
+            got = evaluate(lowering.module, [given(size)], lowering.weights)
+            agree(got, evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights))
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -90,10 +134,9 @@ def test_one_compilation_serves_all_sizes(function: Callable[..., Any], tmp_path
     loaded = dlc.load(tmp_path / "model.dlc")
     for size in SIZES:
         x = given(size)
-        (expected,) = evaluate(program.with_sizes({"N": size}).module, [x], program.weights)
+        expected = evaluate(program.with_sizes({"N": size}).module, [x], program.weights)
         for m in (model, loaded):
-            (y,) = m(x).values()
-            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+            agree(list(m(x).values()), expected)
 
 
 def test_convolutions_and_windows(tmp_path: Path) -> None:
@@ -122,13 +165,90 @@ def test_convolutions_and_windows(tmp_path: Path) -> None:
 
 
 def test_a_size_that_must_be_known_is_said_and_compiled_for() -> None:
-    """Rows of the open size itself: a reduction over it needs lanes that are not there yet."""
+    """Sums of all elements up to each one, along the open size."""
     report = Report()
-    program = lowered(lambda x: (x.swapaxes(0, 1) * 1.5).sum(axis=1))
+    program = lowered(lambda x: dnp.cumsum(x, axis=0))
     model = compile(program, report=report)
     assert report.each_size is not None
     for size in (1, 5):
-        np.testing.assert_allclose(model(given(size))["result"], (given(size) * 1.5).sum(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(model(given(size))["result"], given(size).cumsum(0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:
+    """One artifact serves every length of a decoder's cache."""
+    path = Path(__file__).parent / "models" / "small" / "gpt2_tiny_decode_kv_dyn.onnx"
+    compiled, program = dlc.compile_model(path, cache=False), load_program(path)
+    compiled.save(tmp_path / "decoder.dlc")
+    model = dlc.load(tmp_path / "decoder.dlc")
+    past = {name: np.zeros((1, 4, 0, 32), np.float32) for name in ("past.0.k", "past.0.v", "past.1.k", "past.1.v")}
+    for n in range(65):
+        feeds = {"input_ids": np.array([[37 * n % 1000]]), "position_ids": np.array([[n]]), **past}
+        got = model(feeds)
+        if n in (0, 1, 16, 64):
+            agree(
+                [np.asarray(a) for a in got.values()],
+                evaluate(program.with_sizes({"past": n}).module, list(feeds.values()), program.weights),
+            )
+        past = {name: np.asarray(got[name.replace("past", "present")]) for name in past}
+
+
+STEPS: tuple[Callable[[Any, int], Any], ...] = (
+    lambda y, axis: softmax(y.swapaxes(axis, 1)).swapaxes(axis, 1),
+    lambda y, axis: y - y.max(axis=axis, keepdims=True),
+    lambda y, axis: dnp.tanh(y).swapaxes(0, 1) * 1.5,
+    lambda y, axis: dnp.concatenate([y, y * 0.5], axis=axis),
+    lambda y, axis: (y @ y.swapaxes(0, 1)) * 0.05,
+    lambda y, axis: y / (1 + dnp.abs(y).sum(axis=axis, keepdims=True)),
+    lambda y, axis: dnp.exp(y - y.max(axis=axis, keepdims=True)) * (y + y.min(axis=axis, keepdims=True)),
+)
+
+
+def drawn(seed: int) -> Callable[[Any], Any]:
+    """A random function of matrices one of whose sizes, or both, are open."""
+
+    def function(x: Any) -> Any:
+        draw = Random(seed)
+        y, results = x if draw.random() < 0.5 else x.swapaxes(0, 1), list[Any]()
+        for _ in range(draw.randint(2, 6)):
+            axis = draw.choice([0, 1])
+            y = draw.choice(STEPS)(y, axis)
+            if draw.random() < 0.3:
+                results.append(draw.choice([y, y.sum(axis=axis)]))
+        return y, *results
+
+    return function
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs(seed: int) -> None:
+    program, report = lowered(drawn(seed)), Report()
+    model = compile(program, report=report)
+    assert report.each_size is None
+    for size in (0, 1, 15, 16, 17, 130):
+        expected = evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights)
+        for got, array in zip(model(given(size)).values(), expected, strict=True):
+            np.testing.assert_allclose(got, array, rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=1))
+
+
+def test_a_batch_of_sentences() -> None:
+    """Two open sizes: sequences with a mask, that look at one another, and what each position makes of that."""
+
+    def encoder(x: Any, mask: Any) -> Any:
+        b, s = x.shape[:2]
+        q = (x @ W[:, :24]).reshape(b, s, 4, 6).swapaxes(1, 2)
+        bias = dnp.where(mask[:, None, None, :] > 0, 0.0, -1e9).astype(dnp.float32)
+        y = x + (softmax(q @ q.swapaxes(2, 3) * 0.2 + bias) @ q).swapaxes(1, 2).reshape(b, s, 24)
+        return (y - y.mean(axis=-1, keepdims=True)) @ W
+
+    sizes = {"x": {0: "b", 1: "s"}, "mask": {0: "b", 1: "s"}}
+    program = dlc.jit(dynamic=sizes)(encoder).lower(np.zeros((2, 8, 24), np.float32), np.zeros((2, 8), np.int64)).program
+    report = Report()
+    model = compile(program, report=report)
+    assert report.each_size is None
+    for b, s in ((0, 3), (1, 1), (2, 7), (3, 16), (2, 33), (1, 130)):
+        x = given(b * s).reshape(b, s, 24)
+        mask = (np.arange(b * s).reshape(b, s) % 3 != 1).astype(np.int64)
+        agree(list(model(x, mask).values()), evaluate(program.with_sizes({"b": b, "s": s}).module, [x, mask], program.weights))
 
 
 def test_ranges_are_kept_to() -> None:

@@ -113,10 +113,13 @@ def offset_of(value: SSAValue) -> Size | None:
     match value.owner:
         case memref.ReinterpretCastOp() as op:
             return mixed_sizes(op.static_offsets, op.offsets)[0]
-        case memref.SubviewOp() as op if not op.offsets:
+        case memref.SubviewOp() as op:
             base = offset_of(op.source)
-            moved = zip(op.static_offsets.get_values(), strides_of(op.source), strict=True)
-            return None if base is None else base + sum((int(o) * s for o, s in moved), 0)
+            try:
+                starts = mixed_sizes(op.static_offsets, op.offsets)
+            except UndecidableError:
+                return None
+            return None if base is None else base + sum((o * s for o, s in zip(starts, strides_of(op.source), strict=True)), 0)
         case _:
             return None
 

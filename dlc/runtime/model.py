@@ -48,6 +48,8 @@ class Model:
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
         self._open = not all(is_static(info.shape) for info in self.inputs)
+        # The shapes and dtypes, of open sizes, that were last found to fit.
+        self._fitting: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array | DeviceArray]:
         """The outputs; those of a model for an OpenCL device stay there until they are looked at.
@@ -67,7 +69,10 @@ class Model:
                 if isinstance(array, DeviceArray):
                     require_on_cpu(array, f"input {info}")
         if any(a.shape != info.shape or a.dtype != info.dtype for a, info in zip(arrays, self.inputs, strict=True)):
-            require_fitting(self.name, self.inputs, arrays)
+            forms = [(a.shape, a.dtype) for a in arrays]
+            if forms != self._fitting:
+                require_fitting(self.name, self.inputs, arrays)
+                self._fitting = forms
         return arrays
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -79,9 +79,11 @@ class OpenProgram:
         Raises ModelError where a launch is no part of the buffers then, whatever the program says.
         """
 
+        bytes_of: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+
         def number(size: Size) -> int:
             # What a size is computed from may be negative: (-N) // 2, say.
-            value = int(substitute(size, sizes))
+            value = size if isinstance(size, int) else int(substitute(size, sizes))
             if not -_TOO_LARGE < value < _TOO_LARGE:
                 raise ModelError(f"a size of {value} ({size})")
             return value
@@ -113,9 +115,12 @@ class OpenProgram:
             kernel = kernels[open_.kernel]
             if len(numbers) != kernel.sizes:
                 raise ModelError(f"a launch of {open_.kernel} gives {len(numbers)} sizes; it takes {kernel.sizes}")
-            own = kernel_sizes(numbers)
-            bytes_ = tuple(known(substitute(size, own)) for size in kernel.bytes)
-            return Launch(open_.kernel, places, bytes_, numbers)
+            # Layers that are alike launch kernels that are, for the same sizes.
+            key = open_.kernel, numbers
+            if key not in bytes_of:
+                own = kernel_sizes(numbers)
+                bytes_of[key] = tuple(known(substitute(size, own)) for size in kernel.bytes)
+            return Launch(open_.kernel, places, bytes_of[key], numbers)
 
         host = HostProgram(
             tuple(map(info, self.inputs)),

@@ -26,10 +26,10 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SubOp
 from dlc.dialects.dl.functions import ExpOp, LogOp, SqrtOp
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
-from dlc.dialects.dl.movement import ReshapeOp
+from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp, reduced_shape
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import UndecidableError, product
+from dlc.dims import is_static, product
 from dlc.errors import DTypeError
 from dlc.ir import (
     BoolAttr,
@@ -58,16 +58,19 @@ def same_floats(op: DlOp, *operands: SSAValue) -> None:
         raise DTypeError(f"{op.name}: element types {', '.join(map(str, elements))}; expected one float type, cast the others")
 
 
-def extent_of(op: DlOp, x: SSAValue, axes: Sequence[int]) -> int:
-    """The number of elements that axes of `x` span; raises UndecidableError when it is not known."""
-    n = product(shape_of(x)[a] for a in axes)
-    if not isinstance(n, int):
-        raise UndecidableError(f"{op.name}: the mean over a symbolic size {n}; bind it (pass bind-dims) before decomposing")
-    return n
+def counted(b: Build, x: SSAValue, axes: Sequence[int], like: SSAValue) -> SSAValue:
+    """How many elements axes of `x` span, as a number like another one: ones are summed where that comes with a call."""
+    sizes = tuple(shape_of(x)[a] for a in axes)
+    if is_static(sizes):
+        return b.scalar(int(product(sizes)), like=like)
+    ones = b(BroadcastToOp, b.scalar(1, like=like), shape=sizes)
+    return b(ReduceSumOp, ones, axes=tuple(range(len(sizes))), keepdims=False)
 
 
-def mean(b: Build, op: DlOp, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> SSAValue:
-    total, count = b(ReduceSumOp, x, axes=tuple(axes), keepdims=keepdims), extent_of(op, x, axes)
+def mean(b: Build, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> SSAValue:
+    total, count = b(ReduceSumOp, x, axes=tuple(axes), keepdims=keepdims), product(shape_of(x)[a] for a in axes)
+    if not isinstance(count, int):
+        return b(DivOp, total, counted(b, x, axes, total))
     # The mean of nothing is NaN: zero times infinity.
     return b(MulOp, total, b.scalar(1 / count if count else inf, like=total))
 
@@ -137,11 +140,11 @@ class ReduceMeanOp(CompositeReduction):
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         if is_float(element_type_of(x)):
-            return mean(b, self, x, self.reduction_axes, self.keeps_axes)
+            return mean(b, x, self.reduction_axes, self.keeps_axes)
         # No narrower type holds every sum and every number of elements.
         wide = ELEMENT_TYPES["uint64"] if is_unsigned(element_type_of(x)) else ELEMENT_TYPES["int64"]
         total = self.sum(b, casted(b, x, wide))
-        return b(DivOp, total, b.scalar(extent_of(self, x, self.reduction_axes), like=total))
+        return b(DivOp, total, counted(b, x, self.reduction_axes, total))
 
 
 @irdl_op_definition

@@ -170,8 +170,8 @@ class LayerNormOp(TrailingNorm):
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
         x, scale, *bias = (widened(b, v) for v in operands)
-        centred = b(SubOp, x, mean(b, self, x, self.row_axes))
-        variance = mean(b, self, b(MulOp, centred, centred), self.row_axes)
+        centred = b(SubOp, x, mean(b, x, self.row_axes))
+        variance = mean(b, b(MulOp, centred, centred), self.row_axes)
         y = b(MulOp, b(MulOp, centred, self.inverse_root(b, variance)), scale)
         return [casted(b, b(AddOp, y, bias[0]) if bias else y, element_type_of(operands[0]))]
 
@@ -200,7 +200,7 @@ class RmsNormOp(TrailingNorm):
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
         x, scale = (widened(b, v) for v in operands)
-        square = mean(b, self, b(MulOp, x, x), self.row_axes)
+        square = mean(b, b(MulOp, x, x), self.row_axes)
         return [casted(b, b(MulOp, b(MulOp, x, self.inverse_root(b, square)), scale), element_type_of(operands[0]))]
 
 

@@ -40,9 +40,14 @@ def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Map
 
 def _check_symbolic(nest: OpenNest, plan: TilePlan) -> None:
     """Raises UndecidableError for a nest in which an extent must be a number and is none."""
-    alone = [d for d in nest.symbolic if d not in nest.shared]
-    if alone:
-        raise UndecidableError(f"the extent {nest.extents[alone[0]]} belongs to single stages of a kernel")
+    alone = set(nest.symbolic).difference(nest.shared)
+    for stage in nest.stages:
+        kept = alone.intersection(t.iterator for t in stage.output.terms) if stage.output.root in nest.locals() else ()
+        for d in kept:
+            raise UndecidableError(f"a buffer of {nest.extents[d]} elements belongs to a kernel alone")
+        for a in stage.accesses:
+            if a is not None and any(not t.is_plain for t in a.terms if t.iterator in alone):
+                raise UndecidableError("a packed axis has an extent that is known only when the kernel runs")
     if nest.symbolic and plan.items is not None:
         raise UndecidableError(f"the extent {nest.extents[nest.symbolic[0]]} would be shared out to items")
 
@@ -51,6 +56,7 @@ class _Tiler:
     def __init__(self, nest: OpenNest, known: Nest, plan: TilePlan) -> None:
         self.extents = nest.extents
         self.symbolic = set(nest.symbolic)
+        self.lengths = {d: nest.extents[d] for d in nest.symbolic if d not in nest.shared}
         self.nest = known
         self.plan = plan
         self.group: Group | None = None
@@ -96,7 +102,7 @@ class _Tiler:
         # A tile is where its buffers start.
         tile = {d: Range(r.offset, r.size) for d, r in tile.items()}
         if self.group is None:
-            Leaf(self.nest, self.plan, tile).run(place)
+            Leaf(self.nest, self.plan, tile, self.lengths).run(place)
         else:
             self.group.run(place, tile)
 

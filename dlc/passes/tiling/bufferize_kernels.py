@@ -32,6 +32,7 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Place, memref_of, memref_type, reshaped_strides
 from dlc.passes.tiling.access import root_of
+from dlc.passes.tiling.open_locals import place_open_locals
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class _Bufferizer:
 
     def run(self) -> None:
         block = self.kernel.body.block
+        place_open_locals(block)
         results = len(self.kernel.function_type.outputs)
         tensors = [a for a in block.args if isinstance(a.type, TensorType)]
         outputs = tensors[len(tensors) - results :]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dlc.dialects.sizes import strides_of
+from dlc.dims import Size, is_multiple
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineBinaryOpExpr,
@@ -28,7 +30,7 @@ from dlc.ir import (
     scf,
 )
 from dlc.passes.structured import Index, Place, memref_of
-from dlc.passes.tiling.nests import Nest, Stage, combiner_of, identity_of, operand_maps
+from dlc.passes.tiling.nests import Nest, Stage, can_split, combiner_of, identity_of, operand_maps
 from dlc.passes.tiling.plan import TilePlan
 
 
@@ -117,11 +119,15 @@ def whole_or_end(place: Place, whole: Range, extent: int) -> Iterator[tuple[Plac
 
 
 class Leaf:
-    """All stages on one tile, with local buffers of the tile's size."""
+    """All stages on one tile, with local buffers of the tile's size.
 
-    def __init__(self, nest: Nest, plan: TilePlan, tile: Tile) -> None:
+    `lengths` are the extents, of dimensions of single stages, that are known only when the kernel runs.
+    """
+
+    def __init__(self, nest: Nest, plan: TilePlan, tile: Tile, lengths: Mapping[int, Size] | None = None) -> None:
         self.nest = nest
         self.plan = plan
+        self.lengths = lengths or {}
         whole = {d: Range(0, e) for d, e in nest.extents.items()}
         self.tile: Tile = {**whole, **tile}
         self.locals: dict[SSAValue, Local] = {}
@@ -150,13 +156,25 @@ class Leaf:
     def wanted(self, stage: Stage, tile: Tile) -> dict[int, int]:
         """The steps that the plan asks for in a stage on a tile."""
         own = self.plan.steps.get(self.nest.stages.index(stage), {})
-        return {d: n for d, n in {**self.plan.chunks, **own}.items() if d in stage.dims and n < tile[d].size}
+        whole = dict.fromkeys(self.lengths, 1)
+        asked = {**whole, **self.plan.chunks, **own}
+        return {d: n for d, n in asked.items() if d in stage.dims and (n < tile[d].size or d in self.lengths)}
+
+    def parts(self, place: Place, tile: Tile, d: int, step: int) -> Iterator[tuple[Place, Range]]:
+        """Where to compute each part of `step` iterations along a dimension of a stage, and what remains."""
+        if d not in self.lengths:
+            return steps(place, tile[d], step, f"j{d}")
+        extent = self.lengths[d]
+        return open_steps(place, tile[d], place.size(extent), step, is_multiple(extent, step), f"j{d}")
 
     def stage(self, place: Place, stage: Stage, tile: Tile) -> None:
         """A stage on a tile, in the steps that the plan asks for."""
         wanted = self.wanted(stage, tile)
         split = next((d for d in wanted if d in stage.reductions), None)
-        if split is not None:
+        if any(d in self.lengths for d in stage.reductions):
+            in_order = sorted(wanted.items(), key=lambda w: (w[0] in stage.reductions, w[1]))
+            self.lengthwise(place, stage, tile, in_order)
+        elif split is not None:
             target = self.operand(place, stage, len(stage.op.operands) - 1, tile)
             self.split_reduction(place, stage, tile, split, target, steps(place, tile[split], wanted[split], f"j{split}"))
         else:
@@ -168,8 +186,21 @@ class Leaf:
             self.emit(place, stage, tile)
             return
         (d, step), *rest = wanted
-        for at, part in steps(place, tile[d], step, f"j{d}"):
+        for at, part in self.parts(place, tile, d, step):
             self.stepwise(at, stage, {**tile, d: part}, rest)
+
+    def lengthwise(self, place: Place, stage: Stage, tile: Tile, wanted: Sequence[tuple[int, int]]) -> None:
+        """A reduction along lengths: all that it keeps part by part, and what it reduces last in partial results."""
+        (d, step), *rest = wanted
+        if not rest and can_split(stage, self.nest):
+            target = self.operand(place, stage, len(stage.op.operands) - 1, tile)
+            self.split_reduction(place, stage, tile, d, target, self.parts(place, tile, d, step))
+            return
+        for at, part in self.parts(place, tile, d, step):
+            if rest:
+                self.lengthwise(at, stage, {**tile, d: part}, rest)
+            else:
+                self.emit(at, stage, {**tile, d: part})
 
     def split_reduction(
         self, place: Place, stage: Stage, tile: Tile, d: int, target: Window, parts: Iterator[tuple[Place, Range]]
@@ -180,15 +211,17 @@ class Leaf:
         """
         width = min(self.plan.chunks.get(d, 1), tile[d].size)
         kept = [t for t in target[1] if tile[t].size > 1]
-        shape = (*(tile[t].size for t in kept), width)
+        shape = (*(tile[t].size for t in kept), *([width] if width > 1 else []))
         out = memref_of(stage.op.operands[-1])
         partial = place.alloca(out.element_type, shape, "partial")
         fill(place, identity_of(stage, self.nest), partial)
         for at, part in parts:
-            window = without_units(at, at.subview(partial, [0] * len(shape), (*shape[:-1], part.size)))
-            axes = [*kept, d] if part.size > 1 else kept
+            window, axes = partial, kept
+            if width > 1:
+                window = without_units(at, at.subview(partial, [0] * len(shape), (*shape[:-1], part.size)))
+                axes = [*kept, d] if part.size > 1 else kept
             self.emit(at, stage, {**tile, d: part}, {len(stage.op.operands) - 1: (window, axes)})
-        combine(place, stage, (partial, [*kept, d]), target)
+        combine(place, stage, (partial, [*kept, d] if width > 1 else kept), target)
 
     def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:
         """The stage's op on the part of its operands that the tile touches; `windows` replace operands, by position."""
@@ -203,6 +236,12 @@ class Leaf:
                 view, output = windows[k] if k in windows else self.operand(place, stage, k, tile)
             operands.append(view)
             maps.append(AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in output)))
+        lane = output[-1] if output else None
+        if lane is not None and any(_lies_apart(v, m, dims.index(lane)) for v, m in zip(operands, maps, strict=True)):
+            for at, one in steps(place, Range(0, tile[lane].size), 1, f"j{lane}"):
+                own = {k: _element(at, window, lane, one.offset) for k, window in windows.items()}
+                self.emit(at, stage, {**tile, lane: tile[lane].part(at, one.offset, 1)}, own)
+            return
         if isinstance(stage.op, linalg.FillOp):
             fill(place, operands[0], operands[1])
             return
@@ -249,6 +288,25 @@ class Leaf:
         """The dimensions along which a buffer of the nest is written."""
         stage = next(s for s in self.nest.stages if s.output.root is root)
         return [part_of(None, e, stage.dims, self.tile)[0] for e in operand_maps(stage.op)[-1].results]
+
+
+def _lies_apart(operand: SSAValue, map_: AffineMap, iterator: int) -> bool:
+    """Whether the elements of an operand along an iterator lie at a distance that is known only when the kernel runs."""
+    if not isinstance(operand.type, MemRefType):
+        return False
+    strides = zip(map_.results, strides_of(operand), strict=True)
+    return any(e == AffineDimExpr(iterator) and not isinstance(stride, int) for e, stride in strides)
+
+
+def _element(place: Place, window: Window, d: int, index: Index) -> Window:
+    """The part of a window at one place along a dimension that it may have."""
+    buffer, axes = window
+    if d not in axes:
+        return window
+    axis, shape = list(axes).index(d), memref_of(buffer).get_shape()
+    offsets: list[Index] = [index if k == axis else 0 for k in range(len(shape))]
+    sizes = [1 if k == axis else size for k, size in enumerate(shape)]
+    return place.subview(buffer, offsets, sizes, [axis]), [a for a in axes if a != d]
 
 
 def part_of(place: Place | None, expr: AffineExpr, dims: Sequence[int], tile: Tile) -> tuple[int, Range]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import ints
 from dlc.dialects.dl.program import REPRESENTATIVE
-from dlc.dialects.sizes import symbol
-from dlc.ir import Context, func
+from dlc.dialects.sizes import sizes_of, symbol
+from dlc.dims import Dim
+from dlc.ir import Context, MemRefType, func
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_tiles import VARIANTS, choose_tiles
-from dlc.passes.tiling.nests import Nest, nests_of
+from dlc.passes.tiling.nests import Nest, OpenNest, nests_of
 from dlc.passes.tiling.plan import TilePlan
+
+# What plans take for a length, whatever batch the kernel names: rows of it fill the widest vectors.
+_LENGTH = 128
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,12 @@ class TileKernelsPass(TargetPass, KernelPass):
             linalg.fill; linalg.generic (w, o, kh, k); linalg.generic (w, o) } }
 
     Requires views as `collapse-iterators` leaves them. What does not divide is code of its own, with static sizes; where
-    an extent is known only when the kernel runs, what is left of it is computed in tiles of 8, 4, 2 and 1. Plans are made
-    for the sizes that the kernel says are representative. In
-    groups the grid's body is one `scf.parallel {level = "item"}`, before which the buffers stand that its items share.
-    `naive` is for comparison: an item for each element of the result, and no tiles. `variant` is the number of one of the
-    other plans for a CPU that are worth measuring.
+    an extent is known only when the kernel runs, what is left of it is computed in tiles of 8, 4, 2 and 1: parts of a task
+    along a dimension that all stages share, chunks of a single stage along one of its own, such as the length of rows that
+    it reduces. Plans are made for the sizes that the kernel says are representative. In groups the grid's body is one
+    `scf.parallel {level = "item"}`, before which the buffers stand that its items share. `naive` is for comparison: an item
+    for each element of the result, and no tiles. `variant` is the number of one of the other plans for a CPU that are worth
+    measuring.
     """
 
     name = "tile-kernels"
@@ -43,7 +49,10 @@ class TileKernelsPass(TargetPass, KernelPass):
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
-        for nest in nests_of(kernel):
+        nests = nests_of(kernel)
+        for name in _lengths(kernel, nests):
+            sizes[name] = max(sizes[name], _LENGTH)
+        for nest in nests:
             apply_tiles(nest, self.plan(nest.at(sizes)), Constants(kernel), sizes)
 
     def plan(self, nest: Nest) -> TilePlan:
@@ -52,3 +61,12 @@ class TileKernelsPass(TargetPass, KernelPass):
         if self.naive:
             return naive_groups(nest, target)
         return choose_tiles(nest, target, VARIANTS[self.variant]) if target.groups is None else choose_groups(nest, target)
+
+
+def _lengths(kernel: func.FuncOp, nests: Sequence[OpenNest]) -> set[str]:
+    """The sizes that are no batch: those of inner axes, and those that a task walks along by itself."""
+    found = [nest.extents[d] for nest in nests for d in nest.symbolic if d not in nest.shared]
+    for argument in kernel.body.block.args:
+        axes = [size for size in sizes_of(argument) if size != 1] if isinstance(argument.type, MemRefType) else []
+        found += axes[1:]
+    return {name for size in found for name in Dim.lift(size).symbols()}
