@@ -21,8 +21,6 @@ from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import AffineConstantExpr, AffineDimExpr, DenseArrayBase, Operation, SSAValue, memref, vector
 
 _DYNAMIC = -(1 << 63)
-# What a thread's stack, or an item's private memory, surely holds, with room for the caller's frames.
-_LOCAL_BYTES = 4 << 20
 ARRAY_ALIGN = 64
 
 
@@ -88,7 +86,7 @@ def alloca(e: Visit, op: Operation) -> None:
     kind, count, workgroup = e.kind(type.element_type), prod(type.get_shape()), is_workgroup(result)
     if not workgroup:
         e.local_bytes += count * element_bytes(kind)
-        if e.local_bytes > _LOCAL_BYTES:
+        if e.local_bytes > e.target.machine.stack_bytes:
             raise CompileError(f"kernel @{e.kernel} needs {e.local_bytes} bytes of local buffers; its tile plan is too large")
     e.views[result] = view_of(e, e.array(result, kind, count, workgroup=workgroup), ARRAY_ALIGN, result)
 
