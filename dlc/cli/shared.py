@@ -204,7 +204,7 @@ def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) ->
     if value != "random":
         return read_array(Path(value))
     if not is_static(info.shape):
-        raise ShapeError(f"input {info}: its sizes are open; give numbers for all of them with --shape '{info.name}=…', or an array")
+        raise ShapeError(f"input {info}: its sizes are open; give all of them with --shape '{info.name}=…', or an array")
     shape = tuple(int(s) for s in info.shape)
     if info.dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(info.dtype)
