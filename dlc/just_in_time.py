@@ -107,20 +107,10 @@ class JitFunction:
             kinds = tuple([(_closed(shape, axes), *rest) for (shape, *rest), axes in zip(kinds, open_, strict=True)])
         # 1 and True are equal, and not the same setting.
         key = (tree, kinds, static, tuple([type(value) for _, value in static])) if static else (tree, kinds)
-        open_now = key not in self._by_shape
-        if not open_now:
-            self._require_in_ranges(tree, arrays)
-            key = key, tuple([a.shape for a in arrays])
         compiled = self._compiled.get(key)
         if compiled is None:
             with self._lock:
-                compiled = self._compiled.get(key) or self._compile(leaves, tree, static, open_=open_now)
-                if compiled is None:
-                    self._by_shape.add(key)
-                else:
-                    self._compiled[key] = compiled
-            if compiled is None:
-                return self(*given[0], **given[1])
+                compiled = self._made(key, leaves, tree, static, tuple([a.shape for a in arrays]))
         if self._dynamic:
             require_fitting(self._name, compiled.model.inputs, arrays)
         return unflatten(compiled.results, iter([as_result(r) for r in compiled.model.run(arrays)]))
@@ -202,26 +192,39 @@ class JitFunction:
             names += child.paths(str(key))
         return names
 
-    def _require_in_ranges(self, tree: Tree, arrays: Sequence[Any]) -> None:
-        """Raises ShapeError for an open size that is not what it was said to be."""
-        for name, array, axes in zip(self._names(tree), arrays, self._open_sizes(tree), strict=True):
+    def _made(
+        self,
+        key: Hashable,
+        leaves: list[Any],
+        tree: Tree,
+        static: tuple[tuple[str, Hashable], ...],
+        shapes: tuple[tuple[int, ...], ...],
+    ) -> _Compiled:
+        """What is compiled for `key`: with open sizes, or, where the function cannot be traced with them, for these shapes."""
+        open_ = self._open_sizes(tree)
+        if key not in self._by_shape:
+            if key in self._compiled:
+                return self._compiled[key]
+            try:
+                lowered = self._lower(leaves, tree, static, open_)
+            except (DlcError, ArithmeticError, TypeError) as error:
+                if not any(open_):
+                    raise
+                # What is wrong for known sizes too is said by the trace with them.
+                warnings.warn(f"{self._name} is compiled for each set of sizes: {error}", stacklevel=3)
+                self._by_shape.add(key)
+            else:
+                self._compiled[key] = self._compile(lowered)
+                return self._compiled[key]
+        for name, shape, axes in zip(self._names(tree), shapes, open_, strict=True):
             for axis, (size, stated) in axes.items():
-                if stated is not None and array.shape[axis] not in stated:
-                    raise ShapeError(f"{name} of {self._name}: {size} = {array.shape[axis]}, which was said to be {stated}")
+                if stated is not None and shape[axis] not in stated:
+                    raise ShapeError(f"{name} of {self._name}: {size} = {shape[axis]}, which was said to be {stated}")
+        if (key, shapes) not in self._compiled:
+            self._compiled[key, shapes] = self._compile(self._lower(leaves, tree, static, [{} for _ in leaves]))
+        return self._compiled[key, shapes]
 
-    def _compile(
-        self, leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...], *, open_: bool
-    ) -> _Compiled | None:
-        """The function compiled; None where it cannot be traced with open sizes, but may be with known ones."""
-        closed: list[Mapping[int, OpenSize]] = [{} for _ in leaves]
-        try:
-            lowered = self._lower(leaves, tree, static, self._open_sizes(tree) if open_ else closed)
-        except (DlcError, ArithmeticError, TypeError) as error:
-            if not open_ or not any(self._open_sizes(tree)):
-                raise
-            # What is wrong for known sizes too is said then.
-            warnings.warn(f"{self._name} is compiled for each set of sizes: {error}", stacklevel=3)
-            return None
+    def _compile(self, lowered: Lowered) -> _Compiled:
         options = self._options
         if options.dump_ir is not None and self._compiled:
             # A dump is of the first compilation; later ones differ in shapes only.

@@ -39,11 +39,12 @@ def reason_for_known_sizes(program: Program) -> str | None:
 
 
 def _samples(symbols: list[str], ranges: Mapping[str, Range]) -> Iterator[dict[str, int]]:
-    """Sizes of the symbols, each in its range; different ones differ, but for the first."""
+    """Sizes of the symbols, each in its range: those of several symbols once alike, and once not."""
     values = {s: _within(ranges.get(s, Range())) for s in symbols}
     count = max(map(len, values.values()), default=0)
-    for k in range(count):
-        yield {s: own[(k + shift) % len(own)] for shift, (s, own) in enumerate(values.items())}
+    for apart in (0, 1) if len(symbols) > 1 else (0,):
+        for k in range(count):
+            yield {s: own[(k + apart * place) % len(own)] for place, (s, own) in enumerate(values.items())}
 
 
 def _within(range_: Range) -> list[int]:

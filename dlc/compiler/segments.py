@@ -48,11 +48,10 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Hosted:
-    """A loop or branch that the host runs: its bodies as programs, which take their arguments and then what they capture."""
+class _HostOp:
+    """An op that the host runs between parts."""
 
-    op: Control
-    bodies: Mapping[Block, tuple[Segments, Sequence[SSAValue]]]
+    op: Operation
 
     @property
     def inputs(self) -> Sequence[SSAValue]:
@@ -64,18 +63,18 @@ class Hosted:
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class Selection(_HostOp):
     """A data-dependent op."""
 
     op: DataDependent
 
-    @property
-    def inputs(self) -> Sequence[SSAValue]:
-        return self.op.operands
 
-    @property
-    def outputs(self) -> Sequence[SSAValue]:
-        return self.op.results
+@dataclass(frozen=True, eq=False)
+class Hosted(_HostOp):
+    """A loop or branch: its bodies as programs, which take their arguments and then what they capture."""
+
+    op: Control
+    bodies: Mapping[Block, tuple[Segments, Sequence[SSAValue]]]
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ the `dl` dialect, `ui8` among them: a kernel that takes `i8` there sees the same
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Sequence
-from typing import Self, cast
+from typing import cast
 
-from dlc.dialects.dl.base import DimsAttr, parse_op, print_op
+from dlc.dialects.dl.base import DimsAttr, PlainOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.sizes import SIZES
 from dlc.dims import Size, product
@@ -38,8 +37,6 @@ from dlc.ir import (
     MemRefType,
     ModuleOp,
     ParsePropInAttrDict,
-    Parser,
-    Printer,
     Pure,
     Region,
     SSAValue,
@@ -165,31 +162,19 @@ class YieldOp(IRDLOperation):
         super().__init__(operands=[list(buffers)])
 
 
-class ControlOp(IRDLOperation, ABC):
-    """An op with bodies; its syntax is that of the `dl` ops."""
-
-    @property
-    def blocks(self) -> Sequence[Block]:
-        """The bodies."""
-        return [region.block for region in self.regions]
+class Repeated(PlainOp):
+    """An op whose body runs again and again, and hands buffers on."""
 
     @property
     def yielded(self) -> Sequence[SSAValue]:
-        """What the first body hands on."""
+        """What the body hands on."""
         last = self.blocks[0].last_op
         assert isinstance(last, YieldOp)
         return last.buffers
 
-    def print(self, printer: Printer) -> None:
-        print_op(self, printer)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        return parse_op(cls, parser)
-
 
 @irdl_op_definition
-class LoopOp(ControlOp):
+class LoopOp(Repeated):
     """Runs its body `count` times.
 
         %last = host.loop %first, %next, %xs {count = 300, carried = 2} : (memref<4xf32>, …, memref<300x4xf32>) -> (…) {
@@ -220,7 +205,7 @@ class LoopOp(ControlOp):
 
 
 @irdl_op_definition
-class WhileOp(ControlOp):
+class WhileOp(Repeated):
     """Runs its body as long as a bool in memory holds: `%begin` before the first step, later what the body yields first.
 
     %last = host.while %begin, %first, %next : (memref<i1>, memref<4xf32>, memref<4xf32>) -> (…) {
@@ -241,7 +226,7 @@ class WhileOp(ControlOp):
 
 
 @irdl_op_definition
-class IfOp(ControlOp):
+class IfOp(PlainOp):
     """Runs its first body if a bool in memory holds, else the second; both write to the same buffers."""
 
     name = "host.if"

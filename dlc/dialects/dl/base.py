@@ -22,6 +22,7 @@ from dlc.ir import (
     ArrayAttr,
     Attribute,
     AttrParser,
+    Block,
     BoolAttr,
     DenseArrayBase,
     Float4E2M1FNType,
@@ -199,8 +200,49 @@ def flag(value: Attribute | None) -> bool:
     return value is not None and bool(number(value))
 
 
-class DlOp(IRDLOperation, ABC):
-    """Base of the `dl` ops. Pure, tensors in and out, one syntax: `dl.add %x, %y {axis = 1 : i64} : (…) -> …`."""
+class PlainOp(IRDLOperation):
+    """An op of the one syntax: its operands, its properties, their types and its bodies, `dl.add %x {axis = 1} : (…) -> …`."""
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The bodies."""
+        return [region.block for region in self.regions]
+
+    def print(self, printer: Printer) -> None:
+        if self.operands:
+            printer.print_string(" ")
+            printer.print_list(self.operands, printer.print_operand)
+        if self.properties:
+            printer.print_string(" ")
+            printer.print_attr_dict(self.properties)
+        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_string(" : ")
+        printer.print_function_type(self.operand_types, self.result_types)
+        for region in self.regions:
+            printer.print_string(" ")
+            printer.print_region(region)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        unresolved = parser.parse_optional_undelimited_comma_separated_list(
+            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+        )
+        properties = parser.parse_optional_attr_dict()
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        parser.parse_punctuation(":")
+        position = parser.pos
+        function_type = parser.parse_function_type()
+        return cls.create(
+            operands=parser.resolve_operands(unresolved or [], function_type.inputs.data, position),
+            result_types=function_type.outputs.data,
+            properties=properties,
+            attributes=attributes.data if attributes else {},
+            regions=[parser.parse_region() for _ in cls.get_irdl_definition().regions],
+        )
+
+
+class DlOp(PlainOp, ABC):
+    """Base of the `dl` ops that compute: pure, tensors in and out."""
 
     traits = traits_def(Pure())
     # Whether its operands may be narrow numbers, which are moved and converted but not computed with.
@@ -249,45 +291,3 @@ class DlOp(IRDLOperation, ABC):
         """The reference's results, always as a tuple of arrays."""
         out = self.reference(*operands)
         return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
-
-    def print(self, printer: Printer) -> None:
-        print_op(self, printer)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        return parse_op(cls, parser)
-
-
-def print_op(op: IRDLOperation, printer: Printer) -> None:
-    """Prints what follows an op's name: operands, properties, types, and its body if it has one."""
-    if op.operands:
-        printer.print_string(" ")
-        printer.print_list(op.operands, printer.print_operand)
-    if op.properties:
-        printer.print_string(" ")
-        printer.print_attr_dict(op.properties)
-    printer.print_op_attributes(op.attributes, print_keyword=True)
-    printer.print_string(" : ")
-    printer.print_function_type(op.operand_types, op.result_types)
-    for region in op.regions:
-        printer.print_string(" ")
-        printer.print_region(region)
-
-
-def parse_op(cls: type[Op], parser: Parser) -> Op:
-    """The op that `print_op` printed."""
-    unresolved = parser.parse_optional_undelimited_comma_separated_list(
-        parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
-    )
-    properties = parser.parse_optional_attr_dict()
-    attributes = parser.parse_optional_attr_dict_with_keyword()
-    parser.parse_punctuation(":")
-    position = parser.pos
-    function_type = parser.parse_function_type()
-    return cls.create(
-        operands=parser.resolve_operands(unresolved or [], function_type.inputs.data, position),
-        result_types=function_type.outputs.data,
-        properties=properties,
-        attributes=attributes.data if attributes else {},
-        regions=[parser.parse_region() for _ in cls.get_irdl_definition().regions],
-    )

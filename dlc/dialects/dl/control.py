@@ -14,12 +14,11 @@ import numpy as np
 
 from dlc.dialects.dl.base import (
     Array,
+    PlainOp,
     Tensor,
     attribute,
     element_type_of,
     number,
-    parse_op,
-    print_op,
     shape_of,
     sizes,
     tensor_of,
@@ -35,8 +34,6 @@ from dlc.ir import (
     IntegerAttr,
     IRDLOperation,
     IsTerminator,
-    Parser,
-    Printer,
     Pure,
     Region,
     SSAValue,
@@ -74,15 +71,10 @@ class FailOp(IRDLOperation):
         super().__init__(properties={"message": StringAttr(message)})
 
 
-class Control(IRDLOperation, ABC):
-    """An op with bodies of `dl` ops, which end in `dl.yield` or `dl.fail`; one syntax."""
+class Control(PlainOp, ABC):
+    """An op with bodies of `dl` ops, which end in `dl.yield` or `dl.fail`."""
 
     traits = traits_def(Pure())
-
-    @property
-    def blocks(self) -> Sequence[Block]:
-        """The bodies."""
-        return [region.block for region in self.regions]
 
     @abstractmethod
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
@@ -100,13 +92,6 @@ class Control(IRDLOperation, ABC):
                 pass
             case _:
                 raise VerifyException(f"{self.name}: a body must end in dl.yield or dl.fail")
-
-    def print(self, printer: Printer) -> None:
-        print_op(self, printer)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        return parse_op(cls, parser)
 
 
 class Loop(Control, ABC):
