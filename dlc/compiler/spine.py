@@ -15,7 +15,7 @@ from dlc.compiler.open_sizes import reason_for_known_sizes
 from dlc.compiler.program import Program
 from dlc.compiler.segments import split
 from dlc.dims import is_static
-from dlc.errors import DlcError, ShapeError, UnsupportedError
+from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import Progress, Report
 from dlc.ir import print_module
@@ -75,8 +75,8 @@ def _for_all_sizes(c: Compilation, file: CachedFile | None = None) -> tuple[Mode
     if reason is None:
         try:
             return _model(c, file), None
-        except DlcError as error:
-            # What is wrong for every size is said again where one is known.
+        except (UnsupportedError, ShapeError) as error:
+            # What is missing for every size is said again where one is known; a bug of dlc is none of these.
             reason = str(error).partition("\n")[0]
     return None, reason
 
