@@ -1,0 +1,54 @@
+"""Which values of a loop differ between lanes: what a step makes differ is so from the first step on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dlc.dialects.dl.control import FailOp, IfOp, ScanOp, WhileOp, captured
+from dlc.ir import Block, SSAValue
+
+
+def values_that_differ(loop: ScanOp | WhileOp, known: Collection[SSAValue]) -> set[SSAValue]:
+    """Those values that differ between lanes, when those outside that do are known, with those of the loop's body."""
+    differing = set(known)
+    _loop(loop, differing)
+    return differing
+
+
+def _loop(loop: ScanOp | WhileOp, differing: set[SSAValue]) -> None:
+    states = loop.block.args[: loop.state_count] if isinstance(loop, ScanOp) else loop.block.args
+    differing.update(a for v, a in zip(loop.arguments, loop.block.args, strict=True) if v in differing)
+    before = -1
+    while before != len(differing):
+        before = len(differing)
+        _body(loop.block, differing)
+        following = loop.yielded
+        if isinstance(loop, WhileOp):
+            again, *following = following
+            # Lanes take different numbers of steps.
+            if again in differing or loop.condition in differing:
+                differing.update(states)
+        differing.update(a for a, v in zip(states, following, strict=False) if v in differing)
+    differing.update(r for r, a in zip(loop.results, states, strict=False) if a in differing)
+    if isinstance(loop, ScanOp):
+        made = zip(loop.results[len(states) :], loop.yielded[len(states) :], strict=True)
+        differing.update(r for r, v in made if v in differing)
+
+
+def _body(block: Block, differing: set[SSAValue]) -> None:
+    """Adds the values of a body that are computed from some that differ."""
+    for op in block.ops:
+        match op:
+            case ScanOp() | WhileOp():
+                _loop(op, differing)
+            case IfOp():
+                for inner in op.blocks:
+                    _body(inner, differing)
+                yields = [b.last_op.operands for b in op.blocks if b.last_op and not isinstance(b.last_op, FailOp)]
+                for k, result in enumerate(op.results):
+                    if op.condition in differing or any(values[k] in differing for values in yields):
+                        differing.add(result)
+            case _:
+                read = (*op.operands, *(v for region in op.regions for v in captured(region.block)))
+                if any(v in differing for v in read):
+                    differing.update(op.results)
