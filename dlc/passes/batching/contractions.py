@@ -80,29 +80,12 @@ def images(lanes: Lanes, op: Window | ConvOp | ConvTransposeOp) -> Sequence[SSAV
 
 
 def conv(lanes: Lanes, op: ConvOp) -> Sequence[SSAValue] | None:
-    if not lanes.differs(op.w):
-        return images(lanes, op)
-    return _conv_of_each(lanes, op) if lanes.differs(op.x) else _conv_of_one(lanes, op)
-
-
-def _conv_of_one(lanes: Lanes, op: ConvOp) -> Sequence[SSAValue]:
-    """Lanes of weights for images that are the same in all: more outputs of each group."""
-    *taps, outputs = shape_of(op.w)
-    groups = int(number(op.groups))
-    # [L, *K, C/G, G, O/G] → [*K, C/G, G, L, O/G]
-    w = lanes.reshaped(lanes.all(op.w), lanes.size, *taps, groups, outputs // groups)
-    w = lanes.reshaped(lanes.moved(w, 0, len(taps) + 1), *taps, outputs * lanes.size)
-    (y,) = lanes.again(op, lanes.read(op.x), w)
-    *places, _ = shape_of(op.result)
-    y = lanes.reshaped(y, *places, groups, lanes.size, outputs // groups)
-    return [lanes.reshaped(lanes.moved(y, len(places) + 1, 0), lanes.size, *places, outputs)]
-
-
-def _conv_of_each(lanes: Lanes, op: ConvOp) -> Sequence[SSAValue]:
-    """Each lane its images and weights: windows of images, multiplied by weights over taps and channels.
+    """Weights of each lane: windows of its images, multiplied by them over taps and channels.
 
     y[L, g, n, s, o] = Σ over k and c of windows[k, L, n, s, g, c] · w[L, k, c, g, o]: lanes and groups are batch axes.
     """
+    if not lanes.differs(op.w):
+        return images(lanes, op)
     count, *spatial, channels = shape_of(op.x)
     *kernel, depth, outputs = (int(s) for s in shape_of(op.w))
     groups, rank = int(number(op.groups)), len(kernel)
