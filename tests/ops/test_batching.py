@@ -11,12 +11,14 @@ from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, tensor_type
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.errors import UnsupportedError
 from dlc.instrument.verify import verify
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
 from dlc.options import Options
+from dlc.passes.batching.control_flow import CONTROL
 from dlc.passes.batching.expand_vmap import RULES, expand_vmap
 from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
@@ -147,3 +149,8 @@ def test_every_op_is_batched_or_listed(op: type[DlOp]) -> None:
     """By a rule, by its decomposition, or not, for a reason."""
     ruled = issubclass(op, Composite) or rule_of(op) is not op
     assert ruled + (op in WITHOUT_LANES) + issubclass(op, DataDependent) == 1
+
+
+def test_every_loop_and_branch_is_batched() -> None:
+    transformed = {dl.JvpOp, dl.VjpOp, dl.VmapOp}
+    assert {op for op in dl.Dl.operations if issubclass(op, Control)} - transformed == set(CONTROL)
