@@ -51,7 +51,7 @@ def while_(lanes: Lanes, op: WhileOp, batch: Batch) -> None:
     differing = values_that_differ(op, lanes.differing)
     differs = [a in differing for a in op.block.args]
     if op.condition in differing or op.yielded[0] in differing:
-        return _while_any(lanes, op, batch)
+        return _while_any(lanes, op, differs, batch)
     begin = lanes.read(op.condition)
     if lanes.some_may_not_take_part:
         begin = lanes.build(AndOp, begin, _any(lanes, lanes.and_takes_part()))
@@ -65,23 +65,23 @@ def while_(lanes: Lanes, op: WhileOp, batch: Batch) -> None:
     return lanes.set_all(op.results, results, differs)
 
 
-def _while_any(lanes: Lanes, op: WhileOp, batch: Batch) -> None:
+def _while_any(lanes: Lanes, op: WhileOp, differs: Sequence[bool], batch: Batch) -> None:
     """Runs while any lane does; those that are done keep their states. Whether each goes on is one more state."""
     goes_on = lanes.and_takes_part(lanes.all(op.condition))
-    begin, arguments = _any(lanes, goes_on), [goes_on, *map(lanes.all, op.arguments)]
-    body = lanes.copy_of(op.block, [True for _ in op.block.args])
+    begin, arguments = _any(lanes, goes_on), [goes_on, *map(lanes.settled, op.arguments, differs)]
+    body = lanes.copy_of(op.block, differs)
     goes_on = body.insert_arg(goes_on.type, 0)
     with lanes.inside(body), lanes.where(goes_on, holds=True, within=False):
         batch(lanes, op.block)
         again, *states = op.yielded
         kept = [
-            lanes.build(SelectOp, _for_axes(lanes, goes_on, v), lanes.all(v), lanes.read(a))
+            lanes.read(a) if v is a else lanes.build(SelectOp, _for_axes(lanes, goes_on, v), lanes.read(v), lanes.read(a))
             for v, a in zip(states, op.block.args, strict=True)
         ]
         still = lanes.and_takes_part(lanes.all(again))
         _close(lanes, [_any(lanes, still), still, *kept])
     _, *results = lanes.build.insert(WhileOp.of(begin, arguments, body)).results
-    lanes.set_all(op.results, results, [True for _ in results])
+    lanes.set_all(op.results, results, differs)
 
 
 def if_(lanes: Lanes, op: IfOp, batch: Batch) -> None:

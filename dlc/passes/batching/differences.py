@@ -25,9 +25,9 @@ def _loop(loop: ScanOp | WhileOp, differing: set[SSAValue]) -> None:
         following = loop.yielded
         if isinstance(loop, WhileOp):
             again, *following = following
-            # Lanes take different numbers of steps.
+            # Lanes take different numbers of steps, so that what a step changes differs.
             if again in differing or loop.condition in differing:
-                differing.update(states)
+                differing.update(a for a, v in zip(states, following, strict=True) if v is not a)
         differing.update(a for a, v in zip(states, following, strict=False) if v in differing)
     differing.update(r for r, a in zip(loop.results, states, strict=False) if a in differing)
     if isinstance(loop, ScanOp):

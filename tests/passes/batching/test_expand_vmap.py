@@ -159,6 +159,15 @@ def test_lanes_take_different_numbers_of_steps() -> None:
     np.testing.assert_array_equal(y, x * 2.0 ** np.maximum(n, 0)[:, None].astype(np.float32))
 
 
+def test_what_no_step_changes_stays_without_lanes() -> None:
+    text = COUNT_DOWN.replace("dl.yield %again, %next, %sum", "dl.yield %again, %next, %s")
+    p = lanes_of(text, np.array([3, 0, 1]), floats(2), in_axes=[0, -1])
+    (loop,) = [op for op in p.main.walk() if isinstance(op, dl.WhileOp)]
+    # Whether each lane goes on, the counter, and the other state.
+    assert [shape_of(a) for a in loop.block.args] == [(3,), (3,), (2,)]
+    np.testing.assert_array_equal(p.run()[1], np.stack([p.inputs[1]] * 3))
+
+
 def test_a_loop_that_all_lanes_end_at_once_stays_as_it_is() -> None:
     """Its counter has no lanes, and nothing is selected."""
     p = lanes_of(COUNT_DOWN, np.array(3), floats(5, 2), in_axes=[-1, 0])
