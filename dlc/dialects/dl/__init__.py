@@ -30,6 +30,7 @@ from dlc.dialects.dl import (
     selection,
     sorted,
     sorting,
+    transformations,
     window,
     winograd,
 )
@@ -55,6 +56,7 @@ from dlc.dialects.dl.reduction import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
+from dlc.dialects.dl.transformations import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
 from dlc.ir import Dialect, Operation
@@ -82,6 +84,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     normalization,
     quantization,
     control,
+    transformations,
     program,
 )
 
