@@ -16,7 +16,7 @@ from dlc.passes.base import kernels_of
 from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.vectorize import VectorizePass
-from dlc.passes.structured import Constants, memref_of
+from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
