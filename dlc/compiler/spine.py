@@ -143,8 +143,6 @@ def _executed(c: Compilation, backend: ModuleBackend) -> Executable:
         lowering.until(c.options.until)
     elif c.options.pipeline is not None:
         lowering.run(chosen(parse(c.options.pipeline, backend.target)))
-    else:
-        lowering.run(chosen(parse("expand-transformations", backend.target)))
     return backend.execute(lowering.module, lowering.weights)
 
 
