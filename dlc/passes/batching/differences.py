@@ -1,11 +1,12 @@
-"""Which values of a loop differ between lanes: what a step makes differ is so from the first step on."""
+"""Which values differ between lanes; of a loop: what a step makes differ is so from the first step on."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from dlc.dialects.dl.control import FailOp, IfOp, ScanOp, WhileOp, captured
-from dlc.ir import Block, SSAValue
+from dlc.dialects.dl.identities import AfterOp
+from dlc.ir import Block, Operation, SSAValue
 
 
 def values_that_differ(loop: ScanOp | WhileOp, known: Collection[SSAValue]) -> set[SSAValue]:
@@ -49,6 +50,12 @@ def _body(block: Block, differing: set[SSAValue]) -> None:
                     if op.condition in differing or any(values[k] in differing for values in yields):
                         differing.add(result)
             case _:
-                read = (*op.operands, *(v for region in op.regions for v in captured(region.block)))
-                if any(v in differing for v in read):
+                if any(v in differing for v in computed_from(op)):
                     differing.update(op.results)
+
+
+def computed_from(op: Operation) -> Sequence[SSAValue]:
+    """The values that an op's results are computed from, those that its bodies read among them."""
+    # That another value is there is no part of the result.
+    own = op.operands[:1] if isinstance(op, AfterOp) else op.operands
+    return [*own, *(v for region in op.regions for v in captured(region.block))]

@@ -8,13 +8,13 @@ from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.dialects.dl.transformations import NOT_BATCHED, VmapOp, with_lanes
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import Block, FileLineColLoc, IsTerminator, Operation, SSAValue
-from dlc.passes.batching import contractions, gathers, rules
+from dlc.passes.batching import contractions, places, rules
 from dlc.passes.batching.control_flow import CONTROL
 from dlc.passes.batching.lanes import Lanes
 from dlc.passes.dl.rewriting import replace
 
 # How each op is batched, by its class or one that it derives from: the nearest.
-RULES: dict[type, rules.Rule] = {**rules.RULES, **contractions.RULES, **gathers.RULES}
+RULES: dict[type, rules.Rule] = {**rules.RULES, **contractions.RULES, **places.RULES}
 
 
 def expand_vmap(op: VmapOp) -> None:

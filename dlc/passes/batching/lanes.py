@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import captured
 from dlc.dialects.dl.elementwise import AndOp, NotOp
 from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.transformations import NOT_BATCHED, with_lanes
 from dlc.dims import Size
 from dlc.ir import Block, Operation, SSAValue
+from dlc.passes.batching.differences import computed_from
 from dlc.passes.dl.rewriting import is_identity
 
 
@@ -76,8 +76,8 @@ class Lanes:
         return self._became
 
     def reads_lanes(self, op: Operation) -> bool:
-        """Whether an op, or a body of it, reads a value that differs between lanes."""
-        return any(v in self.differing for v in (*op.operands, *(v for r in op.regions for v in captured(r.block))))
+        """Whether an op's results are computed from a value that differs between lanes."""
+        return any(v in self.differing for v in computed_from(op))
 
     # Ops
 

@@ -12,6 +12,7 @@ from dlc.dialects.dl.activation import Activation, PreluOp
 from dlc.dialects.dl.base import DlOp, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.composite import CompositeReduction
 from dlc.dialects.dl.elementwise import SelectOp
+from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.indexing import GatherElementsOp
 from dlc.dialects.dl.interfaces import Elementwise, Reduction
 from dlc.dialects.dl.irregular import Running, ScatterElementsOp
@@ -113,6 +114,10 @@ def pad(lanes: Lanes, op: PadOp) -> Sequence[SSAValue]:
     return [b(SelectOp, inside, y, lanes.aligned(op.value, rank_of(op.x)))]
 
 
+def after(lanes: Lanes, op: AfterOp) -> Sequence[SSAValue]:
+    return lanes.again(op, lanes.read(op.x), lanes.read(op.y))
+
+
 RULES: dict[type, Rule] = {
     Elementwise: elementwise,
     **dict.fromkeys(
@@ -140,4 +145,5 @@ RULES: dict[type, Rule] = {
     SliceOp: slice_,
     WindowsOp: windows,
     PadOp: pad,
+    AfterOp: after,
 }
