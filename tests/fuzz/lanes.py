@@ -31,6 +31,8 @@ from tests.fuzz.tracked import Tracked, difference
 
 TARGETS = ("reference", "cpu")
 SECONDS = 120
+# Panels are made when no function is in lanes any more; what is sorted is so no longer in another order.
+LEFT_OUT = {dl.PackOp, dl.UnpackOp, dl.MergeSortedOp, dl.SearchsortedOp}
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def _control(trial: Trial) -> Results:
 def _program(trial: Trial) -> Results:
     """A program of `dl` ops."""
     program = random_program(trial.seed)
-    if program.ops & {dl.PackOp, dl.UnpackOp} or not program.inputs:
+    if program.ops & LEFT_OUT or not program.inputs:
         return
     lanes = Lanes(trial.seed, program.inputs, lambda x, k: np.roll(x, k))
     results = [known.value for known in program.results]
