@@ -34,6 +34,7 @@ ALLOWED = {
     "numpy": {"frontend.trace", "dialects", "ir"},
     "lax": {"numpy", "frontend", "dialects", "ir"},
     "tree": {"frontend.pytree"},
+    "calculus": {"just_in_time", "lax", "numpy", "frontend", "dialects", "ir"},
     "compiler": {"cache", "keys", "model_cache", "passes", *COMPILER_SEES},
     "api": {"compiler", "model_cache", *COMPILER_SEES},
     "just_in_time": {"backends", "compiler", "frontend", "numpy", "runtime"},
