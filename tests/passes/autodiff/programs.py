@@ -14,6 +14,7 @@ from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.registry import make_context
 from dlc.instrument.verify import verify
 from dlc.ir import Block, ModuleOp, Region, SSAValue, func
+from dlc.passes.autodiff.transposes import DECIDING
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from tests.ops.sample import Sample
 
@@ -29,8 +30,9 @@ class Point:
 
     @property
     def moving(self) -> list[int]:
-        """Which operands are of floats."""
-        return [i for i, x in enumerate(self.operands) if is_float(element_type(x.dtype))]
+        """Which operands are of floats, and not there to decide what is meant."""
+        deciding = DECIDING.get(self.sample.op, ())
+        return [i for i, x in enumerate(self.operands) if is_float(element_type(x.dtype)) and i not in deciding]
 
     def at(self, floats: Sequence[np.ndarray]) -> Point:
         """The op at other operands of floats."""
