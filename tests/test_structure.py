@@ -32,6 +32,7 @@ ALLOWED = {
     "pipelines": {"passes", "ir"},
     "instrument": {"backends.reference", "dialects", "ir", "passes.base"},
     "numpy": {"frontend.trace", "dialects", "ir"},
+    "random": {"numpy", "frontend.trace", "dialects"},
     "lax": {"numpy", "frontend", "dialects", "ir"},
     "tree": {"frontend.pytree"},
     "compiler": {"cache", "keys", "model_cache", "passes", *COMPILER_SEES},

@@ -9,6 +9,7 @@ from tests.ops import (
     samples_functions,
     samples_irregular,
     samples_narrow,
+    samples_random,
     samples_selection,
     samples_shape,
     samples_winograd,
@@ -24,5 +25,6 @@ SAMPLES: list[Sample] = [
     *samples_composite.SAMPLES,
     *samples_irregular.SAMPLES,
     *samples_narrow.SAMPLES,
+    *samples_random.SAMPLES,
     *samples_selection.SAMPLES,
 ]

@@ -24,6 +24,7 @@ from dlc.dialects.dl import (
     normalization,
     program,
     quantization,
+    random,
     reduction,
     selection,
     sorted,
@@ -47,6 +48,7 @@ from dlc.dialects.dl.movement import *
 from dlc.dialects.dl.normalization import *
 from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
+from dlc.dialects.dl.random import *
 from dlc.dialects.dl.reduction import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
@@ -75,6 +77,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     composite,
     normalization,
     quantization,
+    random,
     control,
     program,
 )
