@@ -29,6 +29,7 @@ from dlc.dialects.dl import (
     selection,
     sorted,
     sorting,
+    transformations,
     window,
     winograd,
 )
@@ -53,6 +54,7 @@ from dlc.dialects.dl.reduction import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
+from dlc.dialects.dl.transformations import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
 from dlc.ir import Dialect, Operation
@@ -79,6 +81,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     quantization,
     random,
     control,
+    transformations,
     program,
 )
 
