@@ -10,13 +10,13 @@ from pathlib import Path
 from types import ModuleType
 
 import dlc.numpy as dnp
-from dlc.numpy import linalg, nn
+from dlc.numpy import linalg
 from dlc.numpy.absent import ABSENT, LINALG_ABSENT
 
 
 def numpy_page() -> str:
     """The text of docs/numpy.md."""
-    modules = {family: "" for family in dnp.FAMILIES} | {linalg: "linalg.", nn: "nn."}
+    modules = {family: "" for family in dnp.FAMILIES} | {linalg: "linalg."}
     sections = [_section(module, prefix) for module, prefix in modules.items()]
     shown = {
         "functions": "\n\n".join(sections),

@@ -33,6 +33,7 @@ ALLOWED = {
     "instrument": {"backends.reference", "dialects", "ir", "passes.base"},
     "numpy": {"frontend.trace", "dialects", "ir"},
     "random": {"numpy", "frontend.trace", "dialects"},
+    "nn": {"numpy", "lax", "random", "dialects"},
     "lax": {"numpy", "frontend", "dialects", "ir"},
     "tree": {"frontend.pytree"},
     "compiler": {"cache", "keys", "model_cache", "passes", *COMPILER_SEES},
