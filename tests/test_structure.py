@@ -33,6 +33,7 @@ ALLOWED = {
     "instrument": {"backends.reference", "dialects", "ir", "passes.base"},
     "numpy": {"frontend.trace", "dialects", "ir"},
     "random": {"numpy", "frontend.trace", "dialects"},
+    "optim": {"numpy", "tree"},
     "nn": {"numpy", "lax", "random", "dialects"},
     "lax": {"numpy", "frontend", "dialects", "ir"},
     "tree": {"frontend.pytree"},

@@ -1,4 +1,4 @@
-"""Numbers that choose: orders, elements of an array, places by their probabilities."""
+"""Choices: orders, elements of an array, places by their probabilities."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from dlc.numpy.apply import ArrayLike, Operand, axis_of, convert, operand, promo
 from dlc.numpy.creation import Shape
 from dlc.random.draws import gumbel_of, randint_of, uniform_of
 from dlc.random.keys import bits_of, keys_of, shape_of, used
+
+__all__ = ["categorical", "choice", "permutation"]
 
 
 def permutation(key: ArrayLike, x: int | ArrayLike, /, axis: int = 0, *, independent: bool = False, reuse: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Numbers of distributions; floats are float32 and integers int32 unless told otherwise."""
+"""Distributions: floats are float32 and integers int32 unless told otherwise."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ from dlc.numpy import (
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, is_floating, operand, refuse
 from dlc.numpy.creation import Shape
 from dlc.random.keys import bits_of, keys_of, shape_of, used
+
+__all__ = ["bernoulli", "bits", "gumbel", "normal", "randint", "truncated_normal", "uniform"]
 
 
 def bits(key: ArrayLike, shape: Shape = (), dtype: Any = np.uint32, *, reuse: bool = False) -> Any:

@@ -15,6 +15,8 @@ from dlc.numpy import bitwise_right_shift, stack
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
 from dlc.numpy.creation import Shape
 
+__all__ = ["Stream", "fold_in", "key", "split"]
+
 
 def key(seed: ArrayLike, /) -> Any:
     """The key of a seed, an integer without axes taken as one of 64 bits: its high and its low word."""
