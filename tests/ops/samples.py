@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.ops import (
+    samples_adjoints,
     samples_composite,
     samples_contraction,
     samples_elementwise,
@@ -24,6 +25,7 @@ SAMPLES: list[Sample] = [
     *samples_winograd.SAMPLES,
     *samples_composite.SAMPLES,
     *samples_irregular.SAMPLES,
+    *samples_adjoints.SAMPLES,
     *samples_narrow.SAMPLES,
     *samples_random.SAMPLES,
     *samples_selection.SAMPLES,

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from dlc.dialects.dl import (
     activation,
+    adjoints,
     composite,
     contraction,
     control,
@@ -18,6 +19,7 @@ from dlc.dialects.dl import (
     creation,
     elementwise,
     functions,
+    identities,
     indexing,
     irregular,
     movement,
@@ -34,6 +36,7 @@ from dlc.dialects.dl import (
     winograd,
 )
 from dlc.dialects.dl.activation import *
+from dlc.dialects.dl.adjoints import *
 from dlc.dialects.dl.base import DimsAttr
 from dlc.dialects.dl.composite import *
 from dlc.dialects.dl.contraction import *
@@ -43,6 +46,7 @@ from dlc.dialects.dl.conversion import *
 from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
 from dlc.dialects.dl.functions import *
+from dlc.dialects.dl.identities import *
 from dlc.dialects.dl.indexing import *
 from dlc.dialects.dl.irregular import *
 from dlc.dialects.dl.movement import *
@@ -62,6 +66,7 @@ from dlc.ir import Dialect, Operation
 FAMILIES: tuple[ModuleType, ...] = (
     creation,
     elementwise,
+    identities,
     conversion,
     functions,
     activation,
@@ -71,6 +76,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     winograd,
     window,
     movement,
+    adjoints,
     indexing,
     irregular,
     sorting,

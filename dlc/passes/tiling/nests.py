@@ -18,6 +18,7 @@ from dlc.errors import UnsupportedError
 from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, func, linalg, math, memref
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access, Term, access, root_of
+from dlc.passes.tiling.scatter import scatter_of
 
 StructuredOp = linalg.GenericOp | linalg.FillOp
 
@@ -56,7 +57,13 @@ class Stage:
     @property
     def is_contraction(self) -> bool:
         """A reduction of products of two operands."""
-        return bool(self.reductions) and len(self.inputs) >= 2
+        return bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
+
+    @cached_property
+    def scattered(self) -> int | None:
+        """The dimension along which data says where its body writes."""
+        scatter = scatter_of(self.op)
+        return None if scatter is None else self.dims[scatter.iterator]
 
     @property
     def reads_at_computed_places(self) -> bool:
@@ -106,10 +113,11 @@ class OpenNest:
     def shared(self) -> list[int]:
         """The dimensions that every stage can be cut along: parallel in the last, reduced in none.
 
-        A reduction that lacks a dimension would be computed anew for each part of it.
+        A reduction that lacks a dimension would be computed anew for each part of it, and so would one that may write
+        anywhere along it.
         """
-        reductions = [s for s in self.stages if s.reductions]
-        reduced = {d for s in reductions for d in s.reductions}
+        reductions = [s for s in self.stages if s.reductions or s.scattered is not None]
+        reduced = {d for s in reductions for d in (*s.reductions, s.scattered)}
         return [d for d in self.stages[-1].dims if d not in reduced and all(d in s.dims for s in reductions)]
 
     def locals(self) -> set[SSAValue]:
