@@ -30,7 +30,8 @@ Every stage is a program. `backends.reference` executes the module of any stage 
 compared; it is the target `reference` as well.
 
 What such a function is written with is `numpy`, for arrays, and `lax`, for loops and branches that data decides; `tree` is for
-the nested containers that both take.
+the nested containers that both take. `random` has numbers that are drawn from keys,
+`nn` layers of neural networks, `optim` what trains them.
 
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
 `cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
@@ -44,7 +45,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlc import lax as lax
+    from dlc import nn as nn
     from dlc import numpy as numpy
+    from dlc import optim as optim
+    from dlc import random as random
     from dlc import tree as tree
     from dlc.api import compile_model as compile_model
     from dlc.api import devices as devices
@@ -105,7 +109,7 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("lax", "numpy", "tree")
+_PUBLIC_MODULES = ("lax", "nn", "numpy", "optim", "random", "tree")
 
 
 def __getattr__(name: str) -> Any:
