@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isqrt
 from typing import TypeAlias
 
@@ -305,6 +306,7 @@ def growth(size: Size) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(((len(m), c) for m, c in Dim.lift(size).terms.items()), reverse=True))
 
 
+@lru_cache(maxsize=4096)  # types are read again and again, and a size says the same each time
 def parse(text: str) -> Size:
     """The size that `text` denotes: `3`, `batch`, `past + 1`, `(n * 2) // 3`.
 
