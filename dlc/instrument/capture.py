@@ -19,7 +19,7 @@ import numpy as np
 
 from dlc.backends.reference import evaluate
 from dlc.backends.reference.machine import Frame, Machine
-from dlc.backends.reference.program import argument, empty_like, same_bits
+from dlc.backends.reference.program import argument, empty_like, expanded, same_bits
 from dlc.backends.reference.values import Array, EvaluationError, View, shape_of
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.control import Control
@@ -108,6 +108,7 @@ class Evaluator:
 
         Raises EvaluationError where the IR contradicts itself, and what evaluating it raises.
         """
+        module = expanded(module)
         main = entry_of(module)
         if outputs_of(main):
             raise UnsupportedError("the program's buffers are planned already; start from an earlier file of the dump")

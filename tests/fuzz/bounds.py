@@ -203,6 +203,9 @@ def _corners(op: Elementwise, operands: Sequence[Tracked], wide: Sequence[Array]
     ends: list[list[Array]] = []
     for k, (o, x) in enumerate(zip(operands, wide, strict=True)):
         by = o.errors
+        if isinstance(op, dl.ErfinvOp):
+            # The square of the operand rounds.
+            by = by + spacing(o.array)
         if isinstance(op, dl.SinOp | dl.CosOp | dl.TanOp) or (isinstance(op, dl.PowOp) and k == 1):
             # The reduction of an angle and the product y·log x round as if the operand did.
             by = by + 4 * spacing(o.array)

@@ -24,7 +24,7 @@ from dlc.dialects.dl.window import Pool
 from dlc.ir import Block
 from dlc.weights import WeightStore
 from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
-from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, is_float
+from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 Recipe = Callable[[RandomProgram, type[DlOp]], Known]
 # What is placed anew but not computed with: the narrow types as well.
@@ -451,6 +451,12 @@ def _iota(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, size=(p.shape(1)[0],), to=element_type(dtype), start=start, step=step)
 
 
+def _random_bits(p: RandomProgram, op: type[DlOp]) -> Known:
+    lanes = p.shape(p.random.choice((0, 0, 1, 2)), largest=6)
+    to = element_type(p.random.choice((U8, U16, U32, U64)))
+    return p.add(op, p.fresh(U32, (*lanes, 2)), p.fresh(U64, lanes), shape=p.shape(largest=64), to=to)
+
+
 def _creation(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.fresh(p.dtype(), p.shape(largest=16))
 
@@ -506,6 +512,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.DequantizeOp: _dequantize,
     dl.DynamicQuantizeLinearOp: _dynamic_quantize,
     dl.IotaOp: _iota,
+    dl.RandomBitsOp: _random_bits,
     dl.ConstantOp: _creation,
     dl.WeightOp: _creation,
 }

@@ -10,6 +10,7 @@ from tests.ops import (
     samples_functions,
     samples_irregular,
     samples_narrow,
+    samples_random,
     samples_selection,
     samples_shape,
     samples_winograd,
@@ -26,5 +27,6 @@ SAMPLES: list[Sample] = [
     *samples_irregular.SAMPLES,
     *samples_adjoints.SAMPLES,
     *samples_narrow.SAMPLES,
+    *samples_random.SAMPLES,
     *samples_selection.SAMPLES,
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.backends.base import ModuleBackend
-from dlc.backends.reference import evaluate
+from dlc.backends.reference.program import evaluate, expanded
 from dlc.ir import ModuleOp
 from dlc.target import REFERENCE, Target
 
@@ -33,4 +33,4 @@ class Reference(ModuleBackend):
         return REFERENCE
 
     def execute(self, module: ModuleOp, weights: Mapping[str, NDArray[Any]]) -> Evaluated:
-        return Evaluated(module, weights)
+        return Evaluated(expanded(module), weights)

@@ -29,9 +29,11 @@ from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.dl.transformations import Transformation
 from dlc.dims import bind_sizes
 from dlc.errors import DlcError
-from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
+from dlc.ir import Attribute, Block, Context, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
+from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 
 
 def evaluate(
@@ -42,7 +44,7 @@ def evaluate(
     A function on buffers takes its inputs, then its outputs; the outputs are made here and returned. Raises
     EvaluationError where the IR contradicts itself, and UnsupportedError for an op without a rule.
     """
-    machine = Machine(dict(_functions(_with_sizes(module, function, inputs))), weights or {})
+    machine = Machine(dict(_functions(expanded(_with_sizes(module, function, inputs)))), weights or {})
     if function not in machine.functions:
         raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(machine.functions))}")
     callee = machine.functions[function]
@@ -51,6 +53,15 @@ def evaluate(
         shapes = [tuple(map(int, host.sizes_of(a))) for a in host.outputs_of(callee)]
     with np.errstate(all="ignore"):
         return _invoke(machine, callee, inputs, (), shapes or None)
+
+
+def expanded(module: ModuleOp) -> ModuleOp:
+    """The module with plain ops in the place of transformations of functions, which mean what they are expanded to."""
+    if not any(isinstance(op, Transformation) for op in module.walk()):
+        return module
+    plain = module.clone()
+    ExpandTransformationsPass().apply(Context(), plain)
+    return plain
 
 
 def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> ModuleOp:

@@ -26,6 +26,7 @@ from dlc.dialects.dl import (
     normalization,
     program,
     quantization,
+    random,
     reduction,
     selection,
     sorted,
@@ -52,6 +53,7 @@ from dlc.dialects.dl.movement import *
 from dlc.dialects.dl.normalization import *
 from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
+from dlc.dialects.dl.random import *
 from dlc.dialects.dl.reduction import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
@@ -83,6 +85,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     composite,
     normalization,
     quantization,
+    random,
     control,
     transformations,
     program,

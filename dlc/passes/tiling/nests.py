@@ -15,7 +15,7 @@ from functools import cached_property
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
-from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, func, linalg, math, memref
+from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, func, linalg, math, memref
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access, Term, access, root_of
 from dlc.passes.tiling.scatter import scatter_of
@@ -67,8 +67,7 @@ class Stage:
 
     @property
     def reads_at_computed_places(self) -> bool:
-        """Whether its body loads from memory: such a body runs element by element."""
-        return any(isinstance(o, memref.LoadOp) for o in self.op.regions[0].block.ops)
+        return loads_at_computed_places(self.op)
 
     @property
     def has_long_formulas(self) -> bool:
@@ -78,6 +77,12 @@ class Stage:
     @property
     def uses_indices(self) -> bool:
         return any(isinstance(o, linalg.IndexOp) for o in self.op.regions[0].block.ops)
+
+
+def loads_at_computed_places(op: Operation) -> bool:
+    """Whether its body loads from memory at other places than constants: such a body runs element by element."""
+    loads = (o for o in op.regions[0].block.ops if isinstance(o, memref.LoadOp))
+    return any(not isinstance(index.owner, arith.ConstantOp) for load in loads for index in load.indices)
 
 
 @dataclass(frozen=True)
