@@ -7,7 +7,8 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.dialects.dl.transformations import NOT_BATCHED, VmapOp, with_lanes
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.ir import Block, FileLineColLoc, IsTerminator, Operation, SSAValue
+from dlc.ir import Block, IsTerminator, Operation, SSAValue
+from dlc.passes.base import place
 from dlc.passes.batching import contractions, places, rules
 from dlc.passes.batching.control_flow import CONTROL
 from dlc.passes.batching.lanes import Lanes
@@ -35,7 +36,7 @@ def expand_vmap(op: VmapOp) -> None:
     for k, (value, result, axis) in enumerate(zip(op.yielded, op.results, ints(op.out_axes), strict=True)):
         if axis == NOT_BATCHED and lanes.differs(value):
             problem = f"result {k} of {op.lanes} lanes differs between them, and is said to be the same in all"
-            raise ShapeError(f"{_place(op)}dlc.vmap: {problem}; give it an axis in out_axes")
+            raise ShapeError(f"{place(op.location)}dlc.vmap: {problem}; give it an axis in out_axes")
         result.replace_all_uses_with(lanes.read(value) if axis == NOT_BATCHED else lanes.moved(lanes.all(value), 0, axis))
     op.detach()
     op.erase()
@@ -81,20 +82,11 @@ def _results(lanes: Lanes, op: DlOp) -> list[SSAValue] | None:
     """An op's results, with lanes along axis 0; None where its decomposition has to be batched instead."""
     if isinstance(op, DataDependent):
         problem = f"{op.name} has results whose sizes are data, and lanes of an array have one size"
-        raise UnsupportedError(f"{_place(op)}dlc.vmap: {problem}; use a mask and sizes that are known")
+        raise UnsupportedError(f"{place(op.location)}dlc.vmap: {problem}; use a mask and sizes that are known")
     if lanes.size == 0:
         return [lanes.empty(r) for r in op.results]
     rule = next((RULES[c] for c in type(op).__mro__ if c in RULES), None)
     results = None if rule is None else rule(lanes, op)
     if results is None and not isinstance(op, Composite):
-        raise UnsupportedError(f"{_place(op)}dlc.vmap: no rule for {op.name}; add one in dlc/passes/batching/")
+        raise UnsupportedError(f"{place(op.location)}dlc.vmap: no rule for {op.name}; add one in dlc/passes/batching/")
     return None if results is None else list(results)
-
-
-def _place(op: Operation) -> str:
-    """The line of the user's that an op comes from, to begin a message with."""
-    match op.location:
-        case FileLineColLoc(filename=file, line=line):
-            return f"{file.data.rpartition('/')[2]}:{line.data}: "
-        case _:
-            return ""

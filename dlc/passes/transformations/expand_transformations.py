@@ -46,12 +46,13 @@ def _transformations(module: ModuleOp) -> list[Transformation]:
 
 def _expand(op: Transformation) -> None:
     match op:
+        case dl.VmapOp():
+            expand_vmap(op)
+            return
         case dl.JvpOp():
             add_tangents(op.block, op.wrt_indices)
-        case dl.VmapOp():
-            return expand_vmap(op)
         case dl.VjpOp():
             add_cotangents(op.block, op.wrt_indices, op.of_indices)
         case _:
             assert isinstance(op, Custom)
-    return inline(op, op.block, op.operands)
+    inline(op, op.block, op.operands)
