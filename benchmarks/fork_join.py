@@ -66,7 +66,7 @@ def measure(threads: int) -> None:
     print(f"{'µs, ' + str(threads) + ' threads':52} {'median':>8} {'min':>8} {'max':>8}")
     for tasks in (2, threads, 16, 256):
         for where, address in (("in a row", pool), ("one thread", 0)):
-            table = np.array([code.address("empty"), tasks, 0, 0] * LAUNCHES, np.int64)
+            table = np.array([code.address("empty"), 0, tasks, 0] * LAUNCHES, np.int64)
             place, bases_place = table.ctypes.data, bases.ctypes.data
 
             def run(place: int = place, address: int = address, bases_place: int = bases_place) -> None:

@@ -54,6 +54,19 @@ if TYPE_CHECKING:
     from dlc.api import devices as devices
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
+    from dlc.calculus.custom import checkpoint as checkpoint
+    from dlc.calculus.custom import custom_jvp as custom_jvp
+    from dlc.calculus.custom import custom_vjp as custom_vjp
+    from dlc.calculus.custom import stop_gradient as stop_gradient
+    from dlc.calculus.derivatives import grad as grad
+    from dlc.calculus.derivatives import hessian as hessian
+    from dlc.calculus.derivatives import hvp as hvp
+    from dlc.calculus.derivatives import jacfwd as jacfwd
+    from dlc.calculus.derivatives import jacrev as jacrev
+    from dlc.calculus.derivatives import jvp as jvp
+    from dlc.calculus.derivatives import linearize as linearize
+    from dlc.calculus.derivatives import value_and_grad as value_and_grad
+    from dlc.calculus.derivatives import vjp as vjp
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
@@ -71,6 +84,19 @@ _PUBLIC = {
     "Array": "dlc.arrays",
     "DeviceArray": "dlc.runtime.opencl.array",
     "compile_model": "dlc.api",
+    "checkpoint": "dlc.calculus.custom",
+    "custom_jvp": "dlc.calculus.custom",
+    "custom_vjp": "dlc.calculus.custom",
+    "stop_gradient": "dlc.calculus.custom",
+    "grad": "dlc.calculus.derivatives",
+    "hessian": "dlc.calculus.derivatives",
+    "hvp": "dlc.calculus.derivatives",
+    "jacfwd": "dlc.calculus.derivatives",
+    "jacrev": "dlc.calculus.derivatives",
+    "jvp": "dlc.calculus.derivatives",
+    "linearize": "dlc.calculus.derivatives",
+    "value_and_grad": "dlc.calculus.derivatives",
+    "vjp": "dlc.calculus.derivatives",
     "devices": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",

@@ -60,8 +60,7 @@ def aligned_empty(shape: Sequence[int], dtype: Any, alignment: int = ALIGNMENT) 
         memory = np.empty(count + alignment, np.uint8)
     except (MemoryError, ValueError) as error:
         raise DeviceError(f"no memory for a buffer of {count} bytes ({dtype}{list(shape)}); make the sizes smaller") from error
-    start = -address_of(memory) % alignment
-    return memory[start : start + count].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, memory, -address_of(memory) % alignment)
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isqrt
 from typing import TypeAlias
 
@@ -236,10 +237,15 @@ def substitute(size: Size, sizes: Mapping[str, Size]) -> Size:
     return size.substitute(sizes) if isinstance(size, Dim) else size
 
 
+def is_symbol(size: Size) -> bool:
+    """Whether a size is a symbol by itself, called `str(size)`."""
+    return isinstance(size, Dim) and size == Dim.symbol(str(size))
+
+
 def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:
     """Notes what each symbol that is a size of `shape` by itself is in `sizes`, the shape of an array."""
     for size, value in zip(shape, sizes, strict=True):
-        if isinstance(size, Dim) and size == Dim.symbol(str(size)):
+        if is_symbol(size):
             bindings[str(size)] = value
 
 
@@ -286,11 +292,21 @@ def quotient(size: Size, divisor: Size) -> Size | None:
     return result if result * divisor == size else None
 
 
+def never_negative(size: Size) -> bool:
+    """Whether a size is seen to be 0 or more, whatever its symbols are: nothing in it is subtracted."""
+
+    def positive(atom: Atom) -> bool:
+        return isinstance(atom, str) or all(map(never_negative, atom))
+
+    return all(factor >= 0 and all(map(positive, monomial)) for monomial, factor in Dim.lift(size).terms.items())
+
+
 def growth(size: Size) -> tuple[tuple[int, int], ...]:
     """A key that orders sizes as they are when all symbols are large."""
     return tuple(sorted(((len(m), c) for m, c in Dim.lift(size).terms.items()), reverse=True))
 
 
+@lru_cache(maxsize=4096)  # types are read again and again, and a size says the same each time
 def parse(text: str) -> Size:
     """The size that `text` denotes: `3`, `batch`, `past + 1`, `(n * 2) // 3`.
 
@@ -299,7 +315,7 @@ def parse(text: str) -> Size:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         return _evaluate(tree)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, ZeroDivisionError):
         return Dim.symbol(text)
 
 

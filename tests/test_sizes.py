@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -190,6 +191,28 @@ def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:
                 evaluate(program.with_sizes({"past": n}).module, list(feeds.values()), program.weights),
             )
         past = {name: np.asarray(got[name.replace("past", "present")]) for name in past}
+
+
+def test_calls_at_once_have_sizes_of_their_own() -> None:
+    model = compile(lowered(attention), options=Options(num_threads=2))
+    x = [given(size) for size in (3, 40, 17, 0)]
+    expected, errors = [model(array)["result"] for array in x], list[AssertionError]()
+    start = threading.Barrier(len(x))
+
+    def call(first: int) -> None:
+        start.wait()
+        try:
+            for k in range(first, first + 40):
+                np.testing.assert_array_equal(model(x[k % len(x)])["result"], expected[k % len(x)])
+        except AssertionError as error:
+            errors.append(error)
+
+    callers = [threading.Thread(target=call, args=(first,)) for first in range(len(x))]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not errors
 
 
 STEPS: tuple[Callable[[Any, int], Any], ...] = (

@@ -37,6 +37,7 @@ ALLOWED = {
     "nn": {"numpy", "lax", "random", "dialects"},
     "lax": {"numpy", "frontend", "dialects", "ir"},
     "tree": {"frontend.pytree"},
+    "calculus": {"just_in_time", "lax", "numpy", "frontend", "dialects", "ir"},
     "compiler": {"cache", "keys", "model_cache", "passes", *COMPILER_SEES},
     "api": {"compiler", "model_cache", *COMPILER_SEES},
     "just_in_time": {"backends", "compiler", "frontend", "numpy", "runtime"},

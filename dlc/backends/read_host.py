@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
@@ -15,7 +16,6 @@ from dlc.ir import Attribute, Block, DictionaryAttr, MemRefType, ModuleOp, SSAVa
 from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
-    NOTHING,
     Branch,
     Carried,
     Element,
@@ -81,7 +81,7 @@ class _Reader:
                     places = tuple(self.places[v] for v in (op.destination, op.source))
                     launches.append(OpenLaunch(None, places, (host.buffer_bytes(op.destination),)))
                 case host.BufferOp():
-                    self.places[op.result] = -1 - op.region.value.data, 0
+                    self.places[op.result] = self.slots + op.region.value.data, 0
                 case host.ViewOp():
                     slot, offset = self.places[op.source]
                     bytes_ = op.offset.value.data * numpy_dtype(_type(op.result).element_type).itemsize
@@ -115,7 +115,7 @@ class _Reader:
                     instructions.append(self.launch(op.symbol, op.arguments))
                 case memref.CopyOp():
                     copy = self.launch(None, (op.destination, op.source))
-                    instructions.append(Launch(None, (*copy.arguments, (NOTHING, copy.sizes[0])), (*copy.sizes, 0)))
+                    instructions.append(replace(copy, numbers=copy.sizes[:1]))
                 case host.LoopOp():
                     instructions.append(self.loop(op))
                 case host.WhileOp():

@@ -120,6 +120,11 @@ def compile_command(
     if compiled.values:
         out.print(f"It is compiled for the values of {', '.join(compiled.values)} when it is run, or now with --value.")
         return
+    if report.served is not None:
+        out.print(
+            f"Its sizes are open, and it is compiled once for {report.served}; for others when it is run: {report.each_size}."
+        )
+        return
     if report.each_size is not None:
         out.print(f"Its sizes are open, and it is compiled for each set of them when it is run: {report.each_size}.")
         return

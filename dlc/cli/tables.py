@@ -63,6 +63,7 @@ def summary(report: Report, model: Model) -> dict[str, Any]:
         "values": list(model.values),
         "from_cache": report.from_cache,
         "each_size": report.each_size,
+        "served": report.served,
         "seconds": report.seconds,
         "phases": report.phases,
         "kernels": [vars(kernel) for kernel in report.kernels],

@@ -1,48 +1,121 @@
-"""Whether one compilation may serve every size that a program leaves open.
+"""The sizes for which one compilation may serve, of those that a program leaves open.
 
 Types of symbolic sizes say what holds as long as nothing is clamped, repeated or refused: `x[2:5]` has three rows unless
 `x` has fewer than five. So the types are inferred again for sizes from all over the ranges, small and large, with and
-without common factors, equal and different: where an op refuses one, or gives another type than the symbols promised, the
-program is compiled for known sizes, which says what is wrong with them.
+without common factors, equal and different. Where an op refuses one, or gives another type than the symbols promised, the
+sizes around one that holds are looked for: those of a box, of which some may have to be equal. For others the program is
+compiled when it is called with them, which says what is wrong with them, if anything is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.ranges import ranges_of
+from dlc.dialects.dl.ranges import ranges_of, state_ranges
 from dlc.dialects.host import entry_of
-from dlc.dims import Dim, Range, substitute
+from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import DlcError
 from dlc.ir import TensorType
+from dlc.runtime.domain import Domain
 
 # Around what is small, what divides, and where a threshold is likely; the last is beyond any.
 _SAMPLES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
 
 
-def reason_for_known_sizes(program: Program) -> str | None:
-    """Why a program with symbolic sizes has to be compiled for known ones; None if one compilation may serve all."""
+def domain_of(program: Program) -> tuple[Domain | None, str | None]:
+    """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not."""
     main = entry_of(program.module)
     if any(isinstance(op, DataDependent | Control) for op in main.walk()):
-        return "it has loops or branches, or sizes that are data"
+        return None, "it has loops or branches, or sizes that are data"
     named = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
     missing = [s for s in symbols if s not in named]
     if missing:
-        return f"the size {missing[0]} is none of an input by itself"
-    reasons = (_difference(program, sizes) for sizes in _samples(symbols, ranges_of(program.module)))
-    return next((reason for reason in reasons if reason is not None), None)
+        return None, f"the size {missing[0]} is none of an input by itself"
+    search = _Search(program, symbols)
+    reasons = map(search.reason, _samples(search.ranges))
+    first = next((reason for reason in reasons if reason is not None), None)
+    return (Domain(), None) if first is None else (search.domain(), first)
 
 
-def _samples(symbols: list[str], ranges: Mapping[str, Range]) -> Iterator[dict[str, int]]:
-    """Sizes of the symbols, each in its range: those of several symbols once alike, and once not."""
-    values = {s: _within(ranges.get(s, Range())) for s in symbols}
+def within(program: Program, domain: Domain) -> Program:
+    """The program for the sizes of a domain: of equal ones there is one symbol, and those that have one value are known."""
+    known: dict[str, Size] = {symbol: r.low for symbol, r in domain.ranges.items() if r.low == r.high}
+    narrowed = program.with_sizes({a: Dim.symbol(b) for a, b in domain.equal.items()}).with_sizes(known)
+    ranges = {**ranges_of(program.module), **domain.ranges}
+    left = {symbol: r for symbol, r in ranges.items() if symbol not in known and symbol not in domain.equal}
+    state_ranges(entry_of(narrowed.module), left)
+    return narrowed
+
+
+class _Search:
+    """Looks for sizes of a program's symbols that hold."""
+
+    def __init__(self, program: Program, symbols: Sequence[str]) -> None:
+        self.program = program
+        self.symbols = symbols
+        stated = ranges_of(program.module)
+        self.ranges = {symbol: stated.get(symbol, Range()) for symbol in symbols}
+        self._reasons: dict[tuple[int, ...], str | None] = {}
+
+    def reason(self, sizes: Mapping[str, int]) -> str | None:
+        """What is not as the symbols promise for these sizes."""
+        key = tuple(sizes[symbol] for symbol in self.symbols)
+        if key not in self._reasons:
+            self._reasons[key] = _difference(self.program, sizes)
+        return self._reasons[key]
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        return self.reason(sizes) is None
+
+    def domain(self) -> Domain | None:
+        """Sizes around some that hold, from the smallest to the largest of each symbol."""
+        equal = self.equal()
+        ranges = {symbol: self.common_range(symbol, equal) for symbol in self.symbols if symbol not in equal}
+
+        def holds(sizes: Mapping[str, int]) -> bool:
+            return self.holds({**sizes, **{a: sizes[b] for a, b in equal.items()}})
+
+        found = [sizes for sizes in _samples(ranges) if holds(sizes)]
+        if not found:
+            return None
+        middle = found[len(found) // 2]
+        box = {symbol: _around(middle[symbol], r, lambda n, s=symbol: holds({**middle, s: n})) for symbol, r in ranges.items()}
+        if all(r.low == r.high for r in box.values()) or not all(map(holds, _samples(box))):
+            return None
+        return Domain({symbol: r for symbol, r in box.items() if r != self.ranges[symbol]}, equal)
+
+    def equal(self) -> dict[str, str]:
+        """Which sizes hold only if they are what others are, as far as that is seen: by which symbol each is known."""
+        alike = [sizes for sizes in _samples(self.ranges) if len(set(sizes.values())) == 1 and self.holds(sizes)]
+        if len(self.symbols) < 2 or len(alike) < 2:
+            return {}
+        at, other = alike[len(alike) // 2], next(iter(alike[len(alike) // 2 - 1].values()))
+        # Groups of sizes that change together; what changes alone is in none.
+        groups: list[list[str]] = []
+        for symbol in self.symbols:
+            if self.holds({**at, symbol: other}):
+                continue
+            group = next((g for g in groups if self.holds({**at, **dict.fromkeys([*g, symbol], other)})), None)
+            groups.append([symbol]) if group is None else group.append(symbol)
+        return {symbol: group[0] for group in groups for symbol in group[1:]}
+
+    def common_range(self, symbol: str, equal: Mapping[str, str]) -> Range:
+        """The sizes that a symbol may have that others go by."""
+        ranges = [self.ranges[symbol], *(self.ranges[a] for a, b in equal.items() if b == symbol)]
+        ends = [r.high for r in ranges if r.high is not None]
+        return Range(max(r.low for r in ranges), min(ends) if ends else None)
+
+
+def _samples(ranges: Mapping[str, Range]) -> Iterator[dict[str, int]]:
+    """Sizes of symbols, each in its range: those of several symbols once alike, and once not."""
+    values = {symbol: _within(range_) for symbol, range_ in ranges.items()}
     count = max(map(len, values.values()), default=0)
-    for apart in (0, 1) if len(symbols) > 1 else (0,):
+    for apart in (0, 1) if len(values) > 1 else (0,):
         for k in range(count):
             yield {s: own[(k + apart * place) % len(own)] for place, (s, own) in enumerate(values.items())}
 
@@ -50,6 +123,29 @@ def _samples(symbols: list[str], ranges: Mapping[str, Range]) -> Iterator[dict[s
 def _within(range_: Range) -> list[int]:
     ends = [range_.low, *([] if range_.high is None else [range_.high])]
     return sorted({*ends, *(n for n in _SAMPLES if n in range_)})
+
+
+def _around(size: int, range_: Range, holds: Callable[[int], bool]) -> Range:
+    """The sizes around one that holds which hold, if none does beyond one that does not."""
+    values = _within(range_)
+    low = _last([size, *(n for n in reversed(values) if n < size)], holds)
+    high = _last([size, *(n for n in values if n > size)], holds)
+    return Range(low, None if range_.high is None and high == values[-1] else high)
+
+
+def _last(values: Sequence[int], holds: Callable[[int], bool]) -> int:
+    """The last number on the way from the first of `values`, which holds, to the last one, before one that does not hold."""
+    at, beyond = 0, len(values)
+    while beyond - at > 1:
+        middle = (at + beyond) // 2
+        at, beyond = (middle, beyond) if holds(values[middle]) else (at, middle)
+    if beyond == len(values):
+        return values[at]
+    good, bad = values[at], values[beyond]
+    while abs(bad - good) > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
 
 
 def _difference(program: Program, sizes: Mapping[str, int]) -> str | None:

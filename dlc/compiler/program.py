@@ -19,7 +19,7 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.ranges import state_ranges
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
-from dlc.dims import Range, bind_sizes, is_static, parse_ranged
+from dlc.dims import Range, Size, bind_sizes, is_static, parse_ranged
 from dlc.errors import ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import NEXT, WEIGHTS
@@ -73,8 +73,8 @@ class Program:
         decided = any(isinstance(op, DataDependent) for op in entry_of(self.module).walk())
         return not decided and all(is_static(info.shape) for info in self.inputs)
 
-    def with_sizes(self, sizes: Mapping[str, int]) -> Program:
-        """This program with its symbolic sizes given."""
+    def with_sizes(self, sizes: Mapping[str, Size]) -> Program:
+        """This program with symbolic sizes given, or by other names."""
         module = self.module.clone()
         bind_dims(module, sizes)
         return replace(self, module=module)

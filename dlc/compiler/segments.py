@@ -34,8 +34,8 @@ from dlc.runtime import steps as host
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 
-# The model that a program is for all its sizes; None where it is to be compiled for each set of them.
-Compile: TypeAlias = "Callable[[Program, Options], Model | None]"
+# The model that a program is for its sizes; None where it is to be compiled for each set of them.
+Compile: TypeAlias = "Callable[[Program, Options], host.Served | None]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,20 +133,22 @@ class Segments:
                 yield step, replace(options, dump_ir=folder / f"{name}{k}" if folder and self.are_cut else folder)
 
 
-def _models(program: Program, compile: Compile, options: Options) -> tuple[tuple[str, ...], Kept[host.Numbers]]:
-    """The sizes that a part is compiled for, and what makes it for them."""
-    found = compile(program, options)
-    symbols = () if found is not None else tuple(sorted(symbols_of(program.module)))
+def _models(
+    program: Program, compile: Compile, options: Options
+) -> tuple[host.Served | None, tuple[str, ...], Kept[host.Numbers]]:
+    """What serves the sizes of a part; those that it is compiled for besides, and what makes it for them."""
+    served = compile(program, options)
+    symbols = () if served is not None and served.domain.is_whole else tuple(sorted(symbols_of(program.module)))
 
-    # A dump is of the first set of sizes: later ones differ in them only.
-    first = iter([options])
+    # A dump is of what is compiled first: later ones differ in sizes only.
+    first = iter([options] if served is None else [])
 
     def make(key: host.Numbers) -> Model:
-        model = compile(program.with_sizes(dict(zip(symbols, key, strict=True))), next(first, replace(options, dump_ir=None)))
-        assert model is not None, "no sizes are open"
-        return model
+        known = compile(program.with_sizes(dict(zip(symbols, key, strict=True))), next(first, replace(options, dump_ir=None)))
+        assert known is not None and known.domain.is_whole, "no sizes are open"
+        return known.model
 
-    return symbols, Kept(make, {} if found is None else {(): found})
+    return served, symbols, Kept(make)
 
 
 def split(program: Program) -> Segments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from dlc.compiler.assembling import assembled
 from dlc.compiler.checking import check, first_checked
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
-from dlc.compiler.open_sizes import reason_for_known_sizes
+from dlc.compiler.open_sizes import domain_of, within
 from dlc.compiler.program import Program
 from dlc.compiler.segments import split
 from dlc.dims import is_static
@@ -26,6 +27,7 @@ from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model, Run
+from dlc.runtime.steps import Served
 from dlc.runtime.steps_format import model_of
 
 # The forms of a program that are the code of its kernels, on dlc's own targets.
@@ -56,29 +58,37 @@ def compile(
     options = options or Options()
     backend = backend_of(target, options.device).here()
     c = Compilation(program, backend, options, report if report is not None else Report(), progress)
-    model, c.report.each_size = _for_all_sizes(c, file)
-    if model is None:
+    served, c.report.each_size = _served(c, file)
+    c.report.seconds += perf_counter() - began
+    if served is not None and served.domain.is_whole:
+        return served.model
+    if served is not None:
+        c.report.served = str(served.domain)
 
-        def part(program: Program, own: Options) -> Model | None:
-            return None if program is c.program else _for_all_sizes(c.of(program, own))[0]
+    def part(program: Program, own: Options) -> Served | None:
+        return served if program is c.program else _served(c.of(program, own))[0]
 
-        model = model_of(split(program).linked(part, options), takes_device_arrays=backend.takes_device_arrays)
+    began = perf_counter()
+    model = model_of(split(program).linked(part, options), takes_device_arrays=backend.takes_device_arrays)
     c.report.seconds += perf_counter() - began
     return model
 
 
-def _for_all_sizes(c: Compilation, file: CachedFile | None = None) -> tuple[Model | None, str | None]:
-    """The model that a program is for all its sizes; or why it is compiled for each set of them."""
+def _served(c: Compilation, file: CachedFile | None = None) -> tuple[Served | None, str | None]:
+    """The model that a program is for all its sizes, or for many of them; and why it is compiled for each set of the others."""
     if c.program.is_static:
-        return _model(c, file), None
+        return Served(_model(c, file)), None
     reason = reason_for_each_size(c)
-    if reason is None:
-        try:
-            return _model(c, file), None
-        except (UnsupportedError, ShapeError) as error:
-            # What is missing for every size is said again where one is known; a bug of dlc is none of these.
-            reason = str(error).partition("\n")[0]
-    return None, reason
+    domain, reason = domain_of(c.program) if reason is None else (None, reason)
+    if domain is None:
+        return None, reason
+    try:
+        if domain.is_whole:
+            return Served(_model(c, file)), None
+        return Served(_model(replace(c, program=within(c.program, domain))), domain), reason
+    except (UnsupportedError, ShapeError) as error:
+        # What is missing for every size is said again where one is known; a bug of dlc is none of these.
+        return None, str(error).partition("\n")[0]
 
 
 def _model(c: Compilation, file: CachedFile | None = None) -> Model:
@@ -88,12 +98,12 @@ def _model(c: Compilation, file: CachedFile | None = None) -> Model:
 
 
 def reason_for_each_size(c: Compilation) -> str | None:
-    """Why a program with symbolic sizes is compiled for each set of them; None if one compilation may serve all."""
+    """Why a program with symbolic sizes is compiled for each set of them, whatever it is; None if it has to be seen."""
     if not c.backend.takes_sizes:
         return f"kernels for {c.backend} have their sizes in them"
     if c.options.check_each_pass or c.options.tune:
         return "a check of each pass, or measured tile plans, are of known sizes"
-    return reason_for_known_sizes(c.program)
+    return None
 
 
 def emit(program: Program, form: str, target: str | Backend = "cpu", options: Options | None = None) -> str:

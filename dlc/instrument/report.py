@@ -51,7 +51,7 @@ class Report:
 
     Phases of kernels are sums over the processes that compiled them, so that they can exceed `seconds`, which is the time
     that passed. `from_cache`: nothing was compiled, as it had been before. `each_size`: why what has symbolic sizes is compiled
-    for each set of them that it is called with, where one compilation cannot serve all.
+    for each set of them that it is called with, where one compilation cannot serve all; `served`: those that one serves.
     """
 
     phases: dict[str, float] = field(default_factory=dict[str, float])
@@ -61,6 +61,7 @@ class Report:
     seconds: float = 0.0
     from_cache: bool = False
     each_size: str | None = None
+    served: str | None = None
 
     def add(self, phase: str, seconds: float) -> None:
         """Adds to a phase's time."""

@@ -47,24 +47,26 @@ def _read(written: Any, depth: int) -> Instruction:
         kernel, arguments, sizes = cast("list[Any]", written)
         if kernel is not None:
             text(kernel)
-        return Launch(kernel, tuple(map(_place, arguments)), tuple(map(count, sizes)))
+        numbers = () if kernel is not None else tuple(map(count, sizes[:1]))
+        return Launch(kernel, tuple(map(place, arguments)), tuple(map(count, sizes)), numbers)
     if "loop" in written:
-        elements = tuple(Element(count(slot), _place(first), count(step)) for slot, first, step in written["elements"])
+        elements = tuple(Element(count(slot), place(first), count(step)) for slot, first, step in written["elements"])
         return Loop(count(written["loop"]), _read_carried(written), elements, from_json(written["body"], depth))
     if "while" in written:
-        begin, again = _place(written["while"]), _place(written["again"])
+        begin, again = place(written["while"]), place(written["again"])
         return While(begin, again, _read_carried(written), from_json(written["body"], depth))
     if "if" in written:
         then, otherwise = (from_json(written[key], depth) for key in ("then", "else"))
-        return Branch(_place(written["if"]), then, otherwise)
+        return Branch(place(written["if"]), then, otherwise)
     return Fail(text(written["fail"]))
 
 
 def _read_carried(written: Any) -> tuple[Carried, ...]:
-    return tuple(Carried(count(slot), _place(first), _place(following)) for slot, first, following in written["carried"])
+    return tuple(Carried(count(slot), place(first), place(following)) for slot, first, following in written["carried"])
 
 
-def _place(written: Any) -> Place:
+def place(written: Any) -> Place:
+    """A slot and an offset; raises ValueError or TypeError for what is none."""
     slot, offset = written
     return count(slot), count(offset)
 

@@ -28,7 +28,7 @@ Place: TypeAlias = "tuple[int, int]"
 class Launch:
     """A kernel, its arguments as places, their sizes in bytes, and the numbers that it takes besides.
 
-    No kernel is a copy: target, source, number of bytes.
+    No kernel is a copy: target, source, and the number of bytes as its only number.
     """
 
     kernel: str | None
@@ -214,19 +214,15 @@ class _Checker:
                     pass
 
     def launch(self, launch: Launch, known: Mapping[int, _Range]) -> None:
-        parts, sizes = launch.arguments, launch.sizes
         what = f"a launch of {launch.kernel or 'a copy'}"
         if launch.kernel is None:
-            # A copy says how much in place of a third part.
-            if len(parts) != 3 or parts[-1][0] != NOTHING:
-                raise ModelError(f"{what}: its arguments are no target, source and number of bytes")
-            sizes = (parts[-1][1],) * 2
-            parts = parts[:-1]
+            if len(launch.arguments) != 2 or launch.sizes != launch.numbers * 2:
+                raise ModelError(f"{what}: its arguments are no target and source of one size")
         elif launch.kernel not in self.kernels:
             raise ModelError(f"{what}: there is no such kernel")
-        if len(parts) != len(sizes):
-            raise ModelError(f"{what}: {len(parts)} arguments of {len(sizes)} sizes")
-        for part, size in zip(parts, sizes, strict=True):
+        if len(launch.arguments) != len(launch.sizes):
+            raise ModelError(f"{what}: {len(launch.arguments)} arguments of {len(launch.sizes)} sizes")
+        for part, size in zip(launch.arguments, launch.sizes, strict=True):
             self.require(part, size, known, what)
 
     def loop(self, loop: Loop, known: dict[int, _Range]) -> None:

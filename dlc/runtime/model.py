@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo, require_unmasked
-from dlc.dims import Dim, Size, is_static, substitute
+from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.container import Saveable, Writer, save
+from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.opencl.array import DeviceArray
 
 # Runs the program on checked inputs, in order: NumPy's arrays, and on an OpenCL device DeviceArrays.
@@ -47,9 +48,8 @@ class Model:
         self.values = tuple(values)
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
-        self._open = not all(is_static(info.shape) for info in self.inputs)
-        # The shapes and dtypes, of open sizes, that were last found to fit.
-        self._fitting: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
+        self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
+        self._dtypes = [info.dtype for info in self.inputs]
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array | DeviceArray]:
         """The outputs; those of a model for an OpenCL device stay there until they are looked at.
@@ -68,11 +68,8 @@ class Model:
             for array, info in zip(arrays, self.inputs, strict=True):
                 if isinstance(array, DeviceArray):
                     require_on_cpu(array, f"input {info}")
-        if any(a.shape != info.shape or a.dtype != info.dtype for a, info in zip(arrays, self.inputs, strict=True)):
-            forms = [(a.shape, a.dtype) for a in arrays]
-            if forms != self._fitting:
-                require_fitting(self.name, self.inputs, arrays)
-                self._fitting = forms
+        if not self._fits(arrays):
+            require_fitting(self.name, self.inputs, arrays)
         return arrays
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -95,13 +92,15 @@ class Model:
 
         Raises ShapeError or DTypeError for inputs that do not fit.
         """
-        if self._open:
-            fits = all(a.dtype == info.dtype for a, info in zip(arrays, self.inputs, strict=True))
-        else:
-            fits = all(a.dtype == info.dtype and a.shape == info.shape for a, info in zip(arrays, self.inputs, strict=True))
-        if not fits:
+        if not self._fits(arrays):
             require_fitting(self.name, self.inputs, arrays)
         return self.run(arrays)
+
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether arrays are surely what the inputs are; where symbols are no sizes by themselves, it does not say."""
+        if self._open is not None:
+            return [a.dtype for a in arrays] == self._dtypes and self._open.fit([a.shape for a in arrays])
+        return all(a.shape == info.shape and a.dtype == info.dtype for a, info in zip(arrays, self.inputs, strict=True))
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, infos)) for infos in (self.inputs, self.outputs))
@@ -142,7 +141,7 @@ def require_fitting(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDA
     for array, info in zip(arrays, infos, strict=True):
         if array.ndim == len(info.shape):
             for got, size in zip(array.shape, info.shape, strict=True):
-                if _is_symbol(size):
+                if is_symbol(size):
                     sizes.setdefault(str(size), got)
     problems: list[str] = []
     dtype_fits = True
@@ -166,10 +165,6 @@ def require_fitting(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDA
 
 def _symbols(size: Size) -> set[str]:
     return size.symbols() if isinstance(size, Dim) else set()
-
-
-def _is_symbol(size: Size) -> bool:
-    return isinstance(size, Dim) and size == Dim.symbol(str(size))
 
 
 def _array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:

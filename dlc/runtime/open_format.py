@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 from dlc.dims import Range, Size, parse
-from dlc.runtime.host_format import count, text
+from dlc.runtime.host_format import count, place, text
 from dlc.runtime.open_program import OpenLaunch, OpenProgram
 
 # No polynomial that a program needs is longer; others could take for ever to read.
@@ -29,10 +29,7 @@ def read_size(written: Any) -> Size:
 
 def open_to_json(host: OpenProgram) -> dict[str, Any]:
     """What of a program is not inputs, outputs and weights."""
-    launches = [
-        [launch.kernel, [(buffer, plain(offset)) for buffer, offset in launch.arguments], list(map(plain, launch.sizes))]
-        for launch in host.launches
-    ]
+    launches = [[launch.kernel, launch.arguments, list(map(plain, launch.numbers))] for launch in host.launches]
     return {
         "ranges": ranges_to_json(host.ranges),
         "regions": [list(map(plain, members)) for members in host.regions],
@@ -46,14 +43,10 @@ def open_from_json(written: Mapping[str, Any], kernels: Collection[str]) -> _Par
     if not all(regions):
         raise ValueError("a region of the arena without a size")
     launches: list[OpenLaunch] = []
-    for kernel, places, sizes in written["launches"]:
+    for kernel, arguments, numbers in written["launches"]:
         if kernel is not None and kernel not in kernels:
             raise ValueError(f"a launch of {kernel}, which is no kernel")
-        if any(type(buffer) is not int or buffer < -len(regions) for buffer, _ in places):
-            raise ValueError(f"the places {places} are no buffers")
-        launches.append(
-            OpenLaunch(kernel, tuple((buffer, read_size(at)) for buffer, at in places), tuple(map(read_size, sizes)))
-        )
+        launches.append(OpenLaunch(kernel, tuple(map(place, arguments)), tuple(map(read_size, numbers))))
     return ranges_from_json(written["ranges"]), regions, tuple(launches)
 
 

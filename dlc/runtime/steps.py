@@ -20,6 +20,7 @@ from dlc.arrays import TensorInfo
 from dlc.dims import Range, Size, bind_sizes, require_in_range, substitute
 from dlc.errors import DlcError, ShapeError
 from dlc.runtime.control import RunBody, repeat, scan
+from dlc.runtime.domain import Domain
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 from dlc.runtime.selection import Setting, select
@@ -28,11 +29,20 @@ Numbers: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass(frozen=True)
+class Served:
+    """The model that one compilation made for the sizes of a domain."""
+
+    model: Model
+    domain: Domain = field(default_factory=Domain)
+
+
+@dataclass(frozen=True)
 class Segment:
-    """A compiled part: one model for each set of `symbols`; none, where one serves all sizes."""
+    """A compiled part: what serves its sizes, and one model for each set of `symbols` that it does not serve."""
 
     inputs: Numbers
     outputs: Numbers
+    served: Served | None
     symbols: tuple[str, ...]
     models: Kept[Numbers]
 
@@ -128,6 +138,8 @@ class Steps:
         missing = [s for s in segment.symbols if s not in sizes]
         if missing:
             raise ShapeError(f"{self.name}: the size {missing[0]} follows from no shape; {self.takes}")
+        if segment.served is not None and segment.served.domain.holds(sizes):
+            return segment.served.model
         return segment.models[tuple(sizes[s] for s in segment.symbols)]
 
     def _computed(

@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
 from dlc.runtime.container import Writer
+from dlc.runtime.domain import Domain
 from dlc.runtime.host_format import count, text
 from dlc.runtime.info_format import info_from_json, info_to_json
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 from dlc.runtime.open_format import plain, ranges_from_json, ranges_to_json, read_size
 from dlc.runtime.selection import SELECTIONS, Setting
-from dlc.runtime.steps import Body, If, Numbers, Scan, Segment, Select, Step, Steps, While
+from dlc.runtime.steps import Body, If, Numbers, Scan, Segment, Select, Served, Step, Steps, While
 
 ReadModel: TypeAlias = "Callable[[Mapping[str, Any]], Model]"
 
@@ -54,14 +55,15 @@ def steps_to_json(program: Steps, writer: Writer) -> dict[str, Any]:
 def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
     fields: dict[str, Any] = {"takes": step.inputs, "makes": step.outputs}
     match step:
-        case Segment(symbols=symbols, models=models):
+        case Segment(served=served, symbols=symbols, models=models):
             made = models.made
-            if not made:
+            if served is None and not made:
                 raise UnsupportedError(
                     f"{program.name}: a part of it is compiled for the sizes {', '.join(symbols)} when it is called, and it "
                     f"was not called yet: call it with all sizes that the file is to hold; {program.takes}"
                 )
-            return fields | {"symbols": symbols, "models": [[key, model.written(writer)] for key, model in made.items()]}
+            fields |= {"symbols": symbols, "models": [[key, model.written(writer)] for key, model in made.items()]}
+            return fields if served is None else fields | {"served": _served_to_json(served, writer)}
         case Select(op=op, settings=settings, where=where):
             return fields | {"select": op, "settings": settings, "where": where}
         case Scan(states=states, length=length, body=body):
@@ -70,6 +72,10 @@ def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
             return fields | {"while": _body_to_json(body, writer)}
         case If(then=then, otherwise=otherwise):
             return fields | {"then": _body_to_json(then, writer), "else": _body_to_json(otherwise, writer)}
+
+
+def _served_to_json(served: Served, writer: Writer) -> Any:
+    return [served.model.written(writer), ranges_to_json(served.domain.ranges), list(served.domain.equal.items())]
 
 
 def _body_to_json(body: Body | str, writer: Writer) -> Any:
@@ -117,10 +123,13 @@ class _Reader:
         if "models" in written:
             symbols = tuple(map(text, written["symbols"]))
             made = {tuple(map(count, key)): self.model(one) for key, one in written["models"]}
-            for key, one in made.items():
-                if (len(key), len(one.inputs), len(one.outputs)) != (len(symbols), len(inputs), len(outputs)):
-                    raise ValueError("a segment of other sizes, inputs or outputs")
-            return Segment(inputs, outputs, symbols, Kept(self._refuse(symbols, list(made)), made))
+            served = self._served(written["served"]) if "served" in written else None
+            if any(len(key) != len(symbols) for key in made) or (served and not served.domain.symbols.issubset(symbols)):
+                raise ValueError("a segment of other sizes")
+            for one in (*made.values(), *((served.model,) if served is not None else ())):
+                if (len(one.inputs), len(one.outputs)) != (len(inputs), len(outputs)):
+                    raise ValueError("a segment of other inputs or outputs")
+            return Segment(inputs, outputs, served, symbols, Kept(self._refuse(symbols, served, list(made)), made))
         if "select" in written:
             op, settings = text(written["select"]), dict(written["settings"])
             return Select(inputs, outputs, _require_settings(op, settings), settings, text(written["where"]))
@@ -139,18 +148,23 @@ class _Reader:
             otherwise if isinstance(otherwise, str) else self._body(otherwise),
         )
 
+    def _served(self, written: Any) -> Served:
+        model, ranges, equal = written
+        return Served(self.model(model), Domain(ranges_from_json(ranges), {text(a): text(b) for a, b in equal}))
+
     def _body(self, written: Any) -> Body:
         steps, captured = written
         return Body(steps_from_json(steps, self.model), self.known_ones(captured))
 
-    def _refuse(self, symbols: tuple[str, ...], made: list[Numbers]) -> Callable[[Numbers], Model]:
+    def _refuse(self, symbols: tuple[str, ...], served: Served | None, made: list[Numbers]) -> Callable[[Numbers], Model]:
         def shown(key: Numbers) -> str:
             return ", ".join(f"{symbol} = {size}" for symbol, size in zip(symbols, key, strict=True))
 
         def refuse(key: Numbers) -> Model:
             takes = ", ".join(map(str, self.inputs))
+            holds = [*([str(served.domain)] if served is not None else []), *map(shown, made)]
             raise UnsupportedError(
-                f"{self.name}: not compiled for {shown(key)}; inputs: {takes}; the file holds {'; '.join(map(shown, made))}. "
+                f"{self.name}: not compiled for {shown(key)}; inputs: {takes}; the file holds {'; '.join(holds)}. "
                 "Call the model that is compiled from ONNX with these sizes too, and save it again"
             )
 

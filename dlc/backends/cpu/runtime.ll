@@ -3,9 +3,9 @@
 ; The object made of this text has no undefined symbols, so that it loads like a kernel's: the two functions of libc that
 ; it needs arrive as pointers when a pool is set up. Structures, in memory order:
 ;
-;   launch    {ptr task, i64 tasks, i64 flags, i64 n} then n arguments {i64 slot, i64 offset}
-;             runs task(arguments, 0 … tasks - 1), in any order and at once; argument i is slots[slot] + offset.
-;             Bit 0 of the flags: too little work to share with other threads.
+;   launch    {ptr task, i64 slot, i64 offset, i64 n} then n arguments {i64 slot, i64 offset}
+;             runs task(arguments, 0 … tasks - 1), in any order and at once; the number of tasks, as an argument, is
+;             slots[slot] + offset. Below 0 it is minus that number: too little work to share with other threads.
 ;   others    begin with a number instead of an address; `distance` is in words, from the record's start
 ;     1  {i64 slot, i64 from, i64 offset}      slots[slot] = slots[from] + offset
 ;     2  {i64 slot, i64 distance}              slots[slot] -= 1, and goes there unless that is 0
@@ -54,6 +54,7 @@ declare i64 @llvm.readcyclecounter()
 declare i32 @llvm.x86.sse42.crc32.32.8(i32, i8)
 declare i64 @llvm.x86.sse42.crc32.64.64(i64, i64)
 declare i32 @llvm.umin.i32(i32, i32)
+declare i64 @llvm.abs.i64(i64, i1)
 declare i32 @llvm.umax.i32(i32, i32)
 
 ; Bytes that a pool occupies; its address is a multiple of 128.
@@ -322,14 +323,19 @@ end:
 ; Runs one launch and returns the address of the next. A pool that another thread uses is left to it.
 define private ptr @launch(ptr %record, ptr %slots, ptr %pool) {
 entry:
-  %tasks.at = getelementptr i64, ptr %record, i64 1
-  %flags.at = getelementptr i64, ptr %record, i64 2
+  %counter.at = getelementptr i64, ptr %record, i64 1
+  %more.at = getelementptr i64, ptr %record, i64 2
   %n.at = getelementptr i64, ptr %record, i64 3
   %first = getelementptr i64, ptr %record, i64 4
   %task = load ptr, ptr %record
-  %tasks = load i64, ptr %tasks.at
-  %flags = load i64, ptr %flags.at
+  %counter = load i64, ptr %counter.at
+  %more = load i64, ptr %more.at
   %n = load i64, ptr %n.at
+  %count.at = getelementptr i64, ptr %slots, i64 %counter
+  %count = load i64, ptr %count.at
+  %signed = add i64 %count, %more
+  %small = icmp slt i64 %signed, 0
+  %tasks = call i64 @llvm.abs.i64(i64 %signed, i1 false)
   %following = getelementptr { i64, i64 }, ptr %first, i64 %n
   %arguments = alloca ptr, i64 %n
   br label %resolve
@@ -353,7 +359,6 @@ argument:
   br label %resolve
 
 choose:
-  %small = trunc i64 %flags to i1
   %few = icmp ult i64 %tasks, 2
   %poolless = icmp eq ptr %pool, null
   %a = or i1 %small, %few

@@ -245,7 +245,7 @@ def without_lanes(value: SSAValue | Attribute, axis: int) -> Tensor:
 
 
 class Custom(Transformation, ABC):
-    """A function that brings a rule for its derivative; without one around it, it is its first body."""
+    """A function that says how it is differentiated; where nobody does, it is its first body."""
 
     def results_of_body(self) -> Sequence[Tensor]:
         return [tensor_of(v) for v in self.yielded]
@@ -315,6 +315,26 @@ class CustomVjpOp(Custom):
         made = [tensor_of(v) for v in forward.last_op.operands] if forward.last_op is not None else []
         self.require_body(forward, arguments, [*results, *made[len(results) :]])
         self.require_body(backward, [*made[len(results) :], *floats(results)], floats(arguments))
+
+
+@irdl_op_definition
+class CheckpointOp(Custom):
+    """A function of which reverse mode keeps only the arguments: it is computed again for the cotangents.
+
+    %y = dl.checkpoint %x : (tensor<4xf32>) -> (tensor<4xf32>) {
+    ^bb0(%x: tensor<4xf32>):
+      …
+      dl.yield %y : tensor<4xf32>
+    }
+    """
+
+    name = "dl.checkpoint"
+    body = region_def("single_block")
+
+    @classmethod
+    def of(cls, arguments: Sequence[SSAValue], body: Block) -> Self:
+        """The op over these operands."""
+        return cls.create(operands=arguments, regions=[Region(body)]).with_results()
 
 
 def floats(types: Sequence[Tensor]) -> list[Tensor]:

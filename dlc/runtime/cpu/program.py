@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from time import perf_counter
 from typing import Any, cast
 
@@ -16,15 +14,13 @@ from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.cpus import usable_cpus
 from dlc.errors import DlcError
 from dlc.runtime.cpu.native import Runtime
-from dlc.runtime.cpu.table import Grid, assemble
-from dlc.runtime.host_program import ARENA, FIRST_INPUT, HostProgram, Launch, weight_array
-from dlc.runtime.open_program import OpenKernel, OpenProgram
+from dlc.runtime.cpu.table import Grid, assemble, tasks_word
+from dlc.runtime.host_program import ARENA, FIRST_INPUT, HostProgram, Instruction, Launch, weight_array
+from dlc.runtime.open_program import Binder, OpenKernel, OpenLaunch, OpenProgram
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
 _LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
-# Each set of sizes that a program is bound to has a table of launches and an arena.
-_MOST_BOUND = 8
 
 
 @dataclass(frozen=True)
@@ -37,43 +33,48 @@ class KernelImage:
 
 
 class _Context:
-    """What one call at a time needs for itself: an arena, and the slots."""
+    """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for."""
 
-    def __init__(self, host: HostProgram, slots: int, weights: Sequence[NDArray[Any]]) -> None:
-        self.arena = aligned_empty((host.arena_bytes,), np.uint8)
-        self.slots = (ctypes.c_void_p * slots)()
+    def __init__(self, slots: int) -> None:
+        self.shapes: list[tuple[int, ...]] | None = None
+        self.outputs: Sequence[tuple[int, ...]] = ()
+        self.arena = aligned_empty((0,), np.uint8)
+        self.slots = np.zeros(slots, np.int64)
+        self.location = address_of(self.slots)
+
+    def require_arena(self, bytes: int) -> None:
+        """Makes the arena as large; one that grows is made larger than that, so that it does not grow in each call."""
+        if bytes > len(self.arena):
+            self.arena = aligned_empty((max(bytes, len(self.arena) * 3 // 2),), np.uint8)
         self.slots[ARENA] = address_of(self.arena)
-        for i, weight in enumerate(weights, FIRST_INPUT + len(host.inputs) + len(host.outputs)):
-            self.slots[i] = address_of(weight)
-        self.location = ctypes.addressof(self.slots)
 
 
-class NativeProgram:
-    """A host program with the native code of its kernels.
+class _Program:
+    """A table of records that native code executes, with the kernels and weights that it is of.
 
-    Calls from several threads at once are safe: each has its own arena. Results do not depend on `num_threads`.
+    Calls from several threads at once are safe: each has its own context. Results do not depend on `num_threads`.
     """
 
     def __init__(
         self,
-        host: HostProgram,
+        host: HostProgram | OpenProgram,
+        instructions: Sequence[Instruction | OpenLaunch],
         kernels: Mapping[str, KernelImage],
         weights: Mapping[str, NDArray[Any]],
         runtime: Runtime,
-        num_threads: int | None = None,
+        num_threads: int | None,
     ) -> None:
         self.inputs, self.outputs = host.inputs, host.outputs
         self.num_threads = num_threads or usable_cpus()
-        self.host = host
-        self._results = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
+        self._dtypes = [info.dtype for info in host.outputs]
         self._images = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]
-        self._table = assemble(host, {name: image.grids for name, image in kernels.items()}, runtime.copy)
+        self._table = assemble(instructions, host.slots, {name: image.grids for name, image in kernels.items()}, runtime.copy)
         self._records = np.array(self._table.words, np.int64)
         self._start = address_of(self._records)
         self._runtime = runtime
         self._execute = runtime.execute
-        self._free = [self._new_context()]
+        self._free: list[_Context] = []
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number, shapes and dtypes.
@@ -83,9 +84,8 @@ class NativeProgram:
         """
         return self._call(inputs, self._run_all)
 
-    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
-        """Runs launch by launch: each one with its seconds, in the order in which they ran."""
-        times: list[tuple[Launch, float]] = []
+    def _profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch | OpenLaunch, float]]:
+        times: list[tuple[Launch | OpenLaunch, float]] = []
 
         def run_each(location: int, pool: int) -> None:
             record, start = self._start, perf_counter()
@@ -115,26 +115,67 @@ class NativeProgram:
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
-        outputs = [aligned_empty(shape, dtype) for shape, dtype in self._results]
         pool = self._runtime.pool(self.num_threads)
         try:
             context = self._free.pop()
         except IndexError:
             context = self._new_context()
         try:
-            for i, array in enumerate((*arrays, *outputs), FIRST_INPUT):
-                context.slots[i] = address_of(array)
+            self._bind(context, [a.shape for a in arrays])
+            outputs = [aligned_empty(shape, dtype) for shape, dtype in zip(context.outputs, self._dtypes, strict=True)]
+            first_output = FIRST_INPUT + len(arrays)
+            context.slots[FIRST_INPUT : first_output + len(outputs)] = [address_of(a) for a in (*arrays, *outputs)]
             execute(context.location, pool)
         finally:
             self._free.append(context)
         return outputs
 
     def _new_context(self) -> _Context:
-        return _Context(self.host, self._table.slots, self._weights)
+        context = _Context(self._table.slots)
+        for i, weight in enumerate(self._weights, FIRST_INPUT + len(self.inputs) + len(self.outputs)):
+            context.slots[i] = address_of(weight)
+        return context
+
+    def _bind(self, context: _Context, shapes: list[tuple[int, ...]]) -> None:
+        """Makes a context ready for a call with inputs of these shapes."""
+        raise NotImplementedError
 
 
-class OpenNativeProgram:
-    """A program whose sizes come with a call: for each set of them a NativeProgram, with the same kernels and weights."""
+class NativeProgram(_Program):
+    """A host program with the native code of its kernels."""
+
+    def __init__(
+        self,
+        host: HostProgram,
+        kernels: Mapping[str, KernelImage],
+        weights: Mapping[str, NDArray[Any]],
+        runtime: Runtime,
+        num_threads: int | None = None,
+    ) -> None:
+        super().__init__(host, host.instructions, kernels, weights, runtime, num_threads)
+        self._arena_bytes = host.arena_bytes
+        self._shapes = [cast("tuple[int, ...]", info.shape) for info in host.outputs]
+        self._free.append(self._new_context())
+
+    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
+        """Runs launch by launch: each one with its seconds, in the order in which they ran."""
+        return cast("list[tuple[Launch, float]]", self._profile(inputs))
+
+    def _new_context(self) -> _Context:
+        context = super()._new_context()
+        context.require_arena(self._arena_bytes)
+        context.outputs = self._shapes
+        return context
+
+    def _bind(self, context: _Context, shapes: list[tuple[int, ...]]) -> None:
+        pass
+
+
+class OpenNativeProgram(_Program):
+    """A program whose sizes come with a call: in slots, so that one table serves all of them.
+
+    A context is bound to the sizes that it was used for last.
+    """
 
     def __init__(
         self,
@@ -145,35 +186,34 @@ class OpenNativeProgram:
         runtime: Runtime,
         num_threads: int | None = None,
     ) -> None:
-        self.inputs, self.outputs = host.inputs, host.outputs
-        self.num_threads = num_threads or usable_cpus()
+        launches = [launch.of(shapes) for launch in host.launches]
+        super().__init__(host, launches, kernels, weights, runtime, num_threads)
         self._host = host
-        self._images, self._shapes = kernels, shapes
-        self._weights = {info.name: weight_array(info, weights) for info in host.weights}
-        self._runtime = runtime
-        self._bound: dict[tuple[tuple[int, ...], ...], NativeProgram] = {}
-        self._lock = Lock()
+        sizes, work = self._table.sizes, self._table.work
+        self._bind_sizes = Binder(host, launches, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
+        self._slots = np.array([*range(host.first_region, host.slots), *sizes.values(), *work.values()], np.int64)
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number and dtypes, and of shapes that fit one another.
 
         Raises ShapeError for a size outside of its range.
         """
-        return self.bound(inputs).run(inputs)
+        return super().run(inputs)
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
         """As NativeProgram.profile."""
-        return self.bound(inputs).profile(inputs)
+        sizes = self._host.sizes([a.shape for a in inputs])
+        return [(cast(OpenLaunch, launch).at(sizes), seconds) for launch, seconds in self._profile(inputs)]
 
-    def bound(self, inputs: Sequence[NDArray[Any]]) -> NativeProgram:
-        """The program for the sizes of these inputs."""
-        key = tuple([a.shape for a in inputs])
-        program = self._bound.get(key)
-        if program is None:
-            host = self._host.at(self._host.sizes(inputs), self._shapes)
-            program = NativeProgram(host, self._images, self._weights, self._runtime, self.num_threads)
-            with self._lock:
-                if len(self._bound) >= _MOST_BOUND:
-                    del self._bound[next(iter(self._bound))]
-                self._bound[key] = program
-        return program
+    def _bind(self, context: _Context, shapes: list[tuple[int, ...]]) -> None:
+        if shapes == context.shapes:
+            return
+        bound = self._bind_sizes(shapes)
+        sizes, work = len(self._table.sizes), len(self._table.work)
+        tasks, bytes = bound.numbers[sizes : sizes + work], bound.numbers[sizes + work :]
+        words = (*bound.numbers[:sizes], *map(tasks_word, tasks, bytes))
+        context.shapes = None
+        context.require_arena(bound.arena_bytes)
+        arena = address_of(context.arena)
+        context.slots[self._slots] = [*[arena + start for start in bound.starts], *words]
+        context.outputs, context.shapes = bound.outputs, shapes

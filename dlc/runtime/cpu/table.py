@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from dlc.dims import Size, substitute
 from dlc.errors import CompileError
-from dlc.runtime.host_program import NOTHING, Branch, Fail, HostProgram, Instruction, Launch, Loop, Place, While
-from dlc.runtime.open_program import kernel_sizes
+from dlc.runtime.host_program import NOTHING, Branch, Fail, Instruction, Launch, Loop, Place, While
+from dlc.runtime.open_program import OpenLaunch, kernel_sizes
 
 # A launch on less memory than this is over before another thread has joined in: about half a microsecond of work.
 SMALL_BYTES = 32 << 10
@@ -26,21 +26,39 @@ Grid: TypeAlias = "tuple[int, Size]"
 
 @dataclass
 class Table:
-    """The records, in words; `ends` says of which launch a record is the last that ends at a word."""
+    """The records, in words; `ends` says of which launch a record is the last that ends at a word.
+
+    Where sizes come with a call, some slots hold numbers: `sizes`, and of grids the number of tasks, which `work` has with the
+    bytes that a launch is given (`tasks_word`). So one table serves all sizes.
+    """
 
     slots: int
     words: list[int] = field(default_factory=list[int])
-    ends: dict[int, Launch] = field(default_factory=dict[int, Launch])
+    ends: dict[int, Launch | OpenLaunch] = field(default_factory=dict[int, Launch | OpenLaunch])
+    sizes: dict[Size, int] = field(default_factory=dict[Size, int])
+    work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
     # What codes mean: code -k is message k - 1.
     messages: list[str] = field(default_factory=list[str])
 
 
-def assemble(host: HostProgram, kernels: Mapping[str, Sequence[Grid]], copy: int) -> Table:
-    """The table of a program; `copy` is the address of the task that copies memory."""
-    assembler = _Assembler(host.slots, kernels, copy)
-    assembler.block(host.instructions)
+def assemble(
+    instructions: Sequence[Instruction | OpenLaunch], slots: int, kernels: Mapping[str, Sequence[Grid]], copy: int
+) -> Table:
+    """The table of a program with so many slots; `copy` is the address of the task that copies memory."""
+    assembler = _Assembler(slots, kernels, copy)
+    assembler.block(instructions)
     assembler.emit(_STOP, 0)
     return assembler.table
+
+
+def tasks_word(tasks: int, bytes: int) -> int:
+    """What a record says of a grid: its number of tasks, below 0 if the launch is too little work to share.
+
+    Raises CompileError for more tasks than the pool counts to.
+    """
+    if not 0 <= tasks < 1 << 31:
+        raise CompileError(f"a grid of {tasks} tasks on {bytes} bytes; the pool counts to {(1 << 31) - 1}")
+    return -tasks if bytes < SMALL_BYTES else tasks
 
 
 class _Assembler:
@@ -49,10 +67,10 @@ class _Assembler:
         self.kernels = kernels
         self.copy = copy
 
-    def block(self, instructions: Sequence[Instruction]) -> None:
+    def block(self, instructions: Sequence[Instruction | OpenLaunch]) -> None:
         for instruction in instructions:
             match instruction:
-                case Launch():
+                case Launch() | OpenLaunch():
                     self.launch(instruction)
                 case Loop():
                     self.loop(instruction)
@@ -64,21 +82,36 @@ class _Assembler:
                     self.table.messages.append(instruction.message)
                     self.emit(_STOP, -len(self.table.messages))
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: Launch | OpenLaunch) -> None:
         if launch.kernel is None:
-            grids: Sequence[Grid] = ((self.copy, -(-launch.arguments[-1][1] // COPY_BYTES)),)
+            grids: Sequence[Grid] = ((self.copy, -(-launch.numbers[0] // COPY_BYTES)),)
         else:
             sizes = kernel_sizes(launch.numbers)
-            grids = [(address, int(substitute(tasks, sizes))) for address, tasks in self.kernels[launch.kernel]]
-        small = int(launch.bytes < SMALL_BYTES)
-        given = (*launch.arguments, *((NOTHING, number) for number in launch.numbers))
+            grids = [(address, substitute(tasks, sizes)) for address, tasks in self.kernels[launch.kernel]]
+        given = (*launch.arguments, *map(self.number, launch.numbers))
         arguments = [word for argument in given for word in argument]
         for address, tasks in grids:
-            if tasks >= 1 << 31:
-                raise CompileError(f"kernel @{launch.kernel}: a grid of {tasks} tasks; the pool counts to {(1 << 31) - 1}")
-            self.emit(address, tasks, small, len(given), *arguments)
+            self.emit(address, *self.tasks(tasks, sum(launch.sizes)), len(given), *arguments)
         if grids:
             self.table.ends[len(self.table.words)] = launch
+
+    def number(self, size: Size) -> Place:
+        """Where a size is."""
+        if isinstance(size, int):
+            return NOTHING, size
+        if size not in self.table.sizes:
+            self.table.sizes[size] = self.scratch()
+        return self.table.sizes[size], 0
+
+    def tasks(self, tasks: Size, bytes: Size) -> Place:
+        """Where the number of tasks is that a launch on so many bytes has."""
+        if tasks == 1:
+            return NOTHING, 1  # nothing to share, on however many bytes
+        if isinstance(tasks, int) and isinstance(bytes, int):
+            return NOTHING, tasks_word(tasks, bytes)
+        if (tasks, bytes) not in self.table.work:
+            self.table.work[tasks, bytes] = self.scratch()
+        return self.table.work[tasks, bytes], 0
 
     def loop(self, loop: Loop) -> None:
         counter = self.scratch()

@@ -161,7 +161,7 @@ class OpenCLProgram:
         return run
 
     def _copy(self, launch: Launch) -> Command:
-        to, source, (_, size) = launch.arguments
+        (to, source), (size,) = launch.arguments, launch.numbers
         copy, queue = opencl().enqueue_copy, self.session.queue
 
         def run(held: list[Held]) -> None:

@@ -199,7 +199,7 @@ def test_instructions_are_read_back_as_written() -> None:
     instructions = (
         TURNS,
         While((1, 0), (1, 16), (Carried(3, (1, 0), (1, 0)),), (STEP,)),
-        Launch(None, ((1, 0), (2, 0), (0, 4)), (4, 4, 0)),
+        Launch(None, ((1, 0), (2, 0)), (4, 4), (4,)),
     )
     assert from_json(json.loads(json.dumps(to_json(instructions)))) == instructions
 

@@ -61,8 +61,8 @@ class Table:
 
     def __init__(self, task: int, tasks: int, launches: int, small: bool = False) -> None:
         self.counters = np.zeros(max(tasks, 1), np.int64)
-        self.records = np.array([task, tasks, small, 1, 0, 0] * launches, np.int64)
-        self.bases = np.array([self.counters.ctypes.data], np.int64)
+        self.records = np.array([task, 0, -tasks if small else tasks, 1, 1, 0] * launches, np.int64)
+        self.bases = np.array([0, self.counters.ctypes.data], np.int64)
         self.launches = launches
 
     def run(self, pool: int) -> None:
@@ -100,7 +100,7 @@ def test_a_sleeping_pool_wakes_up(kernels):
 def test_arguments_are_a_base_and_an_offset(kernels):
     data = np.zeros(10, np.int64)
     bases = np.array([0, data.ctypes.data], np.int64)
-    records = np.array([kernels.address("add_one"), 3, 1, 1, 1, 8 * 4], np.int64)
+    records = np.array([kernels.address("add_one"), 0, -3, 1, 1, 8 * 4], np.int64)
     NATIVE.execute(records.ctypes.data, 1, bases.ctypes.data, 0)
     assert data.tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
 
@@ -111,7 +111,7 @@ def test_copy(size):
     target = np.zeros(size + 2, np.uint8)
     tasks = -(-size // 65536)
     bases = np.array([0, target.ctypes.data, source.ctypes.data], np.int64)
-    records = np.array([NATIVE.copy, tasks, 0, 3, 1, 0, 2, 0, 0, size], np.int64)
+    records = np.array([NATIVE.copy, 0, tasks, 3, 1, 0, 2, 0, 0, size], np.int64)
     NATIVE.execute(records.ctypes.data, 1, bases.ctypes.data, NATIVE.pool(2))
     np.testing.assert_array_equal(target[:size], source[:size])
     assert not target[size:].any()
@@ -212,7 +212,7 @@ def test_an_interrupted_process_ends(tmp_path):
         "native = runtime(runtime_object())\n"
         "data, pool = np.zeros(1 << 22, np.uint8), native.pool(2)\n"
         "bases = np.array([0, data.ctypes.data, data.ctypes.data + data.size // 2], np.int64)\n"
-        "records = np.array([native.copy, 32, 0, 3, 1, 0, 2, 0, 0, 1 << 21], np.int64)\n"
+        "records = np.array([native.copy, 0, 32, 3, 1, 0, 2, 0, 0, 1 << 21], np.int64)\n"
         "print('ready', flush=True)\n"
         "while True:\n"
         "    native.execute(records.ctypes.data, 1, bases.ctypes.data, pool)\n"
