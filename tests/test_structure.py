@@ -40,7 +40,7 @@ ALLOWED = {
     },
     "measure": {"backends", "runtime"},
     "pipelines": {"passes", "ir"},
-    "instrument": {"backends.reference", "dialects", "ir", "passes.base"},
+    "instrument": {"backends.reference", "dialects", "ir", "passes.base", "passes.transformations"},
     "numpy": {"frontend.trace", "dialects", "ir"},
     "random": {"numpy", "frontend.trace", "dialects"},
     "optim": {"numpy", "tree"},

@@ -19,7 +19,7 @@ import numpy as np
 
 from dlc.backends.reference import evaluate
 from dlc.backends.reference.machine import Frame, Machine
-from dlc.backends.reference.program import argument, empty_like, expanded, same_bits
+from dlc.backends.reference.program import argument, empty_like, same_bits
 from dlc.backends.reference.values import Array, EvaluationError, View, shape_of
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.control import Control
@@ -31,6 +31,7 @@ from dlc.instrument.compare import deviation, tolerance_of, worst
 from dlc.instrument.provenance import origins
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, func, print_module
 from dlc.passes.base import kernels_of
+from dlc.passes.transformations.expand_transformations import expanded
 
 # A program rounds more often than its inputs and weights do.
 _ROUNDINGS = 16

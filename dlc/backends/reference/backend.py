@@ -9,8 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.backends.base import ModuleBackend
-from dlc.backends.reference.program import evaluate, expanded
+from dlc.backends.reference import evaluate
 from dlc.ir import ModuleOp
+from dlc.passes.transformations.expand_transformations import expanded
 from dlc.target import REFERENCE, Target
 
 

@@ -29,11 +29,10 @@ from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.program import DispatchOp, KernelOp
-from dlc.dialects.dl.transformations import Transformation
 from dlc.dims import bind_sizes
 from dlc.errors import DlcError
-from dlc.ir import Attribute, Block, Context, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
-from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
+from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
+from dlc.passes.transformations.expand_transformations import expanded
 
 
 def evaluate(
@@ -53,15 +52,6 @@ def evaluate(
         shapes = [tuple(map(int, host.sizes_of(a))) for a in host.outputs_of(callee)]
     with np.errstate(all="ignore"):
         return _invoke(machine, callee, inputs, (), shapes or None)
-
-
-def expanded(module: ModuleOp) -> ModuleOp:
-    """The module with plain ops in the place of transformations of functions, which mean what they are expanded to."""
-    if not any(isinstance(op, Transformation) for op in module.walk()):
-        return module
-    plain = module.clone()
-    ExpandTransformationsPass().apply(Context(), plain)
-    return plain
 
 
 def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> ModuleOp:
