@@ -83,7 +83,8 @@ def drawn(losses: list[float]) -> str:
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     title = f"<title>loss, from {losses[0]:.2f} to {losses[-1]:.4f} in {len(losses)} steps</title>"
     line = f'<polyline fill="none" stroke="#2a6fb0" points="{points}"/>'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 300">{title}<path fill="white" d="M0 0H600V300H0z"/>{line}</svg>\n'
+    page = f'{title}<path fill="white" d="M0 0H600V300H0z"/>{line}'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 300">{page}</svg>\n'
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Learns to write like dlc's documentation, letter by letter: a small GPT, which then goes on from a few words.
 
-    python examples/write_docs.py [STEPS] [WORDS]
+python examples/write_docs.py [STEPS] [WORDS]
 """
 
 from __future__ import annotations
