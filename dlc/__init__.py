@@ -30,7 +30,8 @@ Every stage is a program. `backends.reference` executes the module of any stage 
 compared; it is the target `reference` as well.
 
 What such a function is written with is `numpy`, for arrays, and `lax`, for loops and branches that data decides; `tree` is for
-the nested containers that both take.
+the nested containers that both take. `random` has numbers that are drawn from keys,
+`nn` layers of neural networks, `optim` what trains them.
 
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
 `cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
@@ -44,12 +45,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlc import lax as lax
+    from dlc import nn as nn
     from dlc import numpy as numpy
+    from dlc import optim as optim
+    from dlc import random as random
     from dlc import tree as tree
     from dlc.api import compile_model as compile_model
     from dlc.api import devices as devices
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
+    from dlc.calculus.custom import checkpoint as checkpoint
+    from dlc.calculus.custom import custom_jvp as custom_jvp
+    from dlc.calculus.custom import custom_vjp as custom_vjp
+    from dlc.calculus.custom import stop_gradient as stop_gradient
+    from dlc.calculus.derivatives import grad as grad
+    from dlc.calculus.derivatives import hessian as hessian
+    from dlc.calculus.derivatives import hvp as hvp
+    from dlc.calculus.derivatives import jacfwd as jacfwd
+    from dlc.calculus.derivatives import jacrev as jacrev
+    from dlc.calculus.derivatives import jvp as jvp
+    from dlc.calculus.derivatives import linearize as linearize
+    from dlc.calculus.derivatives import value_and_grad as value_and_grad
+    from dlc.calculus.derivatives import vjp as vjp
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
@@ -67,6 +84,19 @@ _PUBLIC = {
     "Array": "dlc.arrays",
     "DeviceArray": "dlc.runtime.opencl.array",
     "compile_model": "dlc.api",
+    "checkpoint": "dlc.calculus.custom",
+    "custom_jvp": "dlc.calculus.custom",
+    "custom_vjp": "dlc.calculus.custom",
+    "stop_gradient": "dlc.calculus.custom",
+    "grad": "dlc.calculus.derivatives",
+    "hessian": "dlc.calculus.derivatives",
+    "hvp": "dlc.calculus.derivatives",
+    "jacfwd": "dlc.calculus.derivatives",
+    "jacrev": "dlc.calculus.derivatives",
+    "jvp": "dlc.calculus.derivatives",
+    "linearize": "dlc.calculus.derivatives",
+    "value_and_grad": "dlc.calculus.derivatives",
+    "vjp": "dlc.calculus.derivatives",
     "devices": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
@@ -79,7 +109,7 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("lax", "numpy", "tree")
+_PUBLIC_MODULES = ("lax", "nn", "numpy", "optim", "random", "tree")
 
 
 def __getattr__(name: str) -> Any:

@@ -36,6 +36,7 @@ from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.target import REFERENCE, Target, resolve
 
 # Names of dialects and ops that may exist after a stage, outside and inside the kernels.
@@ -58,6 +59,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
         Stage(
             "dl",
             (
+                ExpandTransformationsPass(),
                 UnrollScansPass(),
                 SimplifyPass(),
                 DecomposeCompositesPass(target),

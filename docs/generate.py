@@ -1,4 +1,4 @@
-"""Writes the pages about ops, passes and dlc.numpy from their definitions, and the tour: `python docs/generate.py`.
+"""Writes the pages about ops, passes and functions from their definitions, and the tour: `python docs/generate.py`.
 
 `--check` writes nothing and fails if a page is not what would be written.
 """
@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import dedent
 
-from numpy_page import numpy_page
+from functions_pages import models_page, numpy_page
 from tour import tour_page
 
 from dlc.dialects import dl
@@ -117,7 +117,7 @@ def _stage_order(stage: str) -> int:
     return order.index(stage)
 
 
-PAGES = {"ops.md": ops_page, "passes.md": passes_page, "numpy.md": numpy_page, "tour.md": tour_page}
+PAGES = {"ops.md": ops_page, "passes.md": passes_page, "numpy.md": numpy_page, "models.md": models_page, "tour.md": tour_page}
 
 
 def main(arguments: list[str]) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 import dlc
+from dlc import nn
 from dlc.compiler import emit
 from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
-from dlc.numpy import nn
 from dlc.target import CPU_LEVELS
 
 # Fixed, so that the page does not depend on the machine that writes it.

@@ -16,7 +16,7 @@ import numpy as np
 
 import dlc
 import dlc.numpy as dnp
-from dlc.numpy import nn
+from dlc import nn
 
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722], np.float32)
 

@@ -14,7 +14,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 WRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md", "tour.template.md")]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "control_flow.md"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "docs" / "control_flow.md", ROOT / "docs" / "models.md"], ids=lambda p: p.name
+)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     # The blocks of a page go on from one another.

@@ -15,10 +15,10 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
+from dlc import nn
 from dlc.dialects.registry import make_context
 from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.ir import parse_module
-from dlc.numpy import nn
 
 draw = np.random.default_rng(0)
 

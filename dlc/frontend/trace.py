@@ -25,6 +25,7 @@ from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.ranges import state_ranges
 from dlc.dims import Range, Size, product
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.key_uses import KeyUses
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.ir import (
     ArrayAttr,
@@ -67,6 +68,7 @@ class Trace:
         self.weights = WeightStore()
         self.finished = False
         self._open = [self.block]
+        self.key_uses = KeyUses(self._open)
         self._constants: dict[int, tuple[Array, SSAValue]] = {}
 
     def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
@@ -312,6 +314,12 @@ def _result(current: Trace, value: object) -> Tracer:
     return current.value(value)
 
 
+def user_place() -> str:
+    """The innermost line outside dlc and NumPy, as it is shown: `step.py:12`."""
+    place = user_location()
+    return f"{Path(place.filename.data).name}:{place.line.data}" if isinstance(place, FileLineColLoc) else ""
+
+
 def user_location() -> LocationAttr:
     """The innermost line outside dlc and NumPy."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
@@ -325,10 +333,8 @@ def user_location() -> LocationAttr:
 
 def at_user_line(error: Error) -> Error:
     """The same error with the user's line in front."""
-    place = user_location()
-    if isinstance(place, FileLineColLoc):
-        return type(error)(f"{Path(place.filename.data).name}:{place.line.data}: {error}")
-    return error
+    place = user_place()
+    return type(error)(f"{place}: {error}") if place else error
 
 
 @contextmanager

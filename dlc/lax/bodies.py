@@ -60,7 +60,7 @@ class Loop:
             count, kinds = len(self.kinds), [*self.kinds, *elements]
             body = Block(arg_types=[kind.type for kind in kinds])
             arguments = [Tracer(self.trace, a, kind.weak) for a, kind in zip(body.args, kinds, strict=True)]
-            with discard_on_error([body]), self.trace.inside(body):
+            with discard_on_error([body]), self.trace.inside(body), self.trace.key_uses.in_loop(body):
                 carry, other = step(self.value(arguments[:count]), arguments[count:])
                 following = Leaves.of(self.init.where, self._returned, carry).in_order_of(self.init)
                 settled = carried(self.init, self.kinds, following)

@@ -89,7 +89,7 @@ def _branched(
     bodies = [Block() for _ in branches]
     with discard_on_error(bodies):
         results: list[Leaves] = []
-        for name, branch, body in zip(names, branches, bodies, strict=True):
+        for name, branch, body in trace.key_uses.alternatives(zip(names, branches, bodies, strict=True)):
             with trace.inside(body):
                 made = Leaves.of(where, name, branch(*operands))
             results.append(made.in_order_of(results[0]) if results else made)

@@ -8,7 +8,7 @@
 
 The functions have NumPy's names and the Array API's, and do what NumPy's do. Arrays of a traced function also have the
 operators and methods of NumPy's arrays, and NumPy's own functions on them (`np.tanh(x)`) are these. On plain arrays the
-functions compute at once. `dlc.numpy.linalg` is linear algebra, `dlc.numpy.nn` has layers of neural networks.
+functions compute at once. `dlc.numpy.linalg` is linear algebra.
 """
 
 import sys
@@ -26,7 +26,6 @@ from dlc.numpy import (
     joining,
     linalg,
     linear,
-    nn,
     operators,
     reductions,
     running,
@@ -78,7 +77,7 @@ FAMILIES = (
 __all__ = [
     "absolute", "amax", "amin", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "around",
     "bitwise_not", "concatenate", "conjugate", "degrees", "e", "inf", "invert", "left_shift", "linalg", "mod", "nan", "newaxis",
-    "nn", "pi", "pow", "radians", "right_shift", "true_divide",
+    "pi", "pow", "radians", "right_shift", "true_divide",
 ]  # fmt: skip
 __all__ += comparing.__all__
 __all__ += creation.__all__

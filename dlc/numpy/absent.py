@@ -26,7 +26,7 @@ ABSENT: Mapping[str, str] = {
     **dict.fromkeys(("imag", "angle", "complex64", "complex128", "fft"), _COMPLEX),
     **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),
     **dict.fromkeys(("save", "load", "loadtxt", "savetxt", "array2string", "array_str", "array_repr"), _TEXT),
-    "random": "a compiled function gives the same results for the same arguments; draw with NumPy and pass the numbers",
+    "random": "a compiled function gives the same results for the same arguments; dlc.random draws numbers of a key",
     **dict.fromkeys(("gcd", "lcm"), "Euclid's algorithm is a dlc.lax.while_loop; write it, or call NumPy's before"),
     "frexp": "use floor(log2(abs(x)))",
     "ldexp": "use x * exp2(n)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
+from dlc.numpy.rules import with_tangent
 
 __all__ = [
     "abs", "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "cbrt", "ceil", "clip", "conj", "cos", "cosh",
@@ -181,6 +183,7 @@ def cbrt(x: ArrayLike, /) -> Any:
 
 
 @in_wide_type
+@with_tangent(lambda root, _, tangents: divide(tangents[0], multiply(square(root), 3.0)))
 def _cbrt(x: Operand) -> Any:
     size = abs(x)
     root = exp(multiply(log(size), 1 / 3))
@@ -205,7 +208,22 @@ def sinc(x: ArrayLike, /) -> Any:
     return _sinc(*promote_to_float(x))
 
 
+def _sinc_slope(_: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """(cos πx - sinc x) / x; near 0, where that has no digits, π·a·Σ (-1)ᵏ·2k·a²ᵏ⁻² / (2k + 1)! from k = 1 on, for a = πx."""
+    (x,), (dx,) = operands, tangents
+    angle = multiply(x, math.pi)
+    near = apply(dl.LessOp, abs(angle), convert(1.0, x.dtype))
+    far = where(near, 1, x)
+    turned = multiply(far, math.pi)
+    away = divide(subtract(cos(turned), divide(sin(turned), turned)), far)
+    series: Any = 0.0
+    for k in range(10, 0, -1):
+        series = add((-1) ** k * 2 * k / math.factorial(2 * k + 1), multiply(square(angle), series))
+    return multiply(where(near, multiply(series, multiply(angle, math.pi)), away), dx)
+
+
 @in_wide_type
+@with_tangent(_sinc_slope)
 def _sinc(x: Operand) -> Any:
     angle = multiply(x, math.pi)
     return where(x, divide(sin(angle), where(x, angle, 1)), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import ml_dtypes
@@ -40,6 +41,7 @@ from dlc.numpy.elementwise import (
     trunc,
     where,
 )
+from dlc.numpy.rules import with_tangent
 
 __all__ = ["atan2", "copysign", "heaviside", "hypot", "logaddexp", "logaddexp2", "modf", "nan_to_num", "nextafter"]
 
@@ -49,7 +51,14 @@ def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     return _atan2(*promote_to_float(x1, x2, least=np.float16))
 
 
+def _turned(angle: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """(x·dy - y·dx) / (x² + y²)"""
+    (y, x), (dy, dx) = operands, tangents
+    return divide(subtract(multiply(x, dy), multiply(y, dx)), add(square(x), square(y)))
+
+
 @in_wide_type
+@with_tangent(_turned)
 def _atan2(y: Operand, x: Operand) -> Any:
     height, width = abs(y), abs(x)
     long, short = maximum(height, width), minimum(height, width)
@@ -65,7 +74,15 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     return _hypot(*promote_to_float(x1, x2, least=np.float16))
 
 
+def _stretched(length: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """(x·dx + y·dy) / length, 0 where the length is."""
+    (x, y), (dx, dy) = operands, tangents
+    along, none = add(multiply(x, dx), multiply(y, dy)), equal(length, 0)
+    return where(none, 0, divide(along, where(none, 1, length)))
+
+
 @in_wide_type
+@with_tangent(_stretched)
 def _hypot(a: Operand, b: Operand) -> Any:
     a, b = abs(a), abs(b)
     long, short = maximum(a, b), minimum(a, b)
@@ -80,7 +97,21 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     return _logaddexp(a, b)
 
 
+def _shared(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """What each is of the sum, times its tangent: half each where they are equal, nothing where the sum is."""
+    (a, b), (da, db) = operands, tangents
+    share = apply(dl.SigmoidOp, where(equal(a, b), 0, subtract(a, b)))
+    mixed = add(multiply(share, da), multiply(subtract(1, share), db))
+    return where(equal(total, -math.inf), 0, mixed)
+
+
+def _shared_by_two(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """As `_shared` has it, for powers of two."""
+    return _shared(total, [multiply(x, math.log(2)) for x in operands], tangents)
+
+
 @in_wide_type
+@with_tangent(_shared)
 def _logaddexp(a: Operand, b: Operand) -> Any:
     # Equal infinities have no distance.
     distance = where(equal(a, b), 0, subtract(a, b))
@@ -94,6 +125,7 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 
 
 @in_wide_type
+@with_tangent(_shared_by_two)
 def _logaddexp2(a: Operand, b: Operand) -> Any:
     distance = where(equal(a, b), 0, subtract(a, b))
     return add(maximum(a, b), log2(add(exp2(negative(abs(distance))), 1)))

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from dlc.dialects import dl
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.numpy.absent import LINALG_ABSENT, raise_absent
-from dlc.numpy.apply import ArrayLike, Axes, Operand, axes_of, convert, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, convert, operand, promote_to_float, refuse
 from dlc.numpy.comparing import equal, logical_and, not_equal
-from dlc.numpy.elementwise import abs, divide, log, multiply, negative, power, sign, sqrt, square, subtract, where
+from dlc.numpy.elementwise import abs, divide, log, multiply, negative, power, sign, sqrt, subtract, where
 from dlc.numpy.indexing import getitem
 from dlc.numpy.joining import concat
 from dlc.numpy.linear import cross, matmul, outer, tensordot, vecdot
@@ -80,7 +81,7 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
     if ord == 1:
         return sum(abs(x), axes, keepdims=keepdims)
     if ord == 2:
-        return sqrt(sum(square(x), axes, keepdims=keepdims))
+        return apply(dl.ReduceL2Op, x, axes=axes, keepdims=keepdims)
     return power(sum(power(abs(x), float(ord)), axes, keepdims=keepdims), 1 / ord)
 
 

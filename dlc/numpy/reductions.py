@@ -26,7 +26,7 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
-from dlc.numpy.comparing import isnan, logical_not, maximum, minimum, not_equal
+from dlc.numpy.comparing import equal, isnan, logical_not, maximum, minimum, not_equal
 from dlc.numpy.elementwise import add, divide, multiply, sqrt, square, subtract
 from dlc.numpy.elementwise import where as select
 
@@ -199,7 +199,10 @@ def std(
     where: ArrayLike | None = None,
 ) -> Any:
     """The standard deviation: √var."""
-    return sqrt(var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims, where=where))
+    spread = var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims, where=where)
+    # Equal numbers have no slope, where that of a root is infinite.
+    none = equal(spread, 0)
+    return select(none, 0, sqrt(select(none, 1, spread)))
 
 
 def average(x: ArrayLike, /, axis: Axes = None, weights: ArrayLike | None = None, *, keepdims: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Values of the host program that are parts of others: reshapes, and slices whose elements lie one behind another."""
+"""Values of the host program that are parts of others: reshapes, what is itself but later, slices that are one piece."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dims import is_static, row_major
@@ -19,7 +20,7 @@ def is_view(op: Operation | None, alignment: int) -> bool:
     A slice is, of static sizes, if it takes the whole of all axes behind the first that it takes more than one element of,
     and if the operand is a buffer: neither the caller's, which may lie anywhere, nor moved around by whoever reads it.
     """
-    if isinstance(op, ReshapeOp):
+    if isinstance(op, ReshapeOp | AfterOp):
         return True
     if not isinstance(op, SliceOp) or any(s != 1 for s in ints(op.strides)) or not is_static(shape_of(op.x)):
         return False
@@ -38,9 +39,9 @@ def offset_of(op: SliceOp) -> int:
 
 
 def source_of(value: SSAValue) -> tuple[SSAValue, int]:
-    """The value that `value` is a part of through reshapes and slices, and where it begins there, in elements."""
+    """The value that `value` is a part of through such ops, and where it begins there, in elements."""
     offset = 0
-    while isinstance(value.owner, ReshapeOp | SliceOp):
+    while isinstance(value.owner, ReshapeOp | AfterOp | SliceOp):
         if isinstance(value.owner, SliceOp):
             offset += offset_of(value.owner)
         value = value.owner.x

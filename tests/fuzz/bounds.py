@@ -39,7 +39,7 @@ PLACING = (dl.ReshapeOp, dl.PadOp, dl.ConcatOp, dl.PackOp, Movement)
 # Float ops whose result is exact, or rounded once from an exact one in the only possible way.
 EXACT = (
     *(dl.MaximumOp, dl.MinimumOp, dl.NegOp, dl.AbsOp, dl.SignOp, dl.ReluOp, dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp),
-    *(dl.CastOp, dl.SelectOp),
+    *(dl.CastOp, dl.SelectOp, dl.StopGradientOp),
 )
 # One rounding, as IEEE 754 defines it; a sum may be fused with the product before it.
 ROUNDED_ONCE = (dl.AddOp, dl.SubOp, dl.MulOp, dl.DivOp, dl.SqrtOp, dl.ReciprocalOp)
@@ -88,6 +88,10 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             if places.free.any():
                 return [np.full(arrays[0].shape, np.inf)]
             return [None if exact else op.evaluate(x.errors, places.array)[0]]
+        case dl.ScatterRowsOp():
+            return [None if exact else _scattered(op, operands)]
+        case dl.AfterOp():
+            return [operands[0].error]
         case _ if isinstance(op, PLACING):
             return [None if exact else op.evaluate(*(o.errors for o in operands))[0]]
         case _ if exact and isinstance(op, EXACT):
@@ -133,6 +137,15 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
             error = error + in_another_order(op, operands)
         return [np.where(apart, np.inf, error)]
     return errors
+
+
+def _scattered(op: dl.ScatterRowsOp, operands: Sequence[Tracked]) -> Array:
+    """Errors add up with what they are of; where it is not known which, or they multiply, anything goes."""
+    x, places, updates = operands
+    if places.free.any() or op.mode.data == "mul" or not is_float(x.array.dtype):
+        return np.full(x.array.shape, np.inf)
+    combined = 0 if op.mode.data == "none" else in_another_order(op, operands)
+    return op.evaluate(x.errors, places.array, updates.errors)[0] + combined
 
 
 def _other_formula(decomposed: Tracked, array: Array) -> Array | None:
@@ -190,6 +203,9 @@ def _corners(op: Elementwise, operands: Sequence[Tracked], wide: Sequence[Array]
     ends: list[list[Array]] = []
     for k, (o, x) in enumerate(zip(operands, wide, strict=True)):
         by = o.errors
+        if isinstance(op, dl.ErfinvOp):
+            # The square of the operand rounds.
+            by = by + spacing(o.array)
         if isinstance(op, dl.SinOp | dl.CosOp | dl.TanOp) or (isinstance(op, dl.PowOp) and k == 1):
             # The reduction of an angle and the product y·log x round as if the operand did.
             by = by + 4 * spacing(o.array)

@@ -24,12 +24,12 @@ from dlc.dialects.dl.window import Pool
 from dlc.ir import Block
 from dlc.weights import WeightStore
 from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
-from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, is_float
+from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 Recipe = Callable[[RandomProgram, type[DlOp]], Known]
 # What is placed anew but not computed with: the narrow types as well.
 MOVED = (*ANY, *ANY, *NARROW)
-_KINDS = {"float": FLOATS, "integer": INTEGERS, "bool": (BOOL,)}
+_KINDS = {"float": FLOATS, "integer": INTEGERS, "bool": (BOOL,), "narrow": NARROW}
 
 
 def _dtypes(op: type[DlOp]) -> tuple[np.dtype, ...]:
@@ -389,6 +389,32 @@ def _scatter_nd(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, x, indices, p.fresh(x.dtype, (*outer, *x.shape[depth:])), mode=_scatter_mode(p, x))
 
 
+def _scatter_rows(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0 and s[0] > 0 and math.prod(s) < 600)
+    indices = _places(p, p.shape(p.random.choice([0, 1, 1, 2]), 16), x.shape[0])
+    updates = p.fresh(x.dtype, (*indices.shape, *x.shape[1:]))
+    return p.add(op, x, indices, updates, mode=_scatter_mode(p, x), clamped=p.flag())
+
+
+# What gradients are made of
+
+
+def _after(p: RandomProgram, op: type[DlOp]) -> Known:
+    return p.add(op, p.any(MOVED), p.any(MOVED))
+
+
+def _dilate(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(MOVED, lambda s: math.prod(s) < 600)
+    return p.add(op, x, p.fresh(x.dtype, ()), interior=tuple(p.random.choice([0, 0, 1, 2]) for _ in x.shape))
+
+
+def _max_pool_gradient(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(FLOATS, lambda s: len(s) in (3, 4) and min(s[1:-1]) > 0, (3, 4, 4, 4))
+    window = _windows(p, x)
+    y = p.add(dl.MaxPoolOp, x, **window)
+    return p.add(op, x, y, p.fresh(x.dtype, y.shape), **window)
+
+
 # Quantisation and creation
 
 
@@ -423,6 +449,12 @@ def _iota(p: RandomProgram, op: type[DlOp]) -> Known:
         p.random.choice([(0, 1), (7, -3), (1, 2)]) if not is_float(dtype) else p.random.choice([(0.0, 0.5), (-1.5, 0.1)])
     )
     return p.add(op, size=(p.shape(1)[0],), to=element_type(dtype), start=start, step=step)
+
+
+def _random_bits(p: RandomProgram, op: type[DlOp]) -> Known:
+    lanes = p.shape(p.random.choice((0, 0, 1, 2)), largest=6)
+    to = element_type(p.random.choice((U8, U16, U32, U64)))
+    return p.add(op, p.fresh(U32, (*lanes, 2)), p.fresh(U64, lanes), shape=p.shape(largest=64), to=to)
 
 
 def _creation(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -472,10 +504,15 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.GatherElementsOp: _gather_elements,
     dl.ScatterElementsOp: _scatter_elements,
     dl.ScatterNdOp: _scatter_nd,
+    dl.ScatterRowsOp: _scatter_rows,
+    dl.AfterOp: _after,
+    dl.DilateOp: _dilate,
+    dl.MaxPoolGradientOp: _max_pool_gradient,
     dl.QuantizeOp: _quantize,
     dl.DequantizeOp: _dequantize,
     dl.DynamicQuantizeLinearOp: _dynamic_quantize,
     dl.IotaOp: _iota,
+    dl.RandomBitsOp: _random_bits,
     dl.ConstantOp: _creation,
     dl.WeightOp: _creation,
 }

@@ -84,9 +84,10 @@ def contracted(op: DlOp, operands: Sequence[Tracked], array: Array) -> Array | N
     return _last_rounding(exact, _unless_overflow(sums * FACTOR, count, error, array), array)
 
 
-def in_another_order(op: dl.ScatterElementsOp | dl.ScatterNdOp, operands: Sequence[Tracked]) -> Array:
+def in_another_order(op: dl.ScatterElementsOp | dl.ScatterNdOp | dl.ScatterRowsOp, operands: Sequence[Tracked]) -> Array:
     """What the roundings of sums or products of updates come to."""
     x, indices, updates = operands
+    mode = op.mode.data if isinstance(op, dl.ScatterRowsOp) else op.combination
     block = Block(arg_types=[tensor_type(o.array.shape, i64 if o is indices else f64) for o in operands])
 
     def of(a: Array, b: Array, mode: str) -> Array:
@@ -94,7 +95,7 @@ def in_another_order(op: dl.ScatterElementsOp | dl.ScatterNdOp, operands: Sequen
         return type(op).make(*block.args, **properties).evaluate(a, indices.array.astype(np.int64), b)[0]
 
     count = of(np.zeros(x.array.shape), np.ones(updates.array.shape), "add")
-    return count * unit_of(x.array.dtype) * of(finite_magnitudes(x.array), finite_magnitudes(updates.array), op.combination)
+    return count * unit_of(x.array.dtype) * of(finite_magnitudes(x.array), finite_magnitudes(updates.array), mode)
 
 
 def _sum_of(op: DlOp) -> Callable[[Array], Array]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tests.ops import (
+    samples_adjoints,
     samples_composite,
     samples_contraction,
     samples_elementwise,
     samples_functions,
     samples_irregular,
     samples_narrow,
+    samples_random,
     samples_selection,
     samples_shape,
     samples_winograd,
@@ -23,6 +25,8 @@ SAMPLES: list[Sample] = [
     *samples_winograd.SAMPLES,
     *samples_composite.SAMPLES,
     *samples_irregular.SAMPLES,
+    *samples_adjoints.SAMPLES,
     *samples_narrow.SAMPLES,
+    *samples_random.SAMPLES,
     *samples_selection.SAMPLES,
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
@@ -13,6 +14,18 @@ from tests.ops.samples_elementwise import telling
 # A few ulp of the largest result: the library's functions are not rounded exactly.
 _TOLERANCE = {F32: 4e-7, F64: 4e-15, F16: 1e-3, BF16: 8e-3}
 _EXACT = {dl.SqrtOp, dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp, dl.IsnanOp, dl.IsinfOp}
+
+
+def erfinv(x: float) -> float:
+    """By steps of Newton's method on what is left of x, from the quantile of the normal distribution."""
+    if abs(x) >= 1 or x == 0:
+        return math.copysign(math.inf, x) if abs(x) == 1 else math.nan if x else x
+    y = abs(NormalDist().inv_cdf((1 - abs(x)) / 2)) / math.sqrt(2)
+    for _ in range(3):
+        left = math.erf(y) - abs(x) if y < 0.5 else (1 - abs(x)) - math.erfc(y)
+        y -= left * math.sqrt(math.pi) / 2 * math.exp(y * y)
+    return math.copysign(y, x)
+
 
 _FUNCTIONS = {
     dl.SqrtOp: np.sqrt,
@@ -37,6 +50,7 @@ _FUNCTIONS = {
     dl.AcoshOp: np.arccosh,
     dl.AtanhOp: np.arctanh,
     dl.ErfOp: np.vectorize(math.erf, otypes=[float]),
+    dl.ErfinvOp: np.vectorize(erfinv, otypes=[float]),
     dl.SigmoidOp: lambda x: (1 + np.tanh(x / 2)) / 2,
     dl.FloorOp: np.floor,
     dl.CeilOp: np.ceil,

@@ -13,7 +13,11 @@ from tests.ops.samples import SAMPLES
 
 OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp)]
 # Ops of programs, not of tensors: no samples of their own.
-PROGRAM = {dl.KernelOp, dl.DispatchOp, dl.YieldOp, dl.ScanOp, dl.WhileOp, dl.IfOp, dl.FailOp}
+PROGRAM = {
+    *(dl.KernelOp, dl.DispatchOp, dl.YieldOp),
+    *(dl.ScanOp, dl.WhileOp, dl.IfOp, dl.FailOp),
+    *(dl.JvpOp, dl.VjpOp, dl.VmapOp, dl.CustomJvpOp, dl.CustomVjpOp, dl.CheckpointOp),
+}
 INTERFACES = [
     interfaces.Elementwise,
     interfaces.Reduction,
@@ -21,6 +25,7 @@ INTERFACES = [
     interfaces.Window,
     interfaces.Movement,
     interfaces.Gathering,
+    interfaces.Scattering,
     interfaces.Composite,
     interfaces.DataDependent,
 ]
@@ -28,6 +33,7 @@ KNOWN_WITHOUT_INTERFACE: dict[type[DlOp], str] = {
     dl.ConstantOp: "a literal: kernels hold it as arith.constant",
     dl.WeightOp: "a name of the weights store",
     dl.ReshapeOp: "another view of the same buffer",
+    dl.AfterOp: "another name of the same buffer",
 }
 KNOWN_WITHOUT_SAMPLE: dict[type[DlOp], str] = {dl.WeightOp: "its value is in the store"}
 

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from dlc.dialects.dl import (
     activation,
+    adjoints,
     composite,
     contraction,
     control,
@@ -18,20 +19,24 @@ from dlc.dialects.dl import (
     creation,
     elementwise,
     functions,
+    identities,
     indexing,
     irregular,
     movement,
     normalization,
     program,
     quantization,
+    random,
     reduction,
     selection,
     sorted,
     sorting,
+    transformations,
     window,
     winograd,
 )
 from dlc.dialects.dl.activation import *
+from dlc.dialects.dl.adjoints import *
 from dlc.dialects.dl.base import DimsAttr
 from dlc.dialects.dl.composite import *
 from dlc.dialects.dl.contraction import *
@@ -41,16 +46,19 @@ from dlc.dialects.dl.conversion import *
 from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
 from dlc.dialects.dl.functions import *
+from dlc.dialects.dl.identities import *
 from dlc.dialects.dl.indexing import *
 from dlc.dialects.dl.irregular import *
 from dlc.dialects.dl.movement import *
 from dlc.dialects.dl.normalization import *
 from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
+from dlc.dialects.dl.random import *
 from dlc.dialects.dl.reduction import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
+from dlc.dialects.dl.transformations import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
 from dlc.ir import Dialect, Operation
@@ -58,6 +66,7 @@ from dlc.ir import Dialect, Operation
 FAMILIES: tuple[ModuleType, ...] = (
     creation,
     elementwise,
+    identities,
     conversion,
     functions,
     activation,
@@ -67,6 +76,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     winograd,
     window,
     movement,
+    adjoints,
     indexing,
     irregular,
     sorting,
@@ -75,7 +85,9 @@ FAMILIES: tuple[ModuleType, ...] = (
     composite,
     normalization,
     quantization,
+    random,
     control,
+    transformations,
     program,
 )
 

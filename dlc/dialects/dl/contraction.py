@@ -74,6 +74,11 @@ def differ(a: Size, b: Size) -> bool:
     return isinstance(a, int) and isinstance(b, int) and a != b
 
 
+def compatible(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Whether two shapes may be equal, as far as their sizes are known."""
+    return len(a) == len(b) and not any(differ(m, n) for m, n in zip(a, b, strict=True))
+
+
 def contract(compute: Callable[[Array, Array], Array], operands: Sequence[Array], result: np.dtype[np.generic]) -> Array:
     """`compute` on two operands, a sum of products, in a type where it is exact or rounded once, cast to `result`."""
     a, b = operands

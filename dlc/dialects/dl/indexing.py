@@ -1,7 +1,7 @@
 """Indexing: elements at places that come from data.
 
-Places are integers of any type. Negative ones count from the end; what is still outside is moved to the nearest place, so
-that no index read from data reaches outside a buffer.
+Places are integers of any type. Negative ones count from the end; what is still outside is moved to the nearest place where
+it is read, and written nowhere, so that no index read from data reaches outside a buffer.
 """
 
 from __future__ import annotations
@@ -18,17 +18,31 @@ from dlc.dialects.dl.base import (
     DlOp,
     Tensor,
     element_type_of,
+    flag,
     normalized_axes,
     number,
     rank_of,
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.dtypes import is_integer
-from dlc.dialects.dl.interfaces import Body, Gathering
+from dlc.dialects.dl.contraction import compatible
+from dlc.dialects.dl.dtypes import is_bool, is_integer
+from dlc.dialects.dl.interfaces import Body, Gathering, Scattering, is_unsigned
 from dlc.dialects.dl.movement import known_less, static_size, static_sizes
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import IntegerAttr, SSAValue, TensorType, irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from dlc.ir import (
+    BoolAttr,
+    IntegerAttr,
+    SSAValue,
+    StringAttr,
+    TensorType,
+    i64,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
 
 
 def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
@@ -187,3 +201,80 @@ class GatherElementsOp(Gathering):
         size = static_size(self, shape_of(self.x)[axis])
         places[axis] = scalar.clamped_position(body, index, size, element_type_of(self.indices))
         return scalar.extract(body, sources[0], places)
+
+
+SCATTER_MODES = ("none", "add", "mul", "max", "min")
+_UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+@irdl_op_definition
+class ScatterRowsOp(Scattering):
+    """`x`, and then for each `i`, in order: `result[indices[i…]] = result[indices[i…]] ∘ updates[i…]`, row by row.
+
+    `mode` says what ∘ is: `none` takes the update, `add`, `mul`, `max` and `min` combine, in the element type. Negative
+    indices count from the end; others outside of the first axis change nothing, or with `clamped` the nearest row, which is
+    where `dl.gather` reads: so `add` is its transpose.
+    (C1) x and updates have one element type, not bool but for `none`, indices are integers; (C2) updates have the shape of
+    indices, then that of x without its first axis; (C3) `clamped` needs a row, or no indices.
+    """
+
+    name = "dl.scatter_rows"
+    x = operand_def(TensorType)
+    indices = operand_def(TensorType)
+    updates = operand_def(TensorType)
+    mode = prop_def(StringAttr)
+    clamped = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        x, indices, updates = (shape_of(v) for v in self.operands)
+        element, mode = element_type_of(self.x), self.mode.data
+        if element_type_of(self.updates) != element or mode not in SCATTER_MODES or (is_bool(element) and mode != "none"):
+            raise DTypeError(f"dl.scatter_rows: mode {mode!r}, x of {element}, updates of {element_type_of(self.updates)} (C1)")
+        expected = (*indices, *x[1:])
+        if not x or not compatible(updates, expected):
+            raise ShapeError(f"dl.scatter_rows: updates {updates} for x {x} and indices {indices}, expected {expected} (C2)")
+        if flag(self.clamped):
+            check_places(self, self.x, self.indices, 0)
+        elif not is_integer(element_type_of(self.indices)):
+            raise DTypeError(f"dl.scatter_rows: indices of {element_type_of(self.indices)}, expected integers (C1)")
+        return [tensor_type(x, element)]
+
+    def reference(self, *operands: Array) -> Array:
+        (x, indices, updates), rows = operands, operands[0].shape[0]
+        result, flat, rest = x.copy(), indices.reshape(-1), updates.reshape(indices.size, *x.shape[1:])
+        places = clamped_places(flat, rows)
+        if not flag(self.clamped):
+            inside = flat < rows if flat.dtype.kind == "u" else (flat >= -rows) & (flat < rows)
+            places, rest = places[inside], rest[inside]
+        with np.errstate(all="ignore"):
+            if self.mode.data == "none":
+                for place, update in zip(places, rest, strict=True):
+                    result[place] = update
+            else:
+                _UFUNC[self.mode.data].at(result, places, rest)
+        return result
+
+    def row(self, body: Body, index: SSAValue) -> tuple[SSAValue, SSAValue | None]:
+        (size, *_), element = static_sizes(self, shape_of(self.x)), element_type_of(self.indices)
+        place = scalar.clamped_position(body, index, size, element)
+        if flag(self.clamped):
+            return place, None
+        wide = scalar.convert(body, index, element, i64)
+        if is_unsigned(element):
+            return place, scalar.compare_with(body, "lt", wide, size, element)
+        above = scalar.compare_with(body, "ge", wide, -size, i64)
+        return place, scalar.both(body, above, scalar.compare_with(body, "lt", wide, size, i64))
+
+    def combine(self, body: Body, element: SSAValue, update: SSAValue) -> SSAValue:
+        match self.mode.data:
+            case "add":
+                return scalar.add(body, element, update)
+            case "mul":
+                return scalar.multiply(body, element, update)
+            case "max":
+                return scalar.maximum(body, element, update, element_type_of(self.x))
+            case "min":
+                return scalar.minimum(body, element, update, element_type_of(self.x))
+            case _:
+                return update

@@ -144,6 +144,21 @@ class Gathering(DlOp, ABC):
         """
 
 
+class Scattering(DlOp, ABC):
+    """Rows of a result, written one after the other at places that come from data. Operands: x, indices, updates.
+
+    Update `[i…, s…]` is combined with element `[row(indices[i…]), s…]` of the result, which starts as `x`.
+    """
+
+    @abstractmethod
+    def row(self, body: Body, index: SSAValue) -> tuple[SSAValue, SSAValue | None]:
+        """The row that an index names, as a place inside of the result, and whether it is one: None if it always is."""
+
+    @abstractmethod
+    def combine(self, body: Body, element: SSAValue, update: SSAValue) -> SSAValue:
+        """The next element of the result."""
+
+
 class Composite(DlOp, ABC):
     """An op that is defined by simpler ones; kept whole where one kernel for all of it is better."""
 

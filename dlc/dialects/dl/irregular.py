@@ -28,27 +28,24 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.composite import in_wide_type
-from dlc.dialects.dl.contraction import differ, static
+from dlc.dialects.dl.contraction import compatible, static
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.elementwise import (
     AddOp,
-    AndOp,
     EqualOp,
     GreaterEqualOp,
     LessOp,
     MaximumOp,
     MinimumOp,
     MulOp,
+    OrOp,
     SelectOp,
-    SubOp,
 )
-from dlc.dialects.dl.indexing import GatherElementsOp
+from dlc.dialects.dl.indexing import SCATTER_MODES, GatherElementsOp, ScatterRowsOp
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
-from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, TransposeOp, known_less
+from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, known_less
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
-from dlc.dialects.dl.sorted import SearchsortedOp
-from dlc.dialects.dl.sorting import ArgsortOp
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
@@ -57,6 +54,7 @@ from dlc.ir import (
     SSAValue,
     StringAttr,
     TensorType,
+    i1,
     i64,
     irdl_op_definition,
     operand_def,
@@ -157,15 +155,9 @@ class CumprodOp(Running):
 # The most updates that every element is compared with.
 _COMPARED = 64
 
-SCATTER_MODES = ("none", "add", "mul", "max", "min")
 _REDUCE = {"add": ReduceSumOp, "mul": ReduceProdOp, "max": ReduceMaxOp, "min": ReduceMinOp}
 _COMBINE = {"add": AddOp, "mul": MulOp, "max": MaximumOp, "min": MinimumOp}
 _UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-
-
-def compatible(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    """Whether two shapes may be equal, as far as their sizes are known."""
-    return len(a) == len(b) and not any(differ(m, n) for m, n in zip(a, b, strict=True))
 
 
 class Scatter(Composite):
@@ -235,16 +227,20 @@ def _wrapped(b: Build, indices: SSAValue, size: int) -> SSAValue:
     return b(SelectOp, negative, b(AddOp, wide, b.scalar(size, like=wide)), wide)
 
 
-def _scattered(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
-    """`x` with update k along `axis` written to place `places[…, k, …]` of that axis, if there is such a place.
-
-    The other sizes of updates are those of `x`, so are those of places, or 1.
-    """
-    count = int(shape_of(updates)[axis])
-    if count == 0 or 0 in shape_of(x):
-        return x
-    scattered = _by_comparison if count <= _COMPARED else _by_order
-    return scattered(b, x, places, updates, axis, mode)
+def _one_by_one(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+    """`x` with each update written to place `places[…]` along `axis`, if there is such a place: each element a row."""
+    shape, sizes = [int(s) for s in shape_of(x)], [int(s) for s in shape_of(places)]
+    outside = b(
+        OrOp, b(LessOp, places, b.scalar(0, like=places)), b(GreaterEqualOp, places, b.scalar(shape[axis], like=places))
+    )
+    number = b(MulOp, places, b.scalar(prod(shape[axis + 1 :]), like=places))
+    for a, size in enumerate(sizes):
+        if a != axis:
+            along = b(IotaOp, size=(size,), to=i64, start=0, step=prod(shape[a + 1 :]))
+            number = b(AddOp, number, b(ReshapeOp, along, shape=tuple(size if d == a else 1 for d in range(len(sizes)))))
+    number = b(SelectOp, outside, b.scalar(prod(shape), like=number), number)
+    flat = (b(ReshapeOp, v, shape=(n,)) for v, n in ((x, prod(shape)), (number, prod(sizes)), (updates, prod(sizes))))
+    return b(ReshapeOp, b(ScatterRowsOp, *flat, mode=mode), shape=shape)
 
 
 def _identity(b: Build, x: SSAValue, mode: str) -> SSAValue:
@@ -254,7 +250,7 @@ def _identity(b: Build, x: SSAValue, mode: str) -> SSAValue:
 
 
 def _by_comparison(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
-    """See Note [Scatter by comparison]."""
+    """See Note [Scatter by comparison]; the sizes of places and updates beside `axis` are those of `x`."""
     shape, count = [int(s) for s in shape_of(x)], int(shape_of(updates)[axis])
 
     def numbered(size: int, position: int) -> SSAValue:
@@ -277,59 +273,12 @@ def _by_comparison(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, a
     return b(_COMBINE[mode], x, b(_REDUCE[mode], meant, axes=(axis + 1,)))
 
 
-def _by_order(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
-    """See Note [Scatter by order]."""
-    shape = [int(s) for s in shape_of(x)]
-    order = b(ArgsortOp, places, axis=axis)
-    places = b(GatherElementsOp, places, order, axis=axis)
-    if mode != "none":
-        updates = b(GatherElementsOp, updates, b(BroadcastToOp, order, shape=shape_of(updates)), axis=axis)
-        updates = _combined_before(b, updates, places, axis, mode)
-    # The axis last; the permutation is its own inverse.
-    swapped = list(range(len(shape)))
-    swapped[axis], swapped[-1] = swapped[-1], swapped[axis]
-    rows = b(TransposeOp, places, permutation=swapped)
-    elements = b(IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
-    wanted = b(BroadcastToOp, elements, shape=(*shape_of(rows)[:-1], shape[axis]))
-    end = b(TransposeOp, b(SearchsortedOp, rows, wanted, right=True), permutation=swapped)
-    last = b(SubOp, end, b.scalar(1, like=end))
-    # Where no place is as small, the last place of all is read, which is larger.
-    hit = b(EqualOp, b(GatherElementsOp, places, last, axis=axis), b(TransposeOp, wanted, permutation=swapped))
-    chosen = b(GatherElementsOp, order, last, axis=axis) if mode == "none" else last
-    chosen = b(GatherElementsOp, updates, b(BroadcastToOp, chosen, shape=shape), axis=axis)
-    return b(SelectOp, hit, chosen if mode == "none" else b(_COMBINE[mode], x, chosen), x)
-
-
-def _combined_before(b: Build, updates: SSAValue, places: SSAValue, axis: int, mode: str) -> SSAValue:
-    """Each update combined with those before it along `axis` that have the same place."""
-    distance, count = 1, int(shape_of(updates)[axis])
-
-    def before(value: SSAValue, filling: SSAValue) -> SSAValue:
-        limits, low = list(shape_of(value)), [0] * rank_of(value)
-        limits[axis], low[axis] = limits[axis] - distance, distance
-        kept = b(SliceOp, value, starts=(0,) * len(low), limits=limits, strides=(1,) * len(low))
-        return b(PadOp, kept, filling, low=low, high=(0,) * len(low))
-
-    identity, nowhere = _identity(b, updates, mode), b.scalar(-1, like=places)
-    # After the step of distance d, each update has combined the 2·d nearest before and at it.
-    while distance < count:
-        own = b(EqualOp, places, before(places, nowhere))
-        updates = b(SelectOp, own, b(_COMBINE[mode], before(updates, identity), updates), updates)
-        distance *= 2
-    return updates
-
-
 # Note [Scatter by comparison]
 #
 # Each element of the result looks for the updates that are meant for it: n elements and m updates take n·m comparisons. In
 # return no two writes meet, the result does not depend on an order, and it is a reduction like any other: parallel,
-# fused, without atomics. The comparison is part of the reduction's body, never a tensor.
-
-# Note [Scatter by order]
-#
-# Many updates are sorted by their place, equal ones in the order given, and each element of the result finds the last that is
-# meant for it by bisection: n elements and m updates take (n + m)·log m steps. Updates that combine are combined beforehand
-# with those before them that have the same place, in log m steps of doubled distance.
+# fused, without atomics. The comparison is part of the reduction's body, never a tensor. More updates than a few go one by
+# one to the rows that they name (`dl.scatter_rows`).
 
 
 @irdl_op_definition
@@ -371,12 +320,16 @@ class ScatterElementsOp(Scatter):
         shape, given, _ = static(self, *operands)
         x, updates = (widened(b, v) for v in (operands[0], operands[2]))
         places = _wrapped(b, operands[1], shape[axis])
-        missing = [0 if a == axis else n - m for a, (n, m) in enumerate(zip(shape, given, strict=True))]
-        if any(missing):
+        if prod(given) * prod(shape) == 0:
+            result = x
+        elif given[axis] > _COMPARED:
+            result = _one_by_one(b, x, places, updates, axis, self.combination)
+        else:
             # No update is meant for the elements beyond: -1 is no place.
+            missing = [0 if a == axis else n - m for a, (n, m) in enumerate(zip(shape, given, strict=True))]
             places = b(PadOp, places, b.scalar(-1, like=places), low=(0,) * len(shape), high=missing)
             updates = b(PadOp, updates, b.scalar(0, like=updates), low=(0,) * len(shape), high=missing)
-        result = _scattered(b, x, places, updates, axis, self.combination)
+            result = _by_comparison(b, x, places, updates, axis, self.combination)
         return [casted(b, result, element_type_of(operands[0]))]
 
 
@@ -423,26 +376,24 @@ class ScatterNdOp(Scatter):
         shape, given, _ = static(self, *operands)
         x, updates = (widened(b, v) for v in (operands[0], operands[2]))
         count, rows, row = prod(given[:-1]), prod(shape[:depth]), prod(shape[depth:])
-        result = _scattered(
-            b,
+        result = b(
+            ScatterRowsOp,
             b(ReshapeOp, x, shape=(rows, row)),
-            b(ReshapeOp, self.rows_of(b, operands[1], shape, count), shape=(count, 1)),
+            self.rows_of(b, operands[1], shape, count),
             b(ReshapeOp, updates, shape=(count, row)),
-            0,
-            self.combination,
+            mode=self.combination,
         )
         return [casted(b, b(ReshapeOp, result, shape=shape), element_type_of(operands[0]))]
 
     def rows_of(self, b: Build, indices: SSAValue, shape: Sequence[int], count: int) -> SSAValue:
-        """The places as row-major numbers of the indexed axes, -1 for those outside."""
+        """The places as row-major numbers of the indexed axes; as many as there are for those outside."""
         flat = b(ReshapeOp, indices, shape=(count, self.indexed))
-        total = b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=(count, 1))
-        nowhere = b.scalar(-1, like=total)
+        total = b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=(count,))
+        outside = b.scalar(0, like=tensor_type((), i1))
         for d, size in enumerate(shape[: self.indexed]):
             column = b(SliceOp, flat, starts=(0, d), limits=(count, d + 1), strides=(1, 1))
-            place = _wrapped(b, column, size)
-            inside = b(AndOp, b(GreaterEqualOp, place, b.scalar(0, like=place)), b(LessOp, place, b.scalar(size, like=place)))
-            before = b(MulOp, total, b.scalar(size, like=total))
-            outside = b(LessOp, total, b.scalar(0, like=total))
-            total = b(SelectOp, outside, nowhere, b(SelectOp, inside, b(AddOp, before, place), nowhere))
-        return total
+            place = _wrapped(b, b(ReshapeOp, column, shape=(count,)), size)
+            beyond = b(GreaterEqualOp, place, b.scalar(size, like=place))
+            outside = b(OrOp, outside, b(OrOp, b(LessOp, place, b.scalar(0, like=place)), beyond))
+            total = b(AddOp, b(MulOp, total, b.scalar(size, like=total)), place)
+        return b(SelectOp, outside, b.scalar(prod(shape[: self.indexed]), like=total), total)

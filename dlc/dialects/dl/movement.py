@@ -328,7 +328,7 @@ class PadOp(Gathering):
             result[tuple(inner)] = x[tuple(kept)]
             return result
         for axis, (low, _) in enumerate(self.padding):
-            x = np.take(x, _repeating_places(self.mode, x.shape[axis], shape[axis], low), axis)
+            x = np.take(x, repeating_places(self.mode, x.shape[axis], shape[axis], low), axis)
         return x
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
@@ -361,7 +361,7 @@ class PadOp(Gathering):
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 
-def _repeating_places(mode: str, size: int, padded: int, low: int) -> Array:
+def repeating_places(mode: str, size: int, padded: int, low: int) -> Array:
     """Which of the `size` elements along an axis each of the `padded` ones repeats."""
     places: Array = np.arange(padded) - low
     match mode:

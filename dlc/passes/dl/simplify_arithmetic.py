@@ -33,6 +33,7 @@ from dlc.dialects.dl.elementwise import (
     SubOp,
 )
 from dlc.dialects.dl.functions import ExpOp, ReciprocalOp, SigmoidOp, SqrtOp
+from dlc.dialects.dl.identities import StopGradientOp
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp
 from dlc.dialects.dl.narrow import FORMATS
@@ -224,6 +225,11 @@ def _float_limits(element_type: Attribute) -> Any:
     return cast(Any, ml_dtypes).finfo(numpy_dtype(element_type))
 
 
+# stop_gradient(x) = x: nobody differentiates any more
+def _identity(op: StopGradientOp) -> Values:
+    return [op.x]
+
+
 ARITHMETIC: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     AddOp: (_add_zero,),
     SubOp: (_subtract_zero,),
@@ -241,4 +247,5 @@ ARITHMETIC: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     OrOp: (_or,),
     SelectOp: (_select,),
     CastOp: (_cast,),
+    StopGradientOp: (_identity,),
 }

@@ -12,7 +12,17 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, shape_of
-from dlc.dialects.dl.interfaces import Contraction, Elementwise, Gathering, Movement, Reduction, RowComposite, Staged, Window
+from dlc.dialects.dl.interfaces import (
+    Contraction,
+    Elementwise,
+    Gathering,
+    Movement,
+    Reduction,
+    RowComposite,
+    Scattering,
+    Staged,
+    Window,
+)
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Range, Size
@@ -75,7 +85,7 @@ def is_heavy(op: Operation, longest_row: int) -> bool:
 
 def takes_makers(op: Operation | None, longest_row: int) -> bool:
     """Whether the elementwise ops that make an op's operands, of another shape than its result, belong in its kernel."""
-    return isinstance(op, ConcatOp) or (isinstance(op, Reduction) and not row_axes(op, longest_row))
+    return isinstance(op, ConcatOp | Scattering) or (isinstance(op, Reduction) and not row_axes(op, longest_row))
 
 
 def absorbs(user: Operation, index: int, movement: Movement) -> bool:

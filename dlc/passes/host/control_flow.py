@@ -10,6 +10,7 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of, tensor_of
 from dlc.dialects.dl.control import FailOp, IfOp, Loop, ScanOp, WhileOp
 from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp, YieldOp
 from dlc.dims import Size, row_major
@@ -51,7 +52,7 @@ class Bufferizer:
                 case WeightOp():
                     weight = host.WeightOp(op.symbol.string_value(), buffer_type(op.result))
                     self.buffers[op.result] = self.value(weight, op, op.result)
-                case ReshapeOp() | SliceOp():
+                case ReshapeOp() | AfterOp() | SliceOp():
                     self.buffers[op.result] = self.part(op.result, op)
                 case DispatchOp():
                     results = [self.place(r, op) for r in op.outputs]

@@ -15,6 +15,7 @@ from dlc.dialects.dl.interfaces import (
     Gathering,
     Movement,
     Reduction,
+    Scattering,
     Window,
     storage_type,
 )
@@ -48,7 +49,7 @@ from dlc.passes.linalg.write import Writer, shape
 from dlc.passes.structured import Constants, Place
 
 # Ops whose result is computed, so that it can be computed where it is wanted.
-_COMPUTED = (Elementwise, Reduction, Contraction, Window, Gathering)
+_COMPUTED = (Elementwise, Reduction, Contraction, Window, Gathering, Scattering)
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,8 @@ class _KernelLowering:
                 self.reads[result] = self.contraction(op)
             case Gathering():
                 self.reads[result] = Read.of(lowerings.gathering(self.write, op, self, self.store(result)))
+            case Scattering():
+                self.reads[result] = Read.of(lowerings.scattering(self.write, op, self, self.store(result)))
             case _:
                 raise UnsupportedError(f"{op.name} in kernel @{self.kernel.symbol} has no lowering to linalg; keep it in @main")
 

@@ -13,13 +13,14 @@ from dlc.dialects.dl.interfaces import (
     Elementwise,
     Gathering,
     Reduction,
+    Scattering,
     Structure,
     Window,
     broadcast_map,
     storage_type,
 )
 from dlc.dims import Size
-from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, i64, index, linalg, tensor
+from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, arith, i64, index, linalg, tensor
 from dlc.passes.linalg.reads import Read, alone
 from dlc.passes.linalg.write import Access, ScalarCode, Writer, dense, element, shape
 
@@ -194,6 +195,41 @@ def gathering(write: Writer, op: Gathering, operands: Operands, store: Store) ->
 
     identity, name = AffineMap.identity(rank), short_name(op.name)
     return store(lambda target: write.generic([], (target, identity), (False,) * rank, code, name, sources))
+
+
+def scattering(write: Writer, op: Scattering, operands: Operands, store: Store) -> SSAValue:
+    """The result starts as `x`; update [i…, s…] counts in the row r that its index names:
+
+    y[r, s…] = if r = row(indices[i…]) then y[r, s…] ∘ updates[i…, s…] else y[r, s…], for each i… in order.
+    """
+    x, indices, updates = (operands.read(v) for v in op.operands)
+    places, whole = rank_of(op.operands[1]), rank_of(op.results[0])
+    # Iterators: the row, the places of the indices, the rest of a row.
+    rank = places + whole
+    d = [AffineExpr.dimension(a) for a in range(rank)]
+    target_map = AffineMap(rank, 0, (d[0], *d[places + 1 :]))
+    accesses = [
+        (read.source, read.map.compose(AffineMap(rank, 0, tuple(at))))
+        for read, at in ((indices, d[1 : places + 1]), (updates, d[1:]))
+        if not read.is_scalar
+    ]
+
+    def code(body: Body, *elements: SSAValue) -> SSAValue:
+        *given, element = elements
+        index_, update = (r.source if r.is_scalar else given.pop(0) for r in (indices, updates))
+        row, inside = op.row(body, index_)
+        made = op.combine(body, element, update)
+        if inside is not None:
+            made = scalar.select(body, inside, made, element)
+        here = body(linalg.IndexOp.create(properties={"dim": IntegerAttr(0, i64)}, result_types=[index]))
+        return scalar.select(body, body(arith.CmpiOp(here, row, "eq")), made, element)
+
+    def into(target: SSAValue) -> SSAValue:
+        start = write.fill(x.source, target) if x.is_scalar else copy(write, x, target)
+        reductions = (False, *(True for _ in range(places)), *(False for _ in range(whole - 1)))
+        return write.generic(accesses, (start, target_map), reductions, code, short_name(op.name))
+
+    return store(into)
 
 
 def short_name(op_name: str) -> str:

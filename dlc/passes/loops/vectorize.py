@@ -26,7 +26,7 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Index, Place, memref_of, vector_type, zero_attribute
-from dlc.passes.tiling.nests import iterator_extents, operand_maps, reduction_iterators
+from dlc.passes.tiling.nests import iterator_extents, loads_at_computed_places, operand_maps, reduction_iterators
 
 # Which vector.reduction an op that combines two elements is.
 _KINDS: dict[type[Operation], str] = {
@@ -51,8 +51,8 @@ class VectorizePass(KernelPass):
         vector.transfer_write %r, %acc
 
     The parallel iterators are the vector's dimensions, in the order in which the output stores them; the reduced ones are
-    loops. A product added to an accumulator is one fused operation. A body that loads from memory by itself runs element
-    by element. Requires static shapes and maps that select iterators. Leaves no `linalg`.
+    loops. A product added to an accumulator is one fused operation. A body that loads from memory at places that it computes
+    runs element by element. Requires static shapes and maps that select iterators. Leaves no `linalg`.
     """
 
     name = "vectorize"
@@ -78,8 +78,7 @@ class _Vectorizer:
         self.reduced = reduction_iterators(op)
         self.output = op.operands[-1]
         out = [_position(e) for e in self.maps[-1].results]
-        by_element = any(isinstance(o, memref.LoadOp) for o in self.body.ops)
-        self.axes: list[int] = [] if by_element else out
+        self.axes: list[int] = [] if loads_at_computed_places(op) else out
         self.shape = tuple(self.extents[d] for d in self.axes)
         self.loops = [d for d in range(len(self.extents)) if d not in self.axes]
 
@@ -145,6 +144,10 @@ class _Vectorizer:
                     values[op.result] = self.iteration(place, op.dim.value.data, at)
                 case arith.ConstantOp():
                     values[op.result] = self.spread(place, place.constants.get(op.value, op.result.type))
+                case memref.LoadOp() if self.shape:
+                    places = [place.constants.get(cast(arith.ConstantOp, i.owner).value, index) for i in op.indices]
+                    load = memref.LoadOp.create(operands=[op.memref, *places], result_types=[op.results[0].type])
+                    values[op.results[0]] = self.spread(place, place.op(load, op.results[0].name_hint))
                 case arith.MulfOp() if self.fused(op) is not None:
                     pass
                 case _:

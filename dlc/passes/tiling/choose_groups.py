@@ -206,7 +206,8 @@ class _Chooser:
     def team_dims(self) -> list[int]:
         """For each stage one dimension of its own that a team can share, the longest first; empty if a reduction has none."""
         nest = self.nest
-        own = [d for d in nest.extents if d not in nest.shared]
+        scattered = {s.scattered for s in nest.stages}
+        own = [d for d in nest.extents if d not in nest.shared and d not in scattered]
         chosen: list[int] = []
         taken: set[int] = set()
         for d in sorted(own, key=lambda d: -nest.extents[d]):

@@ -179,7 +179,7 @@ class _Chooser:
         extents, machine = self.nest.extents, self.target.machine
         per_point = sum(
             (1 if s.is_contraction else machine.element_work)
-            * prod(extents[d] for d in s.dims if d >= 0 and d not in self.nest.shared)
+            * prod(extents[d] for d in s.dims if d >= 0 and d not in self.nest.shared and d != s.scattered)
             for s in self.nest.stages
         )
         work = per_point * prod(register.get(d, 1) for d in order)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from dlc.dialects.sizes import strides_of
@@ -27,11 +27,14 @@ from dlc.ir import (
     Region,
     SSAValue,
     linalg,
+    memref,
     scf,
 )
 from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.nests import Nest, Stage, can_split, combiner_of, identity_of, operand_maps
 from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.scatter import scatter_of
+from dlc.passes.tiling.scatter import split as split_scatter
 
 
 @dataclass(frozen=True)
@@ -151,14 +154,15 @@ class Leaf:
         """Whether a stage only fills what the following one accumulates in, part by part: they go in the same steps then."""
         if not isinstance(stage.op, linalg.FillOp) or following.output.root is not stage.output.root:
             return False
-        return not any(d in following.reductions for d in self.wanted(following, tile))
+        return following.scattered is None and not any(d in following.reductions for d in self.wanted(following, tile))
 
     def wanted(self, stage: Stage, tile: Tile) -> dict[int, int]:
         """The steps that the plan asks for in a stage on a tile."""
         own = self.plan.steps.get(self.nest.stages.index(stage), {})
         whole = dict.fromkeys(self.lengths, 1)
         asked = {**whole, **self.plan.chunks, **own}
-        return {d: n for d, n in asked.items() if d in stage.dims and (n < tile[d].size or d in self.lengths)}
+        mine = [d for d in asked if d in stage.dims and d != stage.scattered]
+        return {d: asked[d] for d in mine if asked[d] < tile[d].size or d in self.lengths}
 
     def parts(self, place: Place, tile: Tile, d: int, step: int) -> Iterator[tuple[Place, Range]]:
         """Where to compute each part of `step` iterations along a dimension of a stage, and what remains."""
@@ -170,6 +174,9 @@ class Leaf:
     def stage(self, place: Place, stage: Stage, tile: Tile) -> None:
         """A stage on a tile, in the steps that the plan asks for."""
         wanted = self.wanted(stage, tile)
+        if stage.scattered is not None:
+            self.scatter(place, stage, tile, [d for d in stage.dims if d in stage.reductions])
+            return
         split = next((d for d in wanted if d in stage.reductions), None)
         if any(d in self.lengths for d in stage.reductions):
             in_order = sorted(wanted.items(), key=lambda w: (w[0] in stage.reductions, w[1]))
@@ -222,6 +229,24 @@ class Leaf:
                 axes = [*kept, d] if part.size > 1 else kept
             self.emit(at, stage, {**tile, d: part}, {len(stage.op.operands) - 1: (window, axes)})
         combine(place, stage, (partial, [*kept, d] if width > 1 else kept), target)
+
+    def scatter(self, place: Place, stage: Stage, tile: Tile, dims: Sequence[int]) -> None:
+        """A scatter step by step, each on the row that it names."""
+        for d in dims[:1]:
+            for at, one in steps(place, tile[d], 1, f"j{d}"):
+                self.scatter(at, stage, {**tile, d: one}, dims[1:])
+            return
+        scatter, rows = scatter_of(stage.op), stage.scattered
+        assert isinstance(stage.op, linalg.GenericOp) and scatter is not None and rows is not None
+
+        def load(k: int) -> SSAValue:
+            window, _ = self.operand(place, stage, k, tile)
+            return place.op(memref.LoadOp.get(window, []))
+
+        row, body = split_scatter(stage.op, scatter, place, load)
+        op = linalg.GenericOp.create(operands=stage.op.operands, properties=stage.op.properties, regions=[body])
+        self.emit(place, replace(stage, op=op, reductions=frozenset()), {**tile, rows: Range(row, 1)})
+        op.erase()
 
     def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:
         """The stage's op on the part of its operands that the tile touches; `windows` replace operands, by position."""

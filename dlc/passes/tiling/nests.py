@@ -15,9 +15,10 @@ from functools import cached_property
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
-from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, func, linalg, math, memref
+from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, func, linalg, math, memref
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access, Term, access, root_of
+from dlc.passes.tiling.scatter import scatter_of
 
 StructuredOp = linalg.GenericOp | linalg.FillOp
 
@@ -56,12 +57,17 @@ class Stage:
     @property
     def is_contraction(self) -> bool:
         """A reduction of products of two operands."""
-        return bool(self.reductions) and len(self.inputs) >= 2
+        return bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
+
+    @cached_property
+    def scattered(self) -> int | None:
+        """The dimension along which data says where its body writes."""
+        scatter = scatter_of(self.op)
+        return None if scatter is None else self.dims[scatter.iterator]
 
     @property
     def reads_at_computed_places(self) -> bool:
-        """Whether its body loads from memory: such a body runs element by element."""
-        return any(isinstance(o, memref.LoadOp) for o in self.op.regions[0].block.ops)
+        return loads_at_computed_places(self.op)
 
     @property
     def has_long_formulas(self) -> bool:
@@ -71,6 +77,12 @@ class Stage:
     @property
     def uses_indices(self) -> bool:
         return any(isinstance(o, linalg.IndexOp) for o in self.op.regions[0].block.ops)
+
+
+def loads_at_computed_places(op: Operation) -> bool:
+    """Whether its body loads from memory at other places than constants: such a body runs element by element."""
+    loads = (o for o in op.regions[0].block.ops if isinstance(o, memref.LoadOp))
+    return any(not isinstance(index.owner, arith.ConstantOp) for load in loads for index in load.indices)
 
 
 @dataclass(frozen=True)
@@ -101,10 +113,11 @@ class OpenNest:
     def shared(self) -> list[int]:
         """The dimensions that every stage can be cut along: parallel in the last, reduced in none.
 
-        A reduction that lacks a dimension would be computed anew for each part of it.
+        A reduction that lacks a dimension would be computed anew for each part of it, and so would one that may write
+        anywhere along it.
         """
-        reductions = [s for s in self.stages if s.reductions]
-        reduced = {d for s in reductions for d in s.reductions}
+        reductions = [s for s in self.stages if s.reductions or s.scattered is not None]
+        reduced = {d for s in reductions for d in (*s.reductions, s.scattered)}
         return [d for d in self.stages[-1].dims if d not in reduced and all(d in s.dims for s in reductions)]
 
     def locals(self) -> set[SSAValue]:

@@ -73,6 +73,8 @@ class TilePlan:
         if size & (size - 1) or any((self.items or {})[d] != size for d in team):
             raise ValueError(f"items {self.items}: dimensions of single stages have equal items, a power of two")
         for stage in nest.stages:
+            if stage.scattered in team:
+                raise ValueError(f"items[d{stage.scattered}]: which of them a stage writes is data; no item has a part")
             mine = [d for d in stage.dims if d in team]
             if len(mine) > 1:
                 raise ValueError(f"items {self.items}: one stage has the dimensions {mine}, and one team")

@@ -54,6 +54,25 @@ def test_a_chain_takes_two_places_and_writes_its_output_in_place():
     assert str(launches[0].location) == 'loc("first")'
 
 
+def test_what_waits_is_the_same_buffer_and_keeps_nothing_alive():
+    module = planned("""
+    func.func @main(%x: tensor<16xf32>) -> tensor<16xf32> {
+      %a = dl.dispatch @k(%x) : (tensor<16xf32>) -> tensor<16xf32>
+      %b = dl.dispatch @k(%x) : (tensor<16xf32>) -> tensor<16xf32>
+      %c = dl.dispatch @k(%b) : (tensor<16xf32>) -> tensor<16xf32>
+      %d = dl.after %a, %c : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+      %e = dl.dispatch @k(%d) : (tensor<16xf32>) -> tensor<16xf32>
+      %y = dl.dispatch @k(%e) : (tensor<16xf32>) -> tensor<16xf32>
+      func.return %y : tensor<16xf32>
+    }
+    """)
+    main = host.entry_of(module)
+    a, b, c, e, _ = (op for op in main.body.block.ops if isinstance(op, host.LaunchOp))
+    places = [op.arguments[-1].owner.offset.value.data for op in (a, b, c, e)]
+    assert e.arguments[0] is a.arguments[-1]
+    assert len(set(places)) == 3 and places[3] in places[1:3]
+
+
 def test_names_of_inputs_and_outputs_survive():
     header = print_module(host.entry_of(planned(CHAIN))).splitlines()[0]
     assert '"in"' in header and '"out"' in header and "host.output" in header

@@ -128,7 +128,39 @@ builtin.module {
 }
 """
 
-KERNELS = {"matmul": MATMUL, "convolution": CONVOLUTION, "rows": ROWS, "columns": COLUMNS}
+# Rows of `u` added to those of the result that `i` names, one or the other of them outside.
+SCATTER = """
+builtin.module {
+  func.func @scatter(%x: tensor<7x21xf32>, %i: tensor<3x4xi64>, %u: tensor<3x4x21xf32>, %y: tensor<7x21xf32>)
+      -> tensor<7x21xf32> attributes {kernel} {
+    %c = linalg.generic {indexing_maps = [affine_map<(r, s) -> (r, s)>, affine_map<(r, s) -> (r, s)>],
+        iterator_types = ["parallel", "parallel"]} ins(%x : tensor<7x21xf32>) outs(%y : tensor<7x21xf32>) {
+    ^bb0(%xe: f32, %old: f32):
+      linalg.yield %xe : f32
+    } -> tensor<7x21xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(r, i, j, s) -> (i, j)>, affine_map<(r, i, j, s) -> (i, j, s)>,
+        affine_map<(r, i, j, s) -> (r, s)>], iterator_types = ["parallel", "reduction", "reduction", "parallel"]}
+        ins(%i, %u : tensor<3x4xi64>, tensor<3x4x21xf32>) outs(%c : tensor<7x21xf32>) {
+    ^bb0(%ie: i64, %ue: f32, %acc: f32):
+      %zero = arith.constant 0 : i64
+      %six = arith.constant 6 : i64
+      %most = arith.minsi %ie, %six : i64
+      %near = arith.maxsi %most, %zero : i64
+      %row = arith.index_cast %near : i64 to index
+      %inside = arith.cmpi sge, %ie, %zero : i64
+      %sum = arith.addf %acc, %ue : f32
+      %next = arith.select %inside, %sum, %acc : f32
+      %here = linalg.index 0 : index
+      %hit = arith.cmpi eq, %here, %row : index
+      %chosen = arith.select %hit, %next, %acc : f32
+      linalg.yield %chosen : f32
+    } -> tensor<7x21xf32>
+    func.return %r : tensor<7x21xf32>
+  }
+}
+"""
+
+KERNELS = {"matmul": MATMUL, "convolution": CONVOLUTION, "rows": ROWS, "columns": COLUMNS, "scatter": SCATTER}
 
 
 def kernel_module(name: str) -> ModuleOp:

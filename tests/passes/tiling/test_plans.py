@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from dlc.backends.reference import evaluate_function
+from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp, StringAttr, func, gpu, parse_module, scf
 from dlc.passes.base import kernels_of
 from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.vectorize import VectorizePass
-from dlc.passes.structured import Constants, memref_of
+from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
@@ -67,7 +68,8 @@ def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     # One round of all items, where what is ragged needs it.
     once = {d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in plan.grid.items()}
     plan = replace(plan, grid=once)
-    own = [d for d in nest.extents if d not in nest.shared]
+    scattered = {s.scattered for s in nest.stages}
+    own = [d for d in nest.extents if d not in nest.shared and d not in scattered]
     kind = rng.choice(["alone", "team", "promote"])
     contraction = promoted_stage(nest)
     if kind == "promote" and contraction is not None:
@@ -86,8 +88,15 @@ def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     return replace(plan, items=items)
 
 
+def arguments(kernel: func.FuncOp, rng: np.random.Generator) -> list[np.ndarray]:
+    """Random numbers; integers of both signs."""
+    types = [a.type for a in kernel.body.block.args]
+    arrays = [rng.standard_normal(t.get_shape()) * (1 if is_float(t.element_type) else 5) for t in types]
+    return [a.astype(numpy_dtype(t.element_type)) for a, t in zip(arrays, types, strict=True)]
+
+
 def run(kernel: func.FuncOp, rng: np.random.Generator) -> np.ndarray:
-    arrays = [rng.standard_normal(memref_of(a).get_shape()).astype(np.float32) for a in kernel.body.block.args]
+    arrays = arguments(kernel, rng)
     evaluate_function(kernel, arrays)
     return arrays[-1]
 
@@ -144,9 +153,7 @@ def test_chosen_plans_compute_the_same(name: str, target: str) -> None:
 def test_bufferised_kernels_compute_the_same() -> None:
     for name in KERNELS:
         (kernel,) = kernels_of(kernel_module(name))
-        rng = np.random.default_rng(1)
-        shapes = [a.type.get_shape() for a in kernel.body.block.args]
-        (expected,) = evaluate_function(kernel, [rng.standard_normal(s).astype(np.float32) for s in shapes])
+        (expected,) = evaluate_function(kernel, arguments(kernel, np.random.default_rng(1)))
         (kernel,) = kernels_of(buffered(name))
         np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=1e-5, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""The page that lists the functions of dlc.numpy."""
+"""The pages that list functions: of dlc.numpy, and of what models are made and trained with."""
 
 from __future__ import annotations
 
@@ -10,24 +10,46 @@ from pathlib import Path
 from types import ModuleType
 
 import dlc.numpy as dnp
-from dlc.numpy import linalg, nn
+from dlc import nn
+from dlc.numpy import linalg
 from dlc.numpy.absent import ABSENT, LINALG_ABSENT
+from dlc.optim import optimizers, schedules
+from dlc.random import choices, draws, keys
 
 
 def numpy_page() -> str:
     """The text of docs/numpy.md."""
-    modules = {family: "" for family in dnp.FAMILIES} | {linalg: "linalg.", nn: "nn."}
-    sections = [_section(module, prefix) for module, prefix in modules.items()]
+    sections = _sections({family: "" for family in dnp.FAMILIES} | {linalg: "linalg."})
     shown = {
-        "functions": "\n\n".join(sections),
-        "count": str(sum(section.count("\n- `") for section in sections)),
+        "functions": sections,
+        "count": str(sections.count("\n- `")),
         "absent": "\n".join([*_reasons("", ABSENT), *_reasons("linalg.", LINALG_ABSENT)]),
     }
-    template = (Path(__file__).parent / "numpy.template.md").read_text()
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: shown[m[1]], template)
+    return _filled("numpy.template.md", shown)
 
 
-def _section(module: ModuleType, prefix: str) -> str:
+def models_page() -> str:
+    """The text of docs/models.md."""
+    return _filled(
+        "models.template.md",
+        {
+            "random": _sections({keys: "random.", draws: "random.", choices: "random."}, "###"),
+            "nn": _sections({family: "nn." for family in nn.FAMILIES} | {nn.init: "nn.init."}, "###"),
+            "optim": _sections({optimizers: "optim.", schedules: "optim."}, "###"),
+        },
+    )
+
+
+def _filled(template: str, shown: Mapping[str, str]) -> str:
+    text = (Path(__file__).parent / template).read_text()
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: shown[m[1]], text)
+
+
+def _sections(modules: Mapping[ModuleType, str], level: str = "##") -> str:
+    return "\n\n".join(_section(module, prefix, level) for module, prefix in modules.items())
+
+
+def _section(module: ModuleType, prefix: str, level: str) -> str:
     title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
     functions = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and n in _public(module)}
     lines = [f"- `{prefix}{n}{_signature(f)}`{_other_names(n, prefix)}: {_first(f)}" for n, f in sorted(functions.items())]
@@ -35,7 +57,7 @@ def _section(module: ModuleType, prefix: str) -> str:
         lines = [f"- `{n}`" for n in sorted(module.__all__)]
     heading, _, more = title.rstrip(".").partition(": ")
     text = [more[:1].upper() + more[1:] + "." if more else "", *rest.split("\n\n")]
-    return "\n\n".join([f"## {_escaped(heading)}", *(_escaped(t) for t in text if t), "\n".join(lines)])
+    return "\n\n".join([f"{level} {_escaped(heading)}", *(_escaped(t) for t in text if t), "\n".join(lines)])
 
 
 def _public(module: ModuleType) -> set[str]:

@@ -1,0 +1,2 @@
+def vmap(*a, **k):
+    raise NotImplementedError

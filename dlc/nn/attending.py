@@ -1,0 +1,44 @@
+"""Attention: a mean of values, weighted by how well keys fit queries."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from dlc.nn.activations import softmax
+from dlc.numpy import matmul, multiply, swapaxes, where
+from dlc.numpy.apply import ArrayLike, convert, promote_to_float
+
+__all__ = ["attention"]
+
+
+def attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    /,
+    *,
+    mask: ArrayLike | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Any:
+    """softmax(query · keyᵀ · scale) · value, for query [..., T, D], key [..., S, D] and value [..., S, E]: [..., T, E].
+
+    `scale` is 1 / √D unless given. `mask`, which broadcasts to [..., T, S], is true where a query sees a key; `causal` lets
+    query t see the keys up to t, counted from the last ones. A query that sees nothing gets zeros, and so do gradients.
+    """
+    q, k, v = promote_to_float(query, key, value)
+    scores = multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    masks: list[Any] = [] if mask is None else [convert(mask, np.bool_)]
+    if causal:
+        masks.append(np.tri(q.shape[-2], k.shape[-2], k.shape[-2] - q.shape[-2], dtype=np.bool_))
+    if not masks:
+        return matmul(softmax(scores), v)
+    # Not an infinity: a row of nothing else would be NaN, and its gradients.
+    seen, lowest = (masks[0] if len(masks) == 1 else masks[0] & masks[1]), float(cast(Any, ml_dtypes.finfo)(q.dtype).min) / 2
+    weights = softmax(where(seen, scores, lowest))
+    sees_some = mask is None and q.shape[-2] <= k.shape[-2]
+    return matmul(weights if sees_some else where(seen, weights, 0), v)

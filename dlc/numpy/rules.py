@@ -1,0 +1,63 @@
+"""Functions whose derivative is not that of the steps they are computed by.
+
+What is right in value may be wrong in slope: where a case is chosen whose formula is a constant, or where a sign is taken off
+and put back. Such a function brings a rule for its tangent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import tensor_of
+from dlc.frontend.trace import Trace, Tracer
+from dlc.ir import Attribute, Block
+from dlc.numpy.apply import Operand, convert
+
+# The tangent of a result, from the result, the operands and their tangents.
+Rule: TypeAlias = "Callable[[Any, Sequence[Operand], Sequence[Operand]], Any]"
+# Up to which order a derivative uses a rule: the result in it has one itself.
+_ORDERS = 2
+_order = ContextVar("order", default=0)
+
+
+def with_tangent(rule: Rule) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator for functions of operands of one float dtype: derivatives go by `rule`, both modes."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*operands: Operand) -> Any:
+            trace = next((x.owner for x in operands if isinstance(x, Tracer)), None)
+            if trace is None or _order.get() >= _ORDERS:
+                return function(*operands)
+            values = [trace.value(x) for x in operands]
+            types = [tensor_of(v.value) for v in values]
+            before = _order.set(_order.get() + 1)
+            try:
+                body = _body(trace, types, lambda arguments: [function(*arguments)])
+
+                def ruled(arguments: Sequence[Tracer]) -> list[Any]:
+                    given, tangents = arguments[: len(types)], arguments[len(types) :]
+                    result = call(*given)
+                    return [result, convert(rule(result, given, tangents), result.dtype)]
+
+                rule_body = _body(trace, [*types, *types], ruled)
+            finally:
+                _order.reset(before)
+            return trace.insert(dl.CustomJvpOp.of([v.value for v in values], body, rule_body))[0]
+
+        return call
+
+    return decorate
+
+
+def _body(trace: Trace, types: Sequence[Attribute], make: Callable[[Sequence[Tracer]], Sequence[Any]]) -> Block:
+    """The body that `make` traces on arguments of these types."""
+    block = Block(arg_types=types)
+    with trace.inside(block):
+        results = make([Tracer(trace, a) for a in block.args])
+        block.add_op(dl.YieldOp([trace.value(r).value for r in results]))
+    return block

@@ -1,0 +1,183 @@
+"""Optimisers, each made of `init` and `update`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dlc import tree
+from dlc.errors import ShapeError
+from dlc.numpy import add, divide, expm1, less, multiply, negative, sqrt, square, sum, where, zeros_like
+from dlc.numpy.apply import convert, operand, refuse
+from dlc.optim.schedules import Schedule
+
+__all__ = [
+    "AdamState",
+    "Optimizer",
+    "SgdState",
+    "adam",
+    "adamw",
+    "apply_updates",
+    "chain",
+    "clip_by_global_norm",
+    "global_norm",
+    "sgd",
+]
+
+
+class Optimizer(NamedTuple):
+    """`init(params)` → state; `update(grads, state, params)` → updates, state. Updates are to be added to parameters."""
+
+    init: Callable[[Any], Any]
+    update: Callable[..., tuple[Any, Any]]
+
+
+class SgdState(NamedTuple):
+    """How many steps there were, and the velocity of each parameter; None without momentum."""
+
+    count: Any
+    velocity: Any
+
+
+class AdamState(NamedTuple):
+    """How many steps there were, and running means of the gradients and of their squares."""
+
+    count: Any
+    mean: Any
+    square: Any
+
+
+def sgd(learning_rate: float | Schedule, momentum: float | None = None, nesterov: bool = False) -> Optimizer:
+    """Gradient descent: -learning_rate · v, where v is g, or g + momentum · v of the step before.
+
+    `nesterov` takes that step once more: -learning_rate · (g + momentum · v).
+    """
+
+    def init(params: Any) -> SgdState:
+        return SgdState(_no_steps(), None if momentum is None else tree.map(zeros_like, params))
+
+    def update(grads: Any, state: SgdState, params: Any = None) -> tuple[Any, SgdState]:
+        def faster(g: Any, v: Any) -> Any:
+            return add(g, multiply(v, momentum))
+
+        velocity = None if momentum is None else tree.map(faster, grads, state.velocity)
+        ahead = grads if velocity is None else tree.map(faster, grads, velocity) if nesterov else velocity
+        return _descent(ahead, learning_rate, state.count), SgdState(add(state.count, 1), velocity)
+
+    return Optimizer(init, update)
+
+
+def adam(learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Optimizer:
+    """Adam (Kingma and Ba, 2015): -learning_rate · m / (√v + eps), of running means m of g and v of g², without their bias."""
+    return _adam(learning_rate, b1, b2, eps, 0.0)
+
+
+def adamw(
+    learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, weight_decay: float
+) -> Optimizer:
+    """Adam that also takes learning_rate · weight_decay of each parameter away (Loshchilov and Hutter, 2019)."""
+    return _adam(learning_rate, b1, b2, eps, weight_decay)
+
+
+def _adam(learning_rate: float | Schedule, b1: float, b2: float, eps: float, weight_decay: float) -> Optimizer:
+    def init(params: Any) -> AdamState:
+        return AdamState(_no_steps(), tree.map(zeros_like, params), tree.map(zeros_like, params))
+
+    def update(grads: Any, state: AdamState, params: Any = None) -> tuple[Any, AdamState]:
+        if weight_decay and params is None:
+            refuse(ShapeError("dlc.optim.adamw: update(grads, state) without parameters, which decay; pass them third"))
+        mean = _running(b1, grads, state.mean)
+        squares = _running(b2, tree.map(square, grads), state.square)
+        count = add(state.count, 1)
+        first, second = _bias(b1, count), _bias(b2, count)
+
+        def direction(m: Any, v: Any, p: Any = None) -> Any:
+            towards = divide(divide(m, first), add(sqrt(divide(v, second)), eps))
+            return towards if p is None else add(towards, multiply(p, weight_decay))
+
+        directions = tree.map(direction, mean, squares, *([params] if weight_decay else []))
+        return _descent(directions, learning_rate, state.count), AdamState(count, mean, squares)
+
+    return Optimizer(init, update)
+
+
+def clip_by_global_norm(max_norm: float) -> Optimizer:
+    """All gradients by one factor, so that their norm is at most `max_norm`."""
+
+    def update(grads: Any, state: tuple[()], params: Any = None) -> tuple[Any, tuple[()]]:
+        norm = global_norm(grads)
+        factor = where(less(norm, max_norm), 1.0, divide(max_norm, norm))
+
+        def clipped(g: Any) -> Any:
+            return convert(multiply(g, factor), operand(g).dtype)
+
+        return tree.map(clipped, grads), state
+
+    def init(params: Any) -> tuple[()]:
+        return ()
+
+    return Optimizer(init, update)
+
+
+def chain(*optimizers: Optimizer) -> Optimizer:
+    """Optimisers one after another: each makes something else of the updates of the one before."""
+
+    def init(params: Any) -> tuple[Any, ...]:
+        return tuple(optimizer.init(params) for optimizer in optimizers)
+
+    def update(grads: Any, state: tuple[Any, ...], params: Any = None) -> tuple[Any, tuple[Any, ...]]:
+        after: list[Any] = []
+        for optimizer, before in zip(optimizers, state, strict=True):
+            grads, new = optimizer.update(grads, before, params)
+            after.append(new)
+        return grads, tuple(after)
+
+    return Optimizer(init, update)
+
+
+def apply_updates(params: Any, updates: Any) -> Any:
+    """The parameters with updates added, of their own dtypes."""
+
+    def updated(p: Any, u: Any) -> Any:
+        return convert(add(p, u), operand(p).dtype)
+
+    return tree.map(updated, params, updates)
+
+
+def global_norm(values: Any) -> Any:
+    """√ of the sum of all squares."""
+    total: Any = 0.0
+    for leaf in tree.leaves(values):
+        total = add(sum(square(leaf)), total)
+    return sqrt(total)
+
+
+def _no_steps() -> Any:
+    return np.zeros((), np.int32)
+
+
+def _bias(decay: float, count: Any) -> Any:
+    """1 - decay^count: what a running mean that began at 0 has seen of the numbers. As a power it would lose digits."""
+    return negative(expm1(multiply(convert(count, np.float32), math.log(decay))))
+
+
+def _running(decay: float, new: Any, means: Any) -> Any:
+    """The running means after these numbers."""
+
+    def after(x: Any, mean: Any) -> Any:
+        return add(multiply(mean, decay), multiply(x, 1 - decay))
+
+    return tree.map(after, new, means)
+
+
+def _descent(directions: Any, learning_rate: float | Schedule, count: Any) -> Any:
+    """A step against each direction."""
+    rate = learning_rate(count) if callable(learning_rate) else learning_rate
+
+    def against(direction: Any) -> Any:
+        return negative(multiply(direction, rate))
+
+    return tree.map(against, directions)

@@ -1,0 +1,38 @@
+"""The rules of ops with bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dlc.dialects import dl
+from dlc.dialects.dl.control import Control
+from dlc.passes.autodiff.bodies import ForwardWalk, ReverseWalk
+from dlc.passes.autodiff.branches import if_forward, if_reverse
+from dlc.passes.autodiff.custom import (
+    checkpoint_forward,
+    checkpoint_reverse,
+    custom_jvp_forward,
+    custom_jvp_reverse,
+    custom_vjp_forward,
+    custom_vjp_reverse,
+)
+from dlc.passes.autodiff.iterations import while_forward, while_reverse
+from dlc.passes.autodiff.recurrences import scan_forward, scan_reverse
+
+FORWARD: Mapping[type[Control], Callable[[Any, ForwardWalk], None]] = {
+    dl.IfOp: if_forward,
+    dl.ScanOp: scan_forward,
+    dl.WhileOp: while_forward,
+    dl.CustomJvpOp: custom_jvp_forward,
+    dl.CustomVjpOp: custom_vjp_forward,
+    dl.CheckpointOp: checkpoint_forward,
+}
+REVERSE: Mapping[type[Control], Callable[[Any, ReverseWalk], None]] = {
+    dl.IfOp: if_reverse,
+    dl.ScanOp: scan_reverse,
+    dl.WhileOp: while_reverse,
+    dl.CustomJvpOp: custom_jvp_reverse,
+    dl.CustomVjpOp: custom_vjp_reverse,
+    dl.CheckpointOp: checkpoint_reverse,
+}

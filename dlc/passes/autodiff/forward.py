@@ -1,0 +1,95 @@
+"""Forward mode: tangents beside the values of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.control import Control
+from dlc.ir import Block, Operation, SSAValue
+from dlc.passes.autodiff.bodies import at_end, end, yielded
+from dlc.passes.autodiff.control import FORWARD
+from dlc.passes.autodiff.partials import ELEMENTWISE, partial
+from dlc.passes.autodiff.rules import activate, derived, is_differentiable
+from dlc.passes.autodiff.tangents import TANGENTS
+from dlc.passes.autodiff.term import Term, where
+from dlc.passes.autodiff.transposes import DECIDING, JOINTLY_LINEAR, transpose_of, zeros
+
+
+class Forward:
+    """Tangents of the values of a block and of those in it; a value without one does not change."""
+
+    def __init__(self) -> None:
+        self.tangents: dict[SSAValue, SSAValue] = {}
+
+    def walk(self, block: Block) -> None:
+        """Puts the tangent of each result behind its op."""
+        active = activate(block, self.tangents)
+        for op in list(block.ops):
+            if not active.isdisjoint(op.results):
+                assert op.next_op is not None
+                b = Build(op.next_op, derived(op.location))
+                if isinstance(op, Control):
+                    FORWARD[type(op)](op, self)
+                elif isinstance(op, DlOp):
+                    tangent = self._tangent(op, b)
+                    if tangent is not None:
+                        self.tangents[op.results[0]] = tangent.broadcast(*shape_of(op.results[0])).value
+
+    def tangent(self, value: SSAValue, b: Build) -> SSAValue:
+        """The tangent of a value, zeros where it has none."""
+        return self.tangents[value] if value in self.tangents else zeros(b, value).value
+
+    def _tangent(self, op: DlOp, b: Build) -> Term | None:
+        tangents = [Term(b, self.tangents[v]) if v in self.tangents else None for v in op.operands]
+        result, operands = Term(b, op.results[0]), [Term(b, v) for v in op.operands]
+        if type(op) in ELEMENTWISE:
+            return self._by_partials(op, [result, *operands], tangents)
+        if transpose_of(op) is None:
+            return TANGENTS[type(op)](op, result, operands, tangents)
+        if isinstance(op, JOINTLY_LINEAR):
+            # What has no tangent does not change, as indices do not.
+            together = [
+                (t or zeros(b, v)).value if is_differentiable(v) else v for t, v in zip(tangents, op.operands, strict=True)
+            ]
+            return _again(op, b, together)
+        total: Term | None = None
+        for i, tangent in enumerate(tangents):
+            if tangent is not None and i not in DECIDING.get(type(op), ()):
+                part = _again(op, b, [*op.operands[:i], tangent.value, *op.operands[i + 1 :]])
+                total = part if total is None else total + part
+        return total
+
+    def _by_partials(self, op: DlOp, terms: Sequence[Term], tangents: Sequence[Term | None]) -> Term | None:
+        """Σ ∂r/∂xᵢ·dxᵢ"""
+        total: Term | None = None
+        for i, tangent in enumerate(tangents):
+            if tangent is None:
+                continue
+            slope = partial(op, i, terms)
+            if isinstance(slope, Term):
+                part = where(slope, tangent, 0) if slope.is_bool else slope * tangent
+            elif slope == 0:
+                continue
+            else:
+                part = tangent if slope == 1 else -tangent if slope == -1 else tangent * slope
+            total = part if total is None else total + part
+        return total
+
+
+def _again(op: Operation, b: Build, operands: Sequence[SSAValue]) -> Term:
+    """The same op on other operands of the same types."""
+    copy = type(op).create(operands=operands, result_types=[r.type for r in op.results], properties=dict(op.properties))
+    return Term(b, b.insert(copy).results[0])
+
+
+def add_tangents(block: Block, wrt: Sequence[int]) -> None:
+    """Makes a block take tangents of its arguments `wrt`, last, and yield those of its float results, last."""
+    forward = Forward()
+    for i in wrt:
+        argument = block.args[i]
+        forward.tangents[argument] = block.insert_arg(argument.type, len(block.args))
+    forward.walk(block)
+    last, b = yielded(block), at_end(block)
+    end(block, [*last, *(forward.tangent(v, b) for v in last if is_differentiable(v))])

@@ -1,0 +1,116 @@
+"""Which rule an op has, and what is active: computed from what is differentiated by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, element_type_of
+from dlc.dialects.dl.control import Control, captured
+from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.interfaces import Composite
+from dlc.errors import UnsupportedError
+from dlc.ir import (
+    ArrayAttr,
+    Attribute,
+    Block,
+    FileLineColLoc,
+    FusedLoc,
+    LocationAttr,
+    NameLoc,
+    Operation,
+    SSAValue,
+    StringAttr,
+    UnknownLoc,
+)
+from dlc.passes.autodiff.partials import ELEMENTWISE
+from dlc.passes.autodiff.tangents import TANGENTS
+from dlc.passes.autodiff.transposes import TRANSPOSES
+from dlc.passes.dl.rewriting import replace
+
+# The name of a location that has another inside: what the derivative is of.
+DERIVATIVE = "derivative"
+# Ops whose result does not follow a small step: its derivative is zero by definition.
+ZERO: tuple[type[DlOp], ...] = (dl.StopGradientOp, dl.BitcastOp)
+_LATER = "the compiler makes it when derivatives are done"
+# Ops of floats that have no derivative, with the reason.
+NO_DERIVATIVE: dict[type[DlOp], str] = {
+    dl.UniqueOp: "which values are different is not a matter of small steps; take the places it gives, and gather",
+    dl.NonMaxSuppressionOp: "it gives places",
+    dl.PackOp: _LATER,
+    dl.UnpackOp: _LATER,
+    dl.ModeProductOp: _LATER,
+}
+
+
+def is_ruled(op: Operation) -> bool:
+    """Whether an op has a rule of its own, so that it is not decomposed."""
+    return (
+        isinstance(op, Control | dl.YieldOp | dl.FailOp)
+        or type(op) in ELEMENTWISE
+        or type(op) in TRANSPOSES
+        or type(op) in TANGENTS
+    )
+
+
+def is_differentiable(value: SSAValue) -> bool:
+    """Whether a value can have a tangent: it is of floats."""
+    return is_float(element_type_of(value))
+
+
+def read_by(op: Operation) -> Iterable[SSAValue]:
+    """What an op reads, that of its bodies included."""
+    return [*op.operands, *(v for region in op.regions for v in captured(region.block))]
+
+
+def activate(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
+    """The values of a block that follow a small step of `wrt`; what has no rule among them is decomposed.
+
+    Raises UnsupportedError, naming the place, for an op that has no derivative.
+    """
+    active = set(wrt)
+    op = block.first_op
+    while op is not None:
+        following = op.next_op
+        floats = [r for r in op.results if is_differentiable(r)]
+        if floats and type(op) not in ZERO and not active.isdisjoint(read_by(op)):
+            if is_ruled(op):
+                active.update(floats)
+            elif isinstance(op, Composite):
+                before = op.prev_op
+                replace(op, op.decompose(*op.operands))
+                following = before.next_op if before is not None else block.first_op
+            else:
+                raise UnsupportedError(_refusal(op))
+        op = following
+    return active
+
+
+def _refusal(op: Operation) -> str:
+    reason = NO_DERIVATIVE.get(type(op), "it has no rule") if isinstance(op, DlOp) else "it has no rule"
+    return (
+        f"{place(op.location)}{op.name} has no derivative: {reason}; dlc.stop_gradient around its operand takes it as constant"
+    )
+
+
+def place(location: Attribute) -> str:
+    """A location in front of a message: `model.py:12: `, nothing for an unknown one."""
+    match location:
+        case FileLineColLoc(filename=file, line=line):
+            return f"{file.data.rpartition('/')[2]}:{line.data}: "
+        case NameLoc(desc=name, child=child):
+            return place(child) if isinstance(child, LocationAttr) else f"node {name.data!r}: "
+        case FusedLoc(locations=ArrayAttr(data=parts)) if parts:
+            return place(parts[0])
+        case _:
+            return ""
+
+
+def derived(location: LocationAttr) -> LocationAttr:
+    """Where an op of a derivative comes from."""
+    return location if isinstance(location, UnknownLoc) else NameLoc(StringAttr(DERIVATIVE), location)
+
+
+def decided_elsewhere(values: Sequence[SSAValue], block: Block) -> list[SSAValue]:
+    """Those of the values that a block reads from above."""
+    return [v for v in values if (v.owner if isinstance(v.owner, Block) else v.owner.parent) is not block]

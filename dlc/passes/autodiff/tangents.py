@@ -1,0 +1,126 @@
+"""Tangents of ops that are neither elementwise nor linear: what they do to a small change, as linear ops on it.
+
+A rule gives the tangent of the result from those of the operands, None where one is zero. Reverse mode transposes what a
+rule emits, so that each is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dims import Size
+from dlc.errors import UnsupportedError
+from dlc.passes.autodiff.term import Term, exp, where
+from dlc.passes.autodiff.transposes import first_in_windows
+from dlc.passes.dl.rewriting import inverse
+
+# The tangent of the only result, from the op, its result and the operands as terms, and the operands' tangents.
+Rule: TypeAlias = "Callable[[Any, Term, Sequence[Term], Sequence[Term | None]], Term]"
+
+
+def _only(tangents: Sequence[Term | None]) -> Term:
+    (tangent,) = [t for t in tangents if t is not None]
+    return tangent
+
+
+def _select(op: dl.SelectOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    chosen = where(x[0], 0 if t[1] is None else t[1], 0 if t[2] is None else t[2])
+    return chosen.broadcast(*r.shape)
+
+
+def _keeping(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
+    """A reduction's result with the reduced axes, of size 1."""
+    return value.reshape(*(1 if a in op.reduction_axes else s for a, s in enumerate(shape_of(op.x))))
+
+
+def _reduced(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
+    return value.op(dl.ReduceSumOp, axes=op.reduction_axes, keepdims=op.keeps_axes)
+
+
+def _extremum(op: dl.ReduceMaxOp | dl.ReduceMinOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The mean of the tangents of all that are extreme."""
+    found = x[0].equals(_keeping(r, op))
+    share = _reduced(found.op(dl.CastOp, to=element_type_of(op.x)), op)
+    return _reduced(where(found, _only(t), 0), op) / share
+
+
+def _product(op: dl.ReduceProdOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Each tangent times all the other factors: those before it times those after it, so that a factor may be 0."""
+    axes, shape = op.reduction_axes, shape_of(op.x)
+    order = [*(a for a in range(len(shape)) if a not in axes), *axes]
+    count: Size = 1
+    for a in axes:
+        count = shape[a] * count
+    factors = x[0].transpose(*order).reshape(*(shape[a] for a in order[: len(order) - len(axes)]), count)
+    last = rank_of(factors.value) - 1
+    others = factors.op(dl.CumprodOp, axis=last, exclusive=True) * factors.op(
+        dl.CumprodOp, axis=last, exclusive=True, reverse=True
+    )
+    others = others.reshape(*(shape[a] for a in order)).transpose(*inverse(order))
+    return _reduced(_only(t) * others, op)
+
+
+def _softmax(op: dl.SoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """y·(dx - Σ y·dx)"""
+    dx = _only(t)
+    return r * (dx - (r * dx).sum(*op.row_axes))
+
+
+def _log_softmax(op: dl.LogSoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """dx - Σ exp(y)·dx"""
+    dx = _only(t)
+    return dx - (exp(r) * dx).sum(*op.row_axes)
+
+
+def _log_sum_exp(op: dl.ReduceLogSumExpOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Σ exp(x - y)·dx; where all x are -inf, y is, and every share is 0."""
+    lowest = -float(np.finfo(numpy_dtype(element_type_of(op.x))).max)
+    shares = exp(x[0] - _keeping(r, op).op(dl.MaximumOp, lowest))
+    return _reduced(shares * _only(t), op)
+
+
+def _norm(op: dl.ReduceL2Op, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Σ x·dx / y, 0 where y is."""
+    length = _keeping(r, op)
+    zero = length.equals(0)
+    return _reduced(where(zero, 0, x[0]) / where(zero, 1, length) * _only(t), op)
+
+
+def _max_pool(op: dl.MaxPoolOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The tangent of the first maximum in each window."""
+    return first_in_windows(op, x[0], r, _only(t))
+
+
+def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Of the largest, or smallest, the mean of the tangents of all that are it."""
+    rows, indices, updates = x
+    if op.mode.data == "mul":
+        raise UnsupportedError(f"{op.name} with mode mul has no derivative: multiply with a product of the updates instead")
+
+    def gathered(into: Term, parts: Term) -> Term:
+        return into.op(dl.ScatterRowsOp, indices, parts, mode="add", clamped=op.clamped)
+
+    kept, taken = rows.equals(r), updates.equals(r.op(dl.GatherOp, indices, axis=0))
+    ones = [found.op(dl.CastOp, to=element_type_of(op.x)) for found in (kept, taken)]
+    dx, dy = (v if v is not None else of.like(0).broadcast(*of.shape) for v, of in ((t[0], rows), (t[2], updates)))
+    return gathered(where(kept, dx, 0), where(taken, dy, 0)) / gathered(*ones)
+
+
+TANGENTS: dict[type[DlOp], Rule] = {
+    dl.SelectOp: _select,
+    dl.ReduceMaxOp: _extremum,
+    dl.ReduceMinOp: _extremum,
+    dl.ReduceProdOp: _product,
+    dl.SoftmaxOp: _softmax,
+    dl.LogSoftmaxOp: _log_softmax,
+    dl.ReduceLogSumExpOp: _log_sum_exp,
+    dl.ReduceL2Op: _norm,
+    dl.MaxPoolOp: _max_pool,
+    dl.ScatterRowsOp: _scatter_rows,
+}

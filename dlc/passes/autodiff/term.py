@@ -1,0 +1,135 @@
+"""Values with operators, so that rules read as formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import is_bool
+from dlc.dims import Size
+from dlc.ir import SSAValue
+
+Number: TypeAlias = "int | float"
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value in a formula; operators append the `dl` op of the same name where `b` inserts."""
+
+    b: Build
+    value: SSAValue
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return shape_of(self.value)
+
+    @property
+    def is_bool(self) -> bool:
+        return is_bool(element_type_of(self.value))
+
+    def op(self, kind: type[DlOp], *others: Term | Number, **properties: PropertyValue | None) -> Term:
+        """The result of an op on this value and others; a number is a constant of this value's type."""
+        values = [o.value if isinstance(o, Term) else self.b.scalar(o, like=self.value) for o in others]
+        return Term(self.b, self.b(kind, self.value, *values, **properties))
+
+    def __add__(self, other: Term | Number) -> Term:
+        return self.op(dl.AddOp, other)
+
+    def __sub__(self, other: Term | Number) -> Term:
+        return self.op(dl.SubOp, other)
+
+    def __mul__(self, other: Term | Number) -> Term:
+        return self.op(dl.MulOp, other)
+
+    def __truediv__(self, other: Term | Number) -> Term:
+        return self.op(dl.DivOp, other)
+
+    def __pow__(self, other: Term | Number) -> Term:
+        return self.op(dl.PowOp, other)
+
+    def __radd__(self, other: Number) -> Term:
+        return self + other
+
+    def __rsub__(self, other: Number) -> Term:
+        return self.like(other) - self
+
+    def __rmul__(self, other: Number) -> Term:
+        return self * other
+
+    def __rtruediv__(self, other: Number) -> Term:
+        return self.like(other) / self
+
+    def __neg__(self) -> Term:
+        return self.op(dl.NegOp)
+
+    def __gt__(self, other: Term | Number) -> Term:
+        return self.op(dl.GreaterOp, other)
+
+    def __lt__(self, other: Term | Number) -> Term:
+        return self.op(dl.LessOp, other)
+
+    def __and__(self, other: Term) -> Term:
+        return self.op(dl.AndOp, other)
+
+    def __invert__(self) -> Term:
+        return self.op(dl.NotOp)
+
+    def equals(self, other: Term | Number) -> Term:
+        """Where it is equal to another."""
+        return self.op(dl.EqualOp, other)
+
+    def like(self, number: Number) -> Term:
+        """A number of this value's type."""
+        return Term(self.b, self.b.scalar(number, like=self.value))
+
+    def sum(self, *axes: int) -> Term:
+        """The sum along axes, which stay with size 1."""
+        return self.op(dl.ReduceSumOp, axes=axes, keepdims=True) if axes else self
+
+    def reshape(self, *shape: Size) -> Term:
+        """The same elements in another shape; itself if it has that shape."""
+        return self if self.shape == shape else self.op(dl.ReshapeOp, shape=shape)
+
+    def transpose(self, *axes: int) -> Term:
+        """With the axes in this order; itself if they are."""
+        return self if axes == tuple(range(len(axes))) else self.op(dl.TransposeOp, permutation=axes)
+
+    def broadcast(self, *shape: Size) -> Term:
+        """Broadcast to a shape; itself if it has that shape."""
+        return self if self.shape == shape else self.op(dl.BroadcastToOp, shape=shape)
+
+
+def where(condition: Term, x: Term | Number, y: Term | Number) -> Term:
+    """`x` where the condition holds, else `y`; at least one of them is a term."""
+    like = x if isinstance(x, Term) else y
+    assert isinstance(like, Term)
+    chosen = [v if isinstance(v, Term) else like.like(v) for v in (x, y)]
+    return condition.op(dl.SelectOp, *chosen)
+
+
+def _function(kind: type[DlOp]) -> Callable[[Term], Term]:
+    return lambda x: x.op(kind)
+
+
+exp, log, sin, cos, sinh, cosh, tanh, erf, sqrt, rsqrt, sign, floor, trunc = map(
+    _function,
+    (
+        dl.ExpOp,
+        dl.LogOp,
+        dl.SinOp,
+        dl.CosOp,
+        dl.SinhOp,
+        dl.CoshOp,
+        dl.TanhOp,
+        dl.ErfOp,
+        dl.SqrtOp,
+        dl.RsqrtOp,
+        dl.SignOp,
+        dl.FloorOp,
+        dl.TruncOp,
+    ),
+)

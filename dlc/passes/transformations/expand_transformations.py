@@ -1,0 +1,54 @@
+"""Derivatives and batches of functions become the ops that compute them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlc.dialects import dl
+from dlc.dialects.dl.transformations import Custom, Transformation
+from dlc.ir import Context, ModuleOp, ModulePass
+from dlc.passes.autodiff.forward import add_tangents
+from dlc.passes.autodiff.reverse import add_cotangents
+from dlc.passes.dl.cse import CsePass
+from dlc.passes.dl.dce import DcePass
+from dlc.passes.transformations.inline import inline
+
+
+@dataclass(frozen=True)
+class ExpandTransformationsPass(ModulePass):
+    """`expand-transformations`: plain ops in the place of each `dl.jvp`, `dl.vjp` and `dl.vmap`, the innermost first.
+
+        %y, %g = dl.vjp %x, %one { ^bb0(%x): %s = dl.sin %x; dl.yield %s }
+    →   %y = dl.sin %x;  %c = dl.cos %x;  %g = dl.mul %one, %c
+
+    It comes before every other pass: a pass that rewrites arithmetic might change a derivative (`maximum(x, 0)` has ½ at 0,
+    `relu(x)` has 0). Only equal ops become one before, since the cotangents of duplicates never meet again. Functions with
+    a rule of their own that nobody differentiates become their first body.
+    """
+
+    name = "expand-transformations"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        while _transformations(op):
+            CsePass().apply(ctx, op)
+            DcePass().apply(ctx, op)
+            pending = _transformations(op)
+            # An op is walked before those in it: the last one has none inside.
+            derivatives = [inner for inner in pending if not isinstance(inner, Custom)]
+            for inner in derivatives[-1:] or pending[::-1]:
+                _expand(inner)
+
+
+def _transformations(module: ModuleOp) -> list[Transformation]:
+    return [op for op in module.walk() if isinstance(op, Transformation)]
+
+
+def _expand(op: Transformation) -> None:
+    match op:
+        case dl.JvpOp():
+            add_tangents(op.block, op.wrt_indices)
+        case dl.VjpOp():
+            add_cotangents(op.block, op.wrt_indices, op.of_indices)
+        case _:
+            assert isinstance(op, Custom)
+    inline(op, op.block, op.operands)

@@ -1,0 +1,32 @@
+"""Bodies put in the place of the op that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects import dl
+from dlc.ir import Block, Operation, Region, SSAValue
+
+
+def inline(op: Operation, block: Block, arguments: Sequence[SSAValue]) -> None:
+    """Puts the ops of one of an op's bodies, for these arguments, where the op is; what it yields are the results."""
+    outer, last = op.parent, block.last_op
+    assert outer is not None and isinstance(last, dl.YieldOp)
+    for parameter, argument in zip(block.args, arguments, strict=True):
+        parameter.replace_all_uses_with(argument)
+    for inner in list(block.ops):
+        if inner is not last:
+            inner.detach()
+            outer.insert_op_before(inner, op)
+    for result, value in zip(op.results, last.values, strict=True):
+        result.replace_all_uses_with(value)
+    op.detach()
+    op.erase(safe_erase=False)
+
+
+def copied(block: Block) -> Block:
+    """A copy of a body; what it reads from above is the same."""
+    region = block.parent
+    assert isinstance(region, Region)
+    made = region.clone().block
+    return made.parent.detach_block(made) if made.parent is not None else made

@@ -1,0 +1,60 @@
+"""dlc.nn against independent formulas, on plain arrays and traced."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc import nn
+from dlc.errors import DTypeError, ShapeError
+from tests.nn import images, rows
+
+CASES = images.CASES | rows.CASES
+
+
+def listed() -> list[Any]:
+    return [pytest.param(*case, id=f"{name}{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]
+
+
+def test_every_function_has_a_case() -> None:
+    defined = {n for family in nn.FAMILIES for n in family.__all__}
+    assert defined == {n for n in nn.__all__ if inspect.isfunction(getattr(nn, n))} == {*CASES, "dropout"}
+
+
+@pytest.mark.parametrize("target", [None, "reference", "cpu"])
+@pytest.mark.parametrize(("function", "expected", "arguments"), listed())
+def test_layer(function: Any, expected: Any, arguments: Any, target: str | None) -> None:
+    compiled = function if target is None else dlc.jit(target=target, num_threads=1)(function)
+    got, want = (dlc.tree.leaves(result) for result in (compiled(*arguments), expected(*arguments)))
+    for a, b in zip(map(np.asarray, got), map(np.asarray, want), strict=True):
+        assert (a.dtype, a.shape) == (arguments[0].dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_keeps_the_mean() -> None:
+    x, key = np.full((100, 100), 3.0, np.float32), dlc.random.key(0)
+    y = np.asarray(dlc.jit(lambda key, x: nn.dropout(key, x, 0.25))(key, x))
+    assert set(np.unique(y)) == {0.0, 4.0}
+    assert abs((y == 0).mean() - 0.25) < 0.02
+    np.testing.assert_array_equal(y, nn.dropout(key, x, 0.25))
+    np.testing.assert_array_equal(nn.dropout(key, x, 0), x)
+
+
+def test_mistakes() -> None:
+    key, x = dlc.random.key(0), rows.X
+    with pytest.raises(ShapeError, match=r"test_layers.py:\d+: dlc.nn.dropout: rate 1"):
+        nn.dropout(key, x, 1)
+    with pytest.raises(DTypeError, match="labels of float32, expected integers"):
+        nn.softmax_cross_entropy(x, x[:, 0])
+    with pytest.raises(ShapeError, match=r"labels \(3, 7\) of logits \(3, 7\); expected \(3,\)"):
+        nn.softmax_cross_entropy(x, x.astype(int))
+    with pytest.raises(ShapeError, match="7 channels in 2 groups"):
+        nn.group_norm(x, rows.SCALE, rows.BIAS, 2)
+    with pytest.raises(ShapeError, match="padding 'full'"):
+        nn.conv(rows.IMAGES, np.ones((1, 1, 6, 1), np.float32), padding="full")
+    with pytest.raises(ShapeError, match="w has 7 columns; expected 3 for each"):
+        nn.gru_cell(x, x, x, x, x[0])

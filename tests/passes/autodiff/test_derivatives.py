@@ -1,0 +1,132 @@
+"""The derivative of every op: forward mode against differences, reverse mode against forward mode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, tensor_type
+from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.dialects.dl.interfaces import Composite
+from dlc.ir import Block, f64
+from dlc.passes.autodiff.partials import ELEMENTWISE
+from dlc.passes.autodiff.rules import NO_DERIVATIVE, ZERO
+from dlc.passes.autodiff.tangents import TANGENTS
+from dlc.passes.autodiff.transposes import TRANSPOSES
+from tests.ops.sample import F32, F64, Sample
+from tests.ops.samples import SAMPLES
+from tests.passes.autodiff.programs import Point
+
+# Where a function is smooth and defined; elsewhere in (0.2, 0.8).
+_DOMAINS = {dl.AcoshOp: (1.2, 1.8)}
+# Results that follow no small step, or not their operands alone.
+_NOT_SMOOTH: dict[type[DlOp], str] = {
+    dl.CastOp: "between floats it is tested in programs; to integers its derivative is 0",
+    dl.BitcastOp: "the bits of a number are no smooth function of it",
+    dl.ModOp: "tested at chosen points",
+    dl.FloordivOp: "0 but for steps",
+    dl.UniqueOp: "has no derivative",
+    dl.DequantizeOp: "of scales, whose operands are integers",
+    dl.QuantizeOp: "its results are integers",
+    dl.DynamicQuantizeLinearOp: "it rounds",
+    dl.StopGradientOp: "its derivative is 0 by definition",
+}
+
+
+def _is_sampled(sample: Sample) -> bool:
+    floats = [x for x in sample.operands if is_float(element_type(x.dtype))]
+    refused = sample.op in (*_NOT_SMOOTH, *NO_DERIVATIVE, dl.WinogradInputOp, dl.WinogradOutputOp) or "mul" in sample.label
+    return not refused and bool(floats) and all(x.dtype in (F32, F64) and x.size for x in floats)
+
+
+def _distinct(samples: list[Sample]) -> list[Sample]:
+    """One sample of those that differ in dtype alone."""
+    found = {(s.op, s.label, tuple(x.shape for x in s.operands)): s for s in samples}
+    return list(found.values())
+
+
+def _point(sample: Sample) -> Point:
+    random = np.random.default_rng(len(sample.name))
+    low, high = _DOMAINS.get(sample.op, (0.2, 0.8))
+    properties = {name: value for name, value in sample.properties.items() if name != "result"}
+    sample = Sample(sample.op, sample.operands, sample.expected, properties, label=sample.label)
+    floats = [random.uniform(low, high, x.shape) if is_float(element_type(x.dtype)) else x for x in sample.operands]
+    if sample.op is dl.MaxPoolGradientOp:
+        # Its second operand is what pooling makes of the first.
+        x = Block(arg_types=[tensor_type(floats[0].shape, f64)]).args[0]
+        floats[1] = dl.MaxPoolOp.make(x, **properties).reference(floats[0])
+    return Point(sample, tuple(floats))
+
+
+every_sample = pytest.mark.parametrize("sample", _distinct(list(filter(_is_sampled, SAMPLES))), ids=lambda s: s.name)
+
+
+def _moved(point: Point, directions: list[np.ndarray], step: float) -> Point:
+    return point.at([x + step * d for x, d in zip(point.floats, directions, strict=True)])
+
+
+def _close(got: list[np.ndarray], expected: list[np.ndarray], tolerance: float) -> None:
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, float(np.max(np.abs(b), initial=0))), rtol=0)
+
+
+@every_sample
+def test_forward_mode_is_the_limit_of_differences(sample: Sample) -> None:
+    point = _point(sample)
+    if not point.value():
+        return
+    random, step = np.random.default_rng(1), 1e-6
+    directions = [random.standard_normal(x.shape) for x in point.floats]
+    high, low = (_moved(point, directions, s).value() for s in (step, -step))
+    _close(point.tangents(directions), [(a - b) / (2 * step) for a, b in zip(high, low, strict=True)], 2e-7)
+
+
+@every_sample
+def test_reverse_mode_is_the_transpose_of_forward_mode(sample: Sample) -> None:
+    """⟨w, J·d⟩ = ⟨Jᵀ·w, d⟩"""
+    point = _point(sample)
+    if not (value := point.value()):
+        return
+    random = np.random.default_rng(2)
+    directions = [random.standard_normal(x.shape) for x in point.floats]
+    weights = [random.standard_normal(y.shape) for y in value]
+    forward = sum(float(np.vdot(w, t)) for w, t in zip(weights, point.tangents(directions), strict=True))
+    reverse = sum(float(np.vdot(c, d)) for c, d in zip(point.cotangents(weights), directions, strict=True))
+    assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
+
+
+def _rules(op: type[DlOp]) -> list[str]:
+    tables = {"partials": ELEMENTWISE, "transpose": TRANSPOSES, "tangent": TANGENTS, "zero": ZERO, "none": NO_DERIVATIVE}
+    return [name for name, table in tables.items() if op in table]
+
+
+# Ops whose results are never of floats, or that read nothing.
+_NO_FLOATS: dict[type[DlOp], str] = {
+    **dict.fromkeys((dl.ConstantOp, dl.WeightOp, dl.IotaOp), "it reads nothing"),
+    **dict.fromkeys(
+        (dl.EqualOp, dl.NotEqualOp, dl.LessOp, dl.LessEqualOp, dl.GreaterOp, dl.GreaterEqualOp, dl.IsnanOp, dl.IsinfOp),
+        "its result is a condition",
+    ),
+    **dict.fromkeys((dl.AndOp, dl.OrOp, dl.XorOp, dl.NotOp, dl.ReduceAnyOp, dl.ReduceAllOp), "of conditions"),
+    **dict.fromkeys(
+        (
+            dl.BitwiseAndOp,
+            dl.BitwiseOrOp,
+            dl.BitwiseXorOp,
+            dl.BitwiseNotOp,
+            dl.ShiftLeftOp,
+            dl.ShiftRightOp,
+        ),
+        "of integers",
+    ),
+    **dict.fromkeys((dl.NonzeroOp, dl.SearchsortedOp, dl.MergeSortedOp), "its result is places"),
+}
+
+
+@pytest.mark.parametrize("op", [op for op in dl.Dl.operations if issubclass(op, DlOp)], ids=lambda op: op.name)
+def test_every_op_differentiates_or_says_why_not(op: type[DlOp]) -> None:
+    """One rule; two where an op is linear in some of its modes only; otherwise it is decomposed, or has no floats."""
+    found = _rules(op)
+    linear_in_some_modes = op is dl.ScatterRowsOp and found == ["transpose", "tangent"]
+    assert linear_in_some_modes or len(found) + (op in _NO_FLOATS) == (0 if not found and issubclass(op, Composite) else 1)
