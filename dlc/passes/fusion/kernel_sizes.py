@@ -58,7 +58,7 @@ class KernelSizes:
         return tensor_type((substitute(size, meanings) for size in shape_of(type_)), element_type_of(type_))
 
 
-def require_decided(op: DlOp, origin: DlOp, sizes: KernelSizes) -> None:
+def require_decided(op: DlOp, origin: DlOp, names: KernelSizes) -> None:
     """Raises UndecidableError for an op of a kernel that is what its types say only for some sizes.
 
     Two symbolic sizes may be equal or not when the kernel runs, and one of them may be 1, which would be repeated. A result
@@ -68,7 +68,7 @@ def require_decided(op: DlOp, origin: DlOp, sizes: KernelSizes) -> None:
         return
     where = f"{origin.name} at {origin.location}"
     try:
-        same = [r.type for r in origin.results] == list(map(sizes.meant, op.infer()))
+        same = [r.type for r in origin.results] == list(map(names.meant, op.infer()))
     except ShapeError as error:
         raise UndecidableError(f"{where}: {error}") from error
     if not same:
