@@ -259,7 +259,9 @@ def _entry(place: Path) -> Entry | None:
     except OSError:
         return None
     size = entry.st_size + hits.st_size
-    return Entry(place.parent.name, place.name.removesuffix(_MARK), place / _ENTRY, size, entry.st_mtime, hits.st_mtime, hits.st_size)
+    return Entry(
+        place.parent.name, place.name.removesuffix(_MARK), place / _ENTRY, size, entry.st_mtime, hits.st_mtime, hits.st_size
+    )
 
 
 def _rename(new: Path, place: Path) -> None:

@@ -97,7 +97,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             (
                 VectorizePass(),
                 ForwardStoresPass(),
-                ExpandMathPass(precise=strict),
+                ExpandMathPass(precise=strict, fused=target.has_fma),
                 *prefetch,
                 CseKernelsPass(),
                 NameValuesPass(),

@@ -21,7 +21,7 @@ def is_private(path: Path) -> bool:
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, and what is missing above it, for this user alone; from one of the user's, others' right to write is taken.
+    """Makes a folder, and what is missing above it, for this user alone; others lose the right to write to one that is there.
 
     Raises DlcError for a folder of somebody else, and for one in a folder in which everybody may rename it: files can be
     put in its place there. Raises OSError when it cannot be made.

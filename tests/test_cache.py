@@ -142,7 +142,9 @@ def test_what_the_dead_left_is_removed(cache: Cache) -> None:
         os.utime(lock, (time.time() - age,) * 2)
     assert cache.entries() == []
     cache.store("text", "a", writes("one"), {})
-    assert [sorted(p.name for p in (cache.folder / kind).iterdir()) for kind in ("new", "locks")] == [["fresh.kept", "mine"]] * 2
+    assert [sorted(p.name for p in (cache.folder / kind).iterdir()) for kind in ("new", "locks")] == [
+        ["fresh.kept", "mine"]
+    ] * 2
 
 
 def test_what_others_keep_in_the_folder_stays(cache: Cache) -> None:
