@@ -35,8 +35,9 @@ class ConvTransposeOp(Composite):
     is [N, *((S - 1)·stride + (K - 1)·dilation + 1), O]. ONNX's pads are a `dl.slice` of it.
 
     (C1) `strides` and `dilations` have a positive entry per spatial axis; (C2) `groups` divides C, and w has C channels;
-    (C3) element types are equal; (C4) w has static sizes. Decomposed, it multiplies zeros beside the elements of x and w: an
-    infinity or NaN among them makes NaN of results within a kernel's reach.
+    (C3) element types are equal; (C4) w has static sizes. Decomposed, it multiplies zeros beside the elements of w where a stride is
+    less than the kernel and does not divide it, or taps are dilated: an infinity or NaN in x makes NaN of all results within the
+    reach of the kernel then. Between kernels that do not touch there are zeros.
 
         >>> b(ConvTransposeOp, x, w, strides=(2,), dilations=(1,), groups=1)   # [1, 5, 3], [4, 3, 8] → [1, 12, 8]
     """
@@ -90,20 +91,24 @@ class ConvTransposeOp(Composite):
         w = _dilated(b, w, ints(self.dilations))
         *kernel, channels, outputs = (int(s) for s in shape_of(w))
         taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
-        w = _padded(b, w, (0,) * len(kernel), [j * s - k for j, s, k in zip(taps, strides, kernel, strict=True)])
-        # [J·stride, …, C, O/G] → [J, …, C/G, G, stride, …, O/G], taps in reverse: convolution correlates.
-        w = b(ReshapeOp, w, shape=(*_interleaved(taps, strides), groups, channels // groups, outputs))
+        # Places between kernels that do not touch are filled with zeros afterwards: no x is multiplied with them.
+        phases = [min(k, s) for k, s in zip(kernel, strides, strict=True)]
+        w = _padded(b, w, (0,) * len(kernel), [j * p - k for j, p, k in zip(taps, phases, kernel, strict=True)])
+        # [J·phases, …, C, O/G] → [J, …, C/G, G, phases, …, O/G], taps in reverse: convolution correlates.
+        w = b(ReshapeOp, w, shape=(*_interleaved(taps, phases), groups, channels // groups, outputs))
         order = (*range(0, 2 * spatial, 2), 2 * spatial + 1, 2 * spatial, *range(1, 2 * spatial, 2), 2 * spatial + 2)
         w = b(TransposeOp, w, permutation=order)
         w = b(ReverseOp, w, axes=tuple(range(spatial)))
-        w = b(ReshapeOp, w, shape=(*taps, channels // groups, groups * int(np.prod(strides)) * outputs))
+        w = b(ReshapeOp, w, shape=(*taps, channels // groups, groups * prod(phases) * outputs))
         halo = [j - 1 for j in taps]
         y = b(ConvOp, _padded(b, x, (0, *halo), halo), w, strides=(1,) * spatial, dilations=(1,) * spatial, groups=groups)
-        # [N, Q, …, G, stride, …, O/G] → [N, Q·stride, …, O]
+        # [N, Q, …, G, phases, …, O/G] → [N, Q·stride, …, O]
         n, *places, _ = shape_of(y)
-        y = b(ReshapeOp, y, shape=(n, *places, groups, *strides, outputs))
+        y = b(ReshapeOp, y, shape=(n, *places, groups, *phases, outputs))
         order = (0, *(a for i in range(spatial) for a in (1 + i, 2 + spatial + i)), 1 + spatial, 2 + 2 * spatial)
         y = b(TransposeOp, y, permutation=order)
+        gaps = [s - p for s, p in zip(strides, phases, strict=True)]
+        y = _padded(b, y, (0,), (0, *_interleaved((0,) * spatial, gaps)))
         y = b(ReshapeOp, y, shape=(n, *(q * s for q, s in zip(places, strides, strict=True)), groups * outputs))
         limits = shape_of(self.result)
         if shape_of(y) != limits:

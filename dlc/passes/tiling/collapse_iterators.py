@@ -53,9 +53,9 @@ class CollapseIteratorsPass(KernelPass):
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         _drop_empty(kernel)
+        constants = Constants(kernel)
         for nest in nests_of(kernel):
             merged = _merge(nest)
-            constants = Constants(kernel)
             views = _local_views(merged, constants)
             for stage in merged.stages:
                 _rewrite(stage, merged, constants, views)

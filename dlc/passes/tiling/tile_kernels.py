@@ -52,8 +52,9 @@ class TileKernelsPass(TargetPass, KernelPass):
         nests = nests_of(kernel)
         for name in _lengths(kernel, nests):
             sizes[name] = max(sizes[name], _LENGTH)
+        constants = Constants(kernel)
         for nest in nests:
-            apply_tiles(nest, self.plan(nest.at(sizes)), Constants(kernel), sizes)
+            apply_tiles(nest, self.plan(nest.at(sizes)), constants, sizes)
 
     def plan(self, nest: Nest) -> TilePlan:
         """How a nest is cut."""

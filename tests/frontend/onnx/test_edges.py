@@ -61,3 +61,12 @@ def test_an_opset_of_the_future_is_warned_of() -> None:
     source = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 2]}, ["y"], opset=99)
     with pytest.warns(UserWarning, match="opset 99 is newer"):
         import_model(source)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_nothing_spreads_into_the_gaps_of_a_transposed_convolution(target: str, tmp_path: Path) -> None:
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[4])
+    path = tmp_path / "model.onnx"
+    onnx.save(model([node], {"x": [1, 1, 3]}, ["y"], weights={"w": np.float32([[[1, 2]]])}), path)
+    (y,) = dlc.compile_model(path, target=target)(x=np.float32([[[np.nan, np.inf, 1]]])).values()
+    np.testing.assert_array_equal(y, np.float32([[[np.nan, np.nan, 0, 0, np.inf, np.inf, 0, 0, 1, 2]]]))
