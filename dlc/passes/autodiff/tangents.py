@@ -44,7 +44,9 @@ def _reduced(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
 
 
 def _extremum(op: dl.ReduceMaxOp | dl.ReduceMinOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
-    """The mean of the tangents of all that are extreme."""
+    """The mean of the tangents of all that are extreme; none is where there are no elements."""
+    if 0 in shape_of(op.x):
+        return r.like(0).broadcast(*r.shape)
     found = x[0].equals(_keeping(r, op))
     share = _reduced(found.op(dl.CastOp, to=element_type_of(op.x)), op)
     return _reduced(where(found, _only(t), 0), op) / share
