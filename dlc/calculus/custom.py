@@ -145,11 +145,10 @@ class custom_jvp(_Ruled):
             moving = dict(zip(floats, values[count:], strict=True))
             given = arguments.like([moving.get(i) for i in range(count)])
             made = parts_of(where, "the rule", rule(*settings, arguments.like(values[:count]), given), 2, "(result, tangent)")
-            result, tangent = Leaves.of(where, "result", made[0]), Leaves.of(where, "tangent", made[1])
-            _require_like(where, "result", result, results)
-            _require_like(where, "tangent", tangent, results)
-            moved = [t for t, r in zip(tangent.values, results.values, strict=True) if is_float(element_type_of(r.value))]
-            return [*result.values, *moved]
+            result = results.matching(where, "the rule's result", made[0])
+            tangent = results.matching(where, "the rule's tangent", made[1])
+            moved = [t for t, r in zip(tangent, results.values, strict=True) if is_float(element_type_of(r.value))]
+            return [*result, *moved]
 
         with discard_on_error([block]), self._in_rule():
             rule_block, _ = body_of(where, ruled, Leaves([*arguments.values, *tangents.values], arguments.tree, []))
@@ -193,11 +192,10 @@ class custom_vjp(_Ruled):
 
             def keeping(*values: Any) -> Any:
                 value, needed = parts_of(where, "the forward rule", called(forward)(*values), 2, "(result, kept)")
-                result = Leaves.of(where, "result", value)
-                _require_like(where, "result", result, results)
+                result = results.matching(where, "the forward rule's result", value)
                 leaves, tree = flatten(needed)
                 kept[:] = leaves, tree
-                return [*result.values, *(leaf for leaf in leaves if is_array_like(leaf))]
+                return [*result, *(leaf for leaf in leaves if is_array_like(leaf))]
 
             forward_block, all_made = body_of(where, keeping, arguments)
             made.append(forward_block)
@@ -250,12 +248,3 @@ def _with(args: Sequence[Any], places: Sequence[int], settings: Sequence[Any]) -
     for i, setting in sorted(zip(places, settings, strict=True), key=lambda pair: pair[0]):
         made.insert(i, setting)
     return made
-
-
-def _require_like(where: str, what: str, got: Leaves, expected: Leaves) -> None:
-    """Raises ShapeError or DTypeError where what a rule returned differs from the function's result."""
-    if got.tree.difference(expected.tree):
-        raise at_user_line(ShapeError(f"{where}: the rule's {what} is {got.tree}, the function's result {expected.tree}"))
-    for mine, its in zip(got.values, expected.values, strict=True):
-        if mine.shape != its.shape or mine.dtype != its.dtype:
-            raise at_user_line(ShapeError(f"{where}: the rule's {what} is {mine!r}, the function's result {its!r}"))

@@ -104,7 +104,7 @@ class Trace:
             raise at_user_line(DlcError(f"{problem}; return it from there, or pass it as an argument"))
         place = value.value.owner
         if (place.parent if isinstance(place, Operation) else place) not in self._open:
-            problem = "a value of the body of a loop or branch is used outside of that body"
+            problem = "a value of the body of a loop, a branch or a transformed function is used outside of that body"
             raise at_user_line(DlcError(f"{problem}; make it part of what the body returns"))
 
     def constant(self, array: Array) -> Tracer:

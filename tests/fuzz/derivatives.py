@@ -35,7 +35,7 @@ STEP = 1e-5
 # How uncertain a difference may be, of a number of 1; where it is more uncertain it says nothing.
 UNCERTAIN = 1e-3
 # What has no derivative, and what the compiler makes when derivatives are done.
-LEFT_OUT = {*NO_DERIVATIVE, dl.BitcastOp, dl.WinogradInputOp, dl.WinogradOutputOp}
+LEFT_OUT = {*NO_DERIVATIVE, dl.BitcastOp, dl.StopGradientOp, dl.WinogradInputOp, dl.WinogradOutputOp}
 
 
 @dataclass(frozen=True)
