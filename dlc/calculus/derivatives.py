@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from dlc.calculus.batching import vmap
 from dlc.calculus.call import traced
-from dlc.calculus.function import Leaves, body_of, parts_of, require_trace
+from dlc.calculus.function import Leaves, differentiated, parts_of, require_trace
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_float
@@ -111,7 +111,7 @@ def _value_and_grad(
     def call(*args: Any, **kwargs: Any) -> Any:
         selected = _Selected.of(where, fun, argnums, argnames, args, kwargs)
         selected.leaves.require_floats(where, "gradient")
-        block, results = body_of(where, lambda *values: _scalar_first(where, selected.call(*values), has_aux), selected.leaves)
+        block, results = differentiated(where, lambda *values: _scalar_first(where, selected.call(*values), has_aux), selected.leaves)
         primals = selected.leaves.values
         one = require_trace().build.scalar(1.0, like=block.last_op.operands[0]) if block.last_op is not None else None
         assert one is not None
@@ -186,7 +186,7 @@ def _jvp(where: str, fun: Function, primals: Sequence[Any], tangents: Sequence[A
             moved = arguments.like(values)
             return fun(*(moved.get(i, p) for i, p in enumerate(primals)))
 
-        block, results = body_of(where, run, arguments)
+        block, results = differentiated(where, run, arguments)
         counted = _of_floats(results.values)
         op = dl.JvpOp.of(_values(arguments.values), _values(given), block, range(len(arguments.values)))
         made = _inserted(op, [*results.values, *(results.values[i] for i in counted)])
@@ -221,7 +221,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     def run(primals: Sequence[Any], cotangents: Any, pulled: bool) -> Any:
         leaves = Leaves.of(where, "primals", tuple(primals))
         leaves.require_floats(where, "gradient", "let the function read it from around it")
-        block, results = body_of(where, lambda *v: fun(*leaves.like(v)), leaves)
+        block, results = differentiated(where, lambda *v: fun(*leaves.like(v)), leaves)
         whole = _values(leaves.values)
         if not pulled:
             return results.like(_inserted(dl.VjpOp.of(whole, [], block, [], []), results.values))

@@ -80,12 +80,22 @@ def require_trace() -> Trace:
     return trace
 
 
-def body_of(where: str, function: Callable[..., Any], arguments: Leaves) -> tuple[Block, Leaves]:
-    """The body that `function(*leaves)` is, for leaves like these arguments, and its results, as values of the body."""
+def differentiated(where: str, function: Callable[..., Any], arguments: Leaves) -> tuple[Block, Leaves]:
+    """`body_of` for a body that is differentiated once more than what is around it."""
+    return body_of(where, function, arguments, require_trace().orders + 1)
+
+
+def body_of(
+    where: str, function: Callable[..., Any], arguments: Leaves, orders: int | None = None
+) -> tuple[Block, Leaves]:
+    """The body that `function(*leaves)` is, for leaves like these arguments, and its results, as values of the body.
+
+    `orders` is how often it may be differentiated, as often as what is around it if None.
+    """
     trace = require_trace()
     block = Block(arg_types=[tensor_of(v.value) for v in arguments.values])
     inside = [Tracer(trace, a, v.weak) for a, v in zip(block.args, arguments.values, strict=True)]
-    with discard_on_error([block]), trace.inside(block):
+    with discard_on_error([block]), trace.inside(block, orders):
         results = Leaves.of(where, "result", function(*inside))
         close(trace, block, results.values)
     return block, results
