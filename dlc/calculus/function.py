@@ -85,9 +85,7 @@ def differentiated(where: str, function: Callable[..., Any], arguments: Leaves) 
     return body_of(where, function, arguments, require_trace().orders + 1)
 
 
-def body_of(
-    where: str, function: Callable[..., Any], arguments: Leaves, orders: int | None = None
-) -> tuple[Block, Leaves]:
+def body_of(where: str, function: Callable[..., Any], arguments: Leaves, orders: int | None = None) -> tuple[Block, Leaves]:
     """The body that `function(*leaves)` is, for leaves like these arguments, and its results, as values of the body.
 
     `orders` is how often it may be differentiated, as often as what is around it if None.

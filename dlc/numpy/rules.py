@@ -47,9 +47,7 @@ def with_tangent(rule: Rule) -> Callable[[Callable[..., Any]], Callable[..., Any
     return decorate
 
 
-def _body(
-    trace: Trace, types: Sequence[Attribute], make: Callable[[Sequence[Tracer]], Sequence[Any]], orders: int
-) -> Block:
+def _body(trace: Trace, types: Sequence[Attribute], make: Callable[[Sequence[Tracer]], Sequence[Any]], orders: int) -> Block:
     """The body that `make` traces on arguments of these types, to be differentiated so often."""
     block = Block(arg_types=types)
     with trace.inside(block, orders):
