@@ -156,11 +156,16 @@ class _Step:
         before = block.args[count : count + len(self.rests)]
         given = [*block.args[:count], *block.args[count + len(self.rests) :]]
         renamed = dict(zip([*of_states, *residuals, *of_made], given, strict=True))
-        for o in needed:
+        for o in backward:
             o.detach()
+        for o in needed:
             block.add_op(o)
             for inner in o.walk():
                 inner.operands = [renamed.get(v, v) for v in inner.operands]
+        # Sums that are taken apart.
+        for o in reversed(backward):
+            if o.parent is None:
+                o.erase(safe_erase=False)
         b, sums = Build(block), list[SSAValue]()
         for total, rest in zip(before, self.rests, strict=True):
             for part in rest:
@@ -207,10 +212,6 @@ def scan_reverse(op: dl.ScanOp, walk: ReverseWalk) -> None:
     cotangents = [(walk.take(op.results[i]) or zeros(b, op.results[i])).value for i in (*step.states, *step.made)]
     products = {v: [(_axes(p), *p.operands) for p in s.products] for v, s in step.read.items()}
     backward, residuals, made = step.split()
-    needed = _needed(yielded(step.body), list(step.body.ops))
-    for late in reversed([o for o in step.body.ops if o not in needed and not isinstance(o, dl.YieldOp)]):
-        late.detach()
-        late.erase(safe_erase=False)
     for seed in reversed(step.seeds):
         step.body.erase_arg(cast("BlockArgument", seed))
     # Elements that the scan is given are in sequences already.
