@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from dlc.api import devices as devices
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
+    from dlc.calculus.batching import vmap as vmap
     from dlc.calculus.custom import checkpoint as checkpoint
     from dlc.calculus.custom import custom_jvp as custom_jvp
     from dlc.calculus.custom import custom_vjp as custom_vjp
@@ -101,6 +102,7 @@ _PUBLIC = {
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",
+    "vmap": "dlc.calculus.batching",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
     "DeviceError": "dlc.errors",

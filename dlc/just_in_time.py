@@ -20,7 +20,7 @@ from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
 from dlc.dims import parse, parse_ranged
 from dlc.errors import DlcError, DTypeError, ShapeError
-from dlc.frontend.pytree import Tree, flatten, is_array_like, require_array_like, unflatten
+from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
 from dlc.options import Options
 from dlc.runtime.model import Model, as_result, require_fitting, require_on_cpu
@@ -145,7 +145,7 @@ class JitFunction:
     def _checked(self, leaves: list[Any], tree: Tree) -> list[Any]:
         """The leaves; raises DTypeError, naming the argument, for one that is neither an array nor a number."""
         if not all([type(leaf) is np.ndarray or is_array_like(leaf) for leaf in leaves]):
-            for leaf, name in zip(leaves, self._names(tree), strict=True):
+            for leaf, name in zip(leaves, argument_names(self._function, tree), strict=True):
                 require_array_like(leaf, f"{name} of {self._name}")
         return leaves
 
@@ -165,7 +165,7 @@ class JitFunction:
         static: tuple[tuple[str, Hashable], ...],
         open_: Sequence[Mapping[int, OpenSize]],
     ) -> Lowered:
-        leaves, names = self._checked(leaves, tree), self._names(tree)
+        leaves, names = self._checked(leaves, tree), argument_names(self._function, tree)
         traced = trace(self._function, leaves, tree, names, dict(static), open_)
         program = Program(traced.module, traced.weights, self._name)
         return Lowered(program, traced.results, self._target, self._options)
@@ -173,24 +173,12 @@ class JitFunction:
     def _open_sizes(self, tree: Tree) -> tuple[Mapping[int, OpenSize], ...]:
         """Which sizes of each leaf of the arguments are open; raises ShapeError for an argument that is not there."""
         if tree not in self._open:
-            names = self._names(tree)
+            names = argument_names(self._function, tree)
             missing = sorted(self._dynamic.keys() - set(names))
             if missing:
                 raise ShapeError(f"jit: dynamic names {missing[0]!r}; the arguments of {self._name} are {', '.join(names)}")
             self._open[tree] = tuple(self._dynamic.get(name, {}) for name in names)
         return self._open[tree]
-
-    def _names(self, tree: Tree) -> list[str]:
-        """What the user calls each leaf of the arguments."""
-        positional, keyword = tree.children
-        parameters = list(self._signature.parameters.values())
-        names: list[str] = []
-        for i, child in enumerate(positional.children):
-            variadic = i >= len(parameters) or parameters[i].kind is inspect.Parameter.VAR_POSITIONAL
-            names += child.paths(f"arg{i}" if variadic else parameters[i].name)
-        for key, child in zip(keyword.keys, keyword.children, strict=True):
-            names += child.paths(str(key))
-        return names
 
     def _made(
         self,
@@ -216,7 +204,7 @@ class JitFunction:
             else:
                 self._compiled[key] = self._compile(lowered)
                 return self._compiled[key]
-        for name, shape, axes in zip(self._names(tree), shapes, open_, strict=True):
+        for name, shape, axes in zip(argument_names(self._function, tree), shapes, open_, strict=True):
             for axis, (size, stated) in axes.items():
                 if stated is not None and shape[axis] not in stated:
                     raise ShapeError(f"{name} of {self._name}: {size} = {shape[axis]}, which was said to be {stated}")

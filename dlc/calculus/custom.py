@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
-from dlc.calculus.function import Leaves, body_of, require_trace
+from dlc.calculus.function import Leaves, body_of, parts_of, require_trace
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import element_type, is_float
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import DlcError, ShapeError
 from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import Tracer, at_user_line, current_trace
 from dlc.ir import Block
@@ -79,7 +79,7 @@ class _Ruled:
     """
 
     def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(cast(Any, self), fun)
         self._fun = fun
         self._settings = tuple(nondiff_argnums)
         self._order = ContextVar("order", default=0)
@@ -144,11 +144,8 @@ class custom_jvp(_Ruled):
             count = len(arguments.values)
             moving = dict(zip(floats, values[count:], strict=True))
             given = arguments.like([moving.get(i) for i in range(count)])
-            made = rule(*settings, arguments.like(values[:count]), given)
-            if not isinstance(made, tuple) or len(made) != 2:
-                got = type(made).__name__
-                raise at_user_line(DTypeError(f"{where}: the rule returned a {got}; expected (result, tangent)"))
-            result, tangent = (Leaves.of(where, name, part) for name, part in zip(("result", "tangent"), made, strict=True))
+            made = parts_of(where, "the rule", rule(*settings, arguments.like(values[:count]), given), 2, "(result, tangent)")
+            result, tangent = Leaves.of(where, "result", made[0]), Leaves.of(where, "tangent", made[1])
             _require_like(where, "result", result, results)
             _require_like(where, "tangent", tangent, results)
             moved = [t for t, r in zip(tangent.values, results.values, strict=True) if is_float(element_type_of(r.value))]
@@ -195,13 +192,10 @@ class custom_vjp(_Ruled):
             kept: list[Any] = []
 
             def keeping(*values: Any) -> Any:
-                both = called(forward)(*values)
-                if not isinstance(both, tuple) or len(both) != 2:
-                    got = type(both).__name__
-                    raise at_user_line(DTypeError(f"{where}: the forward rule returned a {got}; expected (result, kept)"))
-                result = Leaves.of(where, "result", both[0])
+                value, needed = parts_of(where, "the forward rule", called(forward)(*values), 2, "(result, kept)")
+                result = Leaves.of(where, "result", value)
                 _require_like(where, "result", result, results)
-                leaves, tree = flatten(both[1])
+                leaves, tree = flatten(needed)
                 kept[:] = leaves, tree
                 return [*result.values, *(leaf for leaf in leaves if is_array_like(leaf))]
 
@@ -226,12 +220,10 @@ class custom_vjp(_Ruled):
 def _pulled(where: str, cotangents: Any, arguments: Leaves) -> list[Any]:
     """What a backward rule returned, as one array for each float leaf of the arguments."""
     expected = arguments.like(arguments.values)
-    if not isinstance(cotangents, tuple) or len(cotangents) != len(expected):
-        got = f"a tuple of {len(cotangents)}" if isinstance(cotangents, tuple) else f"a {type(cotangents).__name__}"
-        raise at_user_line(DTypeError(f"{where}: the backward rule returned {got}; expected a tuple of {len(expected)}"))
+    parts = parts_of(where, "the backward rule", cotangents, len(expected), f"a tuple of {len(expected)}")
     made: list[Any] = []
     names = iter(arguments.names)
-    for given, argument in zip(cotangents, expected, strict=True):
+    for given, argument in zip(parts, expected, strict=True):
         leaves, tree = flatten(argument)
         found, other = ([None] * len(leaves), tree) if given is None else flatten(given)
         if tree.difference(other):

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlc.calculus.batching import vmap
 from dlc.calculus.call import traced
-from dlc.calculus.function import Leaves, body_of, require_trace
+from dlc.calculus.function import Leaves, body_of, parts_of, require_trace
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_float
@@ -114,10 +114,8 @@ def value_and_grad(
 
 def _scalar_first(where: str, result: Any, has_aux: bool) -> Any:
     """What a function returned; raises ShapeError or DTypeError unless it is one float, or a pair that begins with one."""
-    if has_aux and not (isinstance(result, tuple) and len(result) == 2):
-        got = type(result).__name__
-        raise at_user_line(DTypeError(f"{where}: has_aux is set, and the function returned a {got}; expected (value, aux)"))
-    value = Leaves.of(where, "result", result[0] if has_aux else result)
+    first = parts_of(where, "has_aux is set, and the function", result, 2, "(value, aux)")[0] if has_aux else result
+    value = Leaves.of(where, "result", first)
     if value.tree.kind is not None:
         raise at_user_line(
             ShapeError(f"{where}: the function returned {value.tree}; expected one float (with others: has_aux)")

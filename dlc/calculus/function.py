@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from dlc.dialects.dl.base import element_type_of, tensor_of
 from dlc.dialects.dl.dtypes import is_float
@@ -68,3 +68,12 @@ def body_of(where: str, function: Callable[..., Any], arguments: Leaves) -> tupl
         results = Leaves.of(where, "result", function(*inside))
         close(trace, block, results.values)
     return block, results
+
+
+def parts_of(where: str, who: str, value: object, count: int, expected: str) -> tuple[Any, ...]:
+    """The parts of a tuple that a function of the user's returned; raises DTypeError for anything else."""
+    parts = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else None
+    if parts is None or len(parts) != count:
+        got = f"a {type(cast(object, value)).__name__}" if parts is None else f"a tuple of {len(parts)}"
+        raise at_user_line(DTypeError(f"{where}: {who} returned {got}; expected {expected}"))
+    return parts

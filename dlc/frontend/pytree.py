@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -124,6 +125,23 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
         if not fields[key].init:
             object.__setattr__(result, key, child)
     return result
+
+
+def argument_names(function: Callable[..., Any], tree: Tree) -> list[str]:
+    """What the user calls each leaf of the (args, kwargs) tree of a call."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        # Of some functions in C nothing is known.
+        parameters = []
+    positional, keyword = tree.children
+    names: list[str] = []
+    for i, child in enumerate(positional.children):
+        variadic = i >= len(parameters) or parameters[i].kind is inspect.Parameter.VAR_POSITIONAL
+        names += child.paths(f"arg{i}" if variadic else parameters[i].name)
+    for key, child in zip(keyword.keys, keyword.children, strict=True):
+        names += child.paths(str(key))
+    return names
 
 
 def is_array_like(leaf: object) -> bool:

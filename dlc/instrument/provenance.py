@@ -16,10 +16,10 @@ from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, Nam
 def origins(location: Attribute) -> tuple[str, ...]:
     """The names in a location, in order; none for an unknown place."""
     match location:
-        case NameLoc(desc=name, child=child):
+        case NameLoc() as named:
             # A derivative has the place inside that it is the derivative of.
-            inside = origins(child)
-            return tuple(f"∂ {place}" for place in inside) if inside else (name.data,)
+            inside = origins(named.location)
+            return tuple(f"∂ {place}" for place in inside) or (named.desc.data,)
         case FileLineColLoc(filename=file, line=line):
             return (f"{file.data}:{line.data}",)
         case FusedLoc(locations=parts):

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz programs|control|files --count N --seed S`: exit status 1 if anything is found."""
+"""`python -m tests.fuzz programs|control|lanes|files --count N --seed S`: exit status 1 if anything is found."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 
-from tests.fuzz import control, files, programs
+from tests.fuzz import control, files, lanes, programs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "control", "files"):
+    for name in ("programs", "control", "lanes", "files"):
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="how many seeds")
         command.add_argument("--seed", type=int, default=0, help="the first of them")
@@ -24,12 +25,14 @@ def main() -> int:
     kinds.choices["control"].add_argument(
         "--target", choices=(*control.TARGETS, "opencl"), help="one of them; else all but opencl"
     )
+    kinds.choices["lanes"].add_argument("--target", help="one target; else the reference and the CPU")
     families = list(files.FAMILIES)
     kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
     given = parser.parse_args()
     # What is compiled here is of no use to anybody later.
     os.environ["DLC_CACHE"] = "0"
-    return {"programs": fuzz_programs, "control": fuzz_control, "files": fuzz_files}[given.kind](given)
+    fuzzers = {"programs": fuzz_programs, "control": fuzz_control, "lanes": fuzz_lanes, "files": fuzz_files}
+    return fuzzers[given.kind](given)
 
 
 class Progress:
@@ -74,9 +77,16 @@ def fuzz_programs(given: argparse.Namespace) -> int:
 
 
 def fuzz_control(given: argparse.Namespace) -> int:
+    return _summary(given, lambda heard: control.fuzz(control.trials(given.seed, given.count, given.target), given.jobs, heard))
+
+
+def fuzz_lanes(given: argparse.Namespace) -> int:
+    return _summary(given, lambda heard: lanes.fuzz(lanes.trials(given.seed, given.count, given.target), given.jobs, heard))
+
+
+def _summary(given: argparse.Namespace, fuzz: Callable[[Callable[[object], None]], Iterable[object]]) -> int:
     progress = Progress(given.count)
-    chosen = control.trials(given.seed, given.count, given.target)
-    for failure in control.fuzz(chosen, given.jobs, lambda trial: progress.step(1)):
+    for failure in fuzz(lambda trial: progress.step(1)):
         progress.failure(failure)
     print(progress.line())
     return 1 if progress.failed else 0

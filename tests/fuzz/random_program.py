@@ -243,19 +243,7 @@ class RandomProgram:
 
     def scan(self, op: dl.ScanOp, state: Known, sequence: Known) -> Known:
         """The last state of a scan with one state and one sequence; raises Unsuitable if nothing is known of it."""
-        now, made = state.tracked, [Tracked(np.zeros(state.shape, state.dtype))]
-        xs = sequence.tracked
-        for k in range(len(xs.array)):
-            element = Tracked(xs.array[k], None if xs.error is None else xs.error[k], xs.given)
-            known: dict[SSAValue, Tracked] = dict(zip(op.block.args, (now, element), strict=True))
-            for inner in op.block.ops:
-                if isinstance(inner, DlOp):
-                    known.update(zip(inner.results, track(inner, *(known[v] for v in inner.operands)), strict=True))
-            now, *rest = (known[v] for v in op.yielded)
-            made += rest
-        errors = np.stack([t.errors for t in made])[1:]
-        stacked = Tracked(np.stack([t.array for t in made])[1:], errors if np.any(errors) else None)
-        return self._added(op, [Tracked(now.array, now.error), stacked])
+        return self._added(op, track_scan(op, state.tracked, sequence.tracked))
 
     def _added(self, op: Operation, tracked: Sequence[Tracked]) -> Known:
         if any(t.array.size and t.free.mean() > 0.5 for t in tracked):
@@ -264,6 +252,22 @@ class RandomProgram:
         results = [Known(r, t) for r, t in zip(op.results, tracked, strict=True)]
         self.values += results
         return results[0]
+
+
+def track_scan(op: dl.ScanOp, state: Tracked, sequence: Tracked) -> list[Tracked]:
+    """The results of a scan with one state and one sequence."""
+    now, made = state, [Tracked(np.zeros(state.array.shape, state.array.dtype))]
+    for k in range(len(sequence.array)):
+        element = Tracked(sequence.array[k], None if sequence.error is None else sequence.error[k], sequence.given)
+        known: dict[SSAValue, Tracked] = dict(zip(op.block.args, (now, element), strict=True))
+        for inner in op.block.ops:
+            if isinstance(inner, DlOp):
+                known.update(zip(inner.results, track(inner, *(known[v] for v in inner.operands)), strict=True))
+        now, *rest = (known[v] for v in op.yielded)
+        made += rest
+    errors = np.stack([t.errors for t in made])[1:]
+    stacked = Tracked(np.stack([t.array for t in made])[1:], errors if np.any(errors) else None)
+    return [Tracked(now.array, now.error), stacked]
 
 
 def _is_extreme(array: Array) -> bool:
@@ -298,9 +302,10 @@ class Batch:
         values = [known.value for _, known in results]
         block.add_op(func.ReturnOp(*values))
         main = func.FuncOp("main", ([a.type for a in block.args], [v.type for v in values]), Region(block))
-        main.arg_attrs, main.res_attrs = _names("x", len(block.args)), _names("y", len(values))
+        main.arg_attrs, main.res_attrs = named_values("x", len(block.args)), named_values("y", len(values))
         self.program = Program(ModuleOp([main]), weights, f"random{seeds[0]}")
 
 
-def _names(prefix: str, count: int) -> ArrayAttr:
+def named_values(prefix: str, count: int) -> ArrayAttr:
+    """Names for arguments or results."""
     return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(f"{prefix}{k}")}) for k in range(count)])

@@ -10,7 +10,7 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.ir import Block
-from tests.fuzz import files, programs
+from tests.fuzz import files, lanes, programs
 from tests.fuzz.bounds import track
 from tests.fuzz.recipes import OPS, random_program
 from tests.fuzz.supervise import supervised
@@ -37,6 +37,13 @@ def test_programs() -> None:
     failures = list(programs.fuzz(programs.trials(0, 100), 1, lambda report: ops.update(report.ops)))
     assert not failures, "\n".join(map(str, failures))
     assert len(ops) > 60
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("target", "count"), [("reference", 40), ("cpu", 6)])
+def test_functions_in_lanes(target: str, count: int) -> None:
+    failures = list(lanes.fuzz(lanes.trials(0, count, target), 1))
+    assert not failures, "\n".join(map(str, failures))
 
 
 @pytest.mark.filterwarnings("ignore")

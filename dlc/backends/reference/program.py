@@ -32,6 +32,7 @@ from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.dims import bind_sizes
 from dlc.errors import DlcError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
+from dlc.passes.transformations.expand_transformations import expanded
 
 
 def evaluate(
@@ -42,7 +43,7 @@ def evaluate(
     A function on buffers takes its inputs, then its outputs; the outputs are made here and returned. Raises
     EvaluationError where the IR contradicts itself, and UnsupportedError for an op without a rule.
     """
-    machine = Machine(dict(_functions(_with_sizes(module, function, inputs))), weights or {})
+    machine = Machine(dict(_functions(expanded(_with_sizes(module, function, inputs)))), weights or {})
     if function not in machine.functions:
         raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(machine.functions))}")
     callee = machine.functions[function]

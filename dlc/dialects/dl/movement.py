@@ -214,7 +214,7 @@ class WindowsOp(Movement):
         result: list[Size] = list(ints(self.sizes))
         for axis, size in enumerate(shape):
             window, stride = slides.get(axis, (1, 1))
-            if window < 1 or stride < 1 or known_less(size, window):
+            if axis in slides and (window < 1 or stride < 1 or known_less(size, window)):
                 raise ShapeError(f"dl.windows: windows of {window} every {stride} on axis {axis} of {shape} (C1, C2)")
             result.append((size - window) // stride + 1)
         return [tensor_type(result, element_type_of(self.x))]

@@ -14,10 +14,11 @@ from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.bodies import at_end, end, yielded
 from dlc.passes.autodiff.control import REVERSE
 from dlc.passes.autodiff.partials import ELEMENTWISE, partial
-from dlc.passes.autodiff.rules import activate, derived, place, read_by
+from dlc.passes.autodiff.rules import activate, derived, read_by
 from dlc.passes.autodiff.tangents import TANGENTS
 from dlc.passes.autodiff.term import Term, where
 from dlc.passes.autodiff.transposes import DECIDING, transpose_of, unbroadcast, zeros
+from dlc.passes.base import place
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
@@ -11,11 +11,7 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
 from dlc.errors import UnsupportedError
 from dlc.ir import (
-    ArrayAttr,
-    Attribute,
     Block,
-    FileLineColLoc,
-    FusedLoc,
     LocationAttr,
     NameLoc,
     Operation,
@@ -26,6 +22,7 @@ from dlc.ir import (
 from dlc.passes.autodiff.partials import ELEMENTWISE
 from dlc.passes.autodiff.tangents import TANGENTS
 from dlc.passes.autodiff.transposes import TRANSPOSES
+from dlc.passes.base import place
 from dlc.passes.dl.rewriting import replace
 
 # The name of a location that has another inside: what the derivative is of.
@@ -93,24 +90,6 @@ def _refusal(op: Operation) -> str:
     )
 
 
-def place(location: Attribute) -> str:
-    """A location in front of a message: `model.py:12: `, nothing for an unknown one."""
-    match location:
-        case FileLineColLoc(filename=file, line=line):
-            return f"{file.data.rpartition('/')[2]}:{line.data}: "
-        case NameLoc(desc=name, child=child):
-            return place(child) if isinstance(child, LocationAttr) else f"node {name.data!r}: "
-        case FusedLoc(locations=ArrayAttr(data=parts)) if parts:
-            return place(parts[0])
-        case _:
-            return ""
-
-
 def derived(location: LocationAttr) -> LocationAttr:
     """Where an op of a derivative comes from."""
     return location if isinstance(location, UnknownLoc) else NameLoc(StringAttr(DERIVATIVE), location)
-
-
-def decided_elsewhere(values: Sequence[SSAValue], block: Block) -> list[SSAValue]:
-    """Those of the values that a block reads from above."""
-    return [v for v in values if (v.owner if isinstance(v.owner, Block) else v.owner.parent) is not block]

@@ -9,6 +9,7 @@ from dlc.dialects.dl.transformations import Custom, Transformation
 from dlc.ir import Context, ModuleOp, ModulePass
 from dlc.passes.autodiff.forward import add_tangents
 from dlc.passes.autodiff.reverse import add_cotangents
+from dlc.passes.batching.expand_vmap import expand_vmap
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
 from dlc.passes.transformations.inline import inline
@@ -39,12 +40,24 @@ class ExpandTransformationsPass(ModulePass):
                 _expand(inner)
 
 
+def expanded(module: ModuleOp) -> ModuleOp:
+    """A module to be evaluated: itself, or a copy with plain ops in the place of transformations."""
+    if not _transformations(module):
+        return module
+    copy = module.clone()
+    ExpandTransformationsPass().apply(Context(), copy)
+    return copy
+
+
 def _transformations(module: ModuleOp) -> list[Transformation]:
     return [op for op in module.walk() if isinstance(op, Transformation)]
 
 
 def _expand(op: Transformation) -> None:
     match op:
+        case dl.VmapOp():
+            expand_vmap(op)
+            return
         case dl.JvpOp():
             add_tangents(op.block, op.wrt_indices)
         case dl.VjpOp():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.ir import Block, Operation, Region, SSAValue
+from dlc.ir import Block, Operation, SSAValue
 
 
 def inline(op: Operation, block: Block, arguments: Sequence[SSAValue]) -> None:
@@ -22,11 +22,3 @@ def inline(op: Operation, block: Block, arguments: Sequence[SSAValue]) -> None:
         result.replace_all_uses_with(value)
     op.detach()
     op.erase(safe_erase=False)
-
-
-def copied(block: Block) -> Block:
-    """A copy of a body; what it reads from above is the same."""
-    region = block.parent
-    assert isinstance(region, Region)
-    made = region.clone().block
-    return made.parent.detach_block(made) if made.parent is not None else made

@@ -1,0 +1,94 @@
+"""Reads from places that are data, and writes to them, for all lanes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects.dl.activation import casted
+from dlc.dialects.dl.base import element_type_of, flag, rank_of, shape_of
+from dlc.dialects.dl.contraction import static
+from dlc.dialects.dl.creation import IotaOp
+from dlc.dialects.dl.elementwise import AddOp, AndOp, GreaterEqualOp, LessOp, MaximumOp, MinimumOp, SelectOp
+from dlc.dialects.dl.indexing import GatherElementsOp, GatherNdOp, GatherOp, ScatterRowsOp
+from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.scalar import limits
+from dlc.ir import SSAValue, i64
+from dlc.passes.batching.lanes import Lanes
+from dlc.passes.batching.rules import Rule, beside_axes
+
+
+def gather(lanes: Lanes, op: GatherOp) -> Sequence[SSAValue]:
+    """From one array the places of all lanes are more places; from arrays of their own each lane reads its own."""
+    axis, x, indices = op.taken_axis, op.x, op.indices
+    if not lanes.differs(indices):
+        return lanes.again(op, lanes.read(x), lanes.read(indices), axis=axis + 1)
+    if not lanes.differs(x):
+        (y,) = lanes.again(op, lanes.read(x), lanes.read(indices), axis=axis)
+        return [lanes.moved(y, axis, 0)]
+    # [L, taken, before…, after…] at [L, i…] → [L, i…, before…, after…]
+    rows = lanes.moved(lanes.read(x), axis + 1, 1)
+    places = lanes.reshaped(lanes.read(indices), lanes.size, *shape_of(indices), 1)
+    y = lanes.build(GatherNdOp, rows, places, batch_dims=1)
+    named = rank_of(indices)
+    before = range(1 + named, 1 + named + axis)
+    after = range(1 + named + axis, rank_of(y))
+    return [lanes.transposed(y, (0, *before, *range(1, 1 + named), *after))]
+
+
+def gather_nd(lanes: Lanes, op: GatherNdOp) -> Sequence[SSAValue]:
+    """Lanes are a batch axis; places of all lanes in one array are more places."""
+    if lanes.differs(op.x):
+        return lanes.again(op, lanes.read(op.x), lanes.all(op.indices), batch_dims=op.batch + 1)
+    (y,) = lanes.again(op, lanes.read(op.x), lanes.moved(lanes.read(op.indices), 0, op.batch))
+    return [lanes.moved(y, op.batch, 0)]
+
+
+def gather_elements(lanes: Lanes, op: GatherElementsOp) -> Sequence[SSAValue]:
+    """Places of all lanes in one array are more places along its axis."""
+    if lanes.differs(op.x):
+        return beside_axes(lanes, op)
+    axis, shape = op.taken_axis, shape_of(op.indices)
+    before, count, after = shape[:axis], shape[axis], shape[axis + 1 :]
+    places = lanes.reshaped(lanes.moved(lanes.read(op.indices), 0, axis), *before, lanes.size * count, *after)
+    (y,) = lanes.again(op, lanes.read(op.x), places)
+    return [lanes.moved(lanes.reshaped(y, *before, lanes.size, count, *after), axis, 0)]
+
+
+def scatter_rows(lanes: Lanes, op: ScatterRowsOp) -> Sequence[SSAValue]:
+    """Places that are the same in all lanes are rows with all lanes in them; else the rows of lanes follow one another."""
+    if not lanes.differs(op.indices):
+        x, updates = lanes.moved(lanes.all(op.x), 0, 1), lanes.moved(lanes.all(op.updates), 0, rank_of(op.indices))
+        (y,) = lanes.again(op, x, lanes.read(op.indices), updates)
+        return [lanes.moved(y, 1, 0)]
+    ((count, *row),) = static(op, op.x)
+    x = lanes.reshaped(lanes.all(op.x), lanes.size * count, *row)
+    (y,) = lanes.again(op, x, _rows_of_lanes(lanes, op, count), lanes.all(op.updates))
+    return [lanes.reshaped(y, lanes.size, count, *row)]
+
+
+def _rows_of_lanes(lanes: Lanes, op: ScatterRowsOp, count: int) -> SSAValue:
+    """The places of each lane among the rows of all, which are `count` for each; those outside are so of all of them."""
+    b, indices = lanes.build, lanes.read(op.indices)
+    element = element_type_of(indices)
+    if is_unsigned(element):
+        # No wider than what follows can hold.
+        indices = b(MinimumOp, indices, b.scalar(min(count, int(limits(element)[1])), like=indices))
+    place = casted(b, indices, i64)
+    zero, end = (b.scalar(n, like=place) for n in (0, count))
+    place = b(SelectOp, b(LessOp, place, zero), b(AddOp, place, end), place)
+    if flag(op.clamped):
+        place = b(MinimumOp, b(MaximumOp, place, zero), b.scalar(count - 1, like=place))
+    first = b(IotaOp, size=(lanes.size,), to=i64, start=0, step=count)
+    number = b(AddOp, place, lanes.reshaped(first, lanes.size, *(1 for _ in shape_of(op.indices))))
+    if flag(op.clamped):
+        return number
+    inside = b(AndOp, b(GreaterEqualOp, place, zero), b(LessOp, place, end))
+    return b(SelectOp, inside, number, b.scalar(lanes.size * count, like=number))
+
+
+RULES: dict[type, Rule] = {
+    GatherOp: gather,
+    GatherNdOp: gather_nd,
+    GatherElementsOp: gather_elements,
+    ScatterRowsOp: scatter_rows,
+}

@@ -1,0 +1,149 @@
+"""How ops are computed for all lanes at once: those that treat elements, axes or rows by themselves, and what moves elements.
+
+A rule gives the results with lanes along axis 0, or None where the op's decomposition is to be batched instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from dlc.dialects.dl.activation import Activation, PreluOp
+from dlc.dialects.dl.base import DlOp, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.composite import CompositeReduction
+from dlc.dialects.dl.elementwise import SelectOp
+from dlc.dialects.dl.identities import AfterOp
+from dlc.dialects.dl.indexing import GatherElementsOp
+from dlc.dialects.dl.interfaces import Elementwise, Reduction
+from dlc.dialects.dl.irregular import Running, ScatterElementsOp
+from dlc.dialects.dl.movement import (
+    BroadcastToOp,
+    ConcatOp,
+    PadOp,
+    ReshapeOp,
+    ReverseOp,
+    SliceOp,
+    TransposeOp,
+    WindowsOp,
+)
+from dlc.dialects.dl.normalization import BatchNormOp, LrnOp, Softmaxes, TrailingNorm
+from dlc.dialects.dl.quantization import Scaled
+from dlc.dialects.dl.reduction import ArgExtremum
+from dlc.dialects.dl.sorted import MergeSortedOp, SearchsortedOp
+from dlc.dialects.dl.sorting import ArgsortOp
+from dlc.ir import SSAValue, i1
+from dlc.passes.batching.lanes import Lanes
+
+Rule: TypeAlias = Callable[[Lanes, Any], "Sequence[SSAValue] | None"]
+
+
+def elementwise(lanes: Lanes, op: Elementwise) -> Sequence[SSAValue]:
+    """Lanes are one more axis in front, after which others are aligned."""
+    rank = rank_of(op.results[0])
+    return lanes.again(op, *(lanes.aligned(v, rank) for v in op.operands))
+
+
+def beside_axes(lanes: Lanes, op: DlOp) -> Sequence[SSAValue]:
+    """Ops on operands of one rank that treat the axes which they do not name each place by itself: lanes are one more."""
+    return lanes.again(op, *map(lanes.all, op.operands), **axes_behind_lanes(op))
+
+
+def beside_axes_of_first(lanes: Lanes, op: DlOp) -> Sequence[SSAValue] | None:
+    """The same of the first operand, while others, which belong to its axes, are the same in all lanes."""
+    first, *rest = op.operands
+    if any(map(lanes.differs, rest)):
+        return None
+    return lanes.again(op, lanes.all(first), *map(lanes.read, rest), **axes_behind_lanes(op))
+
+
+def axes_behind_lanes(op: DlOp) -> Mapping[str, Any]:
+    """The properties `axis` and `axes` of an op, of the first operand's axes, when lanes lie before these."""
+    rank, changed = rank_of(op.operands[0]), dict[str, Any]()
+    if "axis" in op.properties:
+        # What has one scale for all elements names an axis also where there is none.
+        changed["axis"] = normalized_axes(op.name, [number(op.properties["axis"])], rank)[0] + 1 if rank else 0
+    if "axes" in op.properties:
+        changed["axes"] = tuple(a + 1 for a in normalized_axes(op.name, ints(op.properties["axes"]), rank))
+    return changed
+
+
+def rows(lanes: Lanes, op: DlOp) -> Sequence[SSAValue]:
+    """Ops whose operands have common leading axes."""
+    return lanes.again(op, *map(lanes.all, op.operands))
+
+
+def transpose(lanes: Lanes, op: TransposeOp) -> Sequence[SSAValue]:
+    return lanes.again(op, lanes.all(op.x), permutation=(0, *(a + 1 for a in op.axes)))
+
+
+def broadcast_to(lanes: Lanes, op: BroadcastToOp) -> Sequence[SSAValue]:
+    shape = sizes(op.shape)
+    return lanes.again(op, lanes.aligned(op.x, len(shape)), shape=(lanes.size, *shape))
+
+
+def reshape(lanes: Lanes, op: ReshapeOp) -> Sequence[SSAValue]:
+    return lanes.again(op, lanes.all(op.x), shape=(lanes.size, *sizes(op.shape)))
+
+
+def slice_(lanes: Lanes, op: SliceOp) -> Sequence[SSAValue]:
+    return lanes.again(
+        op,
+        lanes.all(op.x),
+        starts=(0, *sizes(op.starts)),
+        limits=(lanes.size, *sizes(op.limits)),
+        strides=(1, *ints(op.strides)),
+    )
+
+
+def windows(lanes: Lanes, op: WindowsOp) -> Sequence[SSAValue]:
+    (y,) = lanes.again(op, lanes.all(op.x), **axes_behind_lanes(op))
+    return [lanes.moved(y, len(op.slides), 0)]
+
+
+def pad(lanes: Lanes, op: PadOp) -> Sequence[SSAValue]:
+    """A value of each lane's own goes where padding would place one."""
+    around = {"low": (0, *ints(op.low)), "high": (0, *ints(op.high))}
+    if not lanes.differs(op.value):
+        return lanes.again(op, lanes.all(op.x), lanes.read(op.value), **around)
+    b = lanes.build
+    (y,) = lanes.again(op, lanes.all(op.x), b.scalar(0, like=op.value), **around)
+    if op.mode != "constant":
+        return [y]
+    true, false = (b.scalar(k, like=tensor_type((), i1)) for k in (1, 0))
+    inside = b(PadOp, b(BroadcastToOp, true, shape=shape_of(op.x)), false, low=op.low, high=op.high)
+    return [b(SelectOp, inside, y, lanes.aligned(op.value, rank_of(op.x)))]
+
+
+def after(lanes: Lanes, op: AfterOp) -> Sequence[SSAValue]:
+    return lanes.again(op, lanes.read(op.x), lanes.read(op.y))
+
+
+RULES: dict[type, Rule] = {
+    Elementwise: elementwise,
+    **dict.fromkeys(
+        (
+            Reduction,
+            CompositeReduction,
+            ArgExtremum,
+            Softmaxes,
+            LrnOp,
+            Activation,
+            Running,
+            ArgsortOp,
+            ReverseOp,
+            ConcatOp,
+            GatherElementsOp,
+            ScatterElementsOp,
+        ),
+        beside_axes,
+    ),
+    **dict.fromkeys((TrailingNorm, BatchNormOp, Scaled, PreluOp), beside_axes_of_first),
+    **dict.fromkeys((SearchsortedOp, MergeSortedOp), rows),
+    TransposeOp: transpose,
+    BroadcastToOp: broadcast_to,
+    ReshapeOp: reshape,
+    SliceOp: slice_,
+    WindowsOp: windows,
+    PadOp: pad,
+    AfterOp: after,
+}

@@ -1,0 +1,172 @@
+"""`dlc.vmap`: arguments and results as trees, inside of traced functions and by itself, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc import lax
+from dlc.errors import DTypeError, ShapeError
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled as part of another one."""
+    return dlc.jit(lambda *args: function(*args))
+
+
+@pytest.mark.parametrize("call", [lambda f: f, traced, dlc.jit], ids=["by_itself", "traced", "jit"])
+def test_rows_times_a_matrix(call: Callable[..., Any]) -> None:
+    x, w = floats(5, 3), floats(3, 4)
+    y = call(dlc.vmap(lambda row, w: dnp.tanh(row @ w), in_axes=(0, None)))(x, w)
+    np.testing.assert_allclose(y, np.tanh(x @ w), rtol=1e-5, atol=1e-6)
+
+
+def test_axes_of_arguments_and_results() -> None:
+    x, y = floats(3, 5), floats(5, 2)
+    both = dlc.vmap(lambda a, b: (a, a.sum() * b), in_axes=(-1, 0), out_axes=(0, -1))(x, y)
+    np.testing.assert_array_equal(both[0], x.T)
+    np.testing.assert_allclose(both[1], (x.sum(0)[:, None] * y).T, rtol=1e-6)
+
+
+@dataclass
+class Layer:
+    w: Any
+    b: Any
+
+
+def test_trees_and_prefixes_of_them() -> None:
+    layer, x = Layer(floats(4, 3, 2), floats(2)), {"x": floats(4, 3), "scale": 2.0}
+
+    def apply(layer: Layer, given: dict[str, Any]) -> dict[str, Any]:
+        y = given["x"] @ layer.w + layer.b
+        return {"y": y * given["scale"], "norm": (y * y).sum()}
+
+    out = dlc.vmap(apply, in_axes=(Layer(0, None), {"scale": None, "x": 0}), out_axes={"y": 1, "norm": 0})(layer, x)
+    y = np.einsum("lk,lkn->ln", x["x"], layer.w) + layer.b
+    np.testing.assert_allclose(out["y"], 2 * y.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out["norm"], (y * y).sum(1), rtol=1e-5)
+
+
+def test_keyword_arguments_have_their_lanes_along_axis_0() -> None:
+    x, y = floats(4), floats(4)
+    np.testing.assert_array_equal(dlc.vmap(lambda x, *, y: x + y)(x, y=y), x + y)
+
+
+def test_what_has_no_lanes_may_be_a_setting() -> None:
+    x = floats(4, 3)
+    scaled = dlc.vmap(lambda x, how: x * 2 if how == "twice" else x, in_axes=(0, None))
+    np.testing.assert_array_equal(scaled(x, "twice"), 2 * x)
+    np.testing.assert_array_equal(traced(lambda x: scaled(x, "once"))(x), x)
+
+
+def test_nested_and_over_values_from_around() -> None:
+    x, y, z = floats(3), floats(4), floats(4)
+
+    @dlc.jit
+    def pairs(x: Any, y: Any, z: Any) -> Any:
+        return dlc.vmap(lambda a: dlc.vmap(lambda b, c: a * b + c + z.sum())(y, z))(x)
+
+    np.testing.assert_allclose(pairs(x, y, z), x[:, None] * y + z + z.sum(), rtol=1e-5, atol=1e-6)
+
+
+def test_results_that_are_the_same_in_all_lanes() -> None:
+    same, repeated = dlc.vmap(lambda x, y: (y + 1, y), in_axes=(0, None), out_axes=(None, 0))(floats(3), floats(2))
+    np.testing.assert_array_equal(same, floats(2) + 1)
+    np.testing.assert_array_equal(repeated, np.stack([floats(2)] * 3))
+
+
+def test_numbers_stay_numbers() -> None:
+    """What an argument without lanes weakly is does not turn half precision into single."""
+    x = floats(3).astype(np.float16)
+    assert dlc.vmap(lambda x, s: x * s, in_axes=(0, None))(x, 2.0).dtype == np.float16
+    assert traced(lambda x: dlc.vmap(lambda x: x * 2.5)(x))(x).dtype == np.float16
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_lanes_and_one(count: int) -> None:
+    def steps(n: Any, x: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] > 0, lambda s: (s[0] - 1, s[1] * 2), (n, x))[1]
+
+    y = dlc.vmap(steps)(np.full(count, 3), floats(count, 2))
+    np.testing.assert_array_equal(y, floats(count, 2) * 8)
+
+
+def test_loops_and_branches() -> None:
+    def collatz(n: Any) -> Any:
+        def step(state: Any) -> Any:
+            n, count = state
+            return lax.cond(n % 2 == 0, lambda: n // 2, lambda: 3 * n + 1), count + 1
+
+        return lax.while_loop(lambda state: state[0] != 1, step, (n, 0))[1]
+
+    np.testing.assert_array_equal(dlc.vmap(collatz)(np.arange(1, 12)), [0, 1, 7, 2, 5, 8, 16, 3, 19, 6, 14])
+
+    def recurrence(x: Any) -> Any:
+        return lax.scan(lambda h, v: (h * 0.5 + v, h.sum()), dnp.zeros(2, dtype=np.float32), x)
+
+    x = floats(3, 6, 2)
+    last, sums = dlc.vmap(recurrence)(x)
+    for k in range(3):
+        h, expected = np.zeros(2, np.float32), list[np.float32]()
+        for v in x[k]:
+            expected.append(h.sum())
+            h = h * np.float32(0.5) + v
+        np.testing.assert_allclose(last[k], h, rtol=1e-5)
+        np.testing.assert_allclose(sums[k], expected, rtol=1e-5, atol=1e-6)
+
+
+def in_lanes(function: Callable[..., Any], *args: np.ndarray) -> np.ndarray:
+    """The function for one lane after the other."""
+    return np.stack([np.asarray(dlc.jit(function)(*lane)) for lane in zip(*args, strict=True)])
+
+
+def test_places_of_each_lane() -> None:
+    def written(x: Any, place: Any) -> Any:
+        return dnp.at(x)[place].set(7.0)
+
+    def taken(x: Any, place: Any) -> Any:
+        return dnp.take(x, place, axis=1)
+
+    x, places = floats(4, 7, 6), np.array([[1, 0], [-1, 9], [3, 3], [6, 2]])
+    for function in (written, taken):
+        np.testing.assert_array_equal(dlc.vmap(function)(x, places), in_lanes(function, x, places))
+
+
+def test_a_convolution_with_weights_of_each_lane() -> None:
+    x, w = floats(3, 2, 6, 6, 4), floats(3, 3, 3, 4, 5)
+    np.testing.assert_allclose(dlc.vmap(dlc.nn.conv)(x, w), in_lanes(dlc.nn.conv, x, w), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: dlc.vmap(dnp.add)(floats(5), floats(3)), ShapeError, r"numbers of lanes differ \(.*: 5 along axis 0, .*: 3 "),
+        (lambda: dlc.vmap(lambda x: x, in_axes=(0, 0))(floats(5)), ShapeError, "in_axes has 2 entries for 1 positional"),
+        (lambda: dlc.vmap(lambda x: x, in_axes=2)(floats(5, 3)), ShapeError, r"x has the shape \(5, 3\) and no axis 2"),
+        (lambda: dlc.vmap(lambda x: x, in_axes=({"a": 0},))(floats(5)), ShapeError, "in_axes has {'a': 0} for an array"),
+        (lambda: dlc.vmap(lambda x: x, in_axes=({"a": 0},))({"b": floats(5)}), ShapeError, "for a dict of 'b'; expected"),
+        (lambda: dlc.vmap(lambda x: x, in_axes=None)(floats(5)), ShapeError, "no argument has lanes"),
+        (lambda: dlc.vmap(lambda x: x, out_axes=2)(floats(5)), ShapeError, "result has 1 axes with its lanes"),
+        (lambda: dlc.vmap(lambda x: x, out_axes=(0, 0))(floats(5)), ShapeError, "out_axes has .* for an array or number"),
+        (lambda: dlc.vmap(lambda x: x, out_axes=None)(floats(5)), ShapeError, "result 0 of 5 lanes differs between them"),
+        (
+            lambda: dlc.vmap(lambda p: p["x"])({"x": floats(5), "how": "so"}),
+            DTypeError,
+            r"p\['how'\] is a str.*None in in_axes",
+        ),
+        (lambda: traced(dlc.vmap(lambda x, y: x + y))(floats(5), 2.0), ShapeError, r"y has the shape \(\) and no axis 0"),
+    ],
+)
+def test_errors_name_the_argument_and_the_line(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=r"test_vmap.py:\d+: dlc.vmap: .*" + message):
+        call()
