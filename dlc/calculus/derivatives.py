@@ -97,8 +97,8 @@ def value_and_grad(
     """A function that returns what `fun` does and its gradient: `(value, gradient)`, with `has_aux` `((value, aux), gradient)`.
 
     `fun` returns a float without axes; with `has_aux` a pair of that and other arrays, in any container. `argnums` and
-    `argnames` say with respect to which arguments; the gradient has their structure, shapes and dtypes, and is a tuple unless `argnums` is one
-    number. Where the value does not depend on an argument it is zeros.
+    `argnames` say with respect to which arguments; the gradient has their structure, shapes and dtypes, and is a tuple
+    unless `argnums` is one number. Where the value does not depend on an argument it is zeros.
 
     Raises DTypeError, naming the leaf, for an argument that is not of floats, and ShapeError for a value with axes.
     """
