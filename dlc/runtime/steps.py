@@ -77,6 +77,7 @@ class Scan:
     states: int
     length: Size
     body: Body
+    reverse: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Steps:
                 def empty() -> list[NDArray[Any]]:
                     return [np.zeros([0, *(_size(s, sizes) for s in info.shape[1:])], info.dtype) for info in made]
 
-                return scan(operands, step.states, length, empty, body(step.body))
+                return scan(operands, step.states, length, empty, body(step.body), step.reverse)
             case While():
                 return repeat(operands, body(step.body))
             case If():

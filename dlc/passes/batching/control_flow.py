@@ -40,7 +40,7 @@ def scan(lanes: Lanes, op: ScanOp, batch: Batch) -> None:
         batch(lanes, op.block)
         states, made = op.yielded[:count], op.yielded[count:]
         _close(lanes, [*map(lanes.settled, states, differs[:count]), *map(lanes.read, made)])
-    results = lanes.build.insert(ScanOp.of(arguments, body, count, op.steps)).results
+    results = lanes.build.insert(ScanOp.of(arguments, body, count, op.steps, op.goes_back)).results
     lanes.set_all(op.results[:count], results[:count], differs[:count])
     for old, new, element in zip(op.results[count:], results[count:], made, strict=True):
         d = lanes.differs(element)
