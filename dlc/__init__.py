@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from dlc.calculus.derivatives import linearize as linearize
     from dlc.calculus.derivatives import value_and_grad as value_and_grad
     from dlc.calculus.derivatives import vjp as vjp
+    from dlc.derived import TrainStep as TrainStep
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
@@ -103,6 +104,7 @@ _PUBLIC = {
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
+    "TrainStep": "dlc.derived",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
     "DeviceError": "dlc.errors",

@@ -1,0 +1,61 @@
+"""From a model's file to the program of what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.compiler import Program
+from dlc.compiler.program import imported_program
+from dlc.derived import Derivative, Derived
+from dlc.errors import DlcError, ModelError, UnsupportedError
+from dlc.frontend.onnx import OpenInputsError
+from dlc.frontend.onnx.graph import load
+from dlc.model_cache import DUMPED
+from dlc.training.choosing import Names
+from dlc.training.derivatives import derivative_of
+from dlc.training.steps import step_of, trained_output
+
+
+def derived_program(
+    path: Path,
+    derived: Derived,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_values: Mapping[str, NDArray[Any]] | None = None,
+) -> Program:
+    """The program of a derivative, or of a training step, of the model in an ONNX file.
+
+    Weights that it is with respect to are inputs, which a call may leave out: they are then what the file has. The others
+    are constants, as in the model itself.
+
+    Raises what the importer raises, DlcError and DTypeError for names that the model has not or that have no gradient, and
+    UnsupportedError where the shapes or values of inputs have to be given first.
+    """
+    if path.suffix in (DUMPED, ".dlc"):
+        raise ModelError(f"{path}: derivatives and training steps are made of ONNX models, whose weights have names")
+    file = load(path)
+    names = Names.of(file)
+    of = derived.of if isinstance(derived, Derivative) else (trained_output(names, derived),)
+    for name in of:
+        names.require_output(name)
+    chosen = [info.name for info in names.chosen(derived.wrt)]
+    if fixed := [name for name in chosen if name in (input_values or {})]:
+        raise DlcError(f"{path}: {', '.join(fixed)}: made a constant, which has no gradient; leave it out of wrt")
+    parameters = [w.name for w in names.weights if w.name in chosen]
+    inner = [name for name in of if name not in names.outputs]
+    try:
+        program = imported_program(
+            file, path.stem, input_shapes or {}, input_values, extra_outputs=inner, parameters=parameters
+        )
+    except OpenInputsError as error:
+        if needed := [name for name in error.values if name in parameters]:
+            raise UnsupportedError(
+                f"{path}: {', '.join(needed)}: the model can only be compiled for values of these, so that there is no "
+                f"gradient with respect to them; leave them out of wrt\n{error}",
+                error.problems,
+            ) from error
+        raise UnsupportedError(str(error), error.problems) from error
+    return derivative_of(program, derived, chosen) if isinstance(derived, Derivative) else step_of(program, derived, of[0])
