@@ -95,6 +95,8 @@ def derived_of(
     ((mode, of),) = asked.items()
     if not _names(of) or not names:
         raise DlcError(f"{mode}: say what is differentiated and, in wrt, with respect to which inputs and weights")
+    if mode == "hvp" and len(_names(of)) != 1:
+        raise DlcError(f"hvp: of one output, not of {', '.join(_names(of))}; a Hessian has one each")
     return Derivative(_mode(mode), _names(of), names)
 
 

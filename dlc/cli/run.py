@@ -62,7 +62,7 @@ def prepared(
             given = "--dump-ir, --pipeline and --check-each-pass"
             raise click.UsageError(f"{model} is compiled already: {given} need the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
-        return compiled, make_inputs(_sized(model, compiled.inputs, shapes), inputs, seed)
+        return compiled, make_inputs(_sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
     arrays: dict[str, NDArray[Any]] = {}
 
     def examine(infos: tuple[TensorInfo, ...]) -> None:

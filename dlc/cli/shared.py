@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
@@ -172,10 +172,13 @@ def read_array(file: Path) -> NDArray[Any]:
         raise ModelError(f"{file}: not an .npy file of numbers: {error}") from error
 
 
-def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int) -> dict[str, NDArray[Any]]:
+def make_inputs(
+    infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int, optional: Collection[str] = ()
+) -> dict[str, NDArray[Any]]:
     """An array per input: from a `.npy` file, or random (the default) for an input whose sizes are known.
 
-    `given` holds `NAME=FILE.npy`, `NAME=random`, and folders in which inputs are called `NAME.npy`.
+    `given` holds `NAME=FILE.npy`, `NAME=random`, and folders in which inputs are called `NAME.npy`. Of those that are
+    `optional` there is none unless it is given.
     """
     names = [info.name for info in infos]
     values: dict[str, str] = {}
@@ -197,7 +200,8 @@ def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int
             f"no input is called {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"
         )
     generator = np.random.default_rng(seed)
-    return {info.name: _make_input(info, values.get(info.name, "random"), generator) for info in infos}
+    wanted = (info for info in infos if info.name in values or info.name not in optional)
+    return {info.name: _make_input(info, values.get(info.name, "random"), generator) for info in wanted}
 
 
 def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) -> NDArray[Any]:

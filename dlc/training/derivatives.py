@@ -52,8 +52,8 @@ def derivative_of(program: Program, wanted: Derivative, wrt: Sequence[str]) -> P
     →   @main(%x, %w, %c) → (%y, %g)      %y, %g = dl.vjp %x, %w, %c {wrt = [1], of = [0]} { … dl.yield %y }
 
     It takes what the program takes, and before what of it has a default `cotangent:OUTPUT` (vjp), which a call may leave out
-    where the output has one element: it is 1 then, or `tangent:NAME` (jvp, hvp). It gives the outputs, then `grad:NAME` for each of `wrt` (vjp, hvp),
-    `tangent:OUTPUT` (jvp), `hvp:NAME` (hvp).
+    where the output has one element: it is 1 then, or `tangent:NAME` (jvp, hvp). It gives the outputs, then `grad:NAME` for
+    each of `wrt` (vjp, hvp), `tangent:OUTPUT` (jvp), `hvp:NAME` (hvp).
 
     Raises DTypeError for an output that is not of floats, and ShapeError for the Hessian of one with several elements.
     """
