@@ -32,8 +32,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Where no terminal bounds a table, it is as wide as this at most.
-out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+# Names are printed as they are: `grad:x: float32[4]` has no picture in it.
+out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 # How the names of compiled models end.
 ARTIFACT_SUFFIX = ".dlc"
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -16,11 +16,9 @@ from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tenso
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.host import entry_of
-from dlc.dialects.registry import make_context
-from dlc.dims import UndecidableError, is_static, product
+from dlc.dims import product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Block, SSAValue
-from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.training.entry import Entry
 
 
@@ -66,7 +64,7 @@ def derivative_of(program: Program, wanted: Derivative, wrt: Sequence[str]) -> P
     entry.take_inputs(program, defaults=True)
     primals = [entry.arguments[name] for name in f.inputs]
     _DERIVE[wanted.mode](entry, f, primals, seeds)
-    return _settled(entry.of(program))
+    return entry.of(program)
 
 
 def _require_differentiable(model: str, mode: Mode, info: TensorInfo) -> None:
@@ -131,18 +129,3 @@ def _one(t: Tensor) -> Array | None:
 
 _Derive: TypeAlias = Callable[[Entry, _Function, Sequence[SSAValue], Sequence[SSAValue]], None]
 _DERIVE: dict[Mode, _Derive] = {"vjp": _vjp, "jvp": _jvp, "hvp": _hvp}
-
-
-def _settled(program: Program) -> Program:
-    """A program whose sizes are open with plain ops in it, where the rules need to know none of them.
-
-    Then it is compiled once for all sizes, as a model is; else for each set of them, and the rules apply to that.
-    """
-    if all(is_static(info.shape) for info in program.inputs):
-        return program
-    expanded = program.with_sizes({})
-    try:
-        ExpandTransformationsPass().apply(make_context(), expanded.module)
-    except (UndecidableError, ShapeError):
-        return program
-    return expanded

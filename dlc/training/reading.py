@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from dlc.compiler import Program
 from dlc.compiler.program import imported_program
 from dlc.derived import Derivative, Derived
-from dlc.errors import DlcError, ModelError, UnsupportedError
+from dlc.dialects.registry import make_context
+from dlc.dims import UndecidableError, is_static
+from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import OpenInputsError
 from dlc.frontend.onnx.graph import load
 from dlc.model_cache import DUMPED
+from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.training.choosing import Names
 from dlc.training.derivatives import derivative_of
 from dlc.training.steps import step_of, trained_output
@@ -58,4 +61,20 @@ def derived_program(
                 error.problems,
             ) from error
         raise UnsupportedError(str(error), error.problems) from error
-    return derivative_of(program, derived, chosen) if isinstance(derived, Derivative) else step_of(program, derived, of[0])
+    made = derivative_of(program, derived, chosen) if isinstance(derived, Derivative) else step_of(program, derived, of[0])
+    return _settled(made)
+
+
+def _settled(program: Program) -> Program:
+    """A program whose sizes are open with plain ops in it, where the rules need to know none of them.
+
+    Then it is compiled once for all sizes, as a model is; else for each set of them, and the rules apply to that.
+    """
+    if all(is_static(info.shape) for info in program.inputs):
+        return program
+    expanded = program.with_sizes({})
+    try:
+        ExpandTransformationsPass().apply(make_context(), expanded.module)
+    except (UndecidableError, ShapeError):
+        return program
+    return expanded

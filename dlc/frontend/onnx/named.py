@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlc.arrays import TensorInfo
 from dlc.frontend.onnx.graph import ModelFile, all_nodes
 from dlc.frontend.onnx.problems import NodeProblem
-from dlc.frontend.onnx.signature import signature
+from dlc.frontend.onnx.signature import signature, sizes_of
 from dlc.frontend.onnx.tensors import dtype_of
 
 # Operands that were measured or chosen, not learned: a running mean and variance, scales of quantised numbers and of images.
@@ -53,3 +53,10 @@ def settings_of(file: ModelFile) -> frozenset[str]:
     return frozenset(
         node.input[k] for node in all_nodes(file.proto.graph) for k in _SETTINGS.get(node.op_type, ()) if k < len(node.input)
     )
+
+
+def classes_of(file: ModelFile, output: str) -> int | None:
+    """How many classes the logits of a graph's output have, where the file says so."""
+    declared = (o for o in (*file.proto.graph.output, *file.proto.graph.value_info) if o.name == output)
+    sizes = next((list(sizes_of(o)) for o in declared), [])
+    return sizes[-1] if sizes and isinstance(sizes[-1], int) else None
