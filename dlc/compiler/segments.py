@@ -118,7 +118,7 @@ class Segments:
             (inside,) = bodies
             assert isinstance(inside, host.Body), "a loop's body yields"
             if isinstance(step.op, ScanOp):
-                return host.Scan(*places, step.op.state_count, step.op.steps, inside)
+                return host.Scan(*places, step.op.state_count, step.op.steps, inside, step.op.goes_back)
             return host.While(*places, inside)
 
         steps, returned = tuple(map(link, self.steps)), number(_returned(main))

@@ -31,6 +31,7 @@ from dlc.instrument.compare import deviation, tolerance_of, worst
 from dlc.instrument.provenance import origins
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, func, print_module
 from dlc.passes.base import kernels_of
+from dlc.passes.transformations.expand_transformations import expanded
 
 # A program rounds more often than its inputs and weights do.
 _ROUNDINGS = 16
@@ -108,6 +109,7 @@ class Evaluator:
 
         Raises EvaluationError where the IR contradicts itself, and what evaluating it raises.
         """
+        module = expanded(module)
         main = entry_of(module)
         if outputs_of(main):
             raise UnsupportedError("the program's buffers are planned already; start from an earlier file of the dump")

@@ -88,6 +88,7 @@ OF_ONE: dict[type[DlOp], Callable[[Term, Term], Partial]] = {
     dl.AcoshOp: lambda r, x: rsqrt((x - 1) * (x + 1)),
     dl.AtanhOp: lambda r, x: 1 / ((1 - x) * (1 + x)),
     dl.ErfOp: lambda r, x: exp(-(x * x)) * (2 / math.sqrt(math.pi)),
+    dl.ErfinvOp: lambda r, x: exp(r * r) * (math.sqrt(math.pi) / 2),
     dl.SigmoidOp: lambda r, x: r * (1 - r),
     dl.SiluOp: lambda r, x: _sigmoid(x) * (x * (1 - _sigmoid(x)) + 1),
     dl.GeluOp: _gelu,

@@ -46,7 +46,7 @@ def scan_forward(op: dl.ScanOp, walk: ForwardWalk) -> None:
     of_states, of_made = ([walk.tangent(last[i], b) for i in chosen] for chosen in (states, made))
     end(body, [*last[:count], *of_states, *last[count:], *of_made])
     total = count + len(states)
-    new = dl.ScanOp.of([*arguments[:count], *first, *arguments[count:], *elements], body, total, op.steps)
+    new = dl.ScanOp.of([*arguments[:count], *first, *arguments[count:], *elements], body, total, op.steps, op.goes_back)
     put_before(op, new)
     values = [*new.results[:count], *new.results[total : len(op.results) + len(states)]]
     tangents = [*new.results[count:total], *new.results[len(op.results) + len(states) :]]
@@ -57,9 +57,9 @@ def scan_forward(op: dl.ScanOp, walk: ForwardWalk) -> None:
 # Note [Reverse of a recurrence]
 #
 # One step and its reverse are derived as one body: it takes the cotangents of the next states and of what the step makes, and
-# computes those of the states before, of the elements it was given, and of what it reads from above. Ops that follow from a
-# cotangent are the backward loop, which runs from the last step to the first; the others are the forward loop, which keeps in
-# sequences what the backward one reads of it. What does not change from step to step is computed before both. The cotangent
+# computes those of the states before, of the elements it was given, and of what it reads from above. Ops that its results
+# need are the forward loop, which keeps in sequences what the others read of it: they are the backward loop, which runs from
+# the last step to the first. What does not change from step to step is computed before both. The cotangent
 # of what is read from above is a sum over the steps, a state of the backward loop; but where a step adds a product of two
 # factors (the cotangent of a matrix of weights), both are kept, and one contraction over all steps and rows follows the loop.
 
@@ -142,9 +142,10 @@ class _Step:
         cotangents of elements, and factors.
         """
         outputs = [*self.of_states, *(v for rest in self.rests for v in rest), *self.of_elements]
-        backward = _backward_ops(self.body, self.seeds)
+        forward = _needed(yielded(self.body), list(self.body.ops))
+        backward = [o for o in self.body.ops if o not in forward and not isinstance(o, dl.YieldOp)]
         late = {*self.seeds, *(v for o in backward for v in o.results)}
-        early = {*self.body.args, *(v for o in self.body.ops for v in o.results)} - late
+        early = {*self.body.args, *(v for o in forward for v in o.results)} - late
         needed = _needed([*outputs, *self.factors], backward)
         used = dict.fromkeys([*(v for o in needed for v in read_by(o)), *outputs, *self.factors])
         residuals, emitted = [v for v in used if v in early], [v for v in self.factors if v in late]
@@ -205,36 +206,33 @@ def scan_reverse(op: dl.ScanOp, walk: ReverseWalk) -> None:
     cotangents = [(walk.take(op.results[i]) or zeros(b, op.results[i])).value for i in (*step.states, *step.made)]
     products = {v: [(_axes(p), *p.operands) for p in s.products] for v, s in step.read.items()}
     backward, residuals, emitted = step.split()
-    for late in reversed(_backward_ops(step.body, step.seeds)):
+    forward = _needed(yielded(step.body), list(step.body.ops))
+    for late in reversed([o for o in step.body.ops if o not in forward and not isinstance(o, dl.YieldOp)]):
         late.detach()
         late.erase(safe_erase=False)
     for seed in reversed(step.seeds):
         step.body.erase_arg(cast("BlockArgument", seed))
     end(step.body, [*yielded(step.body), *residuals])
-    forward = dl.ScanOp.of(arguments, step.body, op.state_count, op.steps)
+    forward = dl.ScanOp.of(arguments, step.body, op.state_count, op.steps, op.goes_back)
     put_before(op, forward)
 
-    kept = {v: _backwards(b, r) for v, r in zip(residuals, forward.results[count:], strict=True)}
+    kept: dict[SSAValue, SSAValue] = dict(zip(residuals, forward.results[count:], strict=True))
     states = [*cotangents[: len(step.states)], *(zeros(b, rest[0]).value for rest in step.rests)]
-    along = [*kept.values(), *(_backwards(b, ct) for ct in cotangents[len(step.states) :])]
-    loop = list(b.insert(dl.ScanOp.of([*states, *along], backward, len(states), op.steps)).results)
+    along = [*kept.values(), *cotangents[len(step.states) :]]
+    loop = list(b.insert(dl.ScanOp.of([*states, *along], backward, len(states), op.steps, not op.goes_back)).results)
     substitute(op, forward.results[:count])
 
     first, sums, loop = loop[: len(step.states)], loop[len(step.states) : len(states)], loop[len(states) :]
     for i, ct in zip(step.states, first, strict=True):
         walk.add(arguments[i], Term(b, ct))
     for i, ct in zip(step.sequences, loop, strict=False):
-        walk.add(arguments[i], Term(b, _backwards(b, ct)))
+        walk.add(arguments[i], Term(b, ct))
     steps, summed = kept | dict(zip(emitted, loop[len(step.sequences) :], strict=True)), iter(sums)
     for value, s in step.read.items():
         if s.rest:
             walk.add(value, Term(b, next(summed)))
         for axes, lhs, rhs in products[value]:
             walk.add(value, _over_steps(b, axes, steps[lhs], steps[rhs]))
-
-
-def _backwards(b: Build, sequence: SSAValue) -> SSAValue:
-    return b(dl.ReverseOp, sequence, axes=(0,))
 
 
 def _axes(product: dl.DotGeneralOp) -> tuple[tuple[int, ...], ...]:

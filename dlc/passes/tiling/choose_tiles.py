@@ -112,7 +112,8 @@ class _Chooser:
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
-            register[d] = self.fitting(d, _row_tile(extents[d], rows))
+            # An even cut of an example is none of the other extents.
+            register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break

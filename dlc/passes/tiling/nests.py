@@ -107,7 +107,8 @@ class OpenNest:
             return replace(a, offset=substitute(a.offset, sizes), terms=terms)
 
         stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages]
-        return Nest(stages, {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()})
+        extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
+        return Nest(stages, extents, frozenset(self.symbolic))
 
     @property
     def shared(self) -> list[int]:
@@ -127,9 +128,10 @@ class OpenNest:
 
 @dataclass(frozen=True)
 class Nest(OpenNest):
-    """A nest whose extents are numbers."""
+    """A nest whose extents are numbers; those of `open` dimensions are examples."""
 
     extents: Mapping[int, int]
+    open: frozenset[int] = frozenset()
 
 
 def combiner_of(stage: Stage) -> Operation | None:

@@ -40,6 +40,15 @@ class ExpandTransformationsPass(ModulePass):
                 _expand(inner)
 
 
+def expanded(module: ModuleOp) -> ModuleOp:
+    """A module to be evaluated: itself, or a copy with plain ops in the place of transformations."""
+    if not _transformations(module):
+        return module
+    copy = module.clone()
+    ExpandTransformationsPass().apply(Context(), copy)
+    return copy
+
+
 def _transformations(module: ModuleOp) -> list[Transformation]:
     return [op for op in module.walk() if isinstance(op, Transformation)]
 

@@ -121,6 +121,7 @@ _NO_FLOATS: dict[type[DlOp], str] = {
         "of integers",
     ),
     **dict.fromkeys((dl.NonzeroOp, dl.SearchsortedOp, dl.MergeSortedOp), "its result is places"),
+    dl.RandomBitsOp: "its result is bits",
 }
 
 
