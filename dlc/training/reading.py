@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,13 @@ from numpy.typing import NDArray
 
 from dlc.compiler import Program
 from dlc.compiler.program import imported_program
-from dlc.derived import Derivative, Derived
-from dlc.dialects.registry import make_context
+from dlc.derived import Derivative, Derived, TrainStep
 from dlc.dims import UndecidableError, is_static
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import OpenInputsError
 from dlc.frontend.onnx.graph import load
 from dlc.model_cache import DUMPED
-from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
+from dlc.passes.transformations.expand_transformations import expanded
 from dlc.training.choosing import Names
 from dlc.training.derivatives import derivative_of
 from dlc.training.steps import step_of, trained_output
@@ -47,6 +47,8 @@ def derived_program(
     chosen = [info.name for info in names.chosen(derived.wrt)]
     if fixed := [name for name in chosen if name in (input_values or {})]:
         raise DlcError(f"{path}: {', '.join(fixed)}: made a constant, which has no gradient; leave it out of wrt")
+    if isinstance(derived, TrainStep) and (given := [i.name for i in names.inputs if i.name in chosen]):
+        raise DlcError(f"{path}: wrt: {', '.join(given)} is an input; a training step changes weights")
     parameters = [w.name for w in names.weights if w.name in chosen]
     inner = [name for name in of if name not in names.outputs]
     try:
@@ -72,9 +74,7 @@ def _settled(program: Program) -> Program:
     """
     if all(is_static(info.shape) for info in program.inputs):
         return program
-    expanded = program.with_sizes({})
     try:
-        ExpandTransformationsPass().apply(make_context(), expanded.module)
+        return replace(program, module=expanded(program.module))
     except (UndecidableError, ShapeError):
         return program
-    return expanded

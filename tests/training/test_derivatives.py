@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from onnx import helper
 
 import dlc
 from dlc.cli import main
 from tests.models import skeletons
-from tests.training.models import differences, loss, perceptron
+from tests.training.models import differences, loss, perceptron, write
 
 MNIST = skeletons.path_of("mnist_cnn")
 draw = np.random.default_rng(2)
@@ -85,7 +86,9 @@ def test_all_weights_are_those_that_training_changes(tmp_path: Path) -> None:
 def test_forward_mode_agrees_with_reverse_mode(tmp_path: Path) -> None:
     path = loss(tmp_path / "m.onnx")
     x, dx, dw = draw.standard_normal((2, 4)), draw.standard_normal((2, 4)), draw.standard_normal(4)
-    forward = dlc.compile_model(path, target="reference", jvp="loss", wrt=["x", "w"])({"x": x, "tangent:x": dx, "tangent:w": dw})
+    forward = dlc.compile_model(path, target="reference", jvp="loss", wrt=["x", "w"])(
+        {"x": x, "tangent:x": dx, "tangent:w": dw}
+    )
     reverse = dlc.compile_model(path, target="reference", vjp="loss", wrt=["x", "w"])(x)
     expected = (reverse["grad:x"] * dx).sum() + (reverse["grad:w"] * dw).sum()
     np.testing.assert_allclose(forward["tangent:loss"], expected, rtol=1e-12)
@@ -142,10 +145,6 @@ def test_misuse_says_what_there_is(tmp_path: Path, given: dict[str, Any], text: 
 
 
 def test_weights_that_the_model_must_know_have_no_gradient(tmp_path: Path) -> None:
-    from onnx import helper
-
-    from tests.training.models import write
-
     nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], name="larger", mode="nearest")]
     scales = {"scales": np.array([1, 1, 2, 2], np.float32)}
     write(tmp_path / "m.onnx", nodes, {"x": (np.float32, (1, 1, 2, 2))}, {"y": (np.float32, (1, 1, 4, 4))}, scales)
@@ -174,7 +173,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         (["--vjp", "logits"], "with respect to which"),
-        (["--loss", "mse"], "--loss: only a training step has that"),
+        (["--loss", "mse"], "--loss is of a training step"),
         (["--train-step", "sgd"], "say --loss"),
         (["--train-step", "sgd", "--loss", "mse", "--vjp", "logits", "--wrt", "x"], "one artifact is one of them"),
         (["--train-step", "adam", "--loss", "mse", "--momentum", "0.9"], "a setting of sgd"),
