@@ -33,6 +33,9 @@ What such a function is written with is `numpy`, for arrays, and `lax`, for loop
 the nested containers that both take. `random` has numbers that are drawn from keys,
 `nn` layers of neural networks, `optim` what trains them.
 
+What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
+it, by `calculus`, `nn` and `optim`.
+
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
 `cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
 `dims` (symbolic sizes), `errors`, `options` and `target` are leaves that everything may import.
