@@ -47,6 +47,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dlc import debug as debug
     from dlc import lax as lax
     from dlc import nn as nn
     from dlc import numpy as numpy
@@ -116,7 +117,7 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("lax", "nn", "numpy", "optim", "random", "tree")
+_PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "optim", "random", "tree")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
@@ -98,10 +98,10 @@ def compile_file(
     derived: Derived | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
-    examine: Callable[[tuple[TensorInfo, ...]], None] | None = None,
+    examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None = None,
 ) -> Model:
-    """The model in an ONNX file or a dumped module, or what is `derived` of it; `examine` is told its inputs before it is
-    compiled.
+    """The model in an ONNX file or a dumped module, or what is `derived` of it; `examine` is told its inputs, and which
+    of them may be left out, before it is compiled.
 
     Raises what compile_model raises.
     """
@@ -119,7 +119,7 @@ def compile_file(
             artifact = file.find(report)
         if artifact is not None:
             if examine is not None:
-                examine(artifact.host.inputs)
+                examine(artifact.host.inputs, ())
             with report.timed("load"):
                 model = artifact.model(options.num_threads)
             report.seconds += perf_counter() - began
@@ -137,7 +137,7 @@ def compile_file(
         except OpenInputsError as found:
             report.each_size = "reading it takes the shapes of its inputs"
             if examine is not None:
-                examine(found.inputs)
+                examine(found.inputs, ())
 
             # A dump is of what is compiled first.
             first = iter([options])
@@ -149,7 +149,7 @@ def compile_file(
             variants = Variants(path.stem, found.inputs, found.outputs, found.values, variant)
             return variants.model(takes_device_arrays=backend_of(target, options.device).takes_device_arrays)
     if examine is not None:
-        examine(program.inputs)
+        examine(program.inputs, program.defaults)
     report.seconds += perf_counter() - began
     file = file.imported(program.files) if file is not None else None
     return compile(program, target, options, report=report, progress=progress, file=file)

@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dlc.arrays import TensorInfo, read_npy
-from dlc.dims import is_static
+from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
 from dlc.instrument.report import Progress
 from dlc.options import NUMERICS
@@ -176,7 +176,7 @@ def read_array(file: Path) -> NDArray[Any]:
 def make_inputs(
     infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int, optional: Collection[str] = ()
 ) -> dict[str, NDArray[Any]]:
-    """An array per input: from a `.npy` file, or random (the default) for an input whose sizes are known.
+    """An array per input: from a `.npy` file, or random (the default) for one whose sizes are known, or follow from a file's.
 
     `given` holds `NAME=FILE.npy`, `NAME=random`, and folders in which inputs are called `NAME.npy`. Of those that are
     `optional` there is none unless it is given.
@@ -201,16 +201,20 @@ def make_inputs(
             f"no input is called {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"
         )
     generator = np.random.default_rng(seed)
-    wanted = (info for info in infos if info.name in values or info.name not in optional)
-    return {info.name: _make_input(info, values.get(info.name, "random"), generator) for info in wanted}
+    wanted = [info for info in infos if info.name in values or info.name not in optional]
+    read = {info.name: read_array(Path(values[info.name])) for info in wanted if values.get(info.name, "random") != "random"}
+    sizes: dict[str, int] = {}
+    for info in wanted:
+        if info.name in read and read[info.name].ndim == len(info.shape):
+            bind_sizes(info.shape, read[info.name].shape, sizes)
+    return {info.name: read[info.name] if info.name in read else _random(info, sizes, generator) for info in wanted}
 
 
-def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) -> NDArray[Any]:
-    if value != "random":
-        return read_array(Path(value))
-    if not is_static(info.shape):
+def _random(info: TensorInfo, sizes: Mapping[str, int], generator: np.random.Generator) -> NDArray[Any]:
+    known = tuple(substitute(size, sizes) for size in info.shape)
+    if not is_static(known):
         raise ShapeError(f"input {info}: its sizes are open; give all of them with --shape '{info.name}=…', or an array")
-    shape = tuple(int(s) for s in info.shape)
+    shape = tuple(int(s) for s in known)
     if info.dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(info.dtype)
     if info.dtype.kind in "iu":
