@@ -64,7 +64,12 @@ def derived_program(
             ) from error
         raise UnsupportedError(str(error), error.problems) from error
     made = derivative_of(program, derived, chosen) if isinstance(derived, Derivative) else step_of(program, derived, of[0])
-    return _settled(made)
+
+    def read_for(known: Mapping[str, Sequence[int]]) -> Program:
+        own = {info.name: known[info.name] for info in names.inputs if info.name in known}
+        return derived_program(path, derived, {**(input_shapes or {}), **own}, input_values)
+
+    return replace(_settled(made), read_for=read_for)
 
 
 def _settled(program: Program) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -181,33 +182,54 @@ class Reverse:
     def transpose(self, scratch: Block, values: Sequence[SSAValue], cotangents: Mapping[SSAValue, Term]) -> None:
         """Pulls cotangents through a block that computes tangents from those of `values`, its arguments.
 
-        What of it does not follow from a tangent goes into the program, the rest is linear. Raises UnsupportedError where it
-        is not.
+        What of it does not follow from a tangent goes into the program, the rest is linear; see Note [Loops in rules]. Raises
+        UnsupportedError where it is not.
         """
-        linear = activate(scratch, scratch.args)
-        ops: list[Operation] = []
-        for inner in list(scratch.ops):
-            if linear.isdisjoint(read_by(inner)):
-                inner.detach()
-                self.b.insert(inner)
-            else:
-                ops.append(inner)
+        active = activate(scratch, scratch.args)
+        linear: list[Operation] = []
+        undefined: dict[Operation, dict[SSAValue, SSAValue]] = {}
+        for op in list(scratch.ops):
+            moving = [v for v in dict.fromkeys(read_by(op)) if v in active]
+            if moving:
+                linear.append(op)
+            if isinstance(op, Control):
+                undefined[op] = self._without(op, moving)
+            if op in undefined or not moving:
+                op.detach()
+                self.b.insert(op)
         # What the tangents are multiplied with is constant to them.
-        outside, self.active = self.active, linear
+        outside, self.active = self.active, active.union(*undefined.values())
         for value, ct in cotangents.items():
             self.add(value, ct)
-        self.walk(ops)
+        for op in reversed(linear):
+            self.walk([op])
+            for stand_in, tangent in undefined.get(op, {}).items():
+                self.add(tangent, self.take(stand_in))
         pulled = [self.take(a) for a in scratch.args]
         self.active = outside
         for value, part in zip(values, pulled, strict=True):
             self.add(value, part)
-        for inner in ops:
-            inner.detach()
-        left = [use.operation for v in linear for use in v.uses if use.operation.parent_block() is self.block]
-        if left:
-            raise UnsupportedError(f"{place(left[0].location)}the rule of a derivative is not linear in the tangents")
-        for inner in reversed(ops):
-            inner.erase(safe_erase=False)
+        plain = [op for op in linear if op not in undefined]
+        for use in (use for v in (*scratch.args, *(r for op in plain for r in op.results)) for use in v.uses):
+            if use.operation not in plain:
+                where = place(use.operation.location)
+                raise UnsupportedError(f"{where}the rule of a derivative is not linear in the tangents")
+        for op in reversed(plain):
+            op.detach()
+            op.erase(safe_erase=False)
+
+    def _without(self, op: Control, tangents: Sequence[SSAValue]) -> dict[SSAValue, SSAValue]:
+        """Makes an op with bodies read something else in the place of tangents: which stands for which."""
+        made = {v: (zeros(self.b, v) + math.nan).value for v in tangents}
+        for inner in op.walk():
+            inner.operands = [made.get(v, v) for v in inner.operands]
+        return {stand_in: v for v, stand_in in made.items()}
+
+
+# Note [Loops in rules]
+#
+# The reverse of a loop begins with the loop itself, which keeps what its reverse reads; where a rule computes tangents by a
+# loop, that runs without any. If they are linear nothing reads them, and they are NaN, which shows if they are not.
 
 
 def pull_back(block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from time import perf_counter
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.cpus import usable_cpus
 from dlc.errors import DlcError
 from dlc.runtime.cpu.native import Runtime
+from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.table import Grid, assemble, tasks_word
 from dlc.runtime.host_program import ARENA, FIRST_INPUT, HostProgram, Instruction, Launch, weight_array
 from dlc.runtime.open_program import Binder, OpenKernel, OpenLaunch, OpenProgram
@@ -75,6 +77,7 @@ class _Program:
         self._runtime = runtime
         self._execute = runtime.execute
         self._free: list[_Context] = []
+        self._results = Recycler(())
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number, shapes and dtypes.
@@ -122,7 +125,7 @@ class _Program:
             context = self._new_context()
         try:
             self._bind(context, [a.shape for a in arrays])
-            outputs = [aligned_empty(shape, dtype) for shape, dtype in zip(context.outputs, self._dtypes, strict=True)]
+            outputs = [self._results.empty(shape, dtype) for shape, dtype in zip(context.outputs, self._dtypes, strict=True)]
             first_output = FIRST_INPUT + len(arrays)
             context.slots[FIRST_INPUT : first_output + len(outputs)] = [address_of(a) for a in (*arrays, *outputs)]
             execute(context.location, pool)
@@ -155,6 +158,9 @@ class NativeProgram(_Program):
         super().__init__(host, host.instructions, kernels, weights, runtime, num_threads)
         self._arena_bytes = host.arena_bytes
         self._shapes = [cast("tuple[int, ...]", info.shape) for info in host.outputs]
+        self._results = Recycler(
+            [prod(shape) * dtype.itemsize for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
+        )
         self._free.append(self._new_context())
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
