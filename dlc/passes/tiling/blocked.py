@@ -99,7 +99,7 @@ class _Panel:
         neighbours = [d for d in self.reduced if access.stride(d) == 1]
         self.turned = neighbours[0] if neighbours else None
         # Lanes are as wide as tiles; rows are broadcast one by one, so that one panel has all of them, an odd number of lines.
-        row = next((d for d in self.shared if access.stride(d) == 1 and not stage.output.stride(d) == 1), None)
+        row = next((d for d in self.shared if access.stride(d) == 1 and stage.output.stride(d) != 1), None)
         self.widths = {d: tile[d].size if d == row else plan.tile(d) for d in self.shared}
         padding = {row: _LINE + -tile[row].size % _LINE + (tile[row].size // _LINE % 2) * _LINE} if row is not None else {}
         shape = (

@@ -204,7 +204,10 @@ class _Chooser:
         Rows that lie a multiple of a power of two apart meet in the same sets of the first-level cache.
         """
         nest, machine, a = self.nest, self.target.machine, stage.accesses[k]
-        if a is None or prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared if not a.uses(d)) < machine.block_tiles:
+        if (
+            a is None
+            or prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared if not a.uses(d)) < machine.block_tiles
+        ):
             return False
         row = a.stride(next(d for d in reversed(stage.dims) if d in stage.reductions))
         if a.uses(lane) and a.stride(lane) != 1:

@@ -110,10 +110,14 @@ class TilePlan:
             return
         contraction = first_contraction(nest)
         if contraction is None or self.items is not None or nest.is_open:
-            raise ValueError(f"blocks {self.blocks}, panels {self.panels}: the nest is no contraction of known sizes, or computed by groups")
+            raise ValueError(
+                f"blocks {self.blocks}, panels {self.panels}: the nest is no contraction of known sizes, or computed by groups"
+            )
         for d, size in self.blocks.items():
             if d not in contraction.reductions or d in self.chunks or not 1 <= size <= nest.extents[d]:
-                raise ValueError(f"blocks[d{d}] = {size}: must be a dimension that is reduced at once, with 1 ≤ size ≤ its extent")
+                raise ValueError(
+                    f"blocks[d{d}] = {size}: must be a dimension that is reduced at once, with 1 ≤ size ≤ its extent"
+                )
 
         for k in self.panels:
             access = contraction.accesses[k] if 0 <= k < len(contraction.accesses) - 1 else None
