@@ -48,11 +48,11 @@ def compile_model(
     found, `FILE.py:NAME` (docs/extending.md).
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range:
-    `{"x": ("N:1..32", 3, 224, 224)}`. A model with open sizes is compiled once for all of them where that can be, else when
-    it is called, once per set of input shapes. `input_values` makes constants of inputs, which are none of the model's
-    then. Without it, inputs that shapes hang on (axes, repeats, a condition: `model.values` are their names) are taken from
-    the call, and the model is compiled once for each of their values. `num_threads=None` uses the processors that this
-    process may use.
+    `{"x": ("N:1..32", 3, 224, 224)}`. A model with open sizes is compiled once for all of them that it holds for, or where
+    that cannot be when it is called, once per set of input shapes. `input_values` makes constants of inputs, which are none
+    of the model's then. Without it, inputs that shapes hang on (axes, repeats, a condition: `model.values` are their names)
+    are taken from the call, and the model is compiled once for each of their values. `num_threads=None` uses the processors
+    that this process may use.
     `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. With
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
     after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a

@@ -169,6 +169,11 @@ class Dim:
         """This polynomial with other names for its factors."""
         return Dim({tuple(sorted((names[a] for a in m), key=_key)): c for m, c in self.terms.items()}).simplified()
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether a floor division is in it."""
+        return any(isinstance(atom, tuple) for m in self.terms for atom in m)
+
     def symbols(self) -> set[str]:
         """The names that this polynomial depends on."""
         names: set[str] = set()

@@ -66,3 +66,30 @@ def test_find_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     # White along the border of the rectangle, nothing anywhere else.
     assert edges[30, [29, 30]].max() > 200 and edges[[39, 40], 45].max() > 200
     assert edges[:17].max() == edges[43:].max() == edges[:, :27].max() == edges[:, 63:].max() == edges[23:37, 33:57].max() == 0
+
+
+def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn", reason="examples/digits.py takes its images from scikit-learn")
+    run("digits.py", str(tmp_path / "curve.svg"), monkeypatch=monkeypatch)
+    assert float(capsys.readouterr().out.partition("%")[0]) >= 97.5
+    assert "polyline" in (tmp_path / "curve.svg").read_text()
+
+
+def test_write_docs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("write_docs.py", "60", "A pass ", monkeypatch=monkeypatch)
+    first, _, text = capsys.readouterr().out.partition("\n")
+    assert float(first.split("loss ")[1].split()[0]) < 3.2
+    assert text.startswith("A pass ")
+    assert len(text) > 200
+
+
+def test_vibrations(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("vibrations.py", monkeypatch=monkeypatch)
+    assert capsys.readouterr().out.startswith("bend 1660, symmetric stretch 3852, asymmetric stretch 3908")
+
+
+def test_neural_ode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("neural_ode.py", "100", monkeypatch=monkeypatch)
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert float(first.split()[1]) < 0.1
+    assert len(rest) == 4

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from dlc.arrays import TensorInfo
 from dlc.dialects import host
+from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.program import DONOR
 from dlc.dialects.dl.ranges import ranges_of
@@ -144,7 +145,10 @@ class _Reader:
         elements: list[Element] = []
         for argument, sequence in zip(body.args[carried:], op.arguments[carried:], strict=True):
             self.places[argument] = self.new_slot(), 0
-            elements.append(Element(self.places[argument][0], self.places[sequence], int(host.buffer_bytes(argument))))
+            (slot, offset), step = self.places[sequence], int(host.buffer_bytes(argument))
+            last = offset + step * max(0, count - 1)
+            first, step = ((slot, last), -step) if flag(op.reverse) else ((slot, offset), step)
+            elements.append(Element(self.places[argument][0], first, step))
         instructions = self.block(body)
         return Loop(count, self.carried(firsts, op.yielded), tuple(elements), instructions)
 

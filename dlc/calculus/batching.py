@@ -117,7 +117,9 @@ def _batched(leaf: Any, name: str, axis: int | None) -> tuple[Any, int | None]:
         raise _error(DTypeError, f"{name} is a {got}, which has no lanes; None in in_axes leaves it as it is")
     value = require_trace().value(leaf)
     if not -value.ndim <= axis < value.ndim:
-        raise _error(ShapeError, f"{name} has the shape {value.shape} and no axis {axis} for lanes; see in_axes")
+        raise _error(
+            ShapeError, f"{name} has the shape {value.shape} and no axis {axis} for lanes; in_axes says where they lie"
+        )
     return value, axis % value.ndim
 
 

@@ -95,14 +95,15 @@ class _Search:
         if len(self.symbols) < 2 or len(alike) < 2:
             return {}
         at, other = alike[len(alike) // 2], next(iter(alike[len(alike) // 2 - 1].values()))
-        # Groups of sizes that change together; what changes alone is in none.
-        groups: list[list[str]] = []
-        for symbol in self.symbols:
-            if self.holds({**at, symbol: other}):
-                continue
-            group = next((g for g in groups if self.holds({**at, **dict.fromkeys([*g, symbol], other)})), None)
-            groups.append([symbol]) if group is None else group.append(symbol)
-        return {symbol: group[0] for group in groups for symbol in group[1:]}
+
+        def change(symbols: Sequence[str]) -> bool:
+            return self.holds({**at, **dict.fromkeys(symbols, other)})
+
+        # Pairs that change together, or all that do not change alone or in pairs.
+        bound = [symbol for symbol in self.symbols if not change([symbol])]
+        equal = {b: a for k, a in enumerate(bound) for b in bound[k + 1 :] if change([a, b])}
+        rest = [symbol for symbol in bound if symbol not in {*equal, *equal.values()}]
+        return {**equal, **dict.fromkeys(rest[1:], rest[0])} if rest and change(rest) else equal
 
     def common_range(self, symbol: str, equal: Mapping[str, str]) -> Range:
         """The sizes that a symbol may have that others go by."""

@@ -45,8 +45,8 @@ def compile(
 ) -> Model:
     """The model that runs `program` on `target`.
 
-    A program with symbolic sizes is compiled once for all of them where that can be, else for each set of them when it is
-    called; `report` says why.
+    A program with symbolic sizes is compiled once for all of them that it holds for, as far as that can be, else for each set
+    of them when it is called; `report` says why.
 
     What was compiled for a CPU is kept in the cache, and found there; `file` is where the program came from, if it is by the
     file that it is to be found.

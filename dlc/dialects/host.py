@@ -30,6 +30,7 @@ from dlc.ir import (
     Attribute,
     Block,
     BlockArgument,
+    BoolAttr,
     Dialect,
     IntegerAttr,
     IRDLOperation,
@@ -185,21 +186,29 @@ class LoopOp(Repeated):
 
     The first `carried` operands are buffers that the body's first arguments are in the first step; in the next step they are
     what it yields. So buffers take turns, and nothing is copied. Step `i` has element `i` of the other operands, along axis
-    0, as the rest of its arguments. Results are what the carried buffers are in the end.
+    0, as the rest of its arguments; if `reverse` is set, element `count - 1 - i`. Results are what the carried buffers are in
+    the end.
     """
 
     name = "host.loop"
     count = prop_def(IntegerAttr)
     carried = prop_def(IntegerAttr)
+    reverse = opt_prop_def(BoolAttr)
     arguments = var_operand_def(MemRefType)
     outputs = var_result_def(MemRefType)
     body = region_def("single_block")
 
-    def __init__(self, count: int, carried: Sequence[SSAValue], elements: Sequence[SSAValue], body: Block) -> None:
+    def __init__(
+        self, count: int, carried: Sequence[SSAValue], elements: Sequence[SSAValue], body: Block, reverse: bool = False
+    ) -> None:
         super().__init__(
             operands=[[*carried, *elements]],
             result_types=[[v.type for v in carried]],
-            properties={"count": IntegerAttr(count, i64), "carried": IntegerAttr(len(carried), i64)},
+            properties={
+                "count": IntegerAttr(count, i64),
+                "carried": IntegerAttr(len(carried), i64),
+                "reverse": BoolAttr.from_bool(True) if reverse else None,
+            },
             regions=[Region(body)],
         )
 

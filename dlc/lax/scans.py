@@ -16,7 +16,6 @@ from dlc.lax.agreement import Kind, Leaves
 from dlc.lax.bodies import Loop
 from dlc.numpy.apply import convert, dtype_of, operand, refuse
 from dlc.numpy.joining import stack
-from dlc.numpy.shaping import flip
 
 __all__ = ["map", "scan"]
 
@@ -113,7 +112,7 @@ def _traced(
     trace: Trace, where: str, f: Callable[[Any, Any], Any], init: Any, xs: Leaves, length: int, reverse: bool
 ) -> tuple[Any, Any]:
     """The scan as a loop of the program."""
-    sequences = [trace.value(flip(leaf, axis=0) if reverse else leaf) for leaf in xs.leaves]
+    sequences = [trace.value(leaf) for leaf in xs.leaves]
     loop = Loop(trace, where, "carry{} from f", "init{}", init)
     collected: list[Leaves] = []
 
@@ -127,7 +126,6 @@ def _traced(
 
     body = loop.body([Kind(s.shape[1:], s.dtype) for s in sequences], step, finish)
     arguments = [x.value for x in (*loop.first, *sequences)]
-    results = trace.insert(dl.ScanOp.of(arguments, body, len(loop.kinds), length))
+    results = trace.insert(dl.ScanOp.of(arguments, body, len(loop.kinds), length, reverse))
     last, made = results[: len(loop.kinds)], results[len(loop.kinds) :]
-    turned = [flip(sequence, axis=0) if reverse else sequence for sequence in made]
-    return loop.result(last), unflatten(collected[-1].tree, iter(turned))
+    return loop.result(last), unflatten(collected[-1].tree, iter(made))

@@ -13,13 +13,20 @@ Array: TypeAlias = "NDArray[Any]"
 RunBody: TypeAlias = "Callable[[Sequence[Array]], Sequence[Array]]"
 
 
-def scan(operands: Sequence[Array], states: int, steps: int, empty: Callable[[], Sequence[Array]], run: RunBody) -> list[Array]:
+def scan(
+    operands: Sequence[Array],
+    states: int,
+    steps: int,
+    empty: Callable[[], Sequence[Array]],
+    run: RunBody,
+    reverse: bool = False,
+) -> list[Array]:
     """The last states, and the sequences that the steps make, which are `empty` where there are no steps."""
     current, made = list(operands[:states]), list[list[Array]]()
-    for step in range(steps):
+    for step in range(steps)[:: -1 if reverse else 1]:
         results = list(run([*current, *(np.asarray(sequence[step]) for sequence in operands[states:])]))
         current = results[:states]
-        made.append(results[states:])
+        made.insert(0, results[states:]) if reverse else made.append(results[states:])
     return [*current, *map(np.stack, zip(*made, strict=True))] if made else [*current, *empty()]
 
 

@@ -50,7 +50,7 @@ def _read(written: Any, depth: int) -> Instruction:
         numbers = () if kernel is not None else tuple(map(count, sizes[:1]))
         return Launch(kernel, tuple(map(place, arguments)), tuple(map(count, sizes)), numbers)
     if "loop" in written:
-        elements = tuple(Element(count(slot), place(first), count(step)) for slot, first, step in written["elements"])
+        elements = tuple(Element(count(slot), place(first), _distance(step)) for slot, first, step in written["elements"])
         return Loop(count(written["loop"]), _read_carried(written), elements, from_json(written["body"], depth))
     if "while" in written:
         begin, again = place(written["while"]), place(written["again"])
@@ -75,6 +75,13 @@ def count(value: Any) -> int:
     """A number of things; raises ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _distance(value: Any) -> int:
+    """A number of bytes, forward or back; raises ValueError for anything else."""
+    if type(value) is not int or not -(1 << 63) < value < 1 << 63:
+        raise ValueError(f"{value!r} is no distance")
     return value
 
 

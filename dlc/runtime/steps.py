@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from dlc.dims import Range, Size, bind_sizes, require_in_range, substitute
 from dlc.errors import DlcError, ShapeError
 from dlc.runtime.control import RunBody, repeat, scan
 from dlc.runtime.domain import Domain
+from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 from dlc.runtime.selection import Setting, select
@@ -75,6 +77,7 @@ class Scan:
     states: int
     length: Size
     body: Body
+    reverse: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,9 +121,7 @@ class Steps:
         branch is taken that cannot be run.
         """
         known: dict[int, Any] = dict(enumerate(arrays))
-        sizes: dict[str, int] = {}
-        for info, array in zip(self.inputs, arrays, strict=True):
-            bind_sizes(info.shape, array.shape, sizes)
+        sizes = dict(zip(self._sizes.symbols, self._sizes.of([array.shape for array in arrays]), strict=True))
         for info in self.inputs if self.ranges else ():
             require_in_range(f"input {info}", info.shape, sizes, self.ranges)
         for step in self.steps:
@@ -132,7 +133,18 @@ class Steps:
             for v, result in zip(step.outputs, results, strict=True):
                 known[v] = result
                 bind_sizes(self.values[v].shape, result.shape, sizes)
-        return _own([known[v] for v in self.returned], arrays)
+        results = [known[v] for v in self.returned]
+        return results if self._results_are_own else _own(results, arrays)
+
+    @cached_property
+    def _sizes(self) -> InputSizes:
+        return InputSizes(self.inputs)
+
+    @cached_property
+    def _results_are_own(self) -> bool:
+        """Whether each result is another one of compiled parts, whose memory nothing else is in."""
+        made = {v for step in self.steps if isinstance(step, Segment) for v in step.outputs}
+        return made.issuperset(self.returned) and len(set(self.returned)) == len(self.returned)
 
     def _part(self, segment: Segment, sizes: Mapping[str, int]) -> Model:
         missing = [s for s in segment.symbols if s not in sizes]
@@ -160,7 +172,7 @@ class Steps:
                 def empty() -> list[NDArray[Any]]:
                     return [np.zeros([0, *(_size(s, sizes) for s in info.shape[1:])], info.dtype) for info in made]
 
-                return scan(operands, step.states, length, empty, body(step.body))
+                return scan(operands, step.states, length, empty, body(step.body), step.reverse)
             case While():
                 return repeat(operands, body(step.body))
             case If():

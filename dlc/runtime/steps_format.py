@@ -66,8 +66,9 @@ def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
             return fields if served is None else fields | {"served": _served_to_json(served, writer)}
         case Select(op=op, settings=settings, where=where):
             return fields | {"select": op, "settings": settings, "where": where}
-        case Scan(states=states, length=length, body=body):
-            return fields | {"states": states, "length": plain(length), "scan": _body_to_json(body, writer)}
+        case Scan(states=states, length=length, body=body, reverse=reverse):
+            moved = {"states": states, "length": plain(length), "reverse": reverse}
+            return fields | moved | {"scan": _body_to_json(body, writer)}
         case While(body=body):
             return fields | {"while": _body_to_json(body, writer)}
         case If(then=then, otherwise=otherwise):
@@ -137,7 +138,10 @@ class _Reader:
             states, length = count(written["states"]), read_size(written["length"])
             if states > min(len(inputs), len(outputs)):
                 raise ValueError(f"{states} states of {len(inputs)} operands")
-            return Scan(inputs, outputs, states, length, self._body(written["scan"]))
+            reverse = written["reverse"]
+            if type(reverse) is not bool:
+                raise ValueError(f"{reverse!r} is no direction")
+            return Scan(inputs, outputs, states, length, self._body(written["scan"]), reverse)
         if "while" in written:
             return While(inputs, outputs, self._body(written["while"]))
         then, otherwise = written["then"], written["else"]

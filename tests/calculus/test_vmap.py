@@ -142,6 +142,62 @@ def test_places_of_each_lane() -> None:
         np.testing.assert_array_equal(dlc.vmap(function)(x, places), in_lanes(function, x, places))
 
 
+def test_random_numbers_of_each_lane() -> None:
+    """A key of each lane draws its own numbers, those that it draws by itself; a key from around draws the same in all."""
+
+    def drawn(key: Any) -> Any:
+        words, order = dlc.random.split(key)
+        return dlc.random.normal(words, (3,)), dlc.random.permutation(order, 7)
+
+    keys = dlc.random.split(dlc.random.key(0), 4)
+    for got, expected in zip(dlc.vmap(drawn)(keys), zip(*(drawn(key) for key in keys), strict=True), strict=True):
+        np.testing.assert_allclose(got, np.stack(expected), rtol=1e-6)
+    same = dlc.vmap(lambda x, key: x + dlc.random.normal(key, (3,)), in_axes=(0, None))(np.zeros((2, 3), np.float32), keys[0])
+    np.testing.assert_array_equal(same[0], same[1])
+
+
+def test_derivatives_of_each_lane_and_of_all() -> None:
+    """In whatever order functions are differentiated and batched."""
+
+    def loss(w: Any, x: Any) -> Any:
+        return (dnp.tanh(x @ w) ** 2).sum()
+
+    w, x = floats(3, 4), floats(5, 3)
+    gradients = np.stack([dlc.grad(loss)(w, row) for row in x])
+    np.testing.assert_allclose(dlc.vmap(dlc.grad(loss), in_axes=(None, 0))(w, x), gradients, rtol=1e-5, atol=1e-6)
+    total = dlc.grad(lambda w: dlc.vmap(loss, in_axes=(None, 0))(w, x).sum())(w)
+    np.testing.assert_allclose(total, gradients.sum(0), rtol=1e-5, atol=1e-6)
+    jacobians = dlc.vmap(dlc.jacrev(lambda row: dnp.sin(row @ w)))(x)
+    np.testing.assert_allclose(jacobians, np.cos(x @ w)[:, :, None] * w.T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: lax.while_loop(lambda s: dnp.abs(s * s - x[0]) > 1e-5, lambda s: (s + x[0] / s) / 2, x[0]),
+        lambda x: lax.scan(lambda h, v: (dnp.tanh(h * 0.5 + v), None), x[0], x)[0],
+        lambda x: lax.cond(x.sum() > 5, lambda: dnp.sin(x).sum(), lambda: (x * x).sum()),
+        lambda x: dlc.checkpoint(lambda v: dnp.sin(dnp.exp(v)))(x).sum(),
+        lambda x: dnp.linalg.norm(x),
+    ],
+    ids=["while", "scan", "cond", "checkpoint", "rule_of_its_own"],
+)
+def test_derivatives_of_what_is_no_plain_op(function: Callable[[Any], Any]) -> None:
+    x = np.abs(floats(4, 3)) + 1
+    gradients = in_lanes(dlc.grad(function), x)
+    np.testing.assert_allclose(dlc.vmap(dlc.grad(function))(x), gradients, rtol=1e-4, atol=1e-5)
+    total = dlc.grad(lambda x: dlc.vmap(function)(x).sum())(x)
+    np.testing.assert_allclose(total, gradients, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_every_pass_is_checked(target: str) -> None:
+    """What the program computes before anything is expanded is known, too."""
+    checked = dlc.jit(target=target, check_each_pass=True)(lambda x: dlc.vmap(lambda row: row / row.sum())(x))
+    x = np.abs(floats(4, 3))
+    np.testing.assert_allclose(checked(x), x / x.sum(1, keepdims=True), rtol=1e-6)
+
+
 def test_a_convolution_with_weights_of_each_lane() -> None:
     x, w = floats(3, 2, 6, 6, 4), floats(3, 3, 3, 4, 5)
     np.testing.assert_allclose(dlc.vmap(dlc.nn.conv)(x, w), in_lanes(dlc.nn.conv, x, w), rtol=1e-4, atol=1e-4)

@@ -211,8 +211,9 @@ STEPS: dict[str, Callable[[dict[str, Any]], object]] = {
     "an operand as a setting": lambda m: m["steps"][1].__setitem__("settings", {"x": 0}),
     "an input less": lambda m: m["inputs"].pop(),
     "an output less": lambda m: m["outputs"].pop(),
-    "a key of other sizes": lambda m: m["steps"][0]["models"][0].__setitem__(0, [1, 2, 3]),
-    "itself": lambda m: m["steps"][0]["models"][0].__setitem__(1, json.loads(json.dumps(m))),
+    "a key of other sizes": lambda m: m["steps"][0]["models"].append([[1, 2, 3], m["steps"][0]["served"][0]]),
+    "a domain of other sizes": lambda m: m["steps"][0]["served"].__setitem__(1, {"N": [0, 8]}),
+    "itself": lambda m: m["steps"][0]["served"].__setitem__(0, json.loads(json.dumps(m))),
 }
 VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a value of no input": lambda m: m["values"].__setitem__(0, "z"),

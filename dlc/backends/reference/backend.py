@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dlc.backends.base import ModuleBackend
 from dlc.backends.reference import evaluate
 from dlc.ir import ModuleOp
+from dlc.passes.transformations.expand_transformations import expanded
 from dlc.target import REFERENCE, Target
 
 
@@ -33,4 +34,4 @@ class Reference(ModuleBackend):
         return REFERENCE
 
     def execute(self, module: ModuleOp, weights: Mapping[str, NDArray[Any]]) -> Evaluated:
-        return Evaluated(module, weights)
+        return Evaluated(expanded(module), weights)

@@ -22,7 +22,7 @@ from dlc.backends.reference.values import (
     shape_of,
 )
 from dlc.dialects import host
-from dlc.dialects.dl.base import DlOp, is_narrow
+from dlc.dialects.dl.base import DlOp, flag, is_narrow
 from dlc.dialects.dl.base import shape_of as dl_shape_of
 from dlc.dialects.dl.binding import bind_dims, bound_kernel
 from dlc.dialects.dl.control import Control
@@ -245,7 +245,7 @@ def host_view(op: host.ViewOp, frame: Frame) -> Sequence[Value]:
 def host_loop(op: host.LoopOp, frame: Frame) -> Sequence[Value]:
     count, carried = int(op.count.value.data), int(op.carried.value.data)
     buffers: Sequence[Value] = [frame.view(v).alone() for v in op.arguments[:carried]]
-    for step in range(count):
+    for step in range(count)[:: -1 if flag(op.reverse) else 1]:
         elements = [frame.view(v).element(step) for v in op.arguments[carried:]]
         buffers = [cast(View, b).alone() for b in frame.run(op.body.block, [*buffers, *elements])]
     return buffers

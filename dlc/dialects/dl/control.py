@@ -18,6 +18,7 @@ from dlc.dialects.dl.base import (
     Tensor,
     attribute,
     element_type_of,
+    flag,
     number,
     shape_of,
     sizes,
@@ -31,6 +32,7 @@ from dlc.errors import DlcError
 from dlc.ir import (
     Attribute,
     Block,
+    BoolAttr,
     IntegerAttr,
     IRDLOperation,
     IsTerminator,
@@ -43,6 +45,7 @@ from dlc.ir import (
     i1,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     region_def,
     traits_def,
@@ -121,7 +124,8 @@ class ScanOp(Loop):
         }
 
     Operands are the first states, then the sequences, whose elements lie along axis 0. The body yields the next states, then
-    one element of each sequence that the steps make; results are the last states and these sequences.
+    one element of each sequence that the steps make; results are the last states and these sequences. If `reverse` is set it
+    goes from the last element to the first; what a step makes has the place of the elements that it was given.
     (C1) each sequence has `length` elements; (C2) the body takes states and elements of the sequences; (C3) it yields states
     of the states' types.
     """
@@ -129,14 +133,17 @@ class ScanOp(Loop):
     name = "dl.scan"
     states = prop_def(IntegerAttr)
     length = prop_def()
+    reverse = opt_prop_def(BoolAttr)
     arguments = var_operand_def(TensorType)
     outputs = var_result_def(TensorType)
     body = region_def("single_block")
 
     @classmethod
-    def of(cls, arguments: Sequence[SSAValue], body: Block, states: int, length: Size) -> Self:
+    def of(cls, arguments: Sequence[SSAValue], body: Block, states: int, length: Size, reverse: bool = False) -> Self:
         """The op over these operands, with the result types that follow from its body."""
         properties = {"states": attribute(states), "length": attribute((length,))}
+        if reverse:
+            properties["reverse"] = attribute(True)
         yielded = body.last_op
         assert isinstance(yielded, YieldOp)
         results = _scan_results(yielded.values, states, length)
@@ -150,6 +157,11 @@ class ScanOp(Loop):
     def steps(self) -> Size:
         """How often the body runs."""
         return sizes(self.length)[0]
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the first step has the last elements."""
+        return flag(self.reverse)
 
     def verify_(self) -> None:
         count = self.state_count
@@ -172,7 +184,10 @@ class ScanOp(Loop):
             made = self.results[self.state_count :]
             return [np.zeros([int(s) for s in shape_of(r)], numpy_dtype(element_type_of(r))) for r in made]
 
-        return scan(operands, self.state_count, int(self.steps), empty, lambda arguments: run(self.block, arguments))
+        def step(arguments: Sequence[Array]) -> Sequence[Array]:
+            return run(self.block, arguments)
+
+        return scan(operands, self.state_count, int(self.steps), empty, step, self.goes_back)
 
 
 def _scan_results(yielded: Sequence[SSAValue], states: int, length: Size) -> list[Tensor]:

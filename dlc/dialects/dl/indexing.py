@@ -28,7 +28,7 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.contraction import compatible
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Body, Gathering, Scattering, is_unsigned
-from dlc.dialects.dl.movement import known_less, static_sizes
+from dlc.dialects.dl.movement import known_less, static_size, static_sizes
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -93,7 +93,7 @@ class GatherOp(Gathering):
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, places = self.taken_axis, list(indices)
-        size, end = static_sizes(self, shape_of(self.x))[axis], axis + rank_of(self.indices)
+        size, end = static_size(self, shape_of(self.x)[axis]), axis + rank_of(self.indices)
         index = scalar.extract(body, sources[1], places[axis:end])
         place = scalar.clamped_position(body, index, size, element_type_of(self.indices))
         return scalar.extract(body, sources[0], [*places[:axis], place, *places[end:]])
@@ -153,11 +153,11 @@ class GatherNdOp(Gathering):
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         batch, outer = self.batch, rank_of(self.indices) - 1
-        sizes, places = static_sizes(self, shape_of(self.x)), list(indices)
+        sizes, places = static_sizes(self, shape_of(self.x)[batch : batch + self.indexed]), list(indices)
         named: list[SSAValue] = []
         for k in range(self.indexed):
             index = scalar.extract(body, sources[1], [*places[:outer], scalar.position(body, k)])
-            named.append(scalar.clamped_position(body, index, sizes[batch + k], element_type_of(self.indices)))
+            named.append(scalar.clamped_position(body, index, sizes[k], element_type_of(self.indices)))
         return scalar.extract(body, sources[0], [*places[:batch], *named, *places[outer:]])
 
 
@@ -198,7 +198,7 @@ class GatherElementsOp(Gathering):
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, places = self.taken_axis, list(indices)
         index = scalar.extract(body, sources[1], places)
-        size = static_sizes(self, shape_of(self.x))[axis]
+        size = static_size(self, shape_of(self.x)[axis])
         places[axis] = scalar.clamped_position(body, index, size, element_type_of(self.indices))
         return scalar.extract(body, sources[0], places)
 

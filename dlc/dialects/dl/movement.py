@@ -60,6 +60,11 @@ def known_less(a: Size, b: Size) -> bool:
         return False
 
 
+def static_size(op: DlOp, size: Size) -> int:
+    """A size that must be known by now; raises UndecidableError naming the op otherwise."""
+    return static_sizes(op, [size])[0]
+
+
 def static_sizes(op: DlOp, values: Sequence[Size]) -> tuple[int, ...]:
     """Sizes that must be known by now; raises UndecidableError naming the op otherwise."""
     if not dims.is_static(values):
@@ -429,7 +434,7 @@ class ConcatOp(Gathering):
         axis, offset = self.joined_axis, 0
         result: SSAValue | None = None
         for source, value in zip(sources, self.values, strict=True):
-            size = static_sizes(self, shape_of(value))[axis]
+            size = static_size(self, shape_of(value)[axis])
             if size == 0:
                 continue
             places = list(indices)
@@ -479,7 +484,7 @@ class PackOp(Gathering):
         return np.ascontiguousarray(np.moveaxis(padded.reshape(*x.shape[:-1], tiles, tile), -2, 0))
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        size, tile = static_sizes(self, shape_of(self.x))[self.packed_axis], number(self.tile)
+        size, tile = static_size(self, shape_of(self.x)[self.packed_axis]), number(self.tile)
         first = body(arith.MuliOp(indices[0], scalar.position(body, tile)))
         place = body(arith.AddiOp(first, indices[-1]))
         places = list(indices[1:-1])

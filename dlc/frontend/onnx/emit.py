@@ -159,9 +159,10 @@ class Emitter:
         return self(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
 
     def scan(
-        self, states: Sequence[Value], sequences: Sequence[Value], length: Size, step: Step
+        self, states: Sequence[Value], sequences: Sequence[Value], length: Size, step: Step, reverse: bool = False
     ) -> tuple[list[Value], list[Value]]:
-        """The last states, and the sequences that `length` steps make, one for each element of `sequences` (along axis 0).
+        """The last states, and the sequences that `length` steps make, one for each element of `sequences` (along axis 0), in
+        reverse from the last to the first.
 
         Raises ShapeError or DTypeError for states that do not keep their types.
         """
@@ -173,7 +174,7 @@ class Emitter:
             return [*_kept(states, following), *made]
 
         body = self.body([*(s.type for s in states), *elements], run)
-        results = self._results(dl.ScanOp.of([*map(self.ssa, (*states, *sequences))], body, count, length))
+        results = self._results(dl.ScanOp.of([*map(self.ssa, (*states, *sequences))], body, count, length, reverse))
         return results[:count], results[count:]
 
     def while_(

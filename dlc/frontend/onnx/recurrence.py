@@ -15,7 +15,6 @@ from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.contraction import differ
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.control import directed
 from dlc.frontend.onnx.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.problems import NodeProblem
@@ -169,8 +168,8 @@ def _layer(
         )
         sums = _sum(emit, emit(dl.MatmulOp, x, weights.input), weights.input_bias)
         begin = [_first(emit, s, d, by_batch, (batch, hidden), x) for s in first]
-        ends, made = _run(emit, cell, [directed(emit, s, reverse) for s in (sums, *active)], begin, length)
-        sequences.append(emit.reshape(directed(emit, made, reverse), (length, 1, batch, hidden)))
+        ends, made = _run(emit, cell, (sums, *active), begin, length, reverse)
+        sequences.append(emit.reshape(made, (length, 1, batch, hidden)))
         for all_ends, end in zip(last, ends, strict=True):
             all_ends.append(emit.reshape(end, (1, batch, hidden)))
     y, ends = _joined(emit, sequences, 1), [_joined(emit, end, 0) for end in last]
@@ -178,7 +177,7 @@ def _layer(
 
 
 def _run(
-    emit: Emitter, cell: Cell, sequences: Sequence[Value], states: Sequence[Value], length: Size
+    emit: Emitter, cell: Cell, sequences: Sequence[Value], states: Sequence[Value], length: Size, reverse: bool
 ) -> tuple[Sequence[Value], Value]:
     """The last states, and the first state after each step; where a batch's sequence has ended, states stay and 0 is made."""
 
@@ -190,7 +189,7 @@ def _run(
         made = inner(dl.SelectOp, active[0], following[0], inner.scalar(0, x))
         return [inner(dl.SelectOp, active[0], new, old) for new, old in zip(following, states, strict=True)], [made]
 
-    ends, (made,) = emit.scan(states, sequences, length, step)
+    ends, (made,) = emit.scan(states, sequences, length, step, reverse)
     return ends, made
 
 

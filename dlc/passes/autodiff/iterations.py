@@ -95,8 +95,7 @@ def while_reverse(op: dl.WhileOp, walk: ReverseWalk) -> None:
             return [*before, b(dl.SubOp, k, _number(b, 1))]
 
         newest = b(dl.AddOp, start, _number(b, _KEPT - 1))
-        backwards = [b(dl.ReverseOp, sequence, axes=(0,)) for sequence in recorded]
-        return [more, start, *_scan(b, [*given, newest], backwards, pulled)[:-1]]
+        return [more, start, *_scan(b, [*given, newest], recorded, pulled, reverse=True)[:-1]]
 
     states = [last, *cotangents, *sums]
     loop = b.insert(dl.WhileOp.of(b(dl.GreaterOp, last, zero), states, _body([v.type for v in states], run)))
@@ -144,11 +143,13 @@ def _counted(
     return dl.WhileOp.of(condition, states, _body([v.type for v in states], run))
 
 
-def _scan(b: Build, first: Sequence[SSAValue], sequences: Sequence[SSAValue], step: _Make) -> Sequence[SSAValue]:
+def _scan(
+    b: Build, first: Sequence[SSAValue], sequences: Sequence[SSAValue], step: _Make, reverse: bool = False
+) -> Sequence[SSAValue]:
     """A recurrence of as many steps as states are kept: its last states, and what it makes."""
     elements = [tensor_type(shape_of(v)[1:], element_type_of(v)) for v in sequences]
     body = _body([*(v.type for v in first), *elements], step)
-    return b.insert(dl.ScanOp.of([*first, *sequences], body, len(first), _KEPT)).results
+    return b.insert(dl.ScanOp.of([*first, *sequences], body, len(first), _KEPT, reverse)).results
 
 
 def _chosen(

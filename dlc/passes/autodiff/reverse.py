@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import Control
+from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.bodies import at_end, end, yielded
@@ -37,6 +40,38 @@ class Cotangent:
         return Cotangent(self.value, condition if self.mask is None else self.mask & condition)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """The cotangent of a slice of a value, which begins at `starts`; of the rest it is 0."""
+
+    value: Term
+    starts: tuple[int, ...]
+
+
+def joined(pieces: Sequence[Piece], shape: tuple[int, ...]) -> Term:
+    """The sum of pieces, each at its place in this shape; they are joined where they lie side by side along one axis."""
+    axes = {a for piece in pieces for a, size in enumerate(piece.value.shape) if size != shape[a]}
+    axis = min(axes, default=0)
+    ordered = sorted(pieces, key=lambda piece: piece.starts[axis])
+    ends = [piece.starts[axis] + int(piece.value.shape[axis]) for piece in ordered]
+    if len(pieces) == 1 or len(axes) != 1 or any(p.starts[axis] < end for p, end in zip(ordered[1:], ends, strict=False)):
+        placed = [_placed(piece, shape) for piece in pieces]
+        return sum(placed[1:], placed[0])
+    parts: list[Term] = []
+    for k, (piece, before) in enumerate(zip(ordered, [0, *ends], strict=False)):
+        # Zeros fill what is between them, and after the last.
+        gaps = piece.starts[axis] - before, shape[axis] - ends[-1] if k == len(ordered) - 1 else 0
+        low, high = ([n if a == axis else 0 for a in range(len(shape))] for n in gaps)
+        parts.append(piece.value.op(dl.PadOp, 0, low=low, high=high) if any(gaps) else piece.value)
+    return parts[0].op(dl.ConcatOp, *parts[1:], axis=axis)
+
+
+def _placed(piece: Piece, shape: tuple[int, ...]) -> Term:
+    """A piece with zeros around it."""
+    high = [n - start - int(size) for n, start, size in zip(shape, piece.starts, piece.value.shape, strict=True)]
+    return piece.value.op(dl.PadOp, 0, low=piece.starts, high=high) if any((*piece.starts, *high)) else piece.value
+
+
 # Note [Masked cotangents]
 #
 # What a select does not choose gets a cotangent of zero, and the product of that zero with an infinite or undefined partial
@@ -53,20 +88,29 @@ class Reverse:
         self.active = active
         assert block.last_op is not None
         self.b = Build(block.last_op)
-        self._cotangents: dict[SSAValue, Cotangent] = {}
+        self._parts: dict[SSAValue, list[Cotangent | Piece]] = {}
 
-    def add(self, value: SSAValue, cotangent: Cotangent | Term | None) -> None:
+    def add(self, value: SSAValue, cotangent: Cotangent | Piece | Term | None) -> None:
         """One more part of a value's cotangent, unless it is not active."""
-        if cotangent is None or value not in self.active:
-            return
-        part = cotangent if isinstance(cotangent, Cotangent) else Cotangent(cotangent)
-        before = self._cotangents.get(value)
-        self._cotangents[value] = part if before is None else Cotangent(before.term() + part.term())
+        if cotangent is not None and value in self.active:
+            part = Cotangent(cotangent) if isinstance(cotangent, Term) else cotangent
+            self._parts.setdefault(value, []).append(part)
 
     def take(self, value: SSAValue) -> Term | None:
         """The cotangent of a value, None where it is zero."""
-        found = self._cotangents.pop(value, None)
-        return None if found is None else found.term()
+        return self._taken(value).term() if value in self._parts else None
+
+    def _taken(self, value: SSAValue) -> Cotangent:
+        """The sum of the parts of a cotangent that has some."""
+        parts = self._parts.pop(value)
+        whole = [part for part in parts if isinstance(part, Cotangent)]
+        pieces = [part for part in parts if isinstance(part, Piece)]
+        if len(whole) == 1 and not pieces:
+            return whole[0]
+        terms = [part.term() for part in whole]
+        if pieces:
+            terms.append(joined(pieces, cast("tuple[int, ...]", shape_of(value))))
+        return Cotangent(sum(terms[1:], terms[0]))
 
     def inside(self, block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
         """`pull_back` in another block."""
@@ -75,12 +119,12 @@ class Reverse:
     def walk(self, ops: Sequence[Operation]) -> None:
         """Pulls cotangents through ops, the last first."""
         for op in reversed(ops):
-            if not self.active.isdisjoint(op.results) and any(r in self._cotangents for r in op.results):
+            if not self.active.isdisjoint(op.results) and any(r in self._parts for r in op.results):
                 with self.b.at(derived(op.location)):
                     if isinstance(op, Control):
                         REVERSE[type(op)](op, self)
                     elif isinstance(op, DlOp):
-                        self._pull(op, self._cotangents.pop(op.results[0]))
+                        self._pull(op, self._taken(op.results[0]))
 
     def _pull(self, op: DlOp, ct: Cotangent) -> None:
         if type(op) in ELEMENTWISE:
@@ -89,6 +133,8 @@ class Reverse:
             condition = Term(self.b, op.condition)
             self._add_broadcast(op.x, ct.masked(condition), op)
             self._add_broadcast(op.y, ct.masked(~condition), op)
+        elif isinstance(op, dl.SliceOp) and all(step == 1 for step in ints(op.strides)) and is_static(shape_of(op.x)):
+            self.add(op.x, Piece(ct.term(), cast("tuple[int, ...]", sizes(op.starts))))
         elif isinstance(op, dl.CastOp):
             self.add(op.x, Cotangent(ct.value.op(dl.CastOp, to=element_type_of(op.x)), ct.mask))
         elif isinstance(op, dl.MaxPoolOp):
@@ -136,33 +182,54 @@ class Reverse:
     def transpose(self, scratch: Block, values: Sequence[SSAValue], cotangents: Mapping[SSAValue, Term]) -> None:
         """Pulls cotangents through a block that computes tangents from those of `values`, its arguments.
 
-        What of it does not follow from a tangent goes into the program, the rest is linear. Raises UnsupportedError where it
-        is not.
+        What of it does not follow from a tangent goes into the program, the rest is linear; see Note [Loops in rules]. Raises
+        UnsupportedError where it is not.
         """
-        linear = activate(scratch, scratch.args)
-        ops: list[Operation] = []
-        for inner in list(scratch.ops):
-            if linear.isdisjoint(read_by(inner)):
-                inner.detach()
-                self.b.insert(inner)
-            else:
-                ops.append(inner)
+        active = activate(scratch, scratch.args)
+        linear: list[Operation] = []
+        undefined: dict[Operation, dict[SSAValue, SSAValue]] = {}
+        for op in list(scratch.ops):
+            moving = [v for v in dict.fromkeys(read_by(op)) if v in active]
+            if moving:
+                linear.append(op)
+            if isinstance(op, Control):
+                undefined[op] = self._without(op, moving)
+            if op in undefined or not moving:
+                op.detach()
+                self.b.insert(op)
         # What the tangents are multiplied with is constant to them.
-        outside, self.active = self.active, linear
+        outside, self.active = self.active, active.union(*undefined.values())
         for value, ct in cotangents.items():
             self.add(value, ct)
-        self.walk(ops)
+        for op in reversed(linear):
+            self.walk([op])
+            for stand_in, tangent in undefined.get(op, {}).items():
+                self.add(tangent, self.take(stand_in))
         pulled = [self.take(a) for a in scratch.args]
         self.active = outside
         for value, part in zip(values, pulled, strict=True):
             self.add(value, part)
-        for inner in ops:
-            inner.detach()
-        left = [use.operation for v in linear for use in v.uses if use.operation.parent_block() is self.block]
-        if left:
-            raise UnsupportedError(f"{place(left[0].location)}the rule of a derivative is not linear in the tangents")
-        for inner in reversed(ops):
-            inner.erase(safe_erase=False)
+        plain = [op for op in linear if op not in undefined]
+        for use in (use for v in (*scratch.args, *(r for op in plain for r in op.results)) for use in v.uses):
+            if use.operation not in plain:
+                where = place(use.operation.location)
+                raise UnsupportedError(f"{where}the rule of a derivative is not linear in the tangents")
+        for op in reversed(plain):
+            op.detach()
+            op.erase(safe_erase=False)
+
+    def _without(self, op: Control, tangents: Sequence[SSAValue]) -> dict[SSAValue, SSAValue]:
+        """Makes an op with bodies read something else in the place of tangents: which stands for which."""
+        made = {v: (zeros(self.b, v) + math.nan).value for v in tangents}
+        for inner in op.walk():
+            inner.operands = [made.get(v, v) for v in inner.operands]
+        return {stand_in: v for v, stand_in in made.items()}
+
+
+# Note [Loops in rules]
+#
+# The reverse of a loop begins with the loop itself, which keeps what its reverse reads; where a rule computes tangents by a
+# loop, that runs without any. If they are linear nothing reads them, and they are NaN, which shows if they are not.
 
 
 def pull_back(block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:

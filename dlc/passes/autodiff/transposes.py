@@ -18,6 +18,7 @@ from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, SSAValue, i64
 from dlc.passes.autodiff.term import Term, where
+from dlc.passes.base import place
 from dlc.passes.dl.rewriting import inverse
 
 # The cotangent of the operand with this index, from the op and the cotangent of its result.
@@ -39,7 +40,8 @@ def zeros(b: Build, like: SSAValue) -> Term:
 def _static(op: DlOp, value: SSAValue) -> tuple[int, ...]:
     shape = shape_of(value)
     if not all(isinstance(s, int) for s in shape):
-        raise UnsupportedError(f"{op.name}: its transpose needs the sizes of {shape} to be known; bind them (pass bind-dims)")
+        problem = f"its transpose needs the sizes of {shape} to be known; bind them (pass bind-dims)"
+        raise UnsupportedError(f"{place(op.location)}{op.name}: {problem}")
     return cast("tuple[int, ...]", shape)
 
 

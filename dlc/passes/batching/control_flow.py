@@ -18,7 +18,7 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.elementwise import AndOp, NotOp, OrOp, SelectOp
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.reduction import ReduceAnyOp, ReduceSumOp
-from dlc.dialects.dl.transformations import NOT_BATCHED, CustomJvpOp, CustomVjpOp, with_lanes
+from dlc.dialects.dl.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, with_lanes
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.batching.differences import values_that_differ
 from dlc.passes.batching.lanes import Lanes
@@ -40,7 +40,7 @@ def scan(lanes: Lanes, op: ScanOp, batch: Batch) -> None:
         batch(lanes, op.block)
         states, made = op.yielded[:count], op.yielded[count:]
         _close(lanes, [*map(lanes.settled, states, differs[:count]), *map(lanes.read, made)])
-    results = lanes.build.insert(ScanOp.of(arguments, body, count, op.steps)).results
+    results = lanes.build.insert(ScanOp.of(arguments, body, count, op.steps, op.goes_back)).results
     lanes.set_all(op.results[:count], results[:count], differs[:count])
     for old, new, element in zip(op.results[count:], results[count:], made, strict=True):
         d = lanes.differs(element)
@@ -137,15 +137,18 @@ def _branch(lanes: Lanes, op: IfOp, condition: SSAValue, of_lanes: SSAValue | No
     lanes.set_all(op.results, results, differs)
 
 
+def checkpoint(lanes: Lanes, op: CheckpointOp, batch: Batch) -> None:
+    whole, differs = lanes.reads_lanes(op), [lanes.differs(v) for v in op.arguments]
+    body = _function(lanes, op.block, differs, whole, batch)
+    made = lanes.build.insert(CheckpointOp.of([*map(lanes.read, op.arguments)], body))
+    lanes.set_all(op.results, made.results, [whole for _ in op.results])
+
+
 def custom_jvp(lanes: Lanes, op: CustomJvpOp, batch: Batch) -> None:
     """The function and its rule, each for all lanes. The tangent of an argument that is the same in all of them is, too."""
     whole, differs = lanes.reads_lanes(op), [lanes.differs(v) for v in op.arguments]
-
-    def finish(values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [lanes.settled(v, whole) for v in values]
-
-    body = _function(lanes, op.blocks[0], differs, finish, batch)
-    rule = _function(lanes, op.blocks[1], [*differs, *_of_floats(op.arguments, differs)], finish, batch)
+    body = _function(lanes, op.blocks[0], differs, whole, batch)
+    rule = _function(lanes, op.blocks[1], [*differs, *_of_floats(op.arguments, differs)], whole, batch)
     made = lanes.build.insert(CustomJvpOp.of([*map(lanes.read, op.arguments)], body, rule))
     lanes.set_all(op.results, made.results, [whole for _ in op.results])
 
@@ -156,37 +159,40 @@ def custom_vjp(lanes: Lanes, op: CustomVjpOp, batch: Batch) -> None:
     The cotangent of an argument that is the same in all lanes is the sum of theirs.
     """
     whole, differs, count = lanes.reads_lanes(op), [lanes.differs(v) for v in op.arguments], len(op.results)
-
-    def finish(values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [*(lanes.settled(v, whole) for v in values[:count]), *map(lanes.read, values[count:])]
-
-    def finish_backward(values: Sequence[SSAValue]) -> list[SSAValue]:
-        own = _of_floats(op.arguments, differs)
-        return [
-            lanes.settled(v, d) if d or not whole else lanes.build(ReduceSumOp, lanes.all(v), axes=(0,))
-            for v, d in zip(values, own, strict=True)
-        ]
-
-    body, forward = (_function(lanes, block, differs, finish, batch) for block in op.blocks[:2])
-    kept = [lanes.differs(v) for v in _yielded(op.blocks[1])[count:]]
+    function, forward, backward = op.blocks
+    made = [_function(lanes, function, differs, whole, batch), _copy(lanes, forward, differs, batch)]
+    results, kept = _yielded(forward)[:count], _yielded(forward)[count:]
+    with lanes.inside(made[1]):
+        _close(lanes, [*(lanes.settled(v, whole) for v in results), *map(lanes.read, kept)])
     cotangents = _of_floats(op.results, [whole for _ in op.results])
-    backward = _function(lanes, op.blocks[2], [*kept, *cotangents], finish_backward, batch)
-    made = lanes.build.insert(CustomVjpOp.of([*map(lanes.read, op.arguments)], body, forward, backward))
-    lanes.set_all(op.results, made.results, [whole for _ in op.results])
+    made.append(_copy(lanes, backward, [*map(lanes.differs, kept), *cotangents], batch))
+    with lanes.inside(made[2]):
+        own = _of_floats(op.arguments, differs)
+        _close(lanes, [_cotangent(lanes, v, d, whole) for v, d in zip(_yielded(backward), own, strict=True)])
+    new = lanes.build.insert(CustomVjpOp.of([*map(lanes.read, op.arguments)], *made))
+    lanes.set_all(op.results, new.results, [whole for _ in op.results])
 
 
-def _function(
-    lanes: Lanes,
-    block: Block,
-    differs: Sequence[bool],
-    finish: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
-    batch: Batch,
-) -> Block:
-    """A body for all lanes, whose arguments have lanes or not; `finish` makes of what it yields what the new one yields."""
+def _cotangent(lanes: Lanes, value: SSAValue, differs: bool, whole: bool) -> SSAValue:
+    """A cotangent of an argument that differs between lanes, or is the same in all while what is computed of it differs."""
+    if whole and not differs:
+        return lanes.build(ReduceSumOp, lanes.all(value), axes=(0,))
+    return lanes.settled(value, differs)
+
+
+def _function(lanes: Lanes, block: Block, differs: Sequence[bool], whole: bool, batch: Batch) -> Block:
+    """A body for all lanes; which of its arguments differ, and whether all that it yields does."""
+    body = _copy(lanes, block, differs, batch)
+    with lanes.inside(body):
+        _close(lanes, [lanes.settled(v, whole) for v in _yielded(block)])
+    return body
+
+
+def _copy(lanes: Lanes, block: Block, differs: Sequence[bool], batch: Batch) -> Block:
+    """A body for all lanes, which yields nothing yet."""
     body = lanes.copy_of(block, differs)
     with lanes.inside(body):
         batch(lanes, block)
-        _close(lanes, finish(_yielded(block)))
     return body
 
 
@@ -217,6 +223,7 @@ CONTROL: dict[type[Operation], Callable[[Lanes, Any, Batch], None]] = {
     ScanOp: scan,
     WhileOp: while_,
     IfOp: if_,
+    CheckpointOp: checkpoint,
     CustomJvpOp: custom_jvp,
     CustomVjpOp: custom_vjp,
 }

@@ -28,6 +28,7 @@ from dlc.dialects.dl.movement import (
 )
 from dlc.dialects.dl.normalization import BatchNormOp, LrnOp, Softmaxes, TrailingNorm
 from dlc.dialects.dl.quantization import Scaled
+from dlc.dialects.dl.random import RandomBitsOp
 from dlc.dialects.dl.reduction import ArgExtremum
 from dlc.dialects.dl.sorted import MergeSortedOp, SearchsortedOp
 from dlc.dialects.dl.sorting import ArgsortOp
@@ -138,7 +139,7 @@ RULES: dict[type, Rule] = {
         beside_axes,
     ),
     **dict.fromkeys((TrailingNorm, BatchNormOp, Scaled, PreluOp), beside_axes_of_first),
-    **dict.fromkeys((SearchsortedOp, MergeSortedOp), rows),
+    **dict.fromkeys((SearchsortedOp, MergeSortedOp, RandomBitsOp), rows),
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,
     ReshapeOp: reshape,

@@ -156,13 +156,13 @@ def _pad(op: PadOp) -> Values:
     ]
 
 
-# gather(x, one known place) = x[place]
+# gather(x, one known place) = x[place]; of an axis of an open size the first, which it has
 def _gather_one(op: GatherOp) -> Values:
     place, axis, shape = splat(op.indices), op.taken_axis, shape_of(op.x)
     size = shape[axis]
-    if place is None or product(shape_of(op.indices)) != 1 or not is_static(shape) or not isinstance(size, int):
+    if place is None or product(shape_of(op.indices)) != 1 or not (isinstance(size, int) or place == 0):
         return None
-    start = min(max(int(place) + size * (place < 0), 0), size - 1)
+    start = min(max(int(place) + size * (place < 0), 0), size - 1) if isinstance(size, int) else 0
     b = Build(op)
     starts = tuple(start if a == axis else 0 for a in range(len(shape)))
     limits = tuple(start + 1 if a == axis else s for a, s in enumerate(shape))

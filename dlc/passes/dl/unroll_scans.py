@@ -40,12 +40,12 @@ def _unroll(scan: ScanOp, length: int) -> None:
     first = scan.state_count
     states = list(scan.arguments[:first])
     made = [list[SSAValue]() for _ in scan.outputs[first:]]
-    for step in range(length):
+    for step in range(length)[:: -1 if scan.goes_back else 1]:
         elements = [_element(sequence, step, scan) for sequence in scan.arguments[first:]]
         yielded = _step(scan, [*states, *elements])
         states = yielded[:first]
         for sequence, value in zip(made, yielded[first:], strict=True):
-            sequence.append(value)
+            sequence.insert(0, value) if scan.goes_back else sequence.append(value)
     stacked = [_stacked(sequence, old, scan) for sequence, old in zip(made, scan.outputs[first:], strict=True)]
     for old, new in zip(scan.outputs, (*states, *stacked), strict=True):
         old.replace_all_uses_with(new)

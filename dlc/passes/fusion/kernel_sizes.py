@@ -9,7 +9,7 @@ from dlc.dialects.dl.interfaces import Contraction, Elementwise
 from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.ranges import representative
 from dlc.dialects.sizes import symbol
-from dlc.dims import Atom, Dim, Range, Size, UndecidableError, is_static, product
+from dlc.dims import Atom, Dim, Range, Size, UndecidableError, is_static, product, substitute
 from dlc.errors import ShapeError
 from dlc.ir import AffineDimExpr, Attribute
 
@@ -52,17 +52,23 @@ class KernelSizes:
         """A property with the kernel's names."""
         return attribute(self._renamed(value.sizes)) if isinstance(value, DimsAttr) else value
 
+    def meant(self, type_: Attribute) -> Attribute:
+        """What a tensor type with the kernel's names is outside."""
+        meanings = {symbol(k): size for k, size in enumerate(self.meanings)}
+        return tensor_type((substitute(size, meanings) for size in shape_of(type_)), element_type_of(type_))
 
-def require_decided(op: DlOp, origin: DlOp) -> None:
+
+def require_decided(op: DlOp, origin: DlOp, names: KernelSizes) -> None:
     """Raises UndecidableError for an op of a kernel that is what its types say only for some sizes.
 
-    Two symbolic sizes may be equal or not when the kernel runs, and one of them may be 1, which would be repeated.
+    Two symbolic sizes may be equal or not when the kernel runs, and one of them may be 1, which would be repeated. A result
+    may have a name for what follows from the names of its operands, as that of `(w - 1) // 2` beside `w`.
     """
     if all(is_static(shape_of(v)) for v in (*op.operands, *op.results)):
         return
     where = f"{origin.name} at {origin.location}"
     try:
-        same = [r.type for r in op.results] == list(op.infer())
+        same = [r.type for r in origin.results] == list(map(names.meant, op.infer()))
     except ShapeError as error:
         raise UndecidableError(f"{where}: {error}") from error
     if not same:

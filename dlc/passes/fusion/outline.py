@@ -70,7 +70,7 @@ class Outline:
                 result_types=[typed(r.type) for r in op.results],
                 properties={name: self._sizes.property(value) for name, value in op.properties.items()},
             )
-            require_decided(copy, op)
+            require_decided(copy, op, self._sizes)
             copy.location = NameLoc(StringAttr(f"#{self._origins[parts[0]]}"), NoneAttr()) if parts else UnknownLoc()
             kernel.body.block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):

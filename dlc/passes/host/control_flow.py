@@ -92,7 +92,8 @@ class Bufferizer:
         yielded = yielded_by(op.block)
         block, free = self.body(op, yielded[:count], op.block.args[count:], yielded[count:], None)
         carried = [*(self.buffers[v] for v in op.arguments[:count]), *free]
-        self.ended(op, host.LoopOp(steps, carried, [*(self.buffers[v] for v in op.arguments[count:]), *made], block))
+        elements = [*(self.buffers[v] for v in op.arguments[count:]), *made]
+        self.ended(op, host.LoopOp(steps, carried, elements, block, op.goes_back))
 
     def loop(self, op: WhileOp) -> None:
         again, *states = yielded_by(op.block)

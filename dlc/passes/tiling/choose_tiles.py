@@ -81,7 +81,7 @@ class _Chooser:
         """A contraction of which a task copies operands, so that its tiles share what a cache holds; None where none pays."""
         nest = self.nest
         stage = first_contraction(nest)
-        if stage is None or nest.is_open or packed_periods(nest):
+        if stage is None or nest.open or packed_periods(nest):
             return None
         lane = next((d for d in nest.shared if stage.output.stride(d) == 1), None)
         if lane is None or nest.extents[lane] < self.lanes(stage):
@@ -136,7 +136,8 @@ class _Chooser:
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
-            register[d] = self.fitting(d, _row_tile(extents[d], rows))
+            # An even cut of an example is none of the other extents.
+            register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break

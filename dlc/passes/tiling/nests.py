@@ -108,7 +108,7 @@ class OpenNest:
 
         stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages]
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
-        return Nest(stages, extents, is_open=bool(self.symbolic))
+        return Nest(stages, extents, frozenset(self.symbolic))
 
     @property
     def shared(self) -> list[int]:
@@ -128,10 +128,10 @@ class OpenNest:
 
 @dataclass(frozen=True)
 class Nest(OpenNest):
-    """A nest whose extents are numbers: its own, or where it `is_open` those of the sizes that plans are made for."""
+    """A nest whose extents are numbers; those of `open` dimensions are examples."""
 
     extents: Mapping[int, int]
-    is_open: bool = False
+    open: frozenset[int] = frozenset()
 
 
 def combiner_of(stage: Stage) -> Operation | None:

@@ -109,7 +109,7 @@ class TilePlan:
         if not self.is_blocked:
             return
         contraction = first_contraction(nest)
-        if contraction is None or self.items is not None or nest.is_open:
+        if contraction is None or self.items is not None or nest.open:
             raise ValueError(
                 f"blocks {self.blocks}, panels {self.panels}: the nest is no contraction of known sizes, or computed by groups"
             )

@@ -161,6 +161,15 @@ def test_chosen_plans_compute_the_same(name: str, target: str) -> None:
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
 
 
+def test_rows_of_an_open_size_fill_the_registers() -> None:
+    """512 rows are 128 times 4, which says nothing of 511."""
+    (nest,) = nests_of(next(iter(kernels_of(buffered("matmul")))))
+    m = nest.shared[0]
+    known = replace(nest.at({}), extents={**nest.extents, m: 512})
+    rows = [choose_tiles(n, CPU_LEVELS["cpu:avx2"]).register[m] for n in (known, replace(known, open=frozenset({m})))]
+    assert rows == [4, 6]
+
+
 def test_bufferised_kernels_compute_the_same() -> None:
     for name in KERNELS:
         (kernel,) = kernels_of(kernel_module(name))
