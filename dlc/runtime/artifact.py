@@ -122,7 +122,8 @@ class Artifact:
             host = OpenProgram(inputs, outputs, infos, *open_from_json(fields, {k.name for k in kernels if k.open}))
         else:
             instructions = from_json(fields["instructions"])
-            host = HostProgram(inputs, outputs, infos, count(fields["arena"]), count(fields["slots"]), instructions)
+            donors = {count(output): count(donor) for output, donor in fields.get("donors", ())}
+            host = HostProgram(inputs, outputs, infos, count(fields["arena"]), count(fields["slots"]), instructions, donors)
             if not all(is_static(info.shape) for info in (*inputs, *outputs)):
                 raise ValueError("a symbolic size in a program of known ones")
             check_program(host, {k.name for k in kernels})
@@ -131,7 +132,8 @@ class Artifact:
 
 
 def _static_to_json(host: HostProgram) -> dict[str, Any]:
-    return {"arena": host.arena_bytes, "slots": host.slots, "instructions": to_json(host.instructions)}
+    donors = {"donors": list(host.donors.items())} if host.donors else {}
+    return {"arena": host.arena_bytes, "slots": host.slots, "instructions": to_json(host.instructions), **donors}
 
 
 def _kernel_to_json(kernel: KernelObject, writer: Writer) -> dict[str, Any]:
