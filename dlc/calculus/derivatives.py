@@ -97,8 +97,8 @@ def value_and_grad(
     """A function that returns what `fun` does and its gradient: `(value, gradient)`, with `has_aux` `((value, aux), gradient)`.
 
     `fun` returns a float without axes; with `has_aux` a pair of that and other arrays, in any container. `argnums` and
-    `argnames` say with respect to which arguments; the gradient has their structure, shapes and dtypes, and is a tuple unless
-    `argnums` is one number. Where the value does not depend on an argument it is zeros.
+    `argnames` say with respect to which arguments; the gradient has their structure, shapes and dtypes, and is a tuple
+    unless `argnums` is one number. Where the value does not depend on an argument it is zeros.
 
     Raises DTypeError, naming the leaf, for an argument that is not of floats, and ShapeError for a value with axes.
     """
@@ -111,9 +111,11 @@ def _value_and_grad(
     def call(*args: Any, **kwargs: Any) -> Any:
         selected = _Selected.of(where, fun, argnums, argnames, args, kwargs)
         selected.leaves.require_floats(where, "gradient")
-        block, results = differentiated(
-            where, lambda *values: _scalar_first(where, selected.call(*values), has_aux), selected.leaves
-        )
+
+        def function(*values: Any) -> Any:
+            return _scalar_first(where, selected.call(*values), has_aux)
+
+        block, results = differentiated(where, function, selected.leaves)
         primals = selected.leaves.values
         one = require_trace().build.scalar(1.0, like=block.last_op.operands[0]) if block.last_op is not None else None
         assert one is not None

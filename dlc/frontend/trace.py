@@ -92,7 +92,7 @@ class Trace:
     def inside(self, body: Block, orders: int | None = None) -> Generator[None]:
         """Ops made inside go to the end of `body`, whose values may be used only there.
 
-        `orders` is how often it may be differentiated, as often as what is around it if None.
+        It may be differentiated `orders` times, as often as what is around it if that is None.
         """
         before = self.build, self.orders
         self.build, self.orders = Build(body), self.orders if orders is None else orders

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
@@ -101,7 +101,10 @@ Instruction: TypeAlias = "Launch | Loop | While | Branch | Fail"
 
 @dataclass(frozen=True)
 class HostProgram:
-    """What runs in which order on which buffers: plain data. `slots` is how many there are in all."""
+    """What runs in which order on which buffers: plain data. `slots` is how many there are in all.
+
+    `donors`: the outputs that are written over inputs, and those, by number; what a caller gives for them is overwritten.
+    """
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
@@ -109,6 +112,7 @@ class HostProgram:
     arena_bytes: int
     slots: int
     instructions: tuple[Instruction, ...]
+    donors: Mapping[int, int] = field(default_factory=dict[int, int])
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -173,6 +177,12 @@ def check_program(host: HostProgram, kernels: Collection[str]) -> None:
     What a kernel's code does within the parts that it is given is not seen from here.
     """
     buffers = host.buffers
+    for output, donor in host.donors.items():
+        pair = [infos[k] for infos, k in ((host.outputs, output), (host.inputs, donor)) if k < len(infos)]
+        if len(pair) < 2 or (pair[0].shape, pair[0].dtype) != (pair[1].shape, pair[1].dtype):
+            raise ModelError(f"output {output} cannot be written over input {donor}")
+    if len(set(host.donors.values())) < len(host.donors):
+        raise ModelError("an input cannot be two outputs")
     if host.slots < len(buffers):
         raise ModelError(f"{host.slots} slots for {len(buffers)} buffers")
     known: dict[int, _Range] = {k: {k: (0, 0)} for k in range(1, len(buffers))}
