@@ -30,7 +30,7 @@ from tests.fuzz.supervise import supervised
 from tests.ops.sample import F64
 
 TARGETS = ("reference", "cpu")
-SECONDS = 120
+SECONDS = 240
 STEP = 1e-5
 # How uncertain a difference may be, of a number of 1; where it is more uncertain it says nothing.
 UNCERTAIN = 1e-3
