@@ -31,7 +31,7 @@ from dlc.target import Target, host_supports
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 7
+VERSION = 8
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
 # The end of the names of files that are being written; whoever still writes one after this long is dead.

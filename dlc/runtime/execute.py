@@ -31,10 +31,10 @@ def execute(
                 launch(instruction, held)
             case Loop(count=count, carried=carried, elements=elements, body=body):
                 _hand_on([(c, c.first) for c in carried], held)
-                firsts = [at(held, e.first) for e in elements]
-                for step in range(count):
+                firsts = [at(held, (slot, int(offset))) for slot, offset in (e.first for e in elements)]
+                for step in range(int(count)):
                     for element, (buffer, offset) in zip(elements, firsts, strict=True):
-                        held[element.slot] = buffer, offset + step * element.step
+                        held[element.slot] = buffer, offset + step * int(element.step)
                     execute(body, held, launch, is_set)
                     _hand_on([(c, c.following) for c in carried], held)
             case While(begin=begin, again=again, carried=carried, body=body):

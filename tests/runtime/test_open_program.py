@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ import pytest
 from dlc.arrays import TensorInfo
 from dlc.dims import Dim, Range, parse
 from dlc.errors import DlcError, ModelError, ShapeError
-from dlc.runtime.open_program import Binder, OpenKernel, OpenLaunch, OpenProgram
+from dlc.runtime.host_program import Instruction, OpenKernel, OpenLaunch, walk
+from dlc.runtime.open_program import Binder, OpenProgram, resolved
 
 N = Dim.symbol("N")
 F32 = np.dtype(np.float32)
@@ -33,8 +34,9 @@ PROGRAM = OpenProgram(
 
 
 def binder(program: OpenProgram = PROGRAM, kernels: Mapping[str, OpenKernel] = KERNELS) -> Binder:
-    launches = [launch.of(kernels) for launch in program.launches]
-    return Binder(program, launches, [size for launch in launches for size in launch.numbers])
+    instructions = resolved(program.instructions, kernels)
+    launches = [i for i, _ in walk(instructions) if isinstance(i, OpenLaunch)]
+    return Binder(program, instructions, [size for launch in launches for size in launch.numbers])
 
 
 def test_what_sizes_make_of_a_program() -> None:
@@ -45,7 +47,7 @@ def test_what_sizes_make_of_a_program() -> None:
 
 
 def test_a_launch_for_known_sizes() -> None:
-    launch = PROGRAM.launches[1].of(KERNELS).at({"N": 4})
+    launch = cast(OpenLaunch, PROGRAM.instructions[1]).of(KERNELS).at({"N": 4})
     assert (launch.arguments, launch.sizes, launch.numbers) == (((5, 0), (3, 0)), (80, 96), (5,))
 
 
@@ -55,8 +57,8 @@ def test_shapes_that_do_not_fit(shape: tuple[int, ...]) -> None:
         binder()([shape])
 
 
-def launching(*launches: OpenLaunch) -> OpenProgram:
-    return replace(PROGRAM, launches=launches)
+def launching(*instructions: Instruction) -> OpenProgram:
+    return replace(PROGRAM, instructions=instructions)
 
 
 HOSTILE: dict[str, OpenProgram] = {

@@ -19,8 +19,9 @@ from dlc.ir import ModuleOp, parse_module, print_module
 from dlc.options import Options
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.runtime.bounds import check_program
 from dlc.runtime.host_format import from_json, to_json
-from dlc.runtime.host_program import Carried, Element, HostProgram, Instruction, Launch, Loop, While, check_program
+from dlc.runtime.host_program import Carried, Element, HostProgram, Instruction, Launch, Loop, While
 from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
 
