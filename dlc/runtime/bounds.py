@@ -148,7 +148,7 @@ class _Walker:
         if loop.count == 0:
             known.update({c.slot: self.points(c.first, known) for c in loop.carried})
             return
-        outer, runs = self.loops, frozenset() if isinstance(loop.count, int) else frozenset({loop.count})
+        outer, runs = self.loops, frozenset[Size](() if isinstance(loop.count, int) else (loop.count,))
         elements: _Known = {}
         for element in loop.elements:
             first = frozenset(replace(p, loops=p.loops | runs) for p in self.points(element.first, known))

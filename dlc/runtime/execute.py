@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from dlc.errors import DlcError
-from dlc.runtime.host_program import Branch, Carried, Instruction, Launch, Loop, Place, While
+from dlc.runtime.host_program import Branch, Carried, Fail, Instruction, Launch, Loop, OpenLaunch, Place, While
 
 # A buffer and an offset in bytes.
 Held: TypeAlias = "tuple[Any, int]"
@@ -46,8 +46,10 @@ def execute(
                     _hand_on([(c, c.following) for c in carried], held)
             case Branch(condition=place, then=then, otherwise=otherwise):
                 execute(then if is_set(at(held, place)) else otherwise, held, launch, is_set)
-            case _:
-                raise DlcError(instruction.message)
+            case Fail(message=message):
+                raise DlcError(message)
+            case OpenLaunch(kernel=kernel):
+                raise DlcError(f"a launch of {kernel}, whose sizes come with a call; only native code binds them")
 
 
 def at(held: Sequence[Held], place: Place) -> Held:
