@@ -34,9 +34,10 @@ _operators = dlc.numpy
 
 @dataclass(frozen=True)
 class Lowered:
-    """A function traced for some arguments, to be looked at: `predict.lower(x).as_text("linalg")`."""
+    """A function traced for some arguments, to be looked at: `predict.lower(x).as_text("linalg")`; `leaves` are of these."""
 
     program: Program
+    leaves: Sequence[Any]
     results: Tree
     target: str | Backend
     options: Options
@@ -176,7 +177,7 @@ class JitFunction:
             donated = [k for k, name in enumerate(names) if re.split(r"[.\[]", name)[0] in self._donated]
             donate(traced.module, donated, self._name)
         program = Program(traced.module, traced.weights, self._name)
-        return Lowered(program, traced.results, self._target, self._options)
+        return Lowered(program, leaves, traced.results, self._target, self._options)
 
     def _open_sizes(self, tree: Tree) -> tuple[Mapping[int, OpenSize], ...]:
         """Which sizes of each leaf of the arguments are open; raises ShapeError for an argument that is not there."""

@@ -104,7 +104,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             (
                 VectorizePass(),
                 ForwardStoresPass(),
-                ExpandMathPass(precise=strict),
+                ExpandMathPass(precise=strict, fused=target.has_fma),
                 *prefetch,
                 CseKernelsPass(),
                 NameValuesPass(),

@@ -14,6 +14,7 @@ import click
 COMMANDS = {
     "compile": "dlc.cli.compile",
     "run": "dlc.cli.run",
+    "train": "dlc.cli.train",
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.bench",
     "bisect": "dlc.cli.bisect",

@@ -47,11 +47,13 @@ class ExpandMathPass(KernelPass):
 
     Leaves of `math` only fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and rounded once; so is
     f32 in f64 where `precise` asks for it, which leaves errors of half a unit in the last place, and hardly more. Constants go
-    to the start of the kernel, each once. Nothing branches, so that vectors stay whole.
+    to the start of the kernel, each once. Vectors stay whole: what a formula does for rare operands it does where a vector has
+    one of them. Without `fused`, fma rounds twice, which some formulas must know.
     """
 
     name = "expand-math"
     precise: bool = False
+    fused: bool = True
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         functions = [op for op in kernel.walk() if type(op) in FORMULAS]
@@ -59,7 +61,7 @@ class ExpandMathPass(KernelPass):
             return
         constants = Constants(kernel.body.block)
         for op in functions:
-            result = expanded(op, Place(op, constants), precise=self.precise)
+            result = expanded(op, Place(op, constants, fused=self.fused), precise=self.precise)
             result.name_hint = op.results[0].name_hint
             op.results[0].replace_all_uses_with(result)
             op.detach()
