@@ -9,6 +9,7 @@ from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
 from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.bind_dims import BindDimsPass
+from dlc.passes.dl.block_sums import BlockSumsPass
 from dlc.passes.dl.channels_last import ChannelsLastPass
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
@@ -64,6 +65,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 UnrollScansPass(),
                 SimplifyPass(),
                 DecomposeCompositesPass(target),
+                BlockSumsPass(),
                 SimplifyPass(),
                 HoistInvariantsPass(),
                 ChannelsLastPass(),

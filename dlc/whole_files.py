@@ -39,6 +39,15 @@ def written_whole(path: Path) -> Generator[IO[bytes]]:
         raise DlcError(f"{path}: cannot be written: {error.strerror}") from error
 
 
+def require_writable(path: Path) -> None:
+    """Raises DlcError where `written_whole` could not begin, so that no work is done for nothing."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise DlcError(f"{path}: cannot be written: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK) or path.is_dir():
+        raise DlcError(f"{path}: cannot be written: {'it is a folder' if path.is_dir() else f'{folder} is not writable'}")
+
+
 def _remove_stale(path: Path) -> None:
     """Removes what processes that died left of files that were to become `path`."""
     for other in path.parent.iterdir():

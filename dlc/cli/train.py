@@ -40,7 +40,7 @@ from dlc.training.data import Examples
 from dlc.training.loop import Done, steps_in, train
 from dlc.training.steps import TARGETS, trained_output
 from dlc.training.tuned import write_tuned
-from dlc.whole_files import written_whole
+from dlc.whole_files import require_writable, written_whole
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 # Of a model that leaves it open.
@@ -106,6 +106,8 @@ def train_command(
     this one stopped: `dlc train TUNED.onnx --state FILE.npz …`.
     """
     step = step_of(optimizer, loss, of, wrt, learning_rate, momentum, weight_decay)
+    for path in (output, *([state] if state is not None else [])):
+        require_writable(path)
     file = load(model)
     names = Names.of(file)
     taken = [info.name for info in names.inputs] + [TARGETS[loss]]

@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 from dlc.dims import Size, is_static
 from dlc.errors import CompileError, ModelError
 from dlc.runtime.array_format import array_from_json, array_to_json
+from dlc.runtime.bounds import check_program
 from dlc.runtime.container import Common, Container, Writer, described_badly, save
 from dlc.runtime.cpu.loader import load_object
 from dlc.runtime.cpu.native import runtime
 from dlc.runtime.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
-from dlc.runtime.host_format import count, from_json, text, to_json
-from dlc.runtime.host_program import HostProgram, check_program
+from dlc.runtime.host_format import count, from_json, plain, read_size, text, to_json
+from dlc.runtime.host_program import HostProgram, OpenKernel
 from dlc.runtime.info_format import info_from_json, info_to_json
 from dlc.runtime.model import Model
-from dlc.runtime.open_format import open_from_json, open_to_json, plain, read_size
-from dlc.runtime.open_program import OpenKernel, OpenProgram
+from dlc.runtime.open_format import open_from_json, open_to_json
+from dlc.runtime.open_program import OpenProgram
 from dlc.target import Target
 
 

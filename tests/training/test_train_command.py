@@ -108,6 +108,7 @@ def test_external_data_becomes_part_of_the_file(folder: Path) -> None:
         (["--batch-size", 201], "a step takes 201 examples, the data has 200"),
         (["--learning-rate", 1e38, "--optimizer", "sgd"], "a smaller --learning-rate may help"),
         (["--of", "z"], "no output is called 'z'"),
+        (["--state", "/nowhere/s.npz"], "/nowhere/s.npz: cannot be written: there is no folder /nowhere"),
     ],
 )
 def test_mistakes_are_one_message(folder: Path, arguments: list[object], text: str) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
     Operation,
     SSAValue,
     arith,
-    bf16,
-    f16,
     f32,
     f64,
     func,
@@ -20,7 +19,7 @@ from dlc.ir import (
     shaped_like,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.loops.elementary import error_function, exponential, logarithm, power, trigonometric
+from dlc.passes.loops.elementary import error_function, exponential, logarithm, power, remainder, trigonometric
 from dlc.passes.loops.formula import Constants, Float, Place, element_of, format_of
 
 Formula: TypeAlias = Callable[..., Float]
@@ -34,13 +33,15 @@ FORMULAS: dict[type[Operation], Formula] = {
     math.AsinOp: trigonometric.asin, math.AcosOp: trigonometric.acos,
     math.AtanOp: trigonometric.atan, math.Atan2Op: trigonometric.atan2,
     math.PowFOp: power.powf, math.RsqrtOp: power.rsqrt, math.CbrtOp: power.cbrt,
-    math.ErfOp: error_function.erf,
+    math.ErfOp: error_function.erf, RemFOp: remainder.remf,
 }  # fmt: skip
+# Those that are computed in f64 whatever they are of.
+_IN_F64 = (RemFOp,)
 
 
 @dataclass(frozen=True)
 class ExpandMathPass(KernelPass):
-    """Replaces each function of `math` that no processor has by its formula, for scalars and vectors of any shape.
+    """Replaces functions that no processor has, of `math` and `arith.remf`, by formulas, for scalars and vectors of any shape.
 
         %y = math.exp %x : vector<8x16xf32>
         →  %n = math.fma %x, %log2e, %rounder : vector<8x16xf32>; …; %y = arith.mulf %p, %scale : vector<8x16xf32>
@@ -72,8 +73,9 @@ def expanded(op: Operation, place: Place, *, precise: bool = False) -> SSAValue:
     """The value of a function of `math`, by its formula; with `precise`, by that for f64."""
     t = op.results[0].type
     element = element_of(t)
-    narrow = element in (f16, bf16) or (precise and element == f32)
-    wide = shaped_like(t, f64 if element == f32 else f32) if narrow else t
+    in_f64 = element == f64 or isinstance(op, _IN_F64) or (precise and element == f32)
+    wide = shaped_like(t, f64 if in_f64 else f32)
+    narrow = wide != t
     operands: list[Float] = []
     for value in op.operands:
         if narrow:

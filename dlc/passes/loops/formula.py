@@ -228,6 +228,9 @@ class Bits:
         """Of signed integers."""
         return self._compare("lt", other)
 
+    def __gt__(self, other: Bits | int) -> Bool:
+        return self._compare("gt", other)
+
     def choose(self, condition: Bool, other: Bits | int) -> Bits:
         """These where the condition holds, else the other."""
         right = self.constant(other) if isinstance(other, int) else other
@@ -326,6 +329,9 @@ class Float:
 
     def floor(self) -> Float:
         return self._of(math.FloorOp, self)
+
+    def trunc(self) -> Float:
+        return self._of(math.TruncOp, self)
 
     def round(self) -> Float:
         """The nearest integer, ties to even."""

@@ -17,8 +17,17 @@ from dlc.errors import DlcError
 from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.table import Grid, assemble, tasks_word
-from dlc.runtime.host_program import ARENA, FIRST_INPUT, HostProgram, Instruction, Launch, weight_array
-from dlc.runtime.open_program import Binder, OpenKernel, OpenLaunch, OpenProgram
+from dlc.runtime.host_program import (
+    ARENA,
+    FIRST_INPUT,
+    HostProgram,
+    Instruction,
+    Launch,
+    OpenKernel,
+    OpenLaunch,
+    weight_array,
+)
+from dlc.runtime.open_program import Binder, OpenProgram, resolved
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
@@ -60,7 +69,7 @@ class _Program:
     def __init__(
         self,
         host: HostProgram | OpenProgram,
-        instructions: Sequence[Instruction | OpenLaunch],
+        instructions: Sequence[Instruction],
         kernels: Mapping[str, KernelImage],
         weights: Mapping[str, NDArray[Any]],
         runtime: Runtime,
@@ -213,12 +222,13 @@ class OpenNativeProgram(_Program):
         runtime: Runtime,
         num_threads: int | None = None,
     ) -> None:
-        launches = [launch.of(shapes) for launch in host.launches]
-        super().__init__(host, launches, kernels, weights, runtime, num_threads)
+        instructions = resolved(host.instructions, shapes)
+        super().__init__(host, instructions, kernels, weights, runtime, num_threads)
         self._host = host
         sizes, work = self._table.sizes, self._table.work
-        self._bind_sizes = Binder(host, launches, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
-        self._slots = np.array([*range(host.first_region, host.slots), *sizes.values(), *work.values()], np.int64)
+        self._bind_sizes = Binder(host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
+        regions = range(host.first_region, host.first_region + len(host.regions))
+        self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number and dtypes, and of shapes that fit one another.
