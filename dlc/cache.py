@@ -120,6 +120,7 @@ class Cache:
             new = self._new()
             try:
                 write(new / _ENTRY)
+                (new / _ENTRY).chmod(0o600)
                 (new / _ABOUT).write_text(json.dumps(about))
                 (new / _HITS).touch()
                 place.parent.mkdir(exist_ok=True)

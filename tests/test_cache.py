@@ -171,9 +171,10 @@ def test_the_folder_is_private(tmp_path: Path) -> None:
         os.umask(before)
     assert path is not None and cache.folder is not None
     assert [stat.S_IMODE(p.stat().st_mode) for p in (cache.folder, cache.folder.parent)] == [0o700] * 2
-    assert cache.lookup("text", "a") is None  # with this umask its maker let everybody write to it
-    path.chmod(0o600)
     assert cache.lookup("text", "a") == path
+    path.chmod(0o666)
+    assert cache.lookup("text", "a") is None
+    path.chmod(0o600)
     cache.folder.chmod(0o777)
     assert cache.lookup("text", "a") is None
     assert cache.store("text", "b", writes("two"), {}) is not None  # which made it private again

@@ -49,6 +49,8 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except DlcError as error:
             fail(str(error))
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(130) from None
         except BrokenPipeError:
             raise  # click ends quietly when what reads the output has gone, such as `head`
         except OSError as error:

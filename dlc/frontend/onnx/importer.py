@@ -9,6 +9,7 @@ so that what follows is still looked at and one error lists it all.
 
 from __future__ import annotations
 
+import warnings
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -210,6 +211,9 @@ class _Importer:
         if 0 < opset < FIRST_OPSET and any(_defined(n, opset) != _defined(n, FIRST_OPSET) for n in own):
             message = f"opset {opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
             self.problems.append(Problem("model", "opset", message))
+        if opset > max(LAST_OPSET, onnx.defs.onnx_opset_version()):
+            message = f"{self.model.name}: opset {opset} is newer than any that dlc knows; it is read as opset {LAST_OPSET}"
+            warnings.warn(f"{message}: what changed since then is not", stacklevel=2)
 
     def _convert(self, node: NodeProto) -> None:
         inputs = [self.scope.values[name] for name in node.input]
