@@ -188,11 +188,11 @@ class LoopOp(Repeated):
     The first `carried` operands are buffers that the body's first arguments are in the first step; in the next step they are
     what it yields. So buffers take turns, and nothing is copied. Step `i` has element `i` of the other operands, along axis
     0, as the rest of its arguments; if `reverse` is set, element `count - 1 - i`. Results are what the carried buffers are in
-    the end.
+    the end. A count that comes with a call is written `count = #dl.dims<"L">`.
     """
 
     name = "host.loop"
-    count = prop_def()
+    count = prop_def(IntegerAttr | DimsAttr)
     carried = prop_def(IntegerAttr)
     reverse = opt_prop_def(BoolAttr)
     arguments = var_operand_def(MemRefType)
@@ -216,7 +216,7 @@ class LoopOp(Repeated):
     @property
     def turns(self) -> Size:
         """How often the body runs."""
-        return self.count.sizes[0] if isinstance(self.count, DimsAttr) else cast(IntegerAttr, self.count).value.data
+        return self.count.sizes[0] if isinstance(self.count, DimsAttr) else self.count.value.data
 
 
 @irdl_op_definition
