@@ -16,12 +16,12 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 from rich.console import Console
 
 import dlc
-from dlc.dims import parse_ranged
+from dlc.arrays import TensorInfo
+from dlc.dims import parse_ranged, substitute
 from dlc.measure.latency import interleaved
 
 DECODER = Path(__file__).parents[1] / "tests" / "models" / "small" / "gpt2_tiny_decode_kv_dyn.onnx"
@@ -32,7 +32,7 @@ Feeds = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], Mapping[str, Any]]
 
 
-def runtimes(path: Path, threads: int) -> dict[str, Run]:
+def runtimes(path: Path, threads: int) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -81,11 +81,11 @@ def growing_cache(threads: int, console: Console) -> None:
 def random_sizes(text: str, threads: int, console: Console) -> None:
     path, _, said = text.partition(":")
     ranges = dict(parse_ranged(one.replace("=", ":")) for one in said.split(","))
-    graph, runs, draw = onnx.load(path, load_external_data=False).graph, runtimes(Path(path), threads), Random(0)
+    runs, draw = runtimes(Path(path), threads), Random(0)
     ratios: list[float] = []
     for _ in range(PAIRS):
         sizes = {str(name): draw.randint(r.low, r.high or r.low) for name, r in ranges.items() if r is not None}
-        feeds = {value.name: _drawn(value, sizes) for value in graph.input}
+        feeds = {info.name: _drawn(info, sizes) for info in runs["dlc"].inputs}
         times = interleaved({name: partial(run, feeds) for name, run in runs.items()}, SECONDS, threads)
         ours, theirs = (latency.median for latency in times.values())
         ratios.append(theirs / ours)
@@ -96,14 +96,12 @@ def random_sizes(text: str, threads: int, console: Console) -> None:
     )
 
 
-def _drawn(value: onnx.ValueInfoProto, sizes: Mapping[str, int]) -> np.ndarray:
-    tensor = value.type.tensor_type
-    shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in tensor.shape.dim]
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-    if "mask" in value.name:
-        return np.ones(shape, dtype)
+def _drawn(info: TensorInfo, sizes: Mapping[str, int]) -> np.ndarray:
+    shape = [int(substitute(size, sizes)) for size in info.shape]
+    if "mask" in info.name:
+        return np.ones(shape, info.dtype)
     draw = np.random.default_rng(0)
-    return (draw.integers(0, 2, shape) if dtype.kind in "iu" else draw.standard_normal(shape)).astype(dtype)
+    return (draw.integers(0, 2, shape) if info.dtype.kind in "iu" else draw.standard_normal(shape)).astype(info.dtype)
 
 
 def main() -> None:

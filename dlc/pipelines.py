@@ -24,6 +24,7 @@ from dlc.passes.dl.winograd import WinogradPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
@@ -83,7 +84,13 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
         # weights inside of loops goes out of them last.
         Stage(
             "fusion",
-            (FormKernelsPass(target), AssignLayoutsPass(target), HoistInvariantsPass(), DedupeKernelsPass()),
+            (
+                FormKernelsPass(target),
+                AssignLayoutsPass(target),
+                HoistInvariantsPass(),
+                ReuseDonatedPass(),
+                DedupeKernelsPass(),
+            ),
             _HOST,
             frozenset({"dl"}),
         ),

@@ -82,7 +82,7 @@ def test_one_compilation_serves_a_domain_and_others_have_their_own(text: str, tm
     for n in range(12):
         x = np.random.default_rng(n).standard_normal((n, 6), np.float32)
         try:
-            (expected,) = evaluate(whole.with_sizes({"N": n}).module, [x], whole.weights)
+            (expected,) = evaluate(whole.known({"N": n}).module, [x], whole.weights)
         except DlcError as error:
             with pytest.raises(ShapeError, match=re.escape(str(error))):
                 model(x)
@@ -93,6 +93,16 @@ def test_one_compilation_serves_a_domain_and_others_have_their_own(text: str, tm
         else:
             with pytest.raises(UnsupportedError, match=f"not compiled for N = {n}.*the file holds N in "):
                 loaded(x)
+
+
+def test_a_slice_that_is_cut_short_is_that_of_the_model(tmp_path: Path) -> None:
+    program(tmp_path, ONE + SLICE)
+    model = dlc.compile_model(tmp_path / "m.onnx", cache=False, num_threads=1)
+    x = np.arange(36, dtype=np.float32).reshape(6, 6)
+    for n in range(7):
+        np.testing.assert_array_equal(model(x[:n])["y"], x[:n][2:5])
+    model.save(tmp_path / "m.dlc")
+    np.testing.assert_array_equal(dlc.load(tmp_path / "m.dlc")(x[:3])["y"], x[2:3])
 
 
 def test_sizes_that_must_be_equal_say_where(tmp_path: Path) -> None:

@@ -320,7 +320,7 @@ DIFFERENT: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "leak": (
         lambda x: (lax.fori_loop(0, 3, lambda i, c: (LEAKED.append(c), c)[1], x), LEAKED[-1] + 1),
         DlcError,
-        "of the body of a loop or branch is used outside of that body; make it part of what the body returns",
+        "of the body of a loop, a branch or a transformed function is used outside of that body; make it part of what the body returns",
     ),
     "leak of a branch": (
         lambda x: lax.cond(x[0] > 0, lambda: (LEAKED.append(x + 1), x)[1], lambda: LEAKED[-1]),

@@ -350,7 +350,6 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,5] x) => (float[A,B]
     ("body", "fits", "others"),
     [
         ("<float[7,1] k = {1,2,3,4,5,6,7}> { y = Concat<axis = 1>(x, k) }", 7, (0, 1, 6, 8, 100)),
-        ("<int64[1] s = {2}, int64[1] e = {5}, int64[1] a = {0}> { y = Slice(x, s, e, a) }", 8, (0, 2)),
         ("<int64[2] k = {7,5}> { y = Expand(x, k) }", 1, (0, 2, 8)),
         ("<int64[2] k = {3,4}> { y, z = Split<axis = 0>(x, k) }", 7, (0, 1)),
         ("<int64[2] k = {7,5}> { y = Reshape(x, k) }", 7, (0, 6, 8)),

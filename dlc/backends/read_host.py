@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from dlc.arrays import TensorInfo
 from dlc.dialects import host
 from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.program import DONOR
 from dlc.dialects.dl.ranges import ranges_of
 from dlc.dims import Range, Size, is_static
 from dlc.errors import CompileError
-from dlc.ir import Attribute, Block, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
 from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
@@ -25,10 +25,11 @@ from dlc.runtime.host_program import (
     Instruction,
     Launch,
     Loop,
+    OpenLaunch,
     Place,
     While,
 )
-from dlc.runtime.open_program import OpenLaunch, OpenProgram
+from dlc.runtime.open_program import OpenProgram
 
 
 def read_host(module: ModuleOp) -> HostProgram:
@@ -36,12 +37,12 @@ def read_host(module: ModuleOp) -> HostProgram:
 
     Raises CompileError when something other than the planned ops is left there.
     """
-    return _Reader(host.entry_of(module)).read()
+    return _Reader(host.entry_of(module), is_open=False).read()
 
 
 def read_open(module: ModuleOp) -> OpenProgram:
     """As `read_host`, for an entry whose sizes come with a call."""
-    return _Reader(host.entry_of(module)).read_open(ranges_of(module))
+    return _Reader(host.entry_of(module), is_open=True).read_open(ranges_of(module))
 
 
 def is_open(module: ModuleOp) -> bool:
@@ -51,8 +52,8 @@ def is_open(module: ModuleOp) -> bool:
 
 
 class _Reader:
-    def __init__(self, main: func.FuncOp) -> None:
-        self.main = main
+    def __init__(self, main: func.FuncOp, is_open: bool) -> None:
+        self.main, self.is_open = main, is_open
         self.inputs = host.inputs_of(main)
         self.outputs = host.outputs_of(main)
         ops = list(main.walk())
@@ -66,35 +67,22 @@ class _Reader:
         # Where each buffer is; views are added as they come.
         self.places: dict[SSAValue, Place] = {a: (FIRST_INPUT + i, 0) for i, a in enumerate(main.args)}
         self.numbers = {name: FIRST_INPUT + len(main.args) + i for i, name in enumerate(weights)}
-        self.slots = FIRST_INPUT + len(main.args) + len(weights)
+        self.first_region = FIRST_INPUT + len(main.args) + len(weights)
+        self.slots = self.first_region + len(self.regions)
 
     def read(self) -> HostProgram:
         instructions = self.block(self.main.body.block)
-        return HostProgram(*self.infos(), self.arena_bytes, self.slots, instructions)
+        return HostProgram(*self.infos(), self.arena_bytes, self.slots, instructions, self.donors())
+
+    def donors(self) -> dict[int, int]:
+        """Which outputs are written over which inputs."""
+        named = [d.data.get(DONOR) for d in self.main.arg_attrs.data[len(self.inputs) :]] if self.main.arg_attrs else []
+        return {k: donor.value.data for k, donor in enumerate(named) if isinstance(donor, IntegerAttr)}
 
     def read_open(self, ranges: Mapping[str, Range]) -> OpenProgram:
-        launches: list[OpenLaunch] = []
-        for op in self.main.body.block.ops:
-            match op:
-                case host.LaunchOp():
-                    launches.append(OpenLaunch(op.symbol, tuple(self.places[v] for v in op.arguments), op.numbers))
-                case memref.CopyOp():
-                    places = tuple(self.places[v] for v in (op.destination, op.source))
-                    launches.append(OpenLaunch(None, places, (host.buffer_bytes(op.destination),)))
-                case host.BufferOp():
-                    self.places[op.result] = self.slots + op.region.value.data, 0
-                case host.ViewOp():
-                    slot, offset = self.places[op.source]
-                    bytes_ = op.offset.value.data * numpy_dtype(_type(op.result).element_type).itemsize
-                    self.places[op.result] = slot, offset + bytes_
-                case host.WeightOp():
-                    self.places[op.result] = self.numbers[op.symbol.string_value()], 0
-                case func.ReturnOp():
-                    pass
-                case _:
-                    raise CompileError(f"{op.name} is in a host program whose sizes come with a call")
         regions = tuple(tuple(self.regions[k]) for k in range(len(self.regions)))
-        return OpenProgram(*self.infos(), ranges, regions, tuple(launches))
+        before, instructions = self.slots, self.block(self.main.body.block)
+        return OpenProgram(*self.infos(), ranges, regions, instructions, self.slots - before)
 
     def infos(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
         """Inputs, outputs and weights."""
@@ -110,13 +98,17 @@ class _Reader:
                     self.places[op.result] = self.numbers[op.symbol.string_value()], 0
                 case host.ArenaOp():
                     self.places[op.result] = ARENA, op.offset.value.data
+                case host.BufferOp():
+                    self.places[op.result] = self.first_region + op.region.value.data, 0
+                case host.ViewOp():
+                    self.places[op.result] = self.part(op.source, op.offset.value.data, op.result)
                 case memref.ReinterpretCastOp():
                     self.places[op.result] = self.view(op)
                 case host.LaunchOp():
-                    instructions.append(self.launch(op.symbol, op.arguments))
+                    instructions.append(self.launch(op.symbol, op.arguments, op.numbers))
                 case memref.CopyOp():
-                    copy = self.launch(None, (op.destination, op.source))
-                    instructions.append(replace(copy, numbers=copy.sizes[:1]))
+                    bytes_ = host.buffer_bytes(op.destination)
+                    instructions.append(self.launch(None, (op.destination, op.source), (bytes_,)))
                 case host.LoopOp():
                     instructions.append(self.loop(op))
                 case host.WhileOp():
@@ -133,14 +125,14 @@ class _Reader:
         return tuple(instructions)
 
     def loop(self, op: host.LoopOp) -> Loop:
-        count, carried = op.count.value.data, op.carried.value.data
+        count, carried = op.turns, op.carried.value.data
         body = op.blocks[0]
         firsts = self.carry(body, op.arguments[:carried], op.results)
         elements: list[Element] = []
         for argument, sequence in zip(body.args[carried:], op.arguments[carried:], strict=True):
             self.places[argument] = self.new_slot(), 0
-            (slot, offset), step = self.places[sequence], int(host.buffer_bytes(argument))
-            last = offset + step * max(0, count - 1)
+            (slot, offset), step = self.places[sequence], host.buffer_bytes(argument)
+            last = offset + step * (count - 1) if count != 0 else offset
             first, step = ((slot, last), -step) if flag(op.reverse) else ((slot, offset), step)
             elements.append(Element(self.places[argument][0], first, step))
         instructions = self.block(body)
@@ -167,16 +159,23 @@ class _Reader:
         self.slots += 1
         return self.slots - 1
 
-    def view(self, op: memref.ReinterpretCastOp) -> tuple[int, int]:
-        buffer, offset = self.places[op.source]
+    def view(self, op: memref.ReinterpretCastOp) -> Place:
         elements = int(cast(Any, op.static_offsets).get_values()[0])
         if op.offsets or elements < 0:
             raise CompileError("memref.reinterpret_cast in the host program: its offset must be static")
-        return buffer, offset + elements * numpy_dtype(_type(op.result).element_type).itemsize
+        return self.part(op.source, elements, op.result)
 
-    def launch(self, kernel: str | None, arguments: Iterable[SSAValue]) -> Launch:
+    def part(self, source: SSAValue, elements: int, part: SSAValue) -> Place:
+        """Where a part of a buffer begins."""
+        slot, offset = self.places[source]
+        return slot, offset + elements * numpy_dtype(_type(part).element_type).itemsize
+
+    def launch(self, kernel: str | None, arguments: Iterable[SSAValue], numbers: tuple[Size, ...]) -> Launch | OpenLaunch:
         values = tuple(arguments)
-        return Launch(kernel, tuple(self.places[v] for v in values), tuple(int(host.buffer_bytes(v)) for v in values))
+        places = tuple(self.places[v] for v in values)
+        if self.is_open:
+            return OpenLaunch(kernel, places, numbers)
+        return Launch(kernel, places, tuple(int(host.buffer_bytes(v)) for v in values), tuple(map(int, numbers)))
 
     def names(self) -> list[str]:
         """The names of the arguments; one without a name has its number."""

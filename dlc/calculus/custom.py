@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from dlc.calculus.function import Leaves, body_of, parts_of, require_trace
@@ -74,31 +73,27 @@ def _arrays_of(where: str, fun: Function, args: tuple[Any, ...], kwargs: dict[st
 class _Ruled:
     """A function with rules of its own, which its rules may call.
 
-    A rule is traced where the function is called, and the function in it again has its rules, for derivatives of
-    derivatives; up to an order, where it is what its body says.
+    A rule is traced where the function is called, and the function in it has its rules again, as often as there are
+    derivatives around the call.
     """
 
     def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
         functools.update_wrapper(cast(Any, self), fun)
         self._fun = fun
         self._settings = tuple(nondiff_argnums)
-        self._order = ContextVar("order", default=0)
 
-    def _plain(self) -> bool:
-        """Whether a call is what the body says: nothing is traced, or rules are deep in rules."""
-        return current_trace() is None or self._order.get() >= _ORDERS
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result."""
+        if kwargs:
+            bound = inspect.signature(self._fun).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args = bound.args
+        trace = current_trace()
+        return self._fun(*args) if trace is None or trace.orders == 0 else self._ruled(trace.orders, args)
 
-    @contextmanager
-    def _in_rule(self) -> Generator[None]:
-        before = self._order.set(self._order.get() + 1)
-        try:
-            yield
-        finally:
-            self._order.reset(before)
-
-
-# Up to which order a derivative uses a rule that calls its own function.
-_ORDERS = 3
+    def _ruled(self, orders: int, args: tuple[Any, ...]) -> Any:
+        """The op that has the rules, which may be differentiated so often, less once."""
+        raise NotImplementedError
 
 
 class custom_jvp(_Ruled):
@@ -113,8 +108,8 @@ class custom_jvp(_Ruled):
             (x,), (dx,) = primals, tangents
             return log1pexp(x), dx / (1 + dnp.exp(-x))
 
-    The rule takes tuples of arguments and of their tangents and returns the result and its tangent, which is linear in the
-    tangents. Arguments `nondiff_argnums` are settings: the rule takes them first, in order.
+    The rule takes tuples of arguments and of their tangents, None for what is not of floats, and returns the result and its
+    tangent, which is linear in the tangents. Arguments `nondiff_argnums` are settings: the rule takes them first, in order.
     """
 
     def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
@@ -126,17 +121,18 @@ class custom_jvp(_Ruled):
         self._rule = rule
         return rule
 
-    def __call__(self, *args: Any) -> Any:
-        """The function's result."""
+    def _ruled(self, orders: int, args: tuple[Any, ...]) -> Any:
         where = "dlc.custom_jvp"
-        if self._plain():
-            return self._fun(*args)
         if self._rule is None:
             raise at_user_line(DlcError(f"{where}: {self._fun.__name__} has no rule yet; give it one with .defjvp"))
         rule, settings = self._rule, [args[i] for i in self._settings]
         primals = _without(args, self._settings)
         arguments = Leaves.of(where, "argument", primals)
-        block, results = body_of(where, lambda *v: self._fun(*_with(arguments.like(v), self._settings, settings)), arguments)
+
+        def called(*values: Any) -> Any:
+            return self._fun(*_with(arguments.like(values), self._settings, settings))
+
+        block, results = body_of(where, called, arguments, 0)
         floats = [i for i, v in enumerate(arguments.values) if is_float(element_type_of(v.value))]
         tangents = Leaves([arguments.values[i] for i in floats], arguments.tree, [])
 
@@ -145,14 +141,13 @@ class custom_jvp(_Ruled):
             moving = dict(zip(floats, values[count:], strict=True))
             given = arguments.like([moving.get(i) for i in range(count)])
             made = parts_of(where, "the rule", rule(*settings, arguments.like(values[:count]), given), 2, "(result, tangent)")
-            result, tangent = Leaves.of(where, "result", made[0]), Leaves.of(where, "tangent", made[1])
-            _require_like(where, "result", result, results)
-            _require_like(where, "tangent", tangent, results)
-            moved = [t for t, r in zip(tangent.values, results.values, strict=True) if is_float(element_type_of(r.value))]
-            return [*result.values, *moved]
+            result = results.matching(where, "the rule's result", made[0])
+            tangent = results.matching(where, "the rule's tangent", made[1])
+            moved = [t for t, r in zip(tangent, results.values, strict=True) if is_float(element_type_of(r.value))]
+            return [*result, *moved]
 
-        with discard_on_error([block]), self._in_rule():
-            rule_block, _ = body_of(where, ruled, Leaves([*arguments.values, *tangents.values], arguments.tree, []))
+        with discard_on_error([block]):
+            rule_block, _ = body_of(where, ruled, Leaves([*arguments.values, *tangents.values], arguments.tree, []), orders - 1)
         op = dl.CustomJvpOp.of([v.value for v in arguments.values], block, rule_block)
         return results.like(require_trace().insert(op))
 
@@ -173,11 +168,8 @@ class custom_vjp(_Ruled):
         """Sets both rules."""
         self._rules = forward, backward
 
-    def __call__(self, *args: Any) -> Any:
-        """The function's result."""
+    def _ruled(self, orders: int, args: tuple[Any, ...]) -> Any:
         where = "dlc.custom_vjp"
-        if self._plain():
-            return self._fun(*args)
         if self._rules is None:
             raise at_user_line(DlcError(f"{where}: {self._fun.__name__} has no rules yet; give it both with .defvjp"))
         (forward, backward), settings = self._rules, [args[i] for i in self._settings]
@@ -186,20 +178,19 @@ class custom_vjp(_Ruled):
         def called(function: Function) -> Function:
             return lambda *values: function(*_with(arguments.like(values), self._settings, settings))
 
-        block, results = body_of(where, called(self._fun), arguments)
+        block, results = body_of(where, called(self._fun), arguments, 0)
         made: list[Block] = [block]
-        with discard_on_error(made), self._in_rule():
+        with discard_on_error(made):
             kept: list[Any] = []
 
             def keeping(*values: Any) -> Any:
                 value, needed = parts_of(where, "the forward rule", called(forward)(*values), 2, "(result, kept)")
-                result = Leaves.of(where, "result", value)
-                _require_like(where, "result", result, results)
+                result = results.matching(where, "the forward rule's result", value)
                 leaves, tree = flatten(needed)
                 kept[:] = leaves, tree
-                return [*result.values, *(leaf for leaf in leaves if is_array_like(leaf))]
+                return [*result, *(leaf for leaf in leaves if is_array_like(leaf))]
 
-            forward_block, all_made = body_of(where, keeping, arguments)
+            forward_block, all_made = body_of(where, keeping, arguments, orders - 1)
             made.append(forward_block)
             leaves, tree = kept
             residuals = all_made.values[len(results.values) :]
@@ -212,7 +203,7 @@ class custom_vjp(_Ruled):
                 ct = results.like([next(moving) if is_float(element_type_of(v.value)) else None for v in results.values])
                 return _pulled(where, backward(*settings, given, ct), arguments)
 
-            backward_block, _ = body_of(where, pulling, Leaves([*residuals, *cotangents], tree, []))
+            backward_block, _ = body_of(where, pulling, Leaves([*residuals, *cotangents], tree, []), orders - 1)
         op = dl.CustomVjpOp.of([v.value for v in arguments.values], block, forward_block, backward_block)
         return results.like(require_trace().insert(op))
 
@@ -222,19 +213,20 @@ def _pulled(where: str, cotangents: Any, arguments: Leaves) -> list[Any]:
     expected = arguments.like(arguments.values)
     parts = parts_of(where, "the backward rule", cotangents, len(expected), f"a tuple of {len(expected)}")
     made: list[Any] = []
-    names = iter(arguments.names)
-    for given, argument in zip(parts, expected, strict=True):
+    for k, (given, argument) in enumerate(zip(parts, expected, strict=True)):
+        name = f"cotangent[{k}]"
         leaves, tree = flatten(argument)
         found, other = ([None] * len(leaves), tree) if given is None else flatten(given)
-        if tree.difference(other):
-            raise at_user_line(ShapeError(f"{where}: the backward rule returned {other} for an argument that is {tree}"))
-        for leaf, ct, name in zip(leaves, tree.leaves_of(other, found), names, strict=False):
+        if difference := tree.difference(other):
+            path, there, here = difference
+            raise at_user_line(ShapeError(f"{where}: the backward rule's {name}{path} is {here}, expected {there}"))
+        for leaf, ct, path in zip(leaves, tree.leaves_of(other, found), tree.paths(name), strict=True):
             if not is_float(element_type_of(leaf.value)):
                 continue
             value = require_trace().value(zeros_like(leaf) if ct is None else ct)
             if value.shape != leaf.shape:
                 raise at_user_line(
-                    ShapeError(f"{where}: the cotangent of {name} has the shape {value.shape}, expected {leaf.shape}")
+                    ShapeError(f"{where}: the backward rule's {path} has the shape {value.shape}, expected {leaf.shape}")
                 )
             made.append(convert(value, leaf.dtype))
     return made
@@ -250,12 +242,3 @@ def _with(args: Sequence[Any], places: Sequence[int], settings: Sequence[Any]) -
     for i, setting in sorted(zip(places, settings, strict=True), key=lambda pair: pair[0]):
         made.insert(i, setting)
     return made
-
-
-def _require_like(where: str, what: str, got: Leaves, expected: Leaves) -> None:
-    """Raises ShapeError or DTypeError where what a rule returned differs from the function's result."""
-    if got.tree.difference(expected.tree):
-        raise at_user_line(ShapeError(f"{where}: the rule's {what} is {got.tree}, the function's result {expected.tree}"))
-    for mine, its in zip(got.values, expected.values, strict=True):
-        if mine.shape != its.shape or mine.dtype != its.dtype:
-            raise at_user_line(ShapeError(f"{where}: the rule's {what} is {mine!r}, the function's result {its!r}"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from dlc.calculus.batching import vmap
 from dlc.calculus.call import traced
-from dlc.calculus.function import Leaves, body_of, parts_of, require_trace
+from dlc.calculus.function import Leaves, differentiated, parts_of, require_trace
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_float
@@ -39,17 +40,23 @@ class _Selected:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> _Selected:
-        """The arguments of these numbers and names; one by itself is no tuple. Raises DTypeError for one not given."""
+        """The arguments of these numbers and names; one by itself is no tuple. Raises DTypeError for one that is not given,
+        or twice.
+        """
         numbers = [argnums] if isinstance(argnums, int) else list(argnums)
         names = [argnames] if isinstance(argnames, str) else list(argnames)
         for number in numbers:
-            if not -len(args) <= number < len(args):
-                raise at_user_line(DTypeError(f"{where}: argnums {number} of a call with {len(args)} positional arguments"))
+            if not -len(args) <= operator.index(number) < len(args):
+                problem = f"{where}: argnums {number} of a call with {len(args)} positional arguments"
+                raise at_user_line(DTypeError(problem + ("; argnums=() is none of them" if names else "")))
         for name in names:
             if name not in kwargs:
                 given = ", ".join(kwargs) or "none"
                 raise at_user_line(DTypeError(f"{where}: argnames {name!r} of a call with the keyword arguments {given}"))
         numbers = [number % len(args) for number in numbers]
+        for chosen in (numbers, names):
+            if len(set(chosen)) < len(chosen):
+                raise at_user_line(DTypeError(f"{where}: {chosen} has an argument twice; name each once"))
         parts = [(args[i], f"argument {i}") for i in numbers] + [(kwargs[name], name) for name in names]
         alone = isinstance(argnums, int) and not names
         tree = parts[0][0] if alone else tuple(part for part, _ in parts)
@@ -89,18 +96,26 @@ def value_and_grad(
 ) -> Function:
     """A function that returns what `fun` does and its gradient: `(value, gradient)`, with `has_aux` `((value, aux), gradient)`.
 
-    `fun` returns a float without axes; with `has_aux` a pair of that and anything else. `argnums` and `argnames` say with
-    respect to which arguments; the gradient has their structure, shapes and dtypes, and is a tuple unless `argnums` is one
-    number. Where the value does not depend on an argument it is zeros.
+    `fun` returns a float without axes; with `has_aux` a pair of that and other arrays, in any container. `argnums` and
+    `argnames` say with respect to which arguments; the gradient has their structure, shapes and dtypes, and is a tuple
+    unless `argnums` is one number. Where the value does not depend on an argument it is zeros.
 
     Raises DTypeError, naming the leaf, for an argument that is not of floats, and ShapeError for a value with axes.
     """
-    where = "dlc.value_and_grad"
+    return _value_and_grad("dlc.value_and_grad", fun, argnums, has_aux, argnames)
 
+
+def _value_and_grad(
+    where: str, fun: Function, argnums: int | Sequence[int], has_aux: bool, argnames: str | Sequence[str] = ()
+) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         selected = _Selected.of(where, fun, argnums, argnames, args, kwargs)
         selected.leaves.require_floats(where, "gradient")
-        block, results = body_of(where, lambda *values: _scalar_first(where, selected.call(*values), has_aux), selected.leaves)
+
+        def function(*values: Any) -> Any:
+            return _scalar_first(where, selected.call(*values), has_aux)
+
+        block, results = differentiated(where, function, selected.leaves)
         primals = selected.leaves.values
         one = require_trace().build.scalar(1.0, like=block.last_op.operands[0]) if block.last_op is not None else None
         assert one is not None
@@ -137,7 +152,13 @@ def grad(
     fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, argnames: str | Sequence[str] = ()
 ) -> Function:
     """A function that returns the gradient of `fun`; with `has_aux` `(gradient, aux)`. See `value_and_grad`."""
-    both = value_and_grad(fun, argnums, has_aux, argnames)
+    return _grad("dlc.grad", fun, argnums, has_aux, argnames)
+
+
+def _grad(
+    where: str, fun: Function, argnums: int | Sequence[int], has_aux: bool = False, argnames: str | Sequence[str] = ()
+) -> Function:
+    both = _value_and_grad(where, fun, argnums, has_aux, argnames)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
@@ -149,53 +170,45 @@ def grad(
 def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """What `fun(*primals)` returns, and its change for a change of the arguments by `tangents`: `(results, tangents)`.
 
-    `tangents` have the structure, shapes and dtypes of `primals`; None in place of an argument is no change. Results that are
-    not of floats have tangents of zeros. With `has_aux`, `fun` returns a pair whose second is not differentiated:
-    `(results, tangents, aux)`.
+    `tangents` have the structure, shapes and dtypes of `primals`; None in place of an argument, which may be of anything, is no
+    change. Results that are not of floats have tangents of zeros. With `has_aux`, `fun` returns a pair whose second is not
+    differentiated: `(results, tangents, aux)`.
 
     Raises ShapeError or DTypeError, naming the leaf, for a tangent that differs from its argument.
     """
-    where = "dlc.jvp"
+    return _jvp("dlc.jvp", fun, primals, tangents, has_aux)
 
+
+def _jvp(where: str, fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     def call(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        arguments = Leaves.of(where, "primals", tuple(primals))
-        given = Leaves.of(where, "tangents", tuple(_like_none(p, t) for p, t in zip(primals, tangents, strict=True)))
-        _require_alike(where, arguments, given)
-        arguments.require_floats(where, "tangent")
-        block, results = body_of(where, lambda *v: fun(*arguments.like(v)), arguments)
+        moving = [i for i, t in enumerate(tangents) if t is not None]
+        arguments = Leaves.of(where, "primals", {i: primals[i] for i in moving})
+        arguments.require_floats(where, "tangent", "give None as its tangent")
+        given = arguments.matching(where, "tangents", {i: tangents[i] for i in moving})
+
+        def run(*values: Any) -> Any:
+            moved = arguments.like(values)
+            return fun(*(moved.get(i, p) for i, p in enumerate(primals)))
+
+        block, results = differentiated(where, run, arguments)
         counted = _of_floats(results.values)
-        op = dl.JvpOp.of(_values(arguments.values), _values(given.values), block, range(len(arguments.values)))
+        op = dl.JvpOp.of(_values(arguments.values), _values(given), block, range(len(arguments.values)))
         made = _inserted(op, [*results.values, *(results.values[i] for i in counted)])
         values = made[: len(results.values)]
-        moving = dict(zip(counted, made[len(results.values) :], strict=True))
-        changes = [moving[i] if i in moving else zeros_like(v) for i, v in enumerate(values)]
+        changed = dict(zip(counted, made[len(results.values) :], strict=True))
+        changes = [changed[i] if i in changed else zeros_like(v) for i, v in enumerate(values)]
         if not has_aux:
             return results.like(values), results.like(changes)
-        result, aux = results.like(values)
+        result, aux = parts_of(where, "has_aux is set, and the function", results.like(values), 2, "(results, aux)")
         return result, results.like(changes)[0], aux
 
+    for name, parts in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(cast(object, parts), tuple | list):
+            got = type(parts).__name__
+            raise at_user_line(DTypeError(f"{where}: {name} is a {got}; expected a tuple with an entry for each argument"))
     if len(primals) != len(tangents):
         raise at_user_line(ShapeError(f"{where}: {len(primals)} primals and {len(tangents)} tangents; expected as many"))
     return traced(call, fun, "the tangent")(tuple(primals), tuple(tangents))
-
-
-def _like_none(primal: Any, tangent: Any) -> Any:
-    if tangent is not None:
-        return tangent
-    leaves = Leaves.of("dlc.jvp", "primals", primal)
-    return leaves.like([zeros_like(v) for v in leaves.values])
-
-
-def _require_alike(where: str, arguments: Leaves, given: Leaves) -> None:
-    """Raises ShapeError or DTypeError unless given tangents or cotangents are like what they are of."""
-    if found := arguments.tree.difference(given.tree):
-        path, there, here = found
-        raise at_user_line(ShapeError(f"{where}: {given.names[:1] or ['it']}{path} is {here}, expected {there}"))
-    for a, g, name in zip(arguments.values, given.values, given.names, strict=True):
-        if a.shape != g.shape:
-            raise at_user_line(ShapeError(f"{where}: {name} has the shape {g.shape}, expected {a.shape}"))
-        if a.dtype != g.dtype and not g.weak:
-            raise at_user_line(DTypeError(f"{where}: {name} is of {g.dtype}, expected {a.dtype}; convert it with .astype"))
 
 
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
@@ -211,19 +224,19 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
     def run(primals: Sequence[Any], cotangents: Any, pulled: bool) -> Any:
         leaves = Leaves.of(where, "primals", tuple(primals))
-        leaves.require_floats(where, "gradient")
-        block, results = body_of(where, lambda *v: fun(*leaves.like(v)), leaves)
+        leaves.require_floats(where, "gradient", "let the function read it from around it")
+        block, results = differentiated(where, lambda *v: fun(*leaves.like(v)), leaves)
         whole = _values(leaves.values)
         if not pulled:
             return results.like(_inserted(dl.VjpOp.of(whole, [], block, [], []), results.values))
         outs = results.like(results.values)
-        values, tree = flatten(outs[0] if has_aux else outs)
-        expected, count = Leaves(values, tree, []), len(values)
-        given = Leaves.of(where, "cotangent", cotangents)
         with discard_on_error([block]):
-            _require_alike(where, expected, given)
-        of = _of_floats(results.values[:count])
-        seeds = [given.values[i].value for i in of]
+            if has_aux:
+                outs, _ = parts_of(where, "has_aux is set, and the function", outs, 2, "(results, aux)")
+            values, tree = flatten(outs)
+            given = Leaves(values, tree, []).matching(where, "cotangent", cotangents)
+        of = _of_floats(values)
+        seeds = [given[i].value for i in of]
         made = _inserted(dl.VjpOp.of(whole, seeds, block, range(len(whole)), of), [*results.values, *leaves.values])
         return leaves.like(made[len(results.values) :])
 
@@ -240,7 +253,10 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
         """The cotangents of the primals, from those of the results."""
         return backward(arguments, cotangents)
 
-    return (made[0], pullback, made[1]) if has_aux else (made, pullback)
+    if not has_aux:
+        return made, pullback
+    value, aux = parts_of(where, "has_aux is set, and the function", made, 2, "(results, aux)")
+    return value, pullback, aux
 
 
 def linearize(fun: Function, *primals: Any) -> Any:
@@ -251,7 +267,7 @@ def linearize(fun: Function, *primals: Any) -> Any:
         return fun(*primals)
 
     def push(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        return jvp(fun, primals, tangents)[1]
+        return _jvp("dlc.linearize", fun, primals, tangents)[1]
 
     forward = traced(push, fun, "the tangent")
 
@@ -281,8 +297,8 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         for i, leaf in enumerate(values):
 
             def push(t: Any, i: int = i) -> Any:
-                tangents = [t if k == i else zeros_like(v) for k, v in enumerate(values)]
-                return jvp(selected.call, values, tangents, has_aux=has_aux)
+                tangents = [t if k == i else None for k in range(len(values))]
+                return _jvp(where, selected.call, values, tangents, has_aux)
 
             count = leaf.size
             basis = reshape(eye(count, dtype=leaf.dtype), (count, *leaf.shape))
@@ -309,7 +325,7 @@ def jacrev(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         selected.leaves.require_floats(where, "gradient")
         result, pullback, *aux = vjp(selected.call, *selected.leaves.values, has_aux=has_aux)
         outs = Leaves.of(where, "result", result)
-        outs.require_floats(where, "gradient")
+        outs.require_floats(where, "gradient", "use dlc.jacfwd")
         rows: list[Any] = []
         for i, out in enumerate(outs.values):
 
@@ -336,4 +352,4 @@ def hvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     `primals` and `tangents` as for `jvp`; the result is like the first of them, or a tuple like all of several.
     """
     every = 0 if len(primals) == 1 else tuple(range(len(primals)))
-    return jvp(grad(fun, every), primals, tangents)[1]
+    return _jvp("dlc.hvp", _grad("dlc.hvp", fun, every), primals, tangents)[1]

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from dlc.dialects.dl.base import element_type_of, tensor_of
 from dlc.dialects.dl.dtypes import is_float
-from dlc.errors import DTypeError
+from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, at_user_line, current_trace, is_number
 from dlc.ir import Block
 from dlc.lax.bodies import close, discard_on_error
+from dlc.numpy.apply import convert
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,32 @@ class Leaves:
         values = [Tracer(trace, trace.value(leaf).value, _is_weak(leaf)) for leaf in leaves]
         return cls(values, shape, names)
 
-    def require_floats(self, where: str, what: str) -> None:
-        """Raises DTypeError, naming it, for a leaf that is not of floats."""
+    def require_floats(self, where: str, what: str, leave_out: str = "leave it out of argnums") -> None:
+        """Raises DTypeError, naming it, for a leaf that is not of floats; `leave_out` says what else may be done."""
         for value, name in zip(self.values, self.names, strict=True):
             if not is_float(element_type_of(value.value)):
-                repair = "convert it with .astype, or leave it out of argnums"
+                repair = f"convert it with .astype, or {leave_out}"
                 raise at_user_line(DTypeError(f"{where}: {name} is of {value.dtype}, which has no {what}; {repair}"))
+
+    def matching(self, where: str, name: str, given: object) -> list[Tracer]:
+        """The leaves of a tree, called so, that is like this one, in the order of this one's.
+
+        Entries of dicts may be in another order, numbers take the dtypes that are here. Raises ShapeError or DTypeError,
+        naming the leaf, for what is different.
+        """
+        other = Leaves.of(where, name, given)
+        if found := self.tree.difference(other.tree):
+            path, there, here = found
+            raise at_user_line(ShapeError(f"{where}: {name}{path} is {here}, expected {there}"))
+        values = self.tree.leaves_of(other.tree, other.values)
+        for value, expected, path in zip(values, self.values, self.tree.paths(name), strict=True):
+            if value.shape != expected.shape:
+                raise at_user_line(ShapeError(f"{where}: {path} has the shape {value.shape}, expected {expected.shape}"))
+            if value.dtype != expected.dtype and not value.weak:
+                problem = f"{where}: {path} is of {value.dtype}, expected {expected.dtype}; convert it with .astype"
+                raise at_user_line(DTypeError(problem))
+        trace = require_trace()
+        return [trace.value(convert(v, e.dtype)) for v, e in zip(values, self.values, strict=True)]
 
     def like(self, arrays: Sequence[Any]) -> Any:
         """A tree of this shape with other leaves."""
@@ -59,12 +80,20 @@ def require_trace() -> Trace:
     return trace
 
 
-def body_of(where: str, function: Callable[..., Any], arguments: Leaves) -> tuple[Block, Leaves]:
-    """The body that `function(*leaves)` is, for leaves like these arguments, and its results, as values of the body."""
+def differentiated(where: str, function: Callable[..., Any], arguments: Leaves) -> tuple[Block, Leaves]:
+    """`body_of` for a body that is differentiated once more than what is around it."""
+    return body_of(where, function, arguments, require_trace().orders + 1)
+
+
+def body_of(where: str, function: Callable[..., Any], arguments: Leaves, orders: int | None = None) -> tuple[Block, Leaves]:
+    """The body that `function(*leaves)` is, for leaves like these arguments, and its results, as values of the body.
+
+    `orders` is how often it may be differentiated, as often as what is around it if None.
+    """
     trace = require_trace()
     block = Block(arg_types=[tensor_of(v.value) for v in arguments.values])
     inside = [Tracer(trace, a, v.weak) for a, v in zip(block.args, arguments.values, strict=True)]
-    with discard_on_error([block]), trace.inside(block):
+    with discard_on_error([block]), trace.inside(block, orders):
         results = Leaves.of(where, "result", function(*inside))
         close(trace, block, results.values)
     return block, results

@@ -15,6 +15,7 @@ import click
 COMMANDS = {
     "compile": "dlc.cli.compile",
     "run": "dlc.cli.run",
+    "train": "dlc.cli.train",
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.bench",
     "bisect": "dlc.cli.bisect",

@@ -21,7 +21,8 @@ from dlc.ir import Operation
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import HostProgram, check_program
+from dlc.runtime.bounds import check_program
+from dlc.runtime.host_program import HostProgram
 from dlc.runtime.open_program import OpenProgram
 
 

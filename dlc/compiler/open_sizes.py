@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.ranges import ranges_of, state_ranges
 from dlc.dialects.host import entry_of
@@ -29,8 +28,8 @@ _SAMPLES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
 def domain_of(program: Program) -> tuple[Domain | None, str | None]:
     """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not."""
     main = entry_of(program.module)
-    if any(isinstance(op, DataDependent | Control) for op in main.walk()):
-        return None, "it has loops or branches, or sizes that are data"
+    if any(isinstance(op, DataDependent) for op in main.walk()):
+        return None, "it has sizes that are data"
     named = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
     missing = [s for s in symbols if s not in named]

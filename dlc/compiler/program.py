@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,9 +19,10 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.ranges import state_ranges
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
-from dlc.dims import Range, Size, bind_sizes, is_static, parse_ranged
-from dlc.errors import ModelError, ShapeError, UnsupportedError
+from dlc.dims import Range, Size, bind_sizes, is_static, parse_ranged, substitute
+from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
+from dlc.frontend.onnx.graph import Source
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
 from dlc.ir import (
@@ -35,6 +36,7 @@ from dlc.ir import (
     VerifyException,
     parse_module,
 )
+from dlc.model_cache import DUMPED
 from dlc.runtime.host_program import weight_array
 from dlc.weights import WeightStore
 
@@ -43,7 +45,8 @@ from dlc.weights import WeightStore
 class Program:
     """A module at any stage, its weights, and the passes that are still to come if a dump says so.
 
-    `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with.
+    `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with; `read_for`
+    reads it again where it came from, for known shapes of its inputs. `defaults` are for inputs that a call may leave out.
     """
 
     module: ModuleOp
@@ -51,6 +54,8 @@ class Program:
     name: str = "model"
     remaining: str | None = None
     files: tuple[Path, ...] = ()
+    read_for: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
+    defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -78,6 +83,22 @@ class Program:
         module = self.module.clone()
         bind_dims(module, sizes)
         return replace(self, module=module)
+
+    def known(self, sizes: Mapping[str, int]) -> Program:
+        """This program with all its symbolic sizes given; read anew where its types are none for these sizes, but those of what
+        it came from are: a slice that they cut short, say.
+
+        Raises ShapeError for sizes at which it is an error.
+        """
+        try:
+            return self.with_sizes(sizes)
+        except ShapeError as error:
+            if self.read_for is None:
+                raise
+            try:
+                return self.read_for({info.name: [int(substitute(s, sizes)) for s in info.shape] for info in self.inputs})
+            except DlcError:
+                raise error from None
 
     def for_inputs(self, arrays: Sequence[NDArray[Any]]) -> Program:
         """This program with the sizes that inputs of these shapes, which fit, give to its symbols."""
@@ -124,6 +145,22 @@ def split_ranges(
     return {name: tuple(plain(name, entry) for entry in shape) for name, shape in shapes.items()}, ranges
 
 
+def imported_program(
+    source: Source,
+    name: str,
+    input_shapes: Mapping[str, Sequence[int | str]],
+    input_values: Mapping[str, NDArray[Any]] | None = None,
+    *,
+    extra_outputs: Sequence[str] = (),
+    parameters: Sequence[str] = (),
+) -> Program:
+    """The program of an ONNX model; its `parameters` are inputs that a call may leave out. Raises what the importer raises."""
+    shapes, ranges = split_ranges(input_shapes)
+    imported = import_model(source, shapes, input_values=input_values, extra_outputs=extra_outputs, parameters=parameters)
+    state_ranges(entry_of(imported.module), ranges)
+    return Program(imported.module, imported.weights, name, files=imported.files, defaults=imported.parameters)
+
+
 def load_program(
     path: Path,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
@@ -135,11 +172,12 @@ def load_program(
     """
     if path.suffix == ".dlc":
         raise ModelError(f"{path}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
-    if path.suffix != ".mlir":
-        shapes, ranges = split_ranges(input_shapes or {})
-        imported = import_model(path, shapes, input_values=input_values)
-        state_ranges(entry_of(imported.module), ranges)
-        return Program(imported.module, imported.weights, path.stem, files=imported.files)
+    if path.suffix != DUMPED:
+
+        def read_for(known: Mapping[str, Sequence[int]]) -> Program:
+            return load_program(path, {**(input_shapes or {}), **known}, input_values)
+
+        return replace(imported_program(path, path.stem, input_shapes or {}, input_values), read_for=read_for)
     if input_shapes or input_values:
         raise ShapeError(f"{path}: a dumped module has its shapes and constants; give them when the model is imported")
     try:

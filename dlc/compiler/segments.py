@@ -144,7 +144,7 @@ def _models(
     first = iter([options] if served is None else [])
 
     def make(key: host.Numbers) -> Model:
-        known = compile(program.with_sizes(dict(zip(symbols, key, strict=True))), next(first, replace(options, dump_ir=None)))
+        known = compile(program.known(dict(zip(symbols, key, strict=True))), next(first, replace(options, dump_ir=None)))
         assert known is not None and known.domain.is_whole, "no sizes are open"
         return known.model
 
@@ -231,7 +231,7 @@ def _part(
         argument.name_hint = value.name_hint
     for op in body:
         block.add_op(op.clone(mapper))
-    return Part(replace(program, module=_main(block, [mapper[v] for v in outputs])), inputs, outputs)
+    return Part(replace(program, module=_main(block, [mapper[v] for v in outputs]), read_for=None), inputs, outputs)
 
 
 def _hosted(program: Program, op: Operation, constant: set[Operation], carriers: Mapping[str, SSAValue]) -> Hosted:
@@ -254,7 +254,7 @@ def _hosted(program: Program, op: Operation, constant: set[Operation], carriers:
                 block.add_op(inner.clone(mapper))
         assert isinstance(body.last_op, YieldOp)
         main = _main(block, [mapper[v] for v in body.last_op.values])
-        bodies[body] = split(replace(program, module=main)), inputs
+        bodies[body] = split(replace(program, module=main, read_for=None)), inputs
     return Hosted(op, bodies)
 
 

@@ -23,7 +23,7 @@ from typing import cast
 from dlc.dialects.dl.base import DimsAttr, PlainOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.sizes import SIZES
-from dlc.dims import Size, product
+from dlc.dims import Size, UndecidableError, product
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     DYNAMIC_INDEX,
@@ -37,6 +37,7 @@ from dlc.ir import (
     IsTerminator,
     MemRefType,
     ModuleOp,
+    OpResult,
     ParsePropInAttrDict,
     Pure,
     Region,
@@ -187,11 +188,11 @@ class LoopOp(Repeated):
     The first `carried` operands are buffers that the body's first arguments are in the first step; in the next step they are
     what it yields. So buffers take turns, and nothing is copied. Step `i` has element `i` of the other operands, along axis
     0, as the rest of its arguments; if `reverse` is set, element `count - 1 - i`. Results are what the carried buffers are in
-    the end.
+    the end. A count that comes with a call is written `count = #dl.dims<"L">`.
     """
 
     name = "host.loop"
-    count = prop_def(IntegerAttr)
+    count = prop_def(IntegerAttr | DimsAttr)
     carried = prop_def(IntegerAttr)
     reverse = opt_prop_def(BoolAttr)
     arguments = var_operand_def(MemRefType)
@@ -199,18 +200,23 @@ class LoopOp(Repeated):
     body = region_def("single_block")
 
     def __init__(
-        self, count: int, carried: Sequence[SSAValue], elements: Sequence[SSAValue], body: Block, reverse: bool = False
+        self, count: Size, carried: Sequence[SSAValue], elements: Sequence[SSAValue], body: Block, reverse: bool = False
     ) -> None:
         super().__init__(
             operands=[[*carried, *elements]],
             result_types=[[v.type for v in carried]],
             properties={
-                "count": IntegerAttr(count, i64),
+                "count": IntegerAttr(count, i64) if isinstance(count, int) else DimsAttr.of((count,)),
                 "carried": IntegerAttr(len(carried), i64),
                 "reverse": BoolAttr.from_bool(True) if reverse else None,
             },
             regions=[Region(body)],
         )
+
+    @property
+    def turns(self) -> Size:
+        """How often the body runs."""
+        return self.count.sizes[0] if isinstance(self.count, DimsAttr) else self.count.value.data
 
 
 @irdl_op_definition
@@ -290,12 +296,27 @@ def sizes_of(buffer: SSAValue) -> tuple[Size, ...]:
     shape = cast("MemRefType[Attribute]", buffer.type).get_shape()
     if DYNAMIC_INDEX not in shape:
         return shape
-    if isinstance(buffer.owner, BufferOp | ViewOp):
-        return buffer.owner.sizes.sizes
-    main = cast("BlockArgument", buffer).block.parent_op()
-    assert isinstance(main, func.FuncOp) and main.arg_attrs is not None
-    said = main.arg_attrs.data[cast("BlockArgument", buffer).index].data[SIZES]
-    return cast(DimsAttr, said).sizes
+    match buffer.owner:
+        case BufferOp() | ViewOp() as op:
+            return op.sizes.sizes
+        case LoopOp() | WhileOp() as op:
+            return sizes_of(op.arguments[cast("OpResult", buffer).index])
+        case Block() as block:
+            return _argument_sizes(block, cast("BlockArgument", buffer).index)
+        case op:
+            raise UndecidableError(f"{op.name}: what it makes has sizes that are not known")
+
+
+def _argument_sizes(block: Block, index: int) -> tuple[Size, ...]:
+    match block.parent_op():
+        case LoopOp() as op:
+            sizes = sizes_of(op.arguments[index])
+            return sizes if index < op.carried.value.data else sizes[1:]
+        case WhileOp() as op:
+            return sizes_of(op.arguments[index])
+        case main:
+            assert isinstance(main, func.FuncOp) and main.arg_attrs is not None
+            return cast(DimsAttr, main.arg_attrs.data[index].data[SIZES]).sizes
 
 
 def buffer_bytes(buffer: SSAValue) -> Size:

@@ -67,6 +67,8 @@ class Trace:
         self.build = Build(self.block)
         self.weights = WeightStore()
         self.finished = False
+        # How many derivatives may be taken of what is traced now: functions with rules of their own are asked for so many.
+        self.orders = 0
         self._open = [self.block]
         self.key_uses = KeyUses(self._open)
         self._constants: dict[int, tuple[Array, SSAValue]] = {}
@@ -87,15 +89,19 @@ class Trace:
             return [Tracer(self, result) for result in self.build.insert(op).results]
 
     @contextmanager
-    def inside(self, body: Block) -> Generator[None]:
-        """Ops made inside go to the end of `body`, whose values may be used only there."""
-        before, self.build = self.build, Build(body)
+    def inside(self, body: Block, orders: int | None = None) -> Generator[None]:
+        """Ops made inside go to the end of `body`, whose values may be used only there.
+
+        It may be differentiated `orders` times, as often as what is around it if that is None.
+        """
+        before = self.build, self.orders
+        self.build, self.orders = Build(body), self.orders if orders is None else orders
         self._open.append(body)
         try:
             yield
         finally:
             self._open.pop()
-            self.build = before
+            self.build, self.orders = before
 
     def require_own(self, value: Tracer) -> None:
         """Raises DlcError for a value of another trace or of a body that is closed, and for any when this one is finished."""
@@ -104,7 +110,7 @@ class Trace:
             raise at_user_line(DlcError(f"{problem}; return it from there, or pass it as an argument"))
         place = value.value.owner
         if (place.parent if isinstance(place, Operation) else place) not in self._open:
-            problem = "a value of the body of a loop or branch is used outside of that body"
+            problem = "a value of the body of a loop, a branch or a transformed function is used outside of that body"
             raise at_user_line(DlcError(f"{problem}; make it part of what the body returns"))
 
     def constant(self, array: Array) -> Tracer:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from dlc.dialects import dl
@@ -19,9 +18,6 @@ from dlc.numpy.apply import Operand, convert
 
 # The tangent of a result, from the result, the operands and their tangents.
 Rule: TypeAlias = "Callable[[Any, Sequence[Operand], Sequence[Operand]], Any]"
-# Up to which order a derivative uses a rule: the result in it has one itself.
-_ORDERS = 2
-_order = ContextVar("order", default=0)
 
 
 def with_tangent(rule: Rule) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -31,22 +27,19 @@ def with_tangent(rule: Rule) -> Callable[[Callable[..., Any]], Callable[..., Any
         @functools.wraps(function)
         def call(*operands: Operand) -> Any:
             trace = next((x.owner for x in operands if isinstance(x, Tracer)), None)
-            if trace is None or _order.get() >= _ORDERS:
+            if trace is None or trace.orders == 0:
                 return function(*operands)
             values = [trace.value(x) for x in operands]
             types = [tensor_of(v.value) for v in values]
-            before = _order.set(_order.get() + 1)
-            try:
-                body = _body(trace, types, lambda arguments: [function(*arguments)])
+            body = _body(trace, types, lambda arguments: [function(*arguments)], 0)
 
-                def ruled(arguments: Sequence[Tracer]) -> list[Any]:
-                    given, tangents = arguments[: len(types)], arguments[len(types) :]
-                    result = call(*given)
-                    return [result, convert(rule(result, given, tangents), result.dtype)]
+            def ruled(arguments: Sequence[Tracer]) -> list[Any]:
+                given, tangents = arguments[: len(types)], arguments[len(types) :]
+                # The result in it has a rule itself, for derivatives of derivatives.
+                result = call(*given)
+                return [result, convert(rule(result, given, tangents), result.dtype)]
 
-                rule_body = _body(trace, [*types, *types], ruled)
-            finally:
-                _order.reset(before)
+            rule_body = _body(trace, [*types, *types], ruled, trace.orders - 1)
             return trace.insert(dl.CustomJvpOp.of([v.value for v in values], body, rule_body))[0]
 
         return call
@@ -54,10 +47,10 @@ def with_tangent(rule: Rule) -> Callable[[Callable[..., Any]], Callable[..., Any
     return decorate
 
 
-def _body(trace: Trace, types: Sequence[Attribute], make: Callable[[Sequence[Tracer]], Sequence[Any]]) -> Block:
-    """The body that `make` traces on arguments of these types."""
+def _body(trace: Trace, types: Sequence[Attribute], make: Callable[[Sequence[Tracer]], Sequence[Any]], orders: int) -> Block:
+    """The body that `make` traces on arguments of these types, to be differentiated so often."""
     block = Block(arg_types=types)
-    with trace.inside(block):
+    with trace.inside(block, orders):
         results = make([Tracer(trace, a) for a in block.args])
         block.add_op(dl.YieldOp([trace.value(r).value for r in results]))
     return block

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from dlc.errors import DlcError
-from dlc.runtime.host_program import Branch, Carried, Instruction, Launch, Loop, Place, While
+from dlc.runtime.host_program import Branch, Carried, Fail, Instruction, Launch, Loop, OpenLaunch, Place, While
 
 # A buffer and an offset in bytes.
 Held: TypeAlias = "tuple[Any, int]"
@@ -31,10 +31,10 @@ def execute(
                 launch(instruction, held)
             case Loop(count=count, carried=carried, elements=elements, body=body):
                 _hand_on([(c, c.first) for c in carried], held)
-                firsts = [at(held, e.first) for e in elements]
-                for step in range(count):
+                firsts = [at(held, (slot, int(offset))) for slot, offset in (e.first for e in elements)]
+                for step in range(int(count)):
                     for element, (buffer, offset) in zip(elements, firsts, strict=True):
-                        held[element.slot] = buffer, offset + step * element.step
+                        held[element.slot] = buffer, offset + step * int(element.step)
                     execute(body, held, launch, is_set)
                     _hand_on([(c, c.following) for c in carried], held)
             case While(begin=begin, again=again, carried=carried, body=body):
@@ -46,8 +46,10 @@ def execute(
                     _hand_on([(c, c.following) for c in carried], held)
             case Branch(condition=place, then=then, otherwise=otherwise):
                 execute(then if is_set(at(held, place)) else otherwise, held, launch, is_set)
-            case _:
-                raise DlcError(instruction.message)
+            case Fail(message=message):
+                raise DlcError(message)
+            case OpenLaunch(kernel=kernel):
+                raise DlcError(f"a launch of {kernel}, whose sizes come with a call; only native code binds them")
 
 
 def at(held: Sequence[Held], place: Place) -> Held:

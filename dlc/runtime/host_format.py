@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from dlc.runtime.host_program import Branch, Carried, Element, Fail, Instruction, Launch, Loop, Place, While
+from dlc.dims import Size, parse
+from dlc.runtime.host_program import Branch, Carried, Element, Fail, Instruction, Launch, Loop, OpenLaunch, Place, While
 
 # Bodies in bodies; a reader that calls itself for each must end before Python's stack does.
 _DEEPEST = 64
+# No polynomial that a program needs is longer; others could take for ever to read.
+_LONGEST_SIZE = 1000
 
 
 def to_json(instructions: Sequence[Instruction]) -> list[Any]:
@@ -20,9 +23,11 @@ def _written(instruction: Instruction) -> Any:
     match instruction:
         case Launch(kernel=kernel, arguments=arguments, sizes=sizes):
             return [kernel, arguments, sizes]
+        case OpenLaunch(kernel=kernel, arguments=arguments, numbers=numbers):
+            return [kernel, arguments, list(map(plain, numbers))]
         case Loop(count=count, carried=carried, elements=elements, body=body):
-            moved = [[e.slot, e.first, e.step] for e in elements]
-            return {"loop": count, "carried": _carried(carried), "elements": moved, "body": to_json(body)}
+            moved = [[e.slot, [e.first[0], plain(e.first[1])], plain(e.step)] for e in elements]
+            return {"loop": plain(count), "carried": _carried(carried), "elements": moved, "body": to_json(body)}
         case While(begin=begin, again=again, carried=carried, body=body):
             return {"while": begin, "again": again, "carried": _carried(carried), "body": to_json(body)}
         case Branch(condition=condition, then=then, otherwise=otherwise):
@@ -35,30 +40,52 @@ def _carried(carried: Sequence[Carried]) -> list[Any]:
     return [[c.slot, c.first, c.following] for c in carried]
 
 
-def from_json(written: Any, depth: int = 0) -> tuple[Instruction, ...]:
-    """The instructions; raises ValueError, TypeError or KeyError for what are none."""
-    if depth > _DEEPEST:
-        raise ValueError(f"bodies in bodies, more than {_DEEPEST} deep")
-    return tuple(_read(one, depth + 1) for one in written)
+def from_json(written: Any, is_open: bool = False) -> tuple[Instruction, ...]:
+    """The instructions, of a program whose sizes come with a call if it `is_open`.
+
+    Raises ValueError, TypeError or KeyError for what are none.
+    """
+    return _Reader(is_open).block(written, 0)
 
 
-def _read(written: Any, depth: int) -> Instruction:
-    if isinstance(written, list):
-        kernel, arguments, sizes = cast("list[Any]", written)
+class _Reader:
+    def __init__(self, is_open: bool) -> None:
+        self.is_open = is_open
+
+    def block(self, written: Any, depth: int) -> tuple[Instruction, ...]:
+        if depth > _DEEPEST:
+            raise ValueError(f"bodies in bodies, more than {_DEEPEST} deep")
+        return tuple(self.instruction(one, depth + 1) for one in written)
+
+    def instruction(self, written: Any, depth: int) -> Instruction:
+        if isinstance(written, list):
+            return self.launch(*cast("list[Any]", written))
+        if "loop" in written:
+            elements = tuple(self.element(*one) for one in written["elements"])
+            return Loop(self.size(written["loop"]), _read_carried(written), elements, self.block(written["body"], depth))
+        if "while" in written:
+            begin, again = place(written["while"]), place(written["again"])
+            return While(begin, again, _read_carried(written), self.block(written["body"], depth))
+        if "if" in written:
+            then, otherwise = (self.block(written[key], depth) for key in ("then", "else"))
+            return Branch(place(written["if"]), then, otherwise)
+        return Fail(text(written["fail"]))
+
+    def launch(self, kernel: Any, arguments: Any, sizes: Any) -> Launch | OpenLaunch:
         if kernel is not None:
             text(kernel)
+        places = tuple(map(place, arguments))
+        if self.is_open:
+            return OpenLaunch(kernel, places, tuple(map(read_size, sizes)))
         numbers = () if kernel is not None else tuple(map(count, sizes[:1]))
-        return Launch(kernel, tuple(map(place, arguments)), tuple(map(count, sizes)), numbers)
-    if "loop" in written:
-        elements = tuple(Element(count(slot), place(first), _distance(step)) for slot, first, step in written["elements"])
-        return Loop(count(written["loop"]), _read_carried(written), elements, from_json(written["body"], depth))
-    if "while" in written:
-        begin, again = place(written["while"]), place(written["again"])
-        return While(begin, again, _read_carried(written), from_json(written["body"], depth))
-    if "if" in written:
-        then, otherwise = (from_json(written[key], depth) for key in ("then", "else"))
-        return Branch(place(written["if"]), then, otherwise)
-    return Fail(text(written["fail"]))
+        return Launch(kernel, places, tuple(map(count, sizes)), numbers)
+
+    def element(self, slot: Any, first: Any, step: Any) -> Element:
+        own, offset = first
+        return Element(count(slot), (count(own), self.size(offset)), _distance(step) if type(step) is int else self.size(step))
+
+    def size(self, written: Any) -> Size:
+        return read_size(written) if self.is_open else count(written)
 
 
 def _read_carried(written: Any) -> tuple[Carried, ...]:
@@ -69,6 +96,18 @@ def place(written: Any) -> Place:
     """A slot and an offset; raises ValueError or TypeError for what is none."""
     slot, offset = written
     return count(slot), count(offset)
+
+
+def plain(value: Size) -> int | str:
+    """A size as it is written: a number, or the text of a polynomial."""
+    return value if isinstance(value, int) else str(value)
+
+
+def read_size(written: Any) -> Size:
+    """The size that was written; what it is must be checked when it is known. Raises ValueError for what is none."""
+    if isinstance(written, str) and len(written) <= _LONGEST_SIZE:
+        return parse(written)
+    return count(written)
 
 
 def count(value: Any) -> int:

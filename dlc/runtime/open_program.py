@@ -8,14 +8,25 @@ kernels are given are parts of the buffers is seen from the polynomials as far a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from dlc.arrays import ALIGNMENT, TensorInfo
 from dlc.dims import Range, Size, bind_sizes, never_negative, product, require_in_range, substitute
 from dlc.errors import ModelError, ShapeError
-from dlc.runtime.host_program import FIRST_INPUT, Launch, Place
+from dlc.runtime.bounds import Part, parts_of
+from dlc.runtime.host_program import (
+    FIRST_INPUT,
+    Branch,
+    Instruction,
+    Loop,
+    OpenKernel,
+    OpenLaunch,
+    While,
+    runs_of,
+    walk,
+)
 from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.size_function import size_function
 
@@ -24,62 +35,25 @@ _TOO_LARGE = 1 << 62
 
 
 @dataclass(frozen=True)
-class OpenKernel:
-    """What a kernel makes of its sizes `s0`, `s1`, …: the bytes of each of its buffers."""
-
-    sizes: int
-    bytes: tuple[Size, ...]
-
-
-@dataclass(frozen=True)
-class OpenLaunch:
-    """A kernel, its arguments as places, and the numbers that it takes besides: sizes.
-
-    No kernel is a copy: target, source, and the number of bytes as its only number. `sizes`, those of the arguments in bytes,
-    are what the kernel makes of its numbers; before it is known, there are none.
-    """
-
-    kernel: str | None
-    arguments: tuple[Place, ...]
-    numbers: tuple[Size, ...]
-    sizes: tuple[Size, ...] = ()
-
-    def of(self, kernels: Mapping[str, OpenKernel]) -> OpenLaunch:
-        """This launch of one of `kernels`. Raises ModelError for one that is of none of them."""
-        if self.kernel is None:
-            expected, sizes = 1, self.numbers * 2
-        elif self.kernel in kernels:
-            kernel = kernels[self.kernel]
-            expected, sizes = kernel.sizes, tuple(substitute(size, kernel_sizes(self.numbers)) for size in kernel.bytes)
-        else:
-            raise ModelError(f"a launch of {self.kernel}: there is no such kernel")
-        got = len(self.numbers), len(self.arguments)
-        if got != (expected, len(sizes)):
-            raise ModelError(f"a launch of {self.kernel}: expected {expected} sizes and {len(sizes)} arguments, got {got}")
-        return replace(self, sizes=sizes)
-
-    def at(self, sizes: Mapping[str, int]) -> Launch:
-        """This launch for the sizes of a call."""
-        known = [[int(substitute(size, sizes)) for size in those] for those in (self.sizes, self.numbers)]
-        return Launch(self.kernel, self.arguments, *map(tuple, known))
-
-
-@dataclass(frozen=True)
 class OpenProgram:
-    """What runs in which order on which buffers. Behind the slots of the weights come those of the arena's regions, each as
-    large as the largest of its sizes, in bytes; `slots` is how many there are in all."""
+    """What runs in which order on which buffers.
+
+    Behind the slots of the weights come those of the arena's regions, each as large as the largest of its sizes, in bytes; and
+    behind these so many `moving` ones, of what changes while the program runs. `slots` is how many there are in all.
+    """
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     weights: tuple[TensorInfo, ...]
     ranges: Mapping[str, Range]
     regions: tuple[tuple[Size, ...], ...]
-    launches: tuple[OpenLaunch, ...]
+    instructions: tuple[Instruction, ...]
+    moving: int = 0
 
     @property
     def runs(self) -> Counter[str | None]:
-        """How often each kernel runs."""
-        return Counter(launch.kernel for launch in self.launches)
+        """As of HostProgram."""
+        return runs_of(self.instructions)
 
     @property
     def first_region(self) -> int:
@@ -88,7 +62,7 @@ class OpenProgram:
 
     @property
     def slots(self) -> int:
-        return self.first_region + len(self.regions)
+        return self.first_region + len(self.regions) + self.moving
 
     @property
     def buffers(self) -> dict[int, tuple[Size, ...]]:
@@ -126,28 +100,25 @@ class Bound:
 
 
 class Binder:
-    """Binds the sizes of calls; `numbers` are those that whoever runs the launches needs.
+    """Binds the sizes of calls; `numbers` are those that whoever runs the instructions needs, which know their kernels.
 
-    Raises ModelError for launches that are not on parts of the program's buffers whatever the sizes are.
+    Raises ModelError for instructions that are not on parts of the program's buffers whatever the sizes are.
     """
 
-    def __init__(self, program: OpenProgram, launches: Sequence[OpenLaunch], numbers: Sequence[Size]) -> None:
+    def __init__(self, program: OpenProgram, instructions: Sequence[Instruction], numbers: Sequence[Size]) -> None:
         self.program = program
         self.inputs = InputSizes(program.inputs)
-        buffers, ends = program.buffers, _ends(launches)
-        if unknown := ends.keys() - buffers.keys():
-            raise ModelError(f"launches on the slots {sorted(unknown)}, which hold no buffers")
-        outputs = [info.shape for info in program.outputs]
-        # What is not seen from the polynomials: which parts end within their buffers, and which sizes are not negative.
-        open_ends = {slot: [end for end in ends[slot] if not _fits(end, buffers[slot])] for slot in ends}
-        counts = chain(*(launch.sizes for launch in launches), *outputs, *program.regions)
+        buffers, outputs = program.buffers, [info.shape for info in program.outputs]
+        # What is not seen from the polynomials: which parts are within their buffers, and which sizes are not negative.
+        parts = [p for p in parts_of(instructions, buffers, program.slots) if not p.fits(buffers[p.buffer])]
+        counts = chain(_counts(instructions), *outputs, *program.regions)
         self._at = size_function(
             self.inputs.symbols,
             (
                 [info.shape for info in program.inputs],
                 outputs,
                 list(map(_distinct, program.regions)),
-                [(_distinct(buffers[slot]), _distinct(open_)) for slot, open_ in open_ends.items() if open_],
+                [(_distinct(buffers[b]), *ends) for b, *ends in _together(parts)],
                 (0, *_distinct(size for size in counts if not never_negative(size))),
                 tuple(numbers),
             ),
@@ -163,16 +134,18 @@ class Binder:
         """
         try:
             sizes = self.inputs.of(shapes)
-            inputs, outputs, regions, ends, counts, numbers = self._at(*sizes)
+            inputs, outputs, regions, parts, counts, numbers = self._at(*sizes)
         except (IndexError, ZeroDivisionError) as error:
             raise ShapeError(f"{self.program.sizes(shapes)}: a size is no number then: {error}") from error
         if inputs != tuple(shapes) or not all(sizes[k] in range_ for k, range_ in self._ranges):
             self.program.sizes(shapes)
         if min(counts) < 0 or not -_TOO_LARGE < min(numbers, default=0) <= max(numbers, default=0) < _TOO_LARGE:
             raise ModelError(f"sizes of {min(counts)}, {numbers} for inputs of {shapes}")
-        for members, parts in ends:
-            if max(parts) > max(members):
-                raise ModelError(f"a launch on {max(parts)} bytes of a buffer of {max(members)}, for inputs of {shapes}")
+        for members, loops, first, last in parts:
+            if all(loops) and not 0 <= min(first) <= max(last) <= max(members):
+                raise ModelError(
+                    f"a part from {min(first)} to {max(last)} of a buffer of {max(members)} bytes, for inputs of {shapes}"
+                )
         starts: list[int] = []
         end = 0
         for members in regions:
@@ -181,23 +154,43 @@ class Binder:
         return Bound(outputs, tuple(starts), end, numbers)
 
 
-def kernel_sizes(numbers: Sequence[Size]) -> dict[str, Size]:
-    """The sizes of a kernel by the names that it has for them."""
-    return {f"s{k}": number for k, number in enumerate(numbers)}
+def resolved(instructions: Sequence[Instruction], kernels: Mapping[str, OpenKernel]) -> tuple[Instruction, ...]:
+    """Instructions whose launches know what their kernels make of their numbers; raises what `OpenLaunch.of` raises."""
+
+    def one(instruction: Instruction) -> Instruction:
+        match instruction:
+            case OpenLaunch():
+                return instruction.of(kernels)
+            case Loop(body=body) | While(body=body):
+                return replace(instruction, body=resolved(body, kernels))
+            case Branch(then=then, otherwise=otherwise):
+                return replace(instruction, then=resolved(then, kernels), otherwise=resolved(otherwise, kernels))
+            case _:
+                return instruction
+
+    return tuple(map(one, instructions))
 
 
-def _ends(launches: Iterable[OpenLaunch]) -> dict[int, list[Size]]:
-    """By slot, where parts that launches are given end."""
-    found: dict[int, dict[Size, None]] = {}
-    for launch in launches:
-        for (slot, offset), size in zip(launch.arguments, launch.sizes, strict=True):
-            found.setdefault(slot, {})[offset + size] = None
-    return {slot: list(ends) for slot, ends in found.items()}
+def _counts(instructions: Sequence[Instruction]) -> Iterator[Size]:
+    """What must not be negative: bytes of launches, and how often loops run."""
+    for instruction, _ in walk(instructions):
+        match instruction:
+            case OpenLaunch(sizes=sizes):
+                yield from sizes
+            case Loop(count=count):
+                yield count
+            case _:
+                pass
 
 
-def _fits(end: Size, members: Iterable[Size]) -> bool:
-    """Whether a part that ends there is seen to be in a buffer as large as the largest member."""
-    return any(never_negative(member - end) for member in members)
+def _together(parts: Iterable[Part]) -> Iterator[tuple[int, list[Size], list[Size], list[Size]]]:
+    """Of the parts of a buffer that are reached where the same loops run: the buffer, how often these run, where the parts
+    begin and where they end."""
+    groups: dict[tuple[int, frozenset[Size]], list[Part]] = {}
+    for part in parts:
+        groups.setdefault((part.buffer, part.loops), []).append(part)
+    for (buffer, loops), own in groups.items():
+        yield buffer, list(loops), list(dict.fromkeys(p.start for p in own)), _distinct(p.end for p in own)
 
 
 def _distinct(sizes: Iterable[Size]) -> list[Size]:

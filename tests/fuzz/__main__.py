@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz programs|control|lanes|files --count N --seed S`: exit status 1 if anything is found."""
+"""`python -m tests.fuzz programs|control|lanes|derivatives|files --count N --seed S`: exit status 1 if anything is found."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tests.fuzz import control, files, lanes, programs
+from tests.fuzz import control, derivatives, files, lanes, programs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "control", "lanes", "files"):
+    for name in ("programs", "control", "lanes", "derivatives", "files"):
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="how many seeds")
         command.add_argument("--seed", type=int, default=0, help="the first of them")
@@ -26,12 +26,19 @@ def main() -> int:
         "--target", choices=(*control.TARGETS, "opencl"), help="one of them; else all but opencl"
     )
     kinds.choices["lanes"].add_argument("--target", help="one target; else the reference and the CPU")
+    kinds.choices["derivatives"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
     families = list(files.FAMILIES)
     kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
     given = parser.parse_args()
     # What is compiled here is of no use to anybody later.
     os.environ["DLC_CACHE"] = "0"
-    fuzzers = {"programs": fuzz_programs, "control": fuzz_control, "lanes": fuzz_lanes, "files": fuzz_files}
+    fuzzers = {
+        "programs": fuzz_programs,
+        "control": fuzz_control,
+        "lanes": fuzz_lanes,
+        "derivatives": fuzz_derivatives,
+        "files": fuzz_files,
+    }
     return fuzzers[given.kind](given)
 
 
@@ -82,6 +89,11 @@ def fuzz_control(given: argparse.Namespace) -> int:
 
 def fuzz_lanes(given: argparse.Namespace) -> int:
     return _summary(given, lambda heard: lanes.fuzz(lanes.trials(given.seed, given.count, given.target), given.jobs, heard))
+
+
+def fuzz_derivatives(given: argparse.Namespace) -> int:
+    chosen = derivatives.trials(given.seed, given.count, given.target)
+    return _summary(given, lambda heard: derivatives.fuzz(chosen, given.jobs, heard))
 
 
 def _summary(given: argparse.Namespace, fuzz: Callable[[Callable[[object], None]], Iterable[object]]) -> int:

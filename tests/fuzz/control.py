@@ -12,12 +12,15 @@ import numpy as np
 import dlc
 import dlc.numpy as dnp
 from dlc import lax
+from dlc.errors import DlcError
 from tests.fuzz.random_control import PLAIN, Interpreter, RandomControl
 from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import Tracked, difference
 
-# "plain" runs dlc.lax outside of a traced function.
-TARGETS = ("plain", "reference", "cpu")
+# "plain" runs dlc.lax outside of a traced function; "open" is one compilation for the CPU, run with several sizes.
+TARGETS = ("plain", "reference", "cpu", "open")
+# What the sizes of inputs become that a program leaves open, but for those of one or none.
+OTHER_SIZES: Sequence[Callable[[int], int]] = (lambda n: n, lambda n: 4 * n + 1, lambda n: 0)
 SECONDS = 120
 
 
@@ -47,6 +50,9 @@ def run(trial: Trial) -> list[Failure]:
     expected = Interpreter(np, PLAIN).run(program.body, {}, program.inputs)
     failures: list[Failure] = []
     for target in trial.targets:
+        if target == "open":
+            failures += _run_open(trial, program)
+            continue
         try:
             results = _results(program, target)
         except Exception:
@@ -67,6 +73,43 @@ def _results(program: RandomControl, target: str) -> Sequence[Any]:
     if target != "plain":
         function = dlc.jit(target=target, num_threads=1, cache=False)(function)
     return function(*program.inputs)
+
+
+def _run_open(trial: Trial, program: RandomControl) -> list[Failure]:
+    """What differs for a program that leaves sizes of its inputs open, if it can be traced so."""
+    axes = {
+        f"arg{k}": {axis: f"S{n}" for axis, n in enumerate(a.shape) if n > 1} for k, a in enumerate(program.inputs) if a.ndim
+    }
+    interpreter = Interpreter(dnp, lax)
+
+    def function(*inputs: Any) -> Any:
+        return interpreter.run(program.body, {}, inputs)
+
+    try:
+        model = dlc.jit(num_threads=1, cache=False, dynamic=axes)(function).lower(*program.inputs).compile()
+    except (DlcError, TypeError):
+        return []  # It does arithmetic with a size, or needs a certain one.
+    failures: list[Failure] = []
+    for k, other in enumerate(OTHER_SIZES):
+        inputs = [_resized(a, other, trial.seed) for a in program.inputs]
+        try:
+            expected = Interpreter(np, PLAIN).run(program.body, {}, inputs)
+            results = model.run(inputs)
+        except Exception as error:
+            # Python needs certain sizes too, and what is outside of the program's says so.
+            if k == 0 or not isinstance(error, DlcError | ValueError | IndexError):
+                failures.append(Failure(trial, f"open:\n{traceback.format_exc()}"))
+            continue
+        for got, want in zip(results, expected, strict=True):
+            # Of a loop without steps Python does not know what it collects.
+            if want.size and (wrong := difference(got, Tracked(np.asarray(want)))):
+                failures.append(Failure(trial, f"open, {[a.shape for a in inputs]}: {wrong}"))
+    return failures
+
+
+def _resized(array: Any, other: Callable[[int], int], seed: int) -> Any:
+    shape = tuple(other(n) if n > 1 else n for n in array.shape)
+    return array if shape == array.shape else np.random.default_rng(seed).integers(-4, 5, shape).astype(array.dtype)
 
 
 def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:

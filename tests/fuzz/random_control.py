@@ -1,6 +1,7 @@
 """Random programs of nested loops and branches, seeded: written once, interpreted with `dlc.lax` and with Python's own.
 
-All numbers are whole and stay small, so that floats are exact as well and every way of computing them gives the same.
+All numbers are whole and stay small, so that floats are exact as well and every way of computing them gives the same. A smooth
+program is one to be differentiated: its floats are of 64 bits and any number, and functions with slopes are among its ops.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ DEPTH = 3
 SIZES = (0, 1, 2, 3, 3, 5)
 LARGEST = 99
 DTYPES = tuple(np.dtype(t) for t in (np.float32, np.float32, np.int64, np.int32))
+SMOOTH_DTYPES = tuple(np.dtype(t) for t in (np.float64, np.float64, np.float64, np.int64))
 BOOL = np.dtype(bool)
 
 
@@ -89,9 +91,21 @@ OPS: dict[str, Callable[..., Any]] = {
     "constant": lambda xp, array: array,
 }
 
+# What smooth programs compute besides, of floats.
+SMOOTH_OPS: dict[str, Callable[..., Any]] = {
+    "sine": lambda xp, x: xp.sin(x),
+    "bounded": lambda xp, x: xp.tanh(x),
+    "distance": lambda xp, x, y: xp.sqrt(xp.add(xp.square(xp.subtract(x, y)), 1.0)),
+    "ratio": lambda xp, x, y: xp.divide(x, xp.add(xp.abs(y), 0.5)),
+    "root": lambda xp, x: xp.where(xp.greater(x, 0), xp.sqrt(xp.where(xp.greater(x, 0), x, 1.0)), 0.0),
+    "product": lambda xp, x: xp.prod(x, axis=0),
+    "largest": lambda xp, x: xp.max(x, axis=0),
+}
+BINARY = {"add", "subtract", "multiply", "larger", "where", "less", "matmul", "take", "update", "distance", "ratio"}
+
 
 def compute(xp: Any, name: str, operands: Sequence[Any], settings: Mapping[str, Any]) -> Any:
-    result = OPS[name](xp, *operands, **settings)
+    result = (OPS | SMOOTH_OPS)[name](xp, *operands, **settings)
     return result if result.dtype == BOOL else xp.clip(result, -LARGEST, LARGEST)
 
 
@@ -118,14 +132,18 @@ def _fitted(xp: Any, x: Any, like: Any) -> Any:
 class RandomControl:
     """The program of a seed: `inputs` and a body that is given them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, smooth: bool = False) -> None:
         self.random = random.Random(seed)
+        self.dtypes = SMOOTH_DTYPES if smooth else DTYPES
+        self.ops = [n for n in (*OPS, *(SMOOTH_OPS if smooth else ())) if n not in ("holds", "index", "fit")]
         self._variables = 0
         numbers = np.random.default_rng(seed)
         self.inputs: list[np.ndarray] = []
         for _ in range(self.random.randint(2, 3)):
             shape = self._shape()
-            self.inputs.append(numbers.integers(-4, 5, shape).astype(self.random.choice(DTYPES)))
+            array = numbers.integers(-4, 5, shape).astype(self.random.choice(self.dtypes))
+            # No number at which something else holds on one side of it.
+            self.inputs.append(array + numbers.uniform(-0.4, 0.4, shape) if smooth and array.dtype.kind == "f" else array)
         given = [self._variable() for _ in self.inputs]
         scope: Scope = {v: Type.of(a) for v, a in zip(given, self.inputs, strict=True)}
         statements = self._statements(scope, DEPTH, self.random.randint(1, 2))
@@ -166,16 +184,15 @@ class RandomControl:
         for _ in range(20):
             if count <= 0:
                 return
-            name = self.random.choice([n for n in OPS if n not in ("holds", "index", "fit")])
+            name = self.random.choice(self.ops)
             settings: dict[str, Any] = {}
             if name == "constant":
-                array = np.array(self.random.choices(range(-4, 5), k=6)).astype(self.random.choice(DTYPES))
+                array = np.array(self.random.choices(range(-4, 5), k=6)).astype(self.random.choice(self.dtypes))
                 settings, operands = {"array": array[: self.random.randint(1, 6)]}, []
             else:
-                binary = name in ("add", "subtract", "multiply", "larger", "where", "less", "matmul", "take", "update")
-                operands = [self._any(scope) for _ in range(1 + binary)]
+                operands = [self._any(scope) for _ in range(1 + (name in BINARY))]
                 if name == "cast":
-                    settings = {"dtype": self.random.choice(DTYPES)}
+                    settings = {"dtype": self.random.choice(self.dtypes)}
             if self._suits(name, [scope[v] for v in operands]):
                 self._add(scope, statements, name, operands, **settings)
                 count -= 1
@@ -185,18 +202,22 @@ class RandomControl:
         first = types[0] if types else None
         if any(t.dtype == BOOL for t in types):
             return name in ("flip", "flat", "twice") and len(first.shape) == 1
+        if name in SMOOTH_OPS and any(t.dtype.kind != "f" for t in types):
+            return False
         match name:
             case "matmul":
                 return all(len(t.shape) in (1, 2) for t in types) and types[0].shape[-1] == types[1].shape[0]
             case "take" | "update":
                 return first.shape[:1] not in ((), (0,))
-            case "sum_axis" | "cumsum" | "flip":
+            case "sum_axis" | "cumsum" | "flip" | "product":
                 return len(first.shape) > 0
+            case "largest":
+                return first.shape[:1] not in ((), (0,))
             case "flat" | "transpose":
                 return len(first.shape) == 2
             case "twice":
                 return len(first.shape) < 2
-            case "add" | "subtract" | "multiply" | "larger" | "where" | "less":
+            case "add" | "subtract" | "multiply" | "larger" | "where" | "less" | "distance" | "ratio":
                 try:
                     return len(np.broadcast_shapes(*(t.shape for t in types))) < 3
                 except ValueError:

@@ -578,10 +578,16 @@ def _step(p: RandomProgram) -> None:
 
 
 def random_program(
-    seed: int, block: Block | None = None, weights: WeightStore | None = None, size: int | None = None
+    seed: int,
+    block: Block | None = None,
+    weights: WeightStore | None = None,
+    size: int | None = None,
+    dtype: np.dtype | None = None,
 ) -> RandomProgram:
-    """The program of a seed, of about `size` ops."""
+    """The program of a seed, of about `size` ops; tame and mostly of one dtype if that is given."""
     p = RandomProgram(seed, block, weights)
+    if dtype is not None:
+        p.types, p.special = [dtype], False
     p.grow(_step, size or p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))
     while not p.values:
         p.grow(_step, 1)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Dim, Range, parse
+from dlc.dims import Dim, Range, Size, parse
 from dlc.errors import DlcError, ModelError, ShapeError
-from dlc.runtime.open_program import Binder, OpenKernel, OpenLaunch, OpenProgram
+from dlc.runtime.host_program import Branch, Carried, Element, Instruction, Loop, OpenKernel, OpenLaunch, While, walk
+from dlc.runtime.open_program import Binder, OpenProgram, resolved
 
 N = Dim.symbol("N")
 F32 = np.dtype(np.float32)
@@ -33,8 +34,9 @@ PROGRAM = OpenProgram(
 
 
 def binder(program: OpenProgram = PROGRAM, kernels: Mapping[str, OpenKernel] = KERNELS) -> Binder:
-    launches = [launch.of(kernels) for launch in program.launches]
-    return Binder(program, launches, [size for launch in launches for size in launch.numbers])
+    instructions = resolved(program.instructions, kernels)
+    launches = [i for i, _ in walk(instructions) if isinstance(i, OpenLaunch)]
+    return Binder(program, instructions, [size for launch in launches for size in launch.numbers])
 
 
 def test_what_sizes_make_of_a_program() -> None:
@@ -45,7 +47,7 @@ def test_what_sizes_make_of_a_program() -> None:
 
 
 def test_a_launch_for_known_sizes() -> None:
-    launch = PROGRAM.launches[1].of(KERNELS).at({"N": 4})
+    launch = cast(OpenLaunch, PROGRAM.instructions[1]).of(KERNELS).at({"N": 4})
     assert (launch.arguments, launch.sizes, launch.numbers) == (((5, 0), (3, 0)), (80, 96), (5,))
 
 
@@ -55,8 +57,8 @@ def test_shapes_that_do_not_fit(shape: tuple[int, ...]) -> None:
         binder()([shape])
 
 
-def launching(*launches: OpenLaunch) -> OpenProgram:
-    return replace(PROGRAM, launches=launches)
+def launching(*instructions: Instruction) -> OpenProgram:
+    return replace(PROGRAM, instructions=instructions)
 
 
 HOSTILE: dict[str, OpenProgram] = {
@@ -77,6 +79,53 @@ HOSTILE: dict[str, OpenProgram] = {
     "an output below nothing": replace(PROGRAM, outputs=(TensorInfo("y", (2 - N, 2 - N), F32),)),
     "a region below nothing": replace(PROGRAM, regions=((16 - 16 * N, 10_000), (48,))),
     "a division by nothing": launching(OpenLaunch(None, ((5, 0), (3, 0)), (16 // (N - 5),))),
+}
+
+
+# Row by row of the input to the output, of which the first row stays, with a state in the region 5 that is then the last row.
+ROWS = Loop(
+    N,
+    (Carried(7, (5, 0), (8, 0)),),
+    (Element(8, (2, 0), 16), Element(9, (3, 16 * N), -16)),
+    (OpenLaunch(None, ((9, 0), (8, 0)), (16,)), OpenLaunch(None, ((9, 0), (7, 0)), (16,))),
+)
+LAST = OpenLaunch(None, ((6, 0), (7, 0)), (16,))
+LOOPING = replace(PROGRAM, instructions=(ROWS, LAST), moving=3)
+
+
+def test_a_loop_within_its_buffers() -> None:
+    for n in (0, 1, 2, 100):
+        binder(LOOPING)([(n, 4)])
+
+
+def looping(*instructions: Instruction, **changes: Any) -> OpenProgram:
+    return replace(LOOPING, instructions=(replace(ROWS, **changes), *instructions), moving=4)
+
+
+def element(first: tuple[int, Size], step: Size, slot: int = 8) -> dict[str, Any]:
+    return {"elements": (Element(slot, first, step), ROWS.elements[1])}
+
+
+HOSTILE |= {
+    "a step more than there are rows": looping(count=N + 3),
+    "steps below none": looping(count=N - 5),
+    "more steps than an input has rows": looping(count=N * N),
+    "a larger step of an element": looping(**element((2, 0), 16 * N)),
+    "an element that begins behind": looping(**element((2, 16 * N), 16)),
+    "an element that goes back from the first": looping(**element((2, 0), -16)),
+    "an element that sets a region": looping(**element((2, 0), 16, slot=5)),
+    "an element that sets a slot beyond the last": looping(**element((2, 0), 16, slot=11)),
+    "an element of nothing": looping(**element((0, 0), 16)),
+    "an element of a carried slot": looping(**element((7, 0), 16)),
+    "an element after the last": looping(OpenLaunch(None, ((6, 0), (8, 0)), (16,))),
+    "a row behind the last one that was found": looping(OpenLaunch(None, ((6, 0), (7, 16)), (16,))),
+    "a state that moves on": looping(carried=(Carried(7, (5, 0), (7, 16)),)),
+    "a loop in a loop that sets its slot": looping(body=(replace(ROWS, carried=()), *ROWS.body)),
+    "a loop in a loop of as many steps": looping(
+        body=(Loop(N, (), (Element(10, (8, 0), 16),), (OpenLaunch(None, ((6, 0), (10, 0)), (16,)),)),)
+    ),
+    "a condition behind a buffer": replace(LOOPING, instructions=(Branch((2, 16 * 1000), (), ()),)),
+    "a condition of a loop behind a buffer": replace(LOOPING, instructions=(While((5, 0), (2, 1 << 20), (), ()),)),
 }
 
 

@@ -13,7 +13,8 @@ from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.errors import DeviceError
 from dlc.ir import func
 from dlc.runtime.artifact import Artifact, KernelObject
-from dlc.runtime.open_program import OpenKernel, OpenProgram
+from dlc.runtime.host_program import OpenKernel
+from dlc.runtime.open_program import OpenProgram
 from dlc.target import Target, host_supports
 
 Text = TypeVar("Text")

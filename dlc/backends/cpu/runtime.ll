@@ -10,6 +10,7 @@
 ;     1  {i64 slot, i64 from, i64 offset}      slots[slot] = slots[from] + offset
 ;     2  {i64 slot, i64 distance}              slots[slot] -= 1, and goes there unless that is 0
 ;     3  {i64 slot, i64 offset, i64 distance}  goes there if the byte at slots[slot] + offset is 0
+;     5  {i64 slot, i64 from}                  slots[slot] += slots[from]
 ;     4  {i64 distance}                        goes there
 ;     0  {i64 code}                            ends with this code, 0 or negative
 ;   slots     the addresses and numbers that records count from; what they mean is the program's business
@@ -395,8 +396,8 @@ entry:
   br label %next
 
 next:
-  %record = phi ptr [ %records, %entry ], [ %after, %counted ], [ %move.next, %move ], [ %unless.next, %unless ]
-  %left = phi i64 [ %limit, %entry ], [ %rest, %counted ], [ %left, %move ], [ %left, %unless ]
+  %record = phi ptr [ %records, %entry ], [ %after, %counted ], [ %move.next, %move ], [ %add.next, %add ], [ %unless.next, %unless ]
+  %left = phi i64 [ %limit, %entry ], [ %rest, %counted ], [ %left, %move ], [ %left, %add ], [ %left, %unless ]
   %one.at = getelementptr i64, ptr %record, i64 1
   %two.at = getelementptr i64, ptr %record, i64 2
   %three.at = getelementptr i64, ptr %record, i64 3
@@ -408,6 +409,7 @@ next:
     i64 2, label %count
     i64 3, label %unless
     i64 4, label %jump
+    i64 5, label %add
   ]
 
 run:
@@ -423,6 +425,17 @@ move:
   %moved = add i64 %held, %offset
   store i64 %moved, ptr %to.at
   %move.next = getelementptr i64, ptr %record, i64 4
+  br label %next
+
+add:
+  %summand = load i64, ptr %two.at
+  %summand.at = getelementptr i64, ptr %slots, i64 %summand
+  %sum.at = getelementptr i64, ptr %slots, i64 %one
+  %more = load i64, ptr %summand.at
+  %so.far = load i64, ptr %sum.at
+  %sum = add i64 %so.far, %more
+  store i64 %sum, ptr %sum.at
+  %add.next = getelementptr i64, ptr %record, i64 3
   br label %next
 
 count:

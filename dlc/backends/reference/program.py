@@ -243,7 +243,7 @@ def host_view(op: host.ViewOp, frame: Frame) -> Sequence[Value]:
 
 @rule(host.LoopOp)
 def host_loop(op: host.LoopOp, frame: Frame) -> Sequence[Value]:
-    count, carried = int(op.count.value.data), int(op.carried.value.data)
+    count, carried = int(op.turns), int(op.carried.value.data)
     buffers: Sequence[Value] = [frame.view(v).alone() for v in op.arguments[:carried]]
     for step in range(count)[:: -1 if flag(op.reverse) else 1]:
         elements = [frame.view(v).element(step) for v in op.arguments[carried:]]

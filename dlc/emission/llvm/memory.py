@@ -3,6 +3,7 @@ may leave the buffer; other rows are read element by element."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import cast
 
@@ -20,7 +21,7 @@ from dlc.emission.llvm.core import (
 from dlc.emission.llvm.order import Place
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.memory import ARRAY_ALIGN, Access, access, lane_condition
-from dlc.emission.visit.registers import Register, element_bytes
+from dlc.emission.visit.registers import Register, element_bytes, vector_shape
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IntegerAttr, Operation, SSAValue, func
 from dlc.target import Target
@@ -117,6 +118,50 @@ class MemoryWriter(Writer):
             element = self._read_element(a, t.kind, offset + lane * a.stride, condition, padding)
             value = self.insert(t, value, element, lane)
         return value
+
+    def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
+        """A tile [k, lane] whose columns lie side by side in memory: squares of it are read by column, and transposed."""
+        shape, types = vector_shape(result.type), self.layout(result.type)
+        kind, width = types[0].kind, types[0].width
+        if len(shape) != 2 or a.strides[0] != 1 or not isinstance(a.strides[1], int) or a.strides[1] < 2:
+            return None
+        side = min(width, shape[0])
+        whole = all(t == types[0].wide(width) for t in types) and side in (4, 8) and shape[0] % side == 0 and width % side == 0
+        if not whole or memory_kind(kind) != kind or any(bound is not None for bound in a.bounds):
+            return None
+        square = types[0].wide(side)
+        names: list[str] = []
+        for first in range(0, shape[0], side):
+            rows: list[list[str]] = [[] for _ in range(side)]
+            for lane in range(0, shape[1], side):
+                places = (self._pointer(a, first + (lane + j) * a.strides[1]) for j in range(side))
+                for row, piece in zip(rows, self._transposed(square, [self._load(square, *p) for p in places]), strict=True):
+                    row.append(piece)
+            names += [name for row in rows for name in self._joined(square, row, width)]
+        return names
+
+    def _joined(self, t: Register, pieces: Sequence[str], width: int) -> list[str]:
+        """Registers of `width` elements, of pieces in a row."""
+        while t.width < width:
+            pairs = zip(pieces[::2], pieces[1::2], strict=True)
+            pieces, t = [self._shuffled(t, x, y, range(2 * t.width)) for x, y in pairs], t.wide(2 * t.width)
+        return list(pieces)
+
+    def _transposed(self, t: Register, rows: Sequence[str]) -> list[str]:
+        """A square of registers: step by step blocks off the diagonal change places, the largest first."""
+        rows, step = list(rows), t.width // 2
+        while step:
+            for i in (i for i in range(t.width) if not i & step):
+                x, y = rows[i], rows[i + step]
+                rows[i] = self._shuffled(t, x, y, [t.width + p - step if p & step else p for p in range(t.width)])
+                rows[i + step] = self._shuffled(t, x, y, [t.width + p if p & step else p + step for p in range(t.width)])
+            step //= 2
+        return rows
+
+    def _shuffled(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
+        places = ", ".join(f"i32 {lane}" for lane in lanes)
+        text = f"shufflevector {text_of(t)} {x}, {text_of(t)} {y}, <{len(lanes)} x i32> <{places}>"
+        return self.define(text, x, y, place=Place.MOVABLE)
 
     def _write_element(self, a: Access, kind: str, value: str, offset: int, condition: str) -> None:
         pointer, align = self._pointer(a, offset)

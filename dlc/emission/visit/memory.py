@@ -163,6 +163,10 @@ def _moved(e: Visit, a: Access, steps: Sequence[tuple[int, Linear]]) -> Access:
 
 
 def _read(e: Visit, a: Access, result: SSAValue, padding: str, default_hint: str) -> None:
+    turned = e.read_turned(a, result)
+    if turned is not None:
+        e.bind(result, turned)
+        return
     done: dict[object, str] = {}  # rows along broadcast dimensions are the same
     names: list[str] = []
     for (here, t, offset, row, start), hint in zip(_places(e, a, result), e.hints(result, default_hint), strict=False):

@@ -280,6 +280,10 @@ class Visit(ABC):
         `row` is the condition for all of the row to be read; what lies outside the buffer is `padding`.
         """
 
+    def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
+        """The registers of a tile whose rows run across memory, if the language has a way to read it along memory."""
+        return None
+
     @abstractmethod
     def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None: ...
 

@@ -43,6 +43,8 @@ class Forward:
 
     def _tangent(self, op: DlOp, b: Build) -> Term | None:
         tangents = [Term(b, self.tangents[v]) if v in self.tangents else None for v in op.operands]
+        if not any(tangents):
+            return None
         result, operands = Term(b, op.results[0]), [Term(b, v) for v in op.operands]
         if type(op) in ELEMENTWISE:
             return self._by_partials(op, [result, *operands], tangents)

@@ -83,7 +83,7 @@ OF_ONE: dict[type[DlOp], Callable[[Term, Term], Partial]] = {
     dl.AtanOp: lambda r, x: 1 / (x * x + 1),
     dl.SinhOp: lambda r, x: cosh(x),
     dl.CoshOp: lambda r, x: sinh(x),
-    dl.TanhOp: lambda r, x: 1 - r * r,
+    dl.TanhOp: lambda r, x: (1 - r) * (1 + r),
     dl.AsinhOp: lambda r, x: rsqrt(x * x + 1),
     dl.AcoshOp: lambda r, x: rsqrt((x - 1) * (x + 1)),
     dl.AtanhOp: lambda r, x: 1 / ((1 - x) * (1 + x)),

@@ -136,10 +136,10 @@ class _Step:
         return [s.rest for s in self.read.values() if s.rest]
 
     def split(self) -> tuple[Block, list[SSAValue], list[SSAValue]]:
-        """Takes the backward body out: it, what it reads of the forward one, and which factors it yields last.
+        """Takes the backward body out: it, what it reads of the forward one, and what it makes.
 
         It takes cotangents of states, sums so far, what it reads, and cotangents of what is made; it yields the first two,
-        cotangents of elements, and factors.
+        then what it makes: cotangents of elements, and factors, each once.
         """
         outputs = [*self.of_states, *(v for rest in self.rests for v in rest), *self.of_elements]
         forward = _needed(yielded(self.body), list(self.body.ops))
@@ -148,26 +148,32 @@ class _Step:
         early = {*self.body.args, *(v for o in forward for v in o.results)} - late
         needed = _needed([*outputs, *self.factors], backward)
         used = dict.fromkeys([*(v for o in needed for v in read_by(o)), *outputs, *self.factors])
-        residuals, emitted = [v for v in used if v in early], [v for v in self.factors if v in late]
+        residuals = [v for v in used if v in early]
+        made = list(dict.fromkeys([*self.of_elements, *(v for v in self.factors if v in late)]))
         count = len(self.states)
         of_states, of_made = self.seeds[:count], self.seeds[count:]
         block = Block(arg_types=[v.type for v in (*of_states, *(rest[0] for rest in self.rests), *residuals, *of_made)])
         before = block.args[count : count + len(self.rests)]
         given = [*block.args[:count], *block.args[count + len(self.rests) :]]
         renamed = dict(zip([*of_states, *residuals, *of_made], given, strict=True))
-        for o in needed:
+        for o in backward:
             o.detach()
+        for o in needed:
             block.add_op(o)
             for inner in o.walk():
                 inner.operands = [renamed.get(v, v) for v in inner.operands]
+        # Sums that are taken apart.
+        for o in reversed(backward):
+            if o.parent is None:
+                o.erase(safe_erase=False)
         b, sums = Build(block), list[SSAValue]()
         for total, rest in zip(before, self.rests, strict=True):
             for part in rest:
                 total = b(dl.AddOp, total, renamed.get(part, part))
             sums.append(total)
-        of_states, of_elements, emits = ([renamed.get(v, v) for v in vs] for vs in (self.of_states, self.of_elements, emitted))
-        block.add_op(dl.YieldOp([*of_states, *sums, *of_elements, *emits]))
-        return block, residuals, emitted
+        of_states, values = ([renamed.get(v, v) for v in vs] for vs in (self.of_states, made))
+        block.add_op(dl.YieldOp([*of_states, *sums, *values]))
+        return block, residuals, made
 
 
 def _backward_ops(body: Block, seeds: Sequence[SSAValue]) -> list[Operation]:
@@ -205,32 +211,31 @@ def scan_reverse(op: dl.ScanOp, walk: ReverseWalk) -> None:
     step, b, arguments, count = _Step.of(op, walk), walk.b, list(op.arguments), len(op.results)
     cotangents = [(walk.take(op.results[i]) or zeros(b, op.results[i])).value for i in (*step.states, *step.made)]
     products = {v: [(_axes(p), *p.operands) for p in s.products] for v, s in step.read.items()}
-    backward, residuals, emitted = step.split()
-    forward = _needed(yielded(step.body), list(step.body.ops))
-    for late in reversed([o for o in step.body.ops if o not in forward and not isinstance(o, dl.YieldOp)]):
-        late.detach()
-        late.erase(safe_erase=False)
+    backward, residuals, made = step.split()
     for seed in reversed(step.seeds):
         step.body.erase_arg(cast("BlockArgument", seed))
-    end(step.body, [*yielded(step.body), *residuals])
+    # Elements that the scan is given are in sequences already.
+    kept: dict[SSAValue, SSAValue] = dict(zip(step.body.args[op.state_count :], arguments[op.state_count :], strict=True))
+    new = [v for v in residuals if v not in kept]
+    end(step.body, [*yielded(step.body), *new])
     forward = dl.ScanOp.of(arguments, step.body, op.state_count, op.steps, op.goes_back)
     put_before(op, forward)
 
-    kept: dict[SSAValue, SSAValue] = dict(zip(residuals, forward.results[count:], strict=True))
+    kept |= zip(new, forward.results[count:], strict=True)
     states = [*cotangents[: len(step.states)], *(zeros(b, rest[0]).value for rest in step.rests)]
-    along = [*kept.values(), *cotangents[len(step.states) :]]
+    along = [*(kept[v] for v in residuals), *cotangents[len(step.states) :]]
     loop = list(b.insert(dl.ScanOp.of([*states, *along], backward, len(states), op.steps, not op.goes_back)).results)
     substitute(op, forward.results[:count])
 
-    first, sums, loop = loop[: len(step.states)], loop[len(step.states) : len(states)], loop[len(states) :]
+    first, sums = loop[: len(step.states)], iter(loop[len(step.states) : len(states)])
+    steps = dict(zip(made, loop[len(states) :], strict=True)) | kept
     for i, ct in zip(step.states, first, strict=True):
         walk.add(arguments[i], Term(b, ct))
-    for i, ct in zip(step.sequences, loop, strict=False):
-        walk.add(arguments[i], Term(b, ct))
-    steps, summed = kept | dict(zip(emitted, loop[len(step.sequences) :], strict=True)), iter(sums)
+    for i, value in zip(step.sequences, step.of_elements, strict=True):
+        walk.add(arguments[i], Term(b, steps[value]))
     for value, s in step.read.items():
         if s.rest:
-            walk.add(value, Term(b, next(summed)))
+            walk.add(value, Term(b, next(sums)))
         for axes, lhs, rhs in products[value]:
             walk.add(value, _over_steps(b, axes, steps[lhs], steps[rhs]))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from dlc.dialects import dl
@@ -15,68 +15,13 @@ from dlc.errors import UnsupportedError
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.bodies import at_end, end, yielded
 from dlc.passes.autodiff.control import REVERSE
+from dlc.passes.autodiff.cotangents import Cotangent, Piece, joined
 from dlc.passes.autodiff.partials import ELEMENTWISE, partial
 from dlc.passes.autodiff.rules import activate, derived, read_by
 from dlc.passes.autodiff.tangents import TANGENTS
-from dlc.passes.autodiff.term import Term, where
+from dlc.passes.autodiff.term import Term
 from dlc.passes.autodiff.transposes import DECIDING, transpose_of, unbroadcast, zeros
 from dlc.passes.base import place
-
-
-@dataclass(frozen=True)
-class Cotangent:
-    """`value` where `mask` holds, else 0; see Note [Masked cotangents]."""
-
-    value: Term
-    mask: Term | None = None
-
-    def term(self) -> Term:
-        """As one value."""
-        return self.value if self.mask is None else where(self.mask, self.value, 0)
-
-    def masked(self, condition: Term) -> Cotangent:
-        """Only where a condition holds as well."""
-        return Cotangent(self.value, condition if self.mask is None else self.mask & condition)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """The cotangent of a slice of a value, which begins at `starts`; of the rest it is 0."""
-
-    value: Term
-    starts: tuple[int, ...]
-
-
-def joined(pieces: Sequence[Piece], shape: tuple[int, ...]) -> Term:
-    """The sum of pieces, each at its place in this shape; they are joined where they lie side by side along one axis."""
-    axes = {a for piece in pieces for a, size in enumerate(piece.value.shape) if size != shape[a]}
-    axis = min(axes, default=0)
-    ordered = sorted(pieces, key=lambda piece: piece.starts[axis])
-    ends = [piece.starts[axis] + int(piece.value.shape[axis]) for piece in ordered]
-    if len(pieces) == 1 or len(axes) != 1 or any(p.starts[axis] < end for p, end in zip(ordered[1:], ends, strict=False)):
-        placed = [_placed(piece, shape) for piece in pieces]
-        return sum(placed[1:], placed[0])
-    parts: list[Term] = []
-    for k, (piece, before) in enumerate(zip(ordered, [0, *ends], strict=False)):
-        # Zeros fill what is between them, and after the last.
-        gaps = piece.starts[axis] - before, shape[axis] - ends[-1] if k == len(ordered) - 1 else 0
-        low, high = ([n if a == axis else 0 for a in range(len(shape))] for n in gaps)
-        parts.append(piece.value.op(dl.PadOp, 0, low=low, high=high) if any(gaps) else piece.value)
-    return parts[0].op(dl.ConcatOp, *parts[1:], axis=axis)
-
-
-def _placed(piece: Piece, shape: tuple[int, ...]) -> Term:
-    """A piece with zeros around it."""
-    high = [n - start - int(size) for n, start, size in zip(shape, piece.starts, piece.value.shape, strict=True)]
-    return piece.value.op(dl.PadOp, 0, low=piece.starts, high=high) if any((*piece.starts, *high)) else piece.value
-
-
-# Note [Masked cotangents]
-#
-# What a select does not choose gets a cotangent of zero, and the product of that zero with an infinite or undefined partial
-# derivative of what was not chosen would be NaN: sqrt in `where(x > 0, sqrt(x), 0)` at 0. The zero is structural, so it must
-# win. A cotangent therefore carries the condition along: elementwise ops act on the value alone, and where something else
-# reads it the condition is applied last.
 
 
 class Reverse:
@@ -181,33 +126,54 @@ class Reverse:
     def transpose(self, scratch: Block, values: Sequence[SSAValue], cotangents: Mapping[SSAValue, Term]) -> None:
         """Pulls cotangents through a block that computes tangents from those of `values`, its arguments.
 
-        What of it does not follow from a tangent goes into the program, the rest is linear. Raises UnsupportedError where it
-        is not.
+        What of it does not follow from a tangent goes into the program, the rest is linear; see Note [Loops in rules]. Raises
+        UnsupportedError where it is not.
         """
-        linear = activate(scratch, scratch.args)
-        ops: list[Operation] = []
-        for inner in list(scratch.ops):
-            if linear.isdisjoint(read_by(inner)):
-                inner.detach()
-                self.b.insert(inner)
-            else:
-                ops.append(inner)
+        active = activate(scratch, scratch.args)
+        linear: list[Operation] = []
+        undefined: dict[Operation, dict[SSAValue, SSAValue]] = {}
+        for op in list(scratch.ops):
+            moving = [v for v in dict.fromkeys(read_by(op)) if v in active]
+            if moving:
+                linear.append(op)
+            if isinstance(op, Control):
+                undefined[op] = self._without(op, moving)
+            if op in undefined or not moving:
+                op.detach()
+                self.b.insert(op)
         # What the tangents are multiplied with is constant to them.
-        outside, self.active = self.active, linear
+        outside, self.active = self.active, active.union(*undefined.values())
         for value, ct in cotangents.items():
             self.add(value, ct)
-        self.walk(ops)
+        for op in reversed(linear):
+            self.walk([op])
+            for stand_in, tangent in undefined.get(op, {}).items():
+                self.add(tangent, self.take(stand_in))
         pulled = [self.take(a) for a in scratch.args]
         self.active = outside
         for value, part in zip(values, pulled, strict=True):
             self.add(value, part)
-        for inner in ops:
-            inner.detach()
-        left = [use.operation for v in linear for use in v.uses if use.operation.parent_block() is self.block]
-        if left:
-            raise UnsupportedError(f"{place(left[0].location)}the rule of a derivative is not linear in the tangents")
-        for inner in reversed(ops):
-            inner.erase(safe_erase=False)
+        plain = [op for op in linear if op not in undefined]
+        for use in (use for v in (*scratch.args, *(r for op in plain for r in op.results)) for use in v.uses):
+            if use.operation not in plain:
+                where = place(use.operation.location)
+                raise UnsupportedError(f"{where}the rule of a derivative is not linear in the tangents")
+        for op in reversed(plain):
+            op.detach()
+            op.erase(safe_erase=False)
+
+    def _without(self, op: Control, tangents: Sequence[SSAValue]) -> dict[SSAValue, SSAValue]:
+        """Makes an op with bodies read something else in the place of tangents: which stands for which."""
+        made = {v: (zeros(self.b, v) + math.nan).value for v in tangents}
+        for inner in op.walk():
+            inner.operands = [made.get(v, v) for v in inner.operands]
+        return {stand_in: v for v, stand_in in made.items()}
+
+
+# Note [Loops in rules]
+#
+# The reverse of a loop begins with the loop itself, which keeps what its reverse reads; where a rule computes tangents by a
+# loop, that runs without any. If they are linear nothing reads them, and they are NaN, which shows if they are not.
 
 
 def pull_back(block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:

@@ -18,6 +18,7 @@ from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.passes.autodiff.term import Term, exp, where
 from dlc.passes.autodiff.transposes import first_in_windows
+from dlc.passes.base import place
 from dlc.passes.dl.rewriting import inverse
 
 # The tangent of the only result, from the op, its result and the operands as terms, and the operands' tangents.
@@ -44,7 +45,9 @@ def _reduced(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
 
 
 def _extremum(op: dl.ReduceMaxOp | dl.ReduceMinOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
-    """The mean of the tangents of all that are extreme."""
+    """The mean of the tangents of all that are extreme; none is where there are no elements."""
+    if 0 in shape_of(op.x):
+        return r.like(0).broadcast(*r.shape)
     found = x[0].equals(_keeping(r, op))
     share = _reduced(found.op(dl.CastOp, to=element_type_of(op.x)), op)
     return _reduced(where(found, _only(t), 0), op) / share
@@ -101,7 +104,8 @@ def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[
     """Of the largest, or smallest, the mean of the tangents of all that are it."""
     rows, indices, updates = x
     if op.mode.data == "mul":
-        raise UnsupportedError(f"{op.name} with mode mul has no derivative: multiply with a product of the updates instead")
+        problem = "with mode mul has no derivative; multiply with a product of the updates instead"
+        raise UnsupportedError(f"{place(op.location)}{op.name} {problem}")
 
     def gathered(into: Term, parts: Term) -> Term:
         return into.op(dl.ScatterRowsOp, indices, parts, mode="add", clamped=op.clamped)

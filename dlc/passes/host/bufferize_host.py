@@ -53,7 +53,7 @@ class BufferizeHostPass(ModulePass):
     same value as another output, or that others read parts of, is copied there. A reshape is a view, and so is a slice that
     is one piece of its operand. Loops and branches become those of the host (`control_flow.py`). Where sizes are symbolic,
     buffers are `host.buffer` and say theirs. Requires functions that consist of `dl.dispatch`, such views, `dl.weight` and
-    control flow, this without symbolic sizes; leaves buffers without a place to `plan-arena`.
+    control flow; leaves buffers without a place to `plan-arena`.
     """
 
     name = "bufferize-host"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import cast
 
 from dlc.dialects import host
@@ -13,7 +12,7 @@ from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp, YieldOp
-from dlc.dims import Size, row_major
+from dlc.dims import Size, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
 from dlc.passes.views import source_of
 
@@ -86,14 +85,13 @@ class Bufferizer:
 
     def scan(self, op: ScanOp) -> None:
         """Elements of sequences, and of results, are parts of their buffers."""
-        count, steps = op.state_count, op.steps
-        assert isinstance(steps, int)
+        count = op.state_count
         made = [self.place(r, op) for r in op.results[count:]]
         yielded = yielded_by(op.block)
         block, free = self.body(op, yielded[:count], op.block.args[count:], yielded[count:], None)
         carried = [*(self.buffers[v] for v in op.arguments[:count]), *free]
         elements = [*(self.buffers[v] for v in op.arguments[count:]), *made]
-        self.ended(op, host.LoopOp(steps, carried, elements, block, op.goes_back))
+        self.ended(op, host.LoopOp(op.steps, carried, elements, block, op.goes_back))
 
     def loop(self, op: WhileOp) -> None:
         again, *states = yielded_by(op.block)
@@ -105,6 +103,7 @@ class Bufferizer:
         """Appends a loop; the last states are what its carried buffers are in the end."""
         self.add(loop, op)
         for value, buffer in zip(op.results, loop.results, strict=False):
+            self.sizes[buffer] = shape_of(value)
             if value not in self.buffers:
                 self.buffers[value] = buffer
                 buffer.name_hint = value.name_hint
@@ -126,6 +125,7 @@ class Bufferizer:
         source = op.block
         own = source.args[: len(states)]
         block = Block(arg_types=[buffer_type(v) for v in (*own, *elements, *made)])
+        self.sizes |= {a: shape_of(v) for v, a in zip((*own, *elements, *made), block.args, strict=True)}
         places = block.args[len(own) + len(elements) :]
         for value, argument in zip((*own, *elements), block.args, strict=False):
             self.buffers[value] = argument
@@ -138,6 +138,7 @@ class Bufferizer:
                 following.append((value, None))
                 continue
             free, _ = (block.insert_arg(buffer_type(state), len(own) + len(first) + k) for k in range(2))
+            self.sizes[free] = shape_of(state)
             first += [self.new(state, op) for _ in range(2)]
             written = self.directed(value, free, source)
             following.append((value, None if written else free))
@@ -228,5 +229,5 @@ def yielded_by(block: Block) -> Sequence[SSAValue]:
     return last.values
 
 
-def _elements(value: SSAValue) -> int:
-    return prod(int(size) for size in shape_of(value))
+def _elements(value: SSAValue) -> Size:
+    return product(shape_of(value))

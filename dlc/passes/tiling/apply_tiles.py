@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dlc.dims import UndecidableError, is_multiple
 from dlc.ir import Operation, scf
 from dlc.passes.structured import Constants, Place
+from dlc.passes.tiling.blocked import BlockedTask
 from dlc.passes.tiling.group import Group
 from dlc.passes.tiling.leaf import Leaf, Range, Tile, open_steps, steps, whole_or_end
 from dlc.passes.tiling.nests import Nest, OpenNest
@@ -85,26 +86,37 @@ class _Tiler:
     def edges(self, place: Place, tile: Tile, ragged: Sequence[int]) -> None:
         """A task at the end of a ragged dimension covers what remains there: code of its own."""
         if not ragged:
-            self.loops(place, tile, self.plan.order)
+            self.task(place, tile)
             return
         d, *rest = ragged
         for at, part in whole_or_end(place, tile[d], self.nest.extents[d]):
             self.edges(at, {**tile, d: part}, rest)
 
-    def loops(self, place: Place, tile: Tile, order: Sequence[int]) -> None:
-        """Loops over what is computed at once of the task's part, dimension by dimension."""
-        if order:
-            d, *rest = order
-            parts = self.parts(place, tile[d], d) if d in self.symbolic else None
-            for at, part in parts or steps(place, tile[d], self.plan.covered(d), f"j{d}"):
-                self.loops(at, {**tile, d: part}, rest)
+    def task(self, place: Place, tile: Tile) -> None:
+        """What one task computes."""
+        if self.plan.is_blocked:
+            BlockedTask(self.nest, self.plan, place, tile, self.tiles).run()
             return
-        # A tile is where its buffers start.
-        tile = {d: Range(r.offset, r.size) for d, r in tile.items()}
-        if self.group is None:
-            Leaf(self.nest, self.plan, tile, self.lengths).run(place)
-        else:
-            self.group.run(place, tile)
+        for at, part in self.tiles(place, tile):
+            # A tile is where its buffers start.
+            part = {d: Range(r.offset, r.size) for d, r in part.items()}
+            if self.group is None:
+                Leaf(self.nest, self.plan, part, self.lengths).run(at)
+            else:
+                self.group.run(at, part)
+
+    def tiles(self, place: Place, tile: Tile) -> Iterator[tuple[Place, Tile]]:
+        """Loops over what is computed at once of the task's part, dimension by dimension."""
+        return self._tiles(place, tile, self.plan.order)
+
+    def _tiles(self, place: Place, tile: Tile, order: Sequence[int]) -> Iterator[tuple[Place, Tile]]:
+        if not order:
+            yield place, tile
+            return
+        d, *rest = order
+        parts = self.parts(place, tile[d], d) if d in self.symbolic else None
+        for at, part in parts or steps(place, tile[d], self.plan.covered(d), f"j{d}"):
+            yield from self._tiles(at, {**tile, d: part}, rest)
 
     def parts(self, place: Place, whole: Range, d: int) -> Iterator[tuple[Place, Range]]:
         """The tiles of a task along a dimension whose extent is known only when the kernel runs."""

@@ -6,13 +6,16 @@ vectors and data as broadcasts; anything else with two to four vectors of work p
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
+from dlc.arrays import ALIGNMENT
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
-from dlc.passes.tiling.plan import TilePlan, even_tile, packed_periods
+from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
 from dlc.target import Target
 
 
@@ -59,6 +62,8 @@ class _Chooser:
         shared = nest.shared
         if any(s.reads_at_computed_places for s in nest.stages):
             return TilePlan(self.grid({}, shared), {}, tuple(shared), {d: 1 for d in self.own_dims()})
+        if (in_panels := self.plan_with_panels()) is not None:
+            return in_panels
         contraction = next((s for s in nest.stages if s.is_contraction), None)
         lane = lane_dim(nest, contraction or nest.stages[-1])
         if contraction is not None and lane in shared:
@@ -71,6 +76,25 @@ class _Chooser:
         order = self.order(shared, lane)
         chunks = self.chunks(lane if lane in shared else None)
         return TilePlan(self.grid(register, order), register, order, chunks, self.steps(register, lane))
+
+    def plan_with_panels(self) -> TilePlan | None:
+        """A contraction of which a task copies operands, so that its tiles share what a cache holds; None where none pays."""
+        nest = self.nest
+        stage = first_contraction(nest)
+        if stage is None or nest.open or packed_periods(nest):
+            return None
+        lane = next((d for d in nest.shared if stage.output.stride(d) == 1), None)
+        if lane is None or nest.extents[lane] < self.lanes(stage):
+            return None
+        if not all(a is None or all(t.is_plain for t in a.terms) for a in stage.accesses):
+            return None
+        register, order = self.contraction_tile(stage, lane), self.order(nest.shared, lane)
+        panels = tuple(k for k in range(len(stage.accesses) - 1) if self.pays_as_panel(stage, k, register, lane))
+        if not panels:
+            return None
+        blocks = self.blocks(stage)
+        grid = self.shared_grid(stage, register, order, blocks)
+        return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
 
     def own_dims(self) -> list[int]:
         """Dimensions of single stages."""
@@ -160,6 +184,39 @@ class _Chooser:
                     chunks[d] = self.fitting(d, self.target.machine.vectors * lanes)
         return chunks
 
+    def blocks(self, stage: Stage) -> dict[int, int]:
+        """Parts of what is reduced, of about as many steps as the machine says.
+
+        The innermost dimensions are whole as far as that goes, and the outermost go one by one.
+        """
+        extents, most = self.nest.extents, self.target.machine.block_steps
+        reduced = [d for d in stage.dims if d in stage.reductions]
+        total = prod(extents[d] for d in reduced)
+        left = total if 2 * total <= 3 * most else most
+        blocks: dict[int, int] = {}
+        for d in reversed(reduced):
+            blocks[d] = even_tile(extents[d], left)
+            left = left // blocks[d] if blocks[d] == extents[d] else 1
+        return {d: size for d, size in blocks.items() if size < extents[d]}
+
+    def pays_as_panel(self, stage: Stage, k: int, register: dict[int, int], lane: int) -> bool:
+        """Whether an operand is better copied: it serves many tiles, and its lanes lie apart or its rows leave the cache.
+
+        Rows that lie a multiple of a power of two apart meet in the same sets of the first-level cache.
+        """
+        nest, machine, a = self.nest, self.target.machine, stage.accesses[k]
+        if (
+            a is None
+            or prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared if not a.uses(d)) < machine.block_tiles
+        ):
+            return False
+        row = a.stride(next(d for d in reversed(stage.dims) if d in stage.reductions))
+        if a.uses(lane) and a.stride(lane) != 1:
+            return row == 1
+        apart = int(row) * numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
+        kept = machine.cache_ways * (machine.way_bytes // gcd(machine.way_bytes, apart))
+        return apart >= ALIGNMENT and prod(nest.extents[d] for d in stage.reductions) > kept
+
     def reduced(self) -> set[int]:
         return {d for s in self.nest.stages for d in s.reductions}
 
@@ -175,26 +232,47 @@ class _Chooser:
             return tuple(rows)
         return (lane, *rows) if contraction and self.variant.panels_first else (*rows, lane)
 
-    def grid(self, register: dict[int, int], order: tuple[int, ...] | list[int]) -> dict[int, int]:
+    def grid(self, register: dict[int, int], order: Sequence[int]) -> dict[int, int]:
         """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first."""
-        extents, machine = self.nest.extents, self.target.machine
-        per_point = sum(
-            (1 if s.is_contraction else machine.element_work)
+        per_point, most = self.work_per_point(), int(self.target.machine.task_work * self.variant.work)
+        return self.cut(register, order, lambda _, block: most // max(1, per_point * prod(block.values())))
+
+    def shared_grid(
+        self, stage: Stage, register: dict[int, int], order: Sequence[int], blocks: dict[int, int]
+    ) -> dict[int, int]:
+        """A few large parts where register tiles share blocks, as far as the second-level cache holds what they share."""
+        machine, extents = self.target.machine, self.nest.extents
+        most = max(machine.task_work, self.work_per_point() * prod(extents[d] for d in order) // machine.block_tasks)
+        steps = prod(blocks.get(d, extents[d]) for d in stage.reductions)
+
+        def tiles(d: int, block: dict[int, int]) -> int:
+            read = max(prod(size for x, size in block.items() if a.uses(x)) for a in stage.inputs if a.uses(d))
+            return min(most // (self.work_per_point() * prod(block.values())), machine.block_elements // (steps * read))
+
+        return self.cut(register, order, tiles)
+
+    def work_per_point(self) -> int:
+        """Of all stages, for one element of what they share."""
+        extents = self.nest.extents
+        return sum(
+            (1 if s.is_contraction else self.target.machine.element_work)
             * prod(extents[d] for d in s.dims if d >= 0 and d not in self.nest.shared and d != s.scattered)
             for s in self.nest.stages
         )
-        work = per_point * prod(register.get(d, 1) for d in order)
-        grid: dict[int, int] = {}
+
+    def cut(
+        self, register: dict[int, int], order: Sequence[int], tiles: Callable[[int, dict[int, int]], int]
+    ) -> dict[int, int]:
+        """Equal parts of each dimension, innermost first, of as many tiles as `tiles` says, given the parts of all so far."""
+        extents = self.nest.extents
+        whole = {d: register.get(d, 1) for d in order}
         for d in reversed(order):
-            tile = register.get(d, 1)
-            steps = -(-extents[d] // tile)
-            wanted = max(1, min(steps, int(machine.task_work * self.variant.work) // max(1, work)))
+            steps = -(-extents[d] // whole[d])
+            wanted = max(1, min(steps, tiles(d, whole)))
             # Equal parts: a task that is nearly empty keeps the others waiting.
             parts = -(-steps // wanted)
-            block = min(extents[d], tile * -(-steps // parts))
-            grid[d] = block
-            work *= -(-block // tile)
-        return {d: grid[d] for d in order}
+            whole[d] *= -(-steps // parts)
+        return {d: min(extents[d], whole[d]) for d in order}
 
 
 def _row_tile(extent: int, limit: int) -> int:

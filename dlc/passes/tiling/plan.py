@@ -25,6 +25,10 @@ class TilePlan:
     are a team: its items share the work of a stage along its dimension chunk by chunk, and add up what they reduce.
     `promote`: for one dimension that a contraction reduces, the part of it whose operands are brought to the group's memory
     at a time.
+
+    `blocks`: for dimensions that a contraction reduces, the part of them that all register tiles of a task go through before
+    the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same order.
+    `panels`: the operands of it, by position, of which a task copies each block, in the order in which its tiles read them.
     """
 
     grid: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -34,6 +38,8 @@ class TilePlan:
     steps: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     items: Mapping[int, int] | None = None
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
+    blocks: Mapping[int, int] = field(default_factory=dict[int, int])
+    panels: tuple[int, ...] = ()
 
     def check(self, nest: Nest) -> None:
         """Raises ValueError, naming the entry, if the plan is not legal for the nest."""
@@ -61,6 +67,7 @@ class TilePlan:
         self.check_items(nest)
         self.check_promote(nest)
         self.check_rounds(nest)
+        self.check_blocks(nest)
 
     def check_items(self, nest: Nest) -> None:
         for d, n in (self.items or {}).items():
@@ -98,6 +105,30 @@ class TilePlan:
             if len(self.promote) > 1 or d not in contraction.reductions or not 1 <= size <= nest.extents[d]:
                 raise ValueError(f"promote[d{d}] = {size}: must be one dimension that is reduced, with 1 ≤ size ≤ its extent")
 
+    def check_blocks(self, nest: Nest) -> None:
+        if not self.is_blocked:
+            return
+        contraction = first_contraction(nest)
+        if contraction is None or self.items is not None or nest.open:
+            raise ValueError(
+                f"blocks {self.blocks}, panels {self.panels}: the nest is no contraction of known sizes, or computed by groups"
+            )
+        for d, size in self.blocks.items():
+            if d not in contraction.reductions or d in self.chunks or not 1 <= size <= nest.extents[d]:
+                raise ValueError(
+                    f"blocks[d{d}] = {size}: must be a dimension that is reduced at once, with 1 ≤ size ≤ its extent"
+                )
+
+        for k in self.panels:
+            access = contraction.accesses[k] if 0 <= k < len(contraction.accesses) - 1 else None
+            if access is None or not all(t.is_plain for t in access.terms):
+                raise ValueError(f"panels {self.panels}: {k} is no operand of plain strides")
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a task's tiles go through blocks of what is reduced together."""
+        return bool(self.blocks or self.panels)
+
     def tile(self, d: int) -> int:
         """The register tile along a shared dimension."""
         return self.register.get(d, 1)
@@ -127,7 +158,8 @@ class TilePlan:
         steps = "".join(f" steps[{k}] {{{sizes(s)}}}" for k, s in self.steps.items())
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
-        return f"{cut}{steps}{items}{promote} order ({order})"
+        blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
+        return f"{cut}{steps}{items}{promote}{blocks} order ({order})"
 
 
 def packed_periods(nest: Nest) -> dict[int, int]:
@@ -139,8 +171,8 @@ def packed_periods(nest: Nest) -> dict[int, int]:
     return periods
 
 
-def promoted_stage(nest: Nest) -> Stage | None:
-    """The contraction whose operands can be brought to a group's memory: the first stage but for the fill of its result."""
+def first_contraction(nest: Nest) -> Stage | None:
+    """The contraction that a nest begins with but for the fill of its result; its results are those of the nest's tiles."""
     contraction = next((k for k, s in enumerate(nest.stages) if s.is_contraction), 0)
     stage = nest.stages[contraction]
     before = nest.stages[:contraction]
@@ -151,9 +183,16 @@ def promoted_stage(nest: Nest) -> Stage | None:
         or before[0] is not initial_of(stage, nest)
     ):
         return None
-    terms = [t for a in (*stage.inputs, stage.output) for t in a.terms]
     private = [d for d in stage.dims if d >= 0 and d not in nest.shared and d not in stage.reductions]
-    return None if private or not all(t.is_plain for t in terms) else stage
+    return None if private else stage
+
+
+def promoted_stage(nest: Nest) -> Stage | None:
+    """The contraction whose operands can be brought to a group's memory: one that the nest begins with, of plain operands."""
+    stage = first_contraction(nest)
+    if stage is None or not all(t.is_plain for a in (*stage.inputs, stage.output) for t in a.terms):
+        return None
+    return stage
 
 
 def even_tile(extent: int, limit: int) -> int:

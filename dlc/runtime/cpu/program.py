@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from time import perf_counter
 from typing import Any, cast
 
@@ -14,9 +15,19 @@ from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.cpus import usable_cpus
 from dlc.errors import DlcError
 from dlc.runtime.cpu.native import Runtime
+from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.table import Grid, assemble, tasks_word
-from dlc.runtime.host_program import ARENA, FIRST_INPUT, HostProgram, Instruction, Launch, weight_array
-from dlc.runtime.open_program import Binder, OpenKernel, OpenLaunch, OpenProgram
+from dlc.runtime.host_program import (
+    ARENA,
+    FIRST_INPUT,
+    HostProgram,
+    Instruction,
+    Launch,
+    OpenKernel,
+    OpenLaunch,
+    weight_array,
+)
+from dlc.runtime.open_program import Binder, OpenProgram, resolved
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
@@ -58,7 +69,7 @@ class _Program:
     def __init__(
         self,
         host: HostProgram | OpenProgram,
-        instructions: Sequence[Instruction | OpenLaunch],
+        instructions: Sequence[Instruction],
         kernels: Mapping[str, KernelImage],
         weights: Mapping[str, NDArray[Any]],
         runtime: Runtime,
@@ -75,6 +86,8 @@ class _Program:
         self._runtime = runtime
         self._execute = runtime.execute
         self._free: list[_Context] = []
+        self._results = Recycler(())
+        self._donors: Mapping[int, int] = {}
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number, shapes and dtypes.
@@ -115,6 +128,8 @@ class _Program:
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
+        if self._donors:
+            arrays = _given_away(arrays, self._donors.values())
         pool = self._runtime.pool(self.num_threads)
         try:
             context = self._free.pop()
@@ -122,7 +137,10 @@ class _Program:
             context = self._new_context()
         try:
             self._bind(context, [a.shape for a in arrays])
-            outputs = [aligned_empty(shape, dtype) for shape, dtype in zip(context.outputs, self._dtypes, strict=True)]
+            outputs = [
+                arrays[self._donors[k]] if k in self._donors else self._results.empty(shape, dtype)
+                for k, (shape, dtype) in enumerate(zip(context.outputs, self._dtypes, strict=True))
+            ]
             first_output = FIRST_INPUT + len(arrays)
             context.slots[FIRST_INPUT : first_output + len(outputs)] = [address_of(a) for a in (*arrays, *outputs)]
             execute(context.location, pool)
@@ -141,6 +159,21 @@ class _Program:
         raise NotImplementedError
 
 
+def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list[NDArray[Any]]:
+    """The arrays, copies in place of donors that are read-only or share memory with another array of them."""
+    given, end = list(arrays), 0
+    spans = sorted((address_of(a), a.nbytes, k) for k, a in enumerate(given) if a.nbytes)
+    shared: set[int] = set()
+    for (start, size, k), before in zip(spans, [None, *spans], strict=False):
+        if before is not None and start < end:
+            shared |= {k, before[2]}
+        end = max(end, start + size)
+    for k in donors:
+        if k in shared or not given[k].flags.writeable:
+            given[k] = given[k].copy()
+    return given
+
+
 class NativeProgram(_Program):
     """A host program with the native code of its kernels."""
 
@@ -155,6 +188,9 @@ class NativeProgram(_Program):
         super().__init__(host, host.instructions, kernels, weights, runtime, num_threads)
         self._arena_bytes = host.arena_bytes
         self._shapes = [cast("tuple[int, ...]", info.shape) for info in host.outputs]
+        self._donors = host.donors
+        infos = enumerate(zip(self._shapes, self._dtypes, strict=True))
+        self._results = Recycler([prod(shape) * t.itemsize for k, (shape, t) in infos if k not in self._donors])
         self._free.append(self._new_context())
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
@@ -186,12 +222,13 @@ class OpenNativeProgram(_Program):
         runtime: Runtime,
         num_threads: int | None = None,
     ) -> None:
-        launches = [launch.of(shapes) for launch in host.launches]
-        super().__init__(host, launches, kernels, weights, runtime, num_threads)
+        instructions = resolved(host.instructions, shapes)
+        super().__init__(host, instructions, kernels, weights, runtime, num_threads)
         self._host = host
         sizes, work = self._table.sizes, self._table.work
-        self._bind_sizes = Binder(host, launches, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
-        self._slots = np.array([*range(host.first_region, host.slots), *sizes.values(), *work.values()], np.int64)
+        self._bind_sizes = Binder(host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
+        regions = range(host.first_region, host.first_region + len(host.regions))
+        self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number and dtypes, and of shapes that fit one another.

@@ -9,16 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from dlc.dims import Size, substitute
+from dlc.dims import Dim, Size, substitute
 from dlc.errors import CompileError
-from dlc.runtime.host_program import NOTHING, Branch, Fail, Instruction, Launch, Loop, Place, While
-from dlc.runtime.open_program import OpenLaunch, kernel_sizes
+from dlc.runtime.host_program import (
+    NOTHING,
+    Branch,
+    Fail,
+    Instruction,
+    Launch,
+    Loop,
+    OpenLaunch,
+    Place,
+    While,
+    kernel_sizes,
+)
 
 # A launch on less memory than this is over before another thread has joined in: about half a microsecond of work.
 SMALL_BYTES = 32 << 10
 # How many bytes one task of a copy moves; `dlc_copy` in runtime.ll counts by it.
 COPY_BYTES = 64 << 10
-_STOP, _MOVE, _COUNT, _UNLESS, _JUMP = range(5)
+_STOP, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD = range(6)
 
 # The address of the native code of a grid, and its number of tasks in the sizes of its kernel.
 Grid: TypeAlias = "tuple[int, Size]"
@@ -41,9 +51,7 @@ class Table:
     messages: list[str] = field(default_factory=list[str])
 
 
-def assemble(
-    instructions: Sequence[Instruction | OpenLaunch], slots: int, kernels: Mapping[str, Sequence[Grid]], copy: int
-) -> Table:
+def assemble(instructions: Sequence[Instruction], slots: int, kernels: Mapping[str, Sequence[Grid]], copy: int) -> Table:
     """The table of a program with so many slots; `copy` is the address of the task that copies memory."""
     assembler = _Assembler(slots, kernels, copy)
     assembler.block(instructions)
@@ -67,7 +75,7 @@ class _Assembler:
         self.kernels = kernels
         self.copy = copy
 
-    def block(self, instructions: Sequence[Instruction | OpenLaunch]) -> None:
+    def block(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Launch() | OpenLaunch():
@@ -118,14 +126,38 @@ class _Assembler:
         self.move([(c.slot, c.first) for c in loop.carried])
         if loop.count == 0:
             return
-        self.move([(e.slot, e.first) for e in loop.elements])
-        self.emit(_MOVE, counter, NOTHING, loop.count)
+        firsts = [self.place(e.first) for e in loop.elements]
+        self.move([(e.slot, place) for e, (place, _) in zip(loop.elements, firsts, strict=True)])
+        for element, (_, more) in zip(loop.elements, firsts, strict=True):
+            if more != 0:
+                self.advance(element.slot, more)
+        count, more = self.number(loop.count)
+        if isinstance(loop.count, int):
+            self.emit(_MOVE, counter, count, more)
+        else:
+            # There may be no turn at all: counting comes first, from one more.
+            self.emit(_MOVE, counter, count, 1)
+            self.emit(_JUMP, 0)
         begin = len(self.table.words)
         self.block(loop.body)
         self.move([(c.slot, c.following) for c in loop.carried])
         for element in loop.elements:
-            self.emit(_MOVE, element.slot, element.slot, element.step)
+            self.advance(element.slot, element.step)
+        if not isinstance(loop.count, int):
+            self.table.words[begin - 1] = len(self.table.words) - (begin - 2)
         self.emit(_COUNT, counter, begin - len(self.table.words))
+
+    def place(self, place: tuple[int, Size]) -> tuple[Place, Size]:
+        """A place, and how far from there it is meant."""
+        slot, offset = place
+        return ((slot, offset), 0) if isinstance(offset, int) else ((slot, 0), offset)
+
+    def advance(self, slot: int, distance: Size) -> None:
+        """Moves what a slot holds."""
+        if isinstance(distance, Dim):
+            self.emit(_ADD, slot, self.number(distance)[0])
+        else:
+            self.emit(_MOVE, slot, slot, distance)
 
     def repeat(self, loop: While) -> None:
         condition = self.scratch()

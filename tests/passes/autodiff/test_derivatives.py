@@ -120,6 +120,7 @@ _NO_FLOATS: dict[type[DlOp], str] = {
         ),
         "of integers",
     ),
+    dl.RandomBitsOp: "its result is bits",
     **dict.fromkeys((dl.NonzeroOp, dl.SearchsortedOp, dl.MergeSortedOp), "its result is places"),
     dl.RandomBitsOp: "its result is bits",
 }

@@ -19,8 +19,9 @@ from dlc.ir import ModuleOp, parse_module, print_module
 from dlc.options import Options
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
+from dlc.runtime.bounds import check_program
 from dlc.runtime.host_format import from_json, to_json
-from dlc.runtime.host_program import Carried, Element, HostProgram, Instruction, Launch, Loop, While, check_program
+from dlc.runtime.host_program import Branch, Carried, Element, HostProgram, Instruction, Launch, Loop, While
 from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
 
@@ -218,6 +219,16 @@ HOSTILE: dict[str, Callable[[], HostProgram]] = {
     "a slot beyond the last": lambda: program(TURNS, slots=5),
     "fewer slots than buffers": lambda: program(slots=2),
     "a condition beyond its buffer": lambda: program(While((1, 32), (1, 0), (), ())),
+    "a slot that two loops set": lambda: program(
+        Loop(10, TURNS.carried, TURNS.elements, (*TURNS.body, Loop(2, (), (Element(4, (2, 144), 0),), ())))
+    ),
+    "an element after the last": lambda: program(TURNS, STEP),
+    "a state that begins where an element was": lambda: program(
+        Loop(10, (Carried(3, (4, 0), (1, 0)),), (Element(4, (2, 0), 16),), (Launch("k", ((3, 0),), (16,)),))
+    ),
+    "a slot that one branch sets": lambda: program(
+        Branch((1, 0), (Loop(1, (Carried(3, (1, 0), (1, 0)),), (), ()),), ()), Launch("k", ((3, 0),), (16,))
+    ),
     "a condition that is nothing": lambda: program(While((0, 32), (1, 0), (), ())),
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.nests import Nest, can_split, nests_of
-from dlc.passes.tiling.plan import TilePlan, packed_periods, promoted_stage
+from dlc.passes.tiling.plan import TilePlan, first_contraction, packed_periods, promoted_stage
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
 from .kernels import KERNELS, kernel_module
@@ -58,12 +58,23 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
         for k, s in enumerate(nest.stages)
         if not s.reductions
     }
-    return TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
+    plan = TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
+    contraction = first_contraction(nest)
+    if contraction is None or rng.random() < 0.5:
+        return plan
+    inputs = enumerate(contraction.accesses[:-1])
+    plain = [k for k, a in inputs if a is not None and a.terms and all(t.is_plain for t in a.terms)]
+    return replace(
+        plan,
+        chunks={d: n for d, n in chunks.items() if d not in contraction.reductions},
+        blocks={d: size(extents[d]) for d in sorted(contraction.reductions) if rng.random() < 0.7},
+        panels=tuple(k for k in plain if rng.random() < 0.7),
+    )
 
 
 def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     """A plan for groups: items on their own, as teams, or with promoted operands."""
-    plan = random_plan(nest, rng)
+    plan = replace(random_plan(nest, rng), blocks={}, panels=())
     items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
     # One round of all items, where what is ragged needs it.
     once = {d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in plan.grid.items()}

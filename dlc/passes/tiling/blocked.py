@@ -1,0 +1,148 @@
+"""A task whose contraction goes block by block of what it reduces: all register tiles use a block while caches hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dlc.ir import SSAValue
+from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.tiling.leaf import Leaf, Local, Range, Tile, Window, copy, part_of, steps
+from dlc.passes.tiling.nests import Nest, Stage, operand_maps
+from dlc.passes.tiling.plan import TilePlan, first_contraction
+
+# Where to compute each register tile of a task's part.
+Tiles = Callable[[Place, Tile], Iterator[tuple[Place, Tile]]]
+# What is turned in registers: so many elements that are neighbours in memory, of each lane.
+_TURNED = 8
+# Elements of a cache line, and the most that are copied at once.
+_LINE, _WIDEST = 16, 64
+
+
+class BlockedTask:
+    """One task of a plan with `blocks` or `panels`: sums are filled, then added to by one block after the other, then used.
+
+    They wait where they are wanted, or in a buffer of the task's part where later stages make something else of them.
+    """
+
+    def __init__(self, nest: Nest, plan: TilePlan, place: Place, tile: Tile, tiles: Tiles) -> None:
+        self.nest = nest
+        self.plan = plan
+        self.place = place
+        self.tile = tile
+        self.tiles = tiles
+        contraction = first_contraction(nest)
+        assert contraction is not None
+        self.contraction = contraction
+        self.panels = {k: _Panel(nest, plan, contraction, k, tile, place) for k in plan.panels}
+        self.sums: dict[SSAValue, Local] = {}
+
+    def run(self) -> None:
+        root = self.contraction.output.root
+        if root in self.nest.locals():
+            leaf = self.leaf(self.tile)
+            dims = tuple(d for d in leaf.axes_of(root) if leaf.tile[d].size > 1)
+            shape = tuple(leaf.tile[d].size for d in dims)
+            buffer = self.place.alloca(memref_of(root).element_type, shape, root.name_hint)
+            self.sums[root] = Local(buffer, dims, shared=True)
+        first, _, *rest = self.nest.stages
+        for at, leaf in self.leaves(self.place, {}):
+            leaf.stages(at, [first], leaf.tile)
+        self.blocks(self.place, [d for d in self.contraction.dims if d in self.contraction.reductions], {})
+        for at, leaf in self.leaves(self.place, {}) if rest else ():
+            for other in leaf.local_roots():
+                if other not in self.sums:
+                    leaf.make_local(at, other, {d: r.size for d, r in leaf.tile.items()})
+            leaf.stages(at, rest, leaf.tile)
+
+    def blocks(self, place: Place, dims: Sequence[int], block: Tile) -> None:
+        """Loops over the blocks, dimension by dimension."""
+        if dims:
+            d, *rest = dims
+            extent = self.nest.extents[d]
+            for at, part in steps(place, Range(0, extent), self.plan.blocks.get(d, extent), f"k{d}"):
+                self.blocks(at, rest, {**block, d: Range(part.offset, part.size)})
+            return
+        stage = self.contraction
+        for panel in self.panels.values():
+            panel.bring(place, self.tile, block)
+        for at, leaf in self.leaves(place, block):
+            at = at.located(stage.op.location)
+            windows = {k: panel.window(leaf, at) for k, panel in self.panels.items()}
+            leaf.emit(at, stage, {d: leaf.tile[d] for d in stage.dims if d >= 0}, windows)
+
+    def leaves(self, place: Place, block: Tile) -> Iterator[tuple[Place, Leaf]]:
+        """Each register tile of the task, with what of the reduced dimensions is its turn."""
+        for at, tile in self.tiles(place, self.tile):
+            yield at, self.leaf({**{d: Range(r.offset, r.size, 0, r.within) for d, r in tile.items()}, **block})
+
+    def leaf(self, tile: Tile) -> Leaf:
+        leaf = Leaf(self.nest, self.plan, tile)
+        leaf.locals |= self.sums
+        return leaf
+
+
+class _Panel:
+    """A task's copy of an operand's block, in the order in which register tiles read it: [tile, reduced, place in the tile]."""
+
+    def __init__(self, nest: Nest, plan: TilePlan, stage: Stage, k: int, tile: Tile, place: Place) -> None:
+        self.plan = plan
+        self.stage = stage
+        self.k = k
+        self.source = stage.op.operands[k]
+        whole = {d: Range(0, e) for d, e in nest.extents.items()} | dict(tile)
+        self.axes = [part_of(None, e, stage.dims, whole)[0] for e in operand_maps(stage.op)[k].results]
+        access = stage.accesses[k]
+        assert access is not None
+        self.shared = [d for d in self.axes if d not in stage.reductions]
+        self.reduced = [d for d in stage.dims if d in self.axes and d in stage.reductions]
+        # Along which reduced dimension elements are neighbours, if lanes are not.
+        neighbours = [d for d in self.reduced if access.stride(d) == 1]
+        self.turned = neighbours[0] if neighbours else None
+        # Lanes are as wide as tiles; rows are broadcast one by one, so that one panel has all of them, an odd number of lines.
+        row = next((d for d in self.shared if access.stride(d) == 1 and stage.output.stride(d) != 1), None)
+        self.widths = {d: tile[d].size if d == row else plan.tile(d) for d in self.shared}
+        padding = {row: _LINE + -tile[row].size % _LINE + (tile[row].size // _LINE % 2) * _LINE} if row is not None else {}
+        shape = (
+            *(-(-tile[d].size // self.widths[d]) for d in self.shared),
+            *(plan.blocks.get(d, nest.extents[d]) for d in self.reduced),
+            *(self.widths[d] + padding.get(d, 0) for d in self.shared),
+        )
+        self.sizes = {d: tile[d].size for d in self.shared}
+        self.buffer = place.alloca(memref_of(self.source).element_type, shape, "panel")
+
+    def bring(self, place: Place, tile: Tile, block: Tile) -> None:
+        """Copies what the task needs of the block."""
+        self._bring(place, {**tile, **block}, {}, [*self.shared, *self.reduced])
+
+    def _bring(self, place: Place, whole: Tile, part: Tile, dims: Sequence[int]) -> None:
+        if dims:
+            d, *rest = dims
+            step = min(self.widths[d], _WIDEST) if d in self.shared else _TURNED if d == self.turned else 1
+            start = whole[d]
+            for at, some in steps(place, Range(start.offset, start.size), min(step, start.size), f"c{d}"):
+                self._bring(at, whole, {**part, d: some}, rest)
+            return
+        parts = [(d, part[d]) for d in self.axes]
+        offsets, sizes = [r.offset for _, r in parts], [r.size for _, r in parts]
+        drop = [i for i, size in enumerate(sizes) if size == 1]
+        source = place.subview(self.source, offsets, sizes, drop), [d for d, r in parts if r.size > 1]
+        copy(place, source, self._window(place, {d: (r.within, r.size) for d, r in part.items()}))
+
+    def window(self, leaf: Leaf, place: Place) -> Window:
+        """What a register tile reads of the copy."""
+        ranges = {d: (leaf.tile[d].grouped, leaf.tile[d].size) for d in self.shared}
+        return self._window(place, ranges | {d: (0, leaf.tile[d].size) for d in self.reduced})
+
+    def _window(self, place: Place, ranges: dict[int, tuple[Index, int]]) -> Window:
+        panels: list[tuple[Index, int]] = []
+        within: list[tuple[Index, int]] = []
+        for d in self.shared:
+            start, size = ranges[d]
+            alone = self.widths[d] == self.sizes[d]
+            panels.append((0 if alone else place.floordiv(start, self.widths[d]), 1))
+            within.append((start if alone else 0, size))
+        parts = [*panels, *(ranges[d] for d in self.reduced), *within]
+        dims = [*self.shared, *self.reduced, *self.shared]
+        drop = [i for i, (_, size) in enumerate(parts) if size == 1]
+        view = place.subview(self.buffer, [o for o, _ in parts], [size for _, size in parts], drop)
+        return view, [d for d, (_, size) in zip(dims, parts, strict=True) if size > 1]

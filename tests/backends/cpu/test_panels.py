@@ -1,0 +1,62 @@
+"""Contractions whose tasks copy operands in panels: right to the last lane, and the same for any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.nn as nn
+import dlc.numpy as dnp
+
+Product = Callable[[Any, Any], Any]
+
+CASES: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
+    "rows far apart": (dnp.matmul, (70, 300), (300, 512)),
+    "a long reduction, and what follows": (lambda x, w: nn.relu(x @ w + 1), (61, 1111), (1111, 96)),
+    "both operands reduced along their first axis": (lambda x, y: dnp.einsum("km,kn->mn", x, y), (1000, 128), (1000, 256)),
+    "lanes apart": (lambda x, w: dnp.einsum("mk,nk->mn", x, w), (70, 83), (75, 83)),
+    "lanes apart in each head": (lambda x, w: dnp.einsum("hmk,hnk->hmn", x, w), (3, 64, 40), (3, 64, 40)),
+    "windows": (lambda x, y: _conv_weights(x, y), (5, 18, 18, 8), (5, 16, 16, 32)),
+}
+
+
+def _conv_weights(x: Any, y: Any) -> Any:
+    """The weights' cotangent of a 3×3 convolution whose result has the cotangent `y`."""
+    return dlc.grad(lambda w: dnp.sum(nn.conv(x, w) * y))(dnp.zeros((3, 3, 8, 32), dtype=x.dtype))
+
+
+def _reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+    return np.einsum("nhwckl,nhwo->klco", windows, y)
+
+
+EXPECTED: dict[str, Product] = {
+    "rows far apart": np.matmul,
+    "a long reduction, and what follows": lambda x, w: np.maximum(x @ w + 1, 0),
+    "both operands reduced along their first axis": lambda x, y: x.T @ y,
+    "lanes apart": lambda x, w: x @ w.T,
+    "lanes apart in each head": lambda x, w: x @ w.swapaxes(1, 2),
+    "windows": _reference,
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", CASES)
+def test_products_are_right_and_the_same_for_any_number_of_threads(name: str, dtype: type) -> None:
+    function, *shapes = CASES[name]
+    rng = np.random.default_rng(0)
+    arguments = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+    one, three = (np.asarray(dlc.jit(num_threads=n)(function)(*arguments)) for n in (1, 3))
+    np.testing.assert_array_equal(one, three)
+    tolerance = 1e-3 if dtype is np.float32 else 1e-10
+    np.testing.assert_allclose(one, EXPECTED[name](*arguments), rtol=tolerance, atol=tolerance)
+
+
+def test_their_plans_have_panels() -> None:
+    for name, (function, *shapes) in CASES.items():
+        text = dlc.jit(function).lower(*(np.zeros(shape, np.float32) for shape in shapes)).as_text("loops")
+        assert "%panel" in text, name

@@ -1,0 +1,63 @@
+"""The derivative of every function of dlc.numpy: forward mode against differences, reverse mode against forward mode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc.numpy as dnp
+from dlc.errors import DlcError
+from tests.differences import wrong_derivative
+from tests.numpy.cases import CASES, DATA
+from tests.numpy.test_functions import call
+
+# Where a function is defined and smooth; elsewhere in (0.2, 0.8).
+DOMAINS = {"acosh": (1.2, 1.8)}
+NOT_SMOOTH = {"nextafter": "the next number is a step away", "floor_divide": "0 but for steps"}
+# Calls of each function, of those that differ in more than dtypes.
+CALLS = 2
+
+
+def moving(text: str) -> list[str]:
+    """The arrays of floats that a call reads."""
+    names = dict.fromkeys(re.findall(r"(?<![.\w'])\w+", text))
+    return [n for n in names if n in DATA and np.asarray(DATA[n]).dtype.kind == "f"]
+
+
+def function(family: str, name: str, text: str) -> tuple[Callable[..., list[Any]], list[np.ndarray]]:
+    """A call as a function of the arrays of floats that it reads, to its results of floats; and a point, in f64."""
+    random, names = np.random.default_rng(len(name + text)), moving(text)
+    data = {n: np.asarray(x) for n, x in DATA.items()}
+    data |= {n: random.uniform(*DOMAINS.get(name, (0.2, 0.8)), data[n].shape) for n in names}
+    if name == "interp":
+        data["v"] = np.sort(data["v"])
+
+    def run(*arrays: Any) -> list[Any]:
+        found = call(dnp, family, name, text, {**data, **dict(zip(names, arrays, strict=True))})
+        results = found if isinstance(found, tuple | list) else [found]
+        return [r for r in results if getattr(r, "dtype", None) == np.float64]
+
+    return run, [data[n] for n in names]
+
+
+def calls(family: str) -> Iterator[tuple[str, Callable[..., list[Any]], list[np.ndarray]]]:
+    for name, texts in CASES[family].items():
+        distinct = {re.sub(r"_(f2|f4|f8)\b", "", text): text for text in texts if moving(text)}
+        for text in [] if name in NOT_SMOOTH else list(distinct.values())[:CALLS]:
+            run, point = function(family, name, text)
+            try:
+                value = run(*point)
+            except DlcError:
+                continue
+            if value:
+                yield f"{name}({text})", run, point
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_derivatives(family: str) -> None:
+    found = {place: wrong_derivative(run, point) for place, run, point in calls(family)}
+    assert not [f"{place}: {wrong}" for place, wrong in found.items() if wrong]

@@ -1,0 +1,132 @@
+"""Loops and branches whose sizes come with a call: one compilation, which is loaded where there is no compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc import lax
+from dlc.backends.reference import evaluate
+from dlc.backends.registry import backend_of
+from dlc.compiler import Program, compile
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.lowering import Lowering
+from dlc.instrument.report import Report
+from dlc.options import Options
+
+W = np.random.default_rng(0).standard_normal((4, 4), np.float32) / 2
+SIZES = ((1, 1), (0, 3), (3, 0), (0, 0), (2, 7), (40, 5), (9, 2))
+
+
+def recurrence(x: Any, reverse: bool = False) -> Any:
+    """A state that is found as an element of what the steps make, and one that has buffers."""
+
+    def step(carry: Any, row: Any) -> Any:
+        h, total = carry
+        h = dnp.tanh(h @ W + row)
+        return (h, total + h), (h, h * total)
+
+    return lax.scan(step, (x.sum(axis=0), x.sum(axis=0) * 2), x, reverse=reverse)
+
+
+def backward(x: Any) -> Any:
+    """From the last element to the first."""
+    return recurrence(x, reverse=True)
+
+
+def nested(x: Any) -> Any:
+    """For each element a loop over all of them, which takes a branch."""
+
+    def outer(carry: Any, row: Any) -> Any:
+        def inner(state: Any, other: Any) -> Any:
+            state = lax.cond((row * other).sum() > 0, lambda a, b: a + b, lambda a, b: a - b * 0.5, state, other)
+            return state, row * state
+
+        last, made = lax.scan(inner, row, x)
+        return carry + last, made
+
+    return lax.scan(outer, x.sum(axis=0), x)
+
+
+def until(x: Any) -> Any:
+    """A loop that data ends."""
+    return lax.while_loop(lambda y: (y * y).sum() > 1, lambda y: dnp.tanh(y) * 0.5, x)
+
+
+def branches(x: Any) -> Any:
+    """Bodies that write the same results, and nothing between them."""
+    return lax.cond(x.sum() > 0, lambda y: (dnp.exp(y), y.sum(axis=0)), lambda y: (y @ W, dnp.abs(y).sum(axis=0)), x)
+
+
+FUNCTIONS = (recurrence, backward, nested, until, branches)
+
+
+def lowered(function: Callable[..., Any]) -> Program:
+    """The program of a function of an array [L, B, 4]."""
+    return dlc.jit(dynamic={"x": {0: "L", 1: "B"}})(function).lower(np.zeros((2, 3, 4), np.float32)).program
+
+
+def given(size: tuple[int, int]) -> Any:
+    return np.random.default_rng(sum(size)).standard_normal((*size, 4), dtype=np.float32)
+
+
+def expected(program: Program, size: tuple[int, int]) -> list[Any]:
+    bound = program.with_sizes(dict(zip("LB", size, strict=True)))
+    return list(evaluate(bound.module, [given(size)], bound.weights))
+
+
+def agree(got: Any, want: Any) -> None:
+    for g, e in zip(got, want, strict=True):
+        assert (g.dtype, g.shape) == (e.dtype, e.shape)
+        np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_stage_serves_all_sizes(function: Callable[..., Any]) -> None:
+    program = lowered(function)
+    lowering = Lowering(Compilation(program, backend_of("cpu"), Options(verify=True)))
+    for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
+        if stage == "host":
+            lowering.host()
+        else:
+            lowering.run(tuple(s for s in lowering.plan if s.name == stage))
+        for size in ((0, 2), (1, 1), (3, 2)):
+            agree(evaluate(lowering.module, [given(size)], lowering.weights), expected(program, size))
+
+
+LOADED = """
+import sys, numpy as np, dlc
+model = dlc.load(sys.argv[1])
+x = np.load(sys.argv[2])
+np.savez(sys.argv[3], *model(x).values())
+assert not {"xdsl", "onnx", "llvmlite"} & sys.modules.keys()
+"""
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_one_compilation_serves_all_sizes(function: Callable[..., Any], tmp_path: Path) -> None:
+    report, program = Report(), lowered(function)
+    model = compile(program, report=report)
+    assert report.each_size is None
+    model.save(tmp_path / "model.dlc")
+    loaded = dlc.load(tmp_path / "model.dlc")
+    for size in SIZES:
+        for m in (model, loaded):
+            agree(m(given(size)).values(), expected(program, size))
+
+
+def test_a_file_of_open_loops_needs_no_compiler(tmp_path: Path) -> None:
+    program = lowered(recurrence)
+    compile(program).save(tmp_path / "model.dlc")
+    np.save(tmp_path / "x.npy", given((7, 3)))
+    paths = [str(tmp_path / name) for name in ("model.dlc", "x.npy", "y.npz")]
+    subprocess.run([sys.executable, "-c", LOADED, *paths], check=True)
+    agree(np.load(tmp_path / "y.npz").values(), expected(program, (7, 3)))
