@@ -35,9 +35,9 @@ class ConvTransposeOp(Composite):
     is [N, *((S - 1)·stride + (K - 1)·dilation + 1), O]. ONNX's pads are a `dl.slice` of it.
 
     (C1) `strides` and `dilations` have a positive entry per spatial axis; (C2) `groups` divides C, and w has C channels;
-    (C3) element types are equal; (C4) w has static sizes. Decomposed, it multiplies zeros beside the elements of w where a stride is
-    less than the kernel and does not divide it, or taps are dilated: an infinity or NaN in x makes NaN of all results within the
-    reach of the kernel then. Between kernels that do not touch there are zeros.
+    (C3) element types are equal; (C4) w has static sizes. Between kernels that do not touch there are zeros. Decomposed, it
+    multiplies zeros beside the elements of w where taps are dilated, or a stride below the kernel does not divide it: an
+    infinity or NaN in x makes NaN of all results within the kernel's reach then.
 
         >>> b(ConvTransposeOp, x, w, strides=(2,), dilations=(1,), groups=1)   # [1, 5, 3], [4, 3, 8] → [1, 12, 8]
     """
@@ -107,8 +107,8 @@ class ConvTransposeOp(Composite):
         y = b(ReshapeOp, y, shape=(n, *places, groups, *phases, outputs))
         order = (0, *(a for i in range(spatial) for a in (1 + i, 2 + spatial + i)), 1 + spatial, 2 + 2 * spatial)
         y = b(TransposeOp, y, permutation=order)
-        gaps = [s - p for s, p in zip(strides, phases, strict=True)]
-        y = _padded(b, y, (0,), (0, *_interleaved((0,) * spatial, gaps)))
+        gaps = (s - p for s, p in zip(strides, phases, strict=True))
+        y = _padded(b, y, (0,), (0, *(size for gap in gaps for size in (0, gap))))
         y = b(ReshapeOp, y, shape=(n, *(q * s for q, s in zip(places, strides, strict=True)), groups * outputs))
         limits = shape_of(self.result)
         if shape_of(y) != limits:
