@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlc.backends.cpu.limits import Limits, measured_limits
 from dlc.dims import substitute
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.open_program import kernel_sizes
+from dlc.runtime.host_program import kernel_sizes
 
 
 @dataclass(frozen=True)
