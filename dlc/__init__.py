@@ -33,6 +33,9 @@ What such a function is written with is `numpy`, for arrays, and `lax`, for loop
 the nested containers that both take. `random` has numbers that are drawn from keys,
 `nn` layers of neural networks, `optim` what trains them.
 
+What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
+it, by `calculus`, `nn` and `optim`.
+
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
 `cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
 `dims` (symbolic sizes), `errors`, `options` and `target` are leaves that everything may import.
@@ -44,6 +47,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dlc import debug as debug
     from dlc import lax as lax
     from dlc import nn as nn
     from dlc import numpy as numpy
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
     from dlc.calculus.derivatives import linearize as linearize
     from dlc.calculus.derivatives import value_and_grad as value_and_grad
     from dlc.calculus.derivatives import vjp as vjp
+    from dlc.derived import TrainStep as TrainStep
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
@@ -103,6 +108,7 @@ _PUBLIC = {
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
+    "TrainStep": "dlc.derived",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
     "DeviceError": "dlc.errors",
@@ -111,7 +117,7 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("lax", "nn", "numpy", "optim", "random", "tree")
+_PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "optim", "random", "tree")
 
 
 def __getattr__(name: str) -> Any:

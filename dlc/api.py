@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo
+from dlc.derived import Derived, TrainStep, derived_of
 from dlc.instrument.report import Progress, Report
 from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.options import Options
@@ -25,6 +26,7 @@ from dlc.target import Target, host_supports, place_of
 
 if TYPE_CHECKING:
     from dlc.backends.base import Backend
+    from dlc.compiler import Program
 
 
 def compile_model(
@@ -40,6 +42,11 @@ def compile_model(
     cache: bool | None = None,
     numerics: str = "default",
     tune: float = 0.0,
+    vjp: str | Sequence[str] | None = None,
+    jvp: str | Sequence[str] | None = None,
+    hvp: str | None = None,
+    wrt: str | Sequence[str] | None = None,
+    train_step: TrainStep | None = None,
 ) -> Model:
     """The ONNX file `model` compiled for `target`.
 
@@ -60,6 +67,9 @@ def compile_model(
     operations as the model has them (docs/numerics.md). `tune` is for how many seconds tile plans for a CPU are measured on
     this machine; what was found is kept in the cache.
 
+    `vjp`, `jvp` and `hvp` are outputs whose derivative is compiled instead, with respect to the inputs and weights `wrt`, and
+    `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out.
+
     Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
     ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
     """
@@ -74,7 +84,8 @@ def compile_model(
         tune=tune,
     )
     values = {name: np.asarray(value) for name, value in (input_values or {}).items()}
-    return compile_file(Path(model), target, input_shapes, options, values=values)
+    derived = derived_of(vjp, jvp, hvp, train_step, wrt)
+    return compile_file(Path(model), target, input_shapes, options, values=values, derived=derived)
 
 
 def compile_file(
@@ -84,11 +95,13 @@ def compile_file(
     options: Options | None = None,
     *,
     values: Mapping[str, NDArray[Any]] | None = None,
+    derived: Derived | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
-    examine: Callable[[tuple[TensorInfo, ...]], None] | None = None,
+    examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None = None,
 ) -> Model:
-    """The model in an ONNX file or a dumped module; `examine` is told its inputs before it is compiled.
+    """The model in an ONNX file or a dumped module, or what is `derived` of it; `examine` is told its inputs, and which
+    of them may be left out, before it is compiled.
 
     Raises what compile_model raises.
     """
@@ -97,7 +110,8 @@ def compile_file(
     report = report if report is not None else Report()
     device = _record_of(target, options)
     file = None
-    if reason_not_cached(device, options, path) is None and host_supports(device):
+    # What is derived of a file is found by its program.
+    if derived is None and reason_not_cached(device, options, path) is None and host_supports(device):
         with report.timed("key"), suppress(OSError):  # the importer says what is wrong
             file = CachedFile.look(path, input_shapes or {}, device, options, values or {})
     if file is not None:
@@ -105,7 +119,7 @@ def compile_file(
             artifact = file.find(report)
         if artifact is not None:
             if examine is not None:
-                examine(artifact.host.inputs)
+                examine(artifact.host.inputs, ())
             with report.timed("load"):
                 model = artifact.model(options.num_threads)
             report.seconds += perf_counter() - began
@@ -113,17 +127,17 @@ def compile_file(
     report.seconds += perf_counter() - began
     # A model that was compiled before needs no compiler.
     from dlc.backends.registry import backend_of
-    from dlc.compiler import compile, load_program
+    from dlc.compiler import compile
     from dlc.frontend.onnx import OpenInputsError
 
     began = perf_counter()
     with report.timed("import"):
         try:
-            program = load_program(path, input_shapes, values)
+            program = program_of(path, input_shapes, values, derived)
         except OpenInputsError as found:
             report.each_size = "reading it takes the shapes of its inputs"
             if examine is not None:
-                examine(found.inputs)
+                examine(found.inputs, ())
 
             # A dump is of what is compiled first.
             first = iter([options])
@@ -135,10 +149,27 @@ def compile_file(
             variants = Variants(path.stem, found.inputs, found.outputs, found.values, variant)
             return variants.model(takes_device_arrays=backend_of(target, options.device).takes_device_arrays)
     if examine is not None:
-        examine(program.inputs)
+        examine(program.inputs, program.defaults)
     report.seconds += perf_counter() - began
     file = file.imported(program.files) if file is not None else None
     return compile(program, target, options, report=report, progress=progress, file=file)
+
+
+def program_of(
+    path: Path,
+    input_shapes: Mapping[str, Sequence[int | str]] | None,
+    values: Mapping[str, NDArray[Any]] | None,
+    derived: Derived | None,
+) -> Program:
+    """The program of a file, or of what is derived of it, before any pass."""
+    # What comes out of the cache needs no compiler.
+    from dlc.compiler import load_program
+
+    if derived is None:
+        return load_program(path, input_shapes, values)
+    from dlc.training.reading import derived_program
+
+    return derived_program(path, derived, input_shapes, values)
 
 
 def _record_of(target: str | Backend, options: Options) -> Target:

@@ -1,10 +1,14 @@
 """What was made once and is used again, on disk, shared by all processes of a user.
 
-    <folder>/<kind>/<key>/    entry    what `write` wrote
-                              about    what the maker says of it, as JSON
-                              hits     a byte per hit; when it was last written is when the entry was last used
-    <folder>/new/             entries that are being written, and what is being removed
-    <folder>/locks/           a file per entry that is being made
+    <folder>/<kind>/<key>.kept/    entry    what `write` wrote
+                                   about    what the maker says of it, as JSON
+                                   hits     a byte per hit; when it was last written is when the entry was last used
+    <folder>/new/*.kept/           entries that are being written, and what is being removed
+    <folder>/locks/*.kept          a file per entry that is being made
+
+The folder may be one in which a person keeps other things: nothing is removed but what the ending marks as the cache's own.
+Entries hold native code, which runs in the process that loads it: the folder is private to its owner, one that others may
+write to is not used, and an entry that somebody else has written, or may write, is not there.
 
 An entry is of a *kind* ("model", "opencl"), which says what its file is, and has a *key*, which names everything that the file
 depends on: two of one kind and key are alike, so that it does not matter whose is kept. Keys become names of folders.
@@ -39,6 +43,7 @@ from typing import Any, TypeVar
 
 from dlc.errors import DlcError
 from dlc.options import Environment
+from dlc.private_folder import is_private, make_private
 
 T = TypeVar("T")
 
@@ -46,6 +51,8 @@ log = logging.getLogger(__name__)
 
 _ENTRY, _ABOUT, _HITS = "entry", "about", "hits"
 _NEW, _LOCKS = "new", "locks"
+# How the names end of what the cache has made, and may remove.
+_MARK = ".kept"
 # Whoever still writes after this long is dead: its files are removed.
 _STALE_SECONDS = 3600.0
 # How long to wait for another process that makes the same entry, and how often to look.
@@ -92,10 +99,10 @@ class Cache:
         """The file of an entry; None when there is none."""
         if self.folder is None:
             return None
-        place = self.folder / kind / key
-        if not (place / _ENTRY).is_file():
+        place = self._place(kind, key)
+        if not (place / _ENTRY).is_file() or not all(is_private(path) for path in (self.folder, place, place / _ENTRY)):
             return None
-        # Others may own the folder: what cannot be counted can still be used.
+        # The folder may be read-only: what cannot be counted can still be used.
         with suppress(OSError), (place / _HITS).open("ab") as hits:
             hits.write(b".")
         return place / _ENTRY
@@ -108,11 +115,12 @@ class Cache:
         """
         if self.folder is None or self.folder in _unusable:
             return None
-        place = self.folder / kind / key
+        place = self._place(kind, key)
         try:
             new = self._new()
             try:
                 write(new / _ENTRY)
+                (new / _ENTRY).chmod(0o600)
                 (new / _ABOUT).write_text(json.dumps(about))
                 (new / _HITS).touch()
                 place.parent.mkdir(exist_ok=True)
@@ -170,9 +178,10 @@ class Cache:
         """
         path, descriptor = None, None
         if self.folder is not None and self.folder not in _unusable:
-            path = self.folder / _LOCKS / f"{kind}-{key}"
+            path = self.folder / _LOCKS / f"{kind}-{key}{_MARK}"
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_private(self.folder)
+                path.parent.mkdir(exist_ok=True)
                 descriptor = _acquire(path)
             except OSError as error:
                 self._warn(error)
@@ -189,7 +198,7 @@ class Cache:
         """Removes an entry at once, if it is there."""
         if self.folder is None:
             return False
-        place = self.folder / kind / key
+        place = self._place(kind, key)
         if not place.exists():
             return False
         try:
@@ -208,17 +217,22 @@ class Cache:
         """The entries of a kind, or all of them, the one used last first."""
         if self.folder is None:
             return []
-        places = [path.parent for path in self.folder.glob(f"{kind}/*/{_ENTRY}") if path.parts[-3] != _NEW]
+        places = [path.parent for path in self.folder.glob(f"{kind}/*{_MARK}/{_ENTRY}") if path.parts[-3] != _NEW]
         return sorted((e for place in places if (e := _entry(place)) is not None), key=lambda e: -e.used)
+
+    def _place(self, kind: str, key: str) -> Path:
+        assert self.folder is not None
+        return self.folder / kind / f"{key}{_MARK}"
 
     def _new(self) -> Path:
         """A new folder on the same disk; what dead processes left is removed."""
         assert self.folder is not None
+        make_private(self.folder)
         for name in (_NEW, _LOCKS):
             parent = self.folder / name
-            parent.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(exist_ok=True)
             _remove_stale(parent)
-        return Path(tempfile.mkdtemp(dir=self.folder / _NEW))
+        return Path(tempfile.mkdtemp(_MARK, dir=self.folder / _NEW))
 
     def _trim(self) -> None:
         entries = self.entries()
@@ -246,7 +260,9 @@ def _entry(place: Path) -> Entry | None:
     except OSError:
         return None
     size = entry.st_size + hits.st_size
-    return Entry(place.parent.name, place.name, place / _ENTRY, size, entry.st_mtime, hits.st_mtime, hits.st_size)
+    return Entry(
+        place.parent.name, place.name.removesuffix(_MARK), place / _ENTRY, size, entry.st_mtime, hits.st_mtime, hits.st_size
+    )
 
 
 def _rename(new: Path, place: Path) -> None:
@@ -284,7 +300,7 @@ def _acquire(path: Path) -> int | None:
 
 
 def _remove_stale(folder: Path) -> None:
-    for path in folder.iterdir():
+    for path in folder.glob(f"*{_MARK}"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime <= _STALE_SECONDS:
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
 from dlc.dims import parse, parse_ranged
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.donation import donate
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
 from dlc.options import Options
@@ -32,9 +34,10 @@ _operators = dlc.numpy
 
 @dataclass(frozen=True)
 class Lowered:
-    """A function traced for some arguments, to be looked at: `predict.lower(x).as_text("linalg")`."""
+    """A function traced for some arguments, to be looked at: `predict.lower(x).as_text("linalg")`; `leaves` are of these."""
 
     program: Program
+    leaves: Sequence[Any]
     results: Tree
     target: str | Backend
     options: Options
@@ -68,16 +71,19 @@ class JitFunction:
         options: Options,
         static_argnames: Sequence[str] = (),
         dynamic: Mapping[str, Mapping[int, str]] | None = None,
+        donate_argnames: Sequence[str] = (),
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._target = target
         self._options = options
         self._signature = inspect.signature(function)
-        self._static = frozenset(static_argnames)
-        unknown = self._static - set(self._signature.parameters)
-        if unknown:
-            raise DTypeError(f"jit: static_argnames {sorted(unknown)} are no arguments of {self._name}{self._signature}")
+        self._static, self._donated = frozenset(static_argnames), frozenset(donate_argnames)
+        for kind, argnames in (("static", self._static), ("donate", self._donated)):
+            if unknown := argnames - set(self._signature.parameters):
+                raise DTypeError(f"jit: {kind}_argnames {sorted(unknown)} are no arguments of {self._name}{self._signature}")
+        if self._donated and (dynamic or self._donated & self._static):
+            raise DTypeError(f"jit: donate_argnames {sorted(self._donated)}: neither settings, nor beside dynamic sizes")
         named = (dynamic or {}).items()
         self._dynamic = {name: {axis: _open_size(size) for axis, size in axes.items()} for name, axes in named}
         # For each structure of arguments, which sizes of its leaves are open.
@@ -167,8 +173,11 @@ class JitFunction:
     ) -> Lowered:
         leaves, names = self._checked(leaves, tree), argument_names(self._function, tree)
         traced = trace(self._function, leaves, tree, names, dict(static), open_)
+        if self._donated:
+            donated = [k for k, name in enumerate(names) if re.split(r"[.\[]", name)[0] in self._donated]
+            donate(traced.module, donated, self._name)
         program = Program(traced.module, traced.weights, self._name)
-        return Lowered(program, traced.results, self._target, self._options)
+        return Lowered(program, leaves, traced.results, self._target, self._options)
 
     def _open_sizes(self, tree: Tree) -> tuple[Mapping[int, OpenSize], ...]:
         """Which sizes of each leaf of the arguments are open; raises ShapeError for an argument that is not there."""
@@ -241,6 +250,7 @@ def jit(
     target: str | Backend = "cpu",
     static_argnames: Sequence[str] = (),
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
+    donate_argnames: Sequence[str] = (),
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
@@ -255,6 +265,7 @@ def jit(
     target: str | Backend = "cpu",
     static_argnames: Sequence[str] = (),
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
+    donate_argnames: Sequence[str] = (),
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
@@ -266,7 +277,9 @@ def jit(
 
     `static_argnames`: arguments that are settings, not arrays; each value is compiled for by itself. `dynamic`:
     sizes that are open, by argument and axis, with a range if there is one: `{"x": {0: "N:1..32"}}` compiles once for all of
-    them where that can be. `dump_ir`: a folder for
+    them where that can be. `donate_argnames`: arguments that the caller gives away: each array of them is overwritten by the
+    first result of its type that is left, both in their order, and is that result afterwards (on a CPU; one that cannot be
+    overwritten is copied first); ShapeError for one that finds none. `dump_ir`: a folder for
     the IR after every pass of the first compilation. `num_threads`: all CPUs of this process if None. `pipeline`: passes to
     run instead of the target's. `check_each_pass`: the first call with new shapes checks, on its arguments, what every pass
     makes of the function; CompileError names the first one after which results are wrong, and your lines. What is compiled
@@ -286,6 +299,6 @@ def jit(
     )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:
-        return JitFunction(f, target, options, static_argnames, dynamic)
+        return JitFunction(f, target, options, static_argnames, dynamic, donate_argnames)
 
     return wrap if function is None else wrap(function)

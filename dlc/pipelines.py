@@ -9,6 +9,7 @@ from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
 from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.bind_dims import BindDimsPass
+from dlc.passes.dl.block_sums import BlockSumsPass
 from dlc.passes.dl.channels_last import ChannelsLastPass
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
@@ -23,6 +24,7 @@ from dlc.passes.dl.winograd import WinogradPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
@@ -63,6 +65,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 UnrollScansPass(),
                 SimplifyPass(),
                 DecomposeCompositesPass(target),
+                BlockSumsPass(),
                 SimplifyPass(),
                 HoistInvariantsPass(),
                 ChannelsLastPass(),
@@ -81,7 +84,13 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
         # weights inside of loops goes out of them last.
         Stage(
             "fusion",
-            (FormKernelsPass(target), AssignLayoutsPass(target), HoistInvariantsPass(), DedupeKernelsPass()),
+            (
+                FormKernelsPass(target),
+                AssignLayoutsPass(target),
+                HoistInvariantsPass(),
+                ReuseDonatedPass(),
+                DedupeKernelsPass(),
+            ),
             _HOST,
             frozenset({"dl"}),
         ),
@@ -97,7 +106,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             (
                 VectorizePass(),
                 ForwardStoresPass(),
-                ExpandMathPass(precise=strict),
+                ExpandMathPass(precise=strict, fused=target.has_fma),
                 *prefetch,
                 CseKernelsPass(),
                 NameValuesPass(),

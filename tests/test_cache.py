@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -39,7 +40,7 @@ def test_what_is_stored_is_found(cache: Cache) -> None:
     assert cache.lookup("text", "a") == path and cache.lookup("text", "b") is None and cache.lookup("other", "a") is None
     (entry,) = cache.entries()
     assert (entry.kind, entry.key, entry.hits, entry.about) == ("text", "a", 1, {"by": "me"})
-    assert files(cache) == ["text/a/about", "text/a/entry", "text/a/hits"]
+    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
 
 
 def test_an_entry_is_replaced_and_removed(cache: Cache) -> None:
@@ -56,7 +57,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, capacity=250)
     for k, key in enumerate("abc"):
         cache.store("text", key, writes("x" * 80), {})
-        os.utime(tmp_path / "text" / key / "hits", (k, k))
+        os.utime(tmp_path / "text" / f"{key}.kept" / "hits", (k, k))
     cache.lookup("text", "a")
     cache.store("text", "d", writes("x" * 80), {})
     assert {e.key for e in cache.entries()} == {"a", "c", "d"}
@@ -102,7 +103,7 @@ def test_one_makes_and_the_others_wait(cache: Cache) -> None:
     for t in threads:
         t.join()
     assert len(made) == 1 and len(results) == 8 and {value for value, _ in results} == {"one"}
-    assert files(cache) == ["text/a/about", "text/a/entry", "text/a/hits"]
+    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
 
 
 def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
@@ -117,7 +118,7 @@ def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
     holder.kill()
     holder.communicate()
     with cache.lock("text", "a"):
-        assert files(cache) == ["locks/text-a"]
+        assert files(cache) == ["locks/text-a.kept"]
     assert files(cache) == []
 
 
@@ -125,12 +126,12 @@ def test_who_is_stuck_does_not_hold_up_others(cache: Cache, monkeypatch: pytest.
     monkeypatch.setattr("dlc.cache._PATIENCE_SECONDS", 0.1)
     with cache.lock("text", "a"):
         assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
-    assert files(cache) == ["text/a/about", "text/a/entry", "text/a/hits"]
+    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
 
 
 def test_what_the_dead_left_is_removed(cache: Cache) -> None:
     assert cache.folder is not None
-    for name, age in (("old", 7200), ("fresh", 60)):
+    for name, age in (("old.kept", 7200), ("fresh.kept", 60), ("mine", 7200)):
         left = cache.folder / "new" / name
         left.mkdir(parents=True)
         (left / "entry").write_text("half")
@@ -141,7 +142,67 @@ def test_what_the_dead_left_is_removed(cache: Cache) -> None:
         os.utime(lock, (time.time() - age,) * 2)
     assert cache.entries() == []
     cache.store("text", "a", writes("one"), {})
-    assert [p.name for kind in ("new", "locks") for p in (cache.folder / kind).iterdir()] == ["fresh"] * 2
+    assert [sorted(p.name for p in (cache.folder / kind).iterdir()) for kind in ("new", "locks")] == [
+        ["fresh.kept", "mine"]
+    ] * 2
+
+
+def test_what_others_keep_in_the_folder_stays(cache: Cache) -> None:
+    assert cache.folder is not None
+    for name in ("text/b", "new/b", "plans/c"):
+        (cache.folder / name).mkdir(parents=True)
+        for file in ("entry", "about", "hits"):
+            (cache.folder / name / file).write_text("a person's")
+            os.utime(cache.folder / name / file, (0, 0))
+        os.utime(cache.folder / name, (0, 0))
+    before = files(cache)
+    cache.store("text", "a", writes("one"), {})
+    assert [e.key for e in cache.clear()] == ["a"]
+    Cache(cache.folder, capacity=0).store("text", "a", writes("one"), {})
+    assert files(cache) == before
+
+
+def test_the_folder_is_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache = Cache(tmp_path / "home" / "cache")
+        path = cache.store("text", "a", writes("one"), {})
+    finally:
+        os.umask(before)
+    assert path is not None and cache.folder is not None
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (cache.folder, cache.folder.parent)] == [0o700] * 2
+    assert cache.lookup("text", "a") == path
+    path.chmod(0o666)
+    assert cache.lookup("text", "a") is None
+    path.chmod(0o600)
+    cache.folder.chmod(0o777)
+    assert cache.lookup("text", "a") is None
+    assert cache.store("text", "b", writes("two"), {}) is not None  # which made it private again
+    assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o755 and cache.lookup("text", "a") == path
+
+
+def test_where_everybody_may_write_nothing_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    cache = Cache(tmp_path / "open" / "cache")
+    assert cache.store("text", "a", writes("one"), {}) is None
+    assert "everybody may write" in caplog.text and "DLC_CACHE_DIR" in caplog.text
+    (tmp_path / "open").chmod(0o1777)
+    sticky = Cache(tmp_path / "open" / "other")
+    assert sticky.store("text", "a", writes("one"), {}) is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_entries_of_another_owner_are_not_loaded(cache: Cache) -> None:
+    path = cache.store("text", "a", writes("one"), {})
+    assert path is not None
+    os.chown(path, 65534, 65534)
+    assert cache.lookup("text", "a") is None
+    os.chown(path, 0, 0)
+    assert cache.lookup("text", "a") == path
+    assert cache.folder is not None
+    os.chown(cache.folder, 65534, 65534)
+    assert cache.lookup("text", "a") is None and cache.store("text", "b", writes("two"), {}) is None
 
 
 def test_a_failed_write_leaves_nothing(cache: Cache) -> None:

@@ -37,7 +37,7 @@ def relu(tmp_path: Path) -> Path:
 def test_help_lists_the_commands() -> None:
     result = dlc("--help")
     assert result.exit_code == 0
-    assert all(name in result.stdout for name in ("compile", "run", "check", "bench", "opt", "passes", "targets"))
+    assert all(name in result.stdout for name in ("compile", "run", "train", "check", "bench", "opt", "passes", "targets"))
 
 
 def test_run_saves_outputs(relu: Path, tmp_path: Path) -> None:
@@ -59,6 +59,16 @@ def test_random_inputs_need_sizes(relu: Path) -> None:
     assert result.exit_code == 1
     assert "--shape" in result.stderr
     assert dlc("run", relu, "--target", "reference", "--shape", "x=2,4").exit_code == 0
+
+
+def test_sizes_of_random_inputs_follow_from_those_given(tmp_path: Path) -> None:
+    x, k, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xky")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "k"], ["y"])], "g", [x, k], [y])
+    path = tmp_path / "add.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    np.save(tmp_path / "x.npy", np.ones((3, 4), np.float32))
+    result = dlc("run", path, "--target", "reference", "--input", f"x={tmp_path / 'x.npy'}")
+    assert result.exit_code == 0 and "y: float32[3, 4]" in result.stdout
 
 
 @pytest.mark.parametrize(

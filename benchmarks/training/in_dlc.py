@@ -77,7 +77,7 @@ def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray) -
 
     optimizer = dlc.optim.adamw(1e-3, weight_decay=0.01)
 
-    @dlc.jit(num_threads=1, cache=False)
+    @dlc.jit(num_threads=1, cache=False, donate_argnames=("params", "state"))
     def step(params: Any, state: Any, x: Any, labels: Any) -> Any:
         loss, grads = dlc.value_and_grad(loss_of)(params, x, labels)
         updates, state = optimizer.update(grads, state, params)

@@ -9,10 +9,11 @@ from dlc.arrays import TensorInfo
 from dlc.dialects import host
 from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.program import DONOR
 from dlc.dialects.dl.ranges import ranges_of
 from dlc.dims import Range, Size, is_static
 from dlc.errors import CompileError
-from dlc.ir import Attribute, Block, DictionaryAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
 from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
@@ -71,7 +72,12 @@ class _Reader:
 
     def read(self) -> HostProgram:
         instructions = self.block(self.main.body.block)
-        return HostProgram(*self.infos(), self.arena_bytes, self.slots, instructions)
+        return HostProgram(*self.infos(), self.arena_bytes, self.slots, instructions, self.donors())
+
+    def donors(self) -> dict[int, int]:
+        """Which outputs are written over which inputs."""
+        named = [d.data.get(DONOR) for d in self.main.arg_attrs.data[len(self.inputs) :]] if self.main.arg_attrs else []
+        return {k: donor.value.data for k, donor in enumerate(named) if isinstance(donor, IntegerAttr)}
 
     def read_open(self, ranges: Mapping[str, Range]) -> OpenProgram:
         regions = tuple(tuple(self.regions[k]) for k in range(len(self.regions)))

@@ -1,6 +1,7 @@
 """The command line: `dlc` with its subcommands, and `compile-model`.
 
-Exit status 0 on success, 1 when the model or an input is at fault, 2 for usage. Results go to standard output, progress and
+Exit status 0 on success, 1 when the model or an input is at fault, 2 for usage, 130 after
+Ctrl-C. Results go to standard output, progress and
 errors to standard error; progress is shown on a terminal only.
 """
 
@@ -14,6 +15,7 @@ import click
 COMMANDS = {
     "compile": "dlc.cli.compile",
     "run": "dlc.cli.run",
+    "train": "dlc.cli.train",
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.bench",
     "bisect": "dlc.cli.bisect",
@@ -24,6 +26,8 @@ COMMANDS = {
     "cache": "dlc.cli.cache",
     "doctor": "dlc.cli.doctor",
 }
+# The exit status of what Ctrl-C ends, as shells give it.
+INTERRUPTED = 130
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -33,6 +37,12 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return _command(cmd_name) if cmd_name in COMMANDS else None
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
 
 def _command(name: str) -> click.Command:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
-from numpy.typing import NDArray
 
-from dlc.api import compile_file
+from dlc.api import compile_file, program_of
+from dlc.cli.derived import derived_options
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
@@ -30,9 +30,13 @@ from dlc.cli.shared import (
     value_option,
 )
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
+from dlc.derived import Derived
 from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
+
+if TYPE_CHECKING:
+    from dlc.compiler import Program
 
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
@@ -42,6 +46,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @target_option
 @shape_option
 @value_option
+@derived_options
 @click.option(
     "--emit",
     "form",
@@ -80,11 +85,15 @@ def compile_command(
     no_cache: bool,
     as_json: bool,
     verbose: bool,
+    derived: Derived | None,
 ) -> None:
     """Compiles MODEL, an ONNX file or a module of a dump (.mlir), and says what it took.
 
     A model whose input sizes are open is compiled when it is run; give them with --shape to compile it now. What -o wrote is
     run with `dlc run`, or in Python with `dlc.load`.
+
+    Of an ONNX file it also compiles a derivative (--vjp, --jvp, --hvp) with respect to inputs and weights (--wrt), or a step
+    of its training (--train-step with --loss): models like any other, whose weights are inputs that a call may leave out.
     """
     if output is not None and form is None and output.suffix != ARTIFACT_SUFFIX:
         raise click.UsageError(f"the name of a compiled model ends in {ARTIFACT_SUFFIX}; for text, say which with --emit")
@@ -103,12 +112,12 @@ def compile_command(
     report, known = Report(), {name: read_array(file) for name, file in values.items()}
     with shown_progress() as progress:
         if print_pipeline or form is not None:
-            _print_text(model, target, shapes, known, options, form, output)
+            _print_text(program_of(model, shapes, known, derived), target, options, form, output)
             return
-        compiled = compile_file(model, target, shapes, options, values=known, report=report, progress=progress)
+        compiled = compile_file(model, target, shapes, options, values=known, derived=derived, report=report, progress=progress)
         if check_each_pass:
             # Passes are checked on the inputs of the first run.
-            compiled(make_inputs(compiled.inputs, (), seed=0))
+            compiled(make_inputs(compiled.inputs, (), seed=0, optional=compiled.defaults))
         if output is not None:
             with report.timed("save"):
                 compiled.save(output)
@@ -149,23 +158,14 @@ def compile_command(
         out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")
 
 
-def _print_text(
-    model: Path,
-    target: str,
-    shapes: Shapes,
-    values: dict[str, NDArray[Any]],
-    options: Options,
-    form: str | None,
-    output: Path | None,
-) -> None:
-    """Prints or writes the program in a form; without one, prints the passes that it would go through."""
+def _print_text(program: Program, target: str, options: Options, form: str | None, output: Path | None) -> None:
+    """Prints or writes a program in a form; without one, prints the passes that it would go through."""
     # What comes out of the cache needs no compiler.
     from dlc.backends.registry import backend_of
-    from dlc.compiler import emit, load_program
+    from dlc.compiler import emit
     from dlc.compiler.compilation import Compilation
     from dlc.compiler.lowering import plan
 
-    program = load_program(model, shapes, values)
     if form is None:
         for stage in plan(Compilation(program, backend_of(target, options.device), options)):
             click.echo(f"{stage.name}: {','.join(map(str, stage.passes))}")

@@ -75,9 +75,9 @@ def targets_command(as_json: bool) -> None:
     table = Table("target", "code for", "runs here")
     for row in rows:
         here = "yes, what `cpu` means" if row["default"] else "yes" if row["runs_here"] else "no"
-        table.add_row(str(row["target"]), escape(str(row["code"])), here)
+        table.add_row(escape(str(row["target"])), escape(str(row["code"])), here)
     out.print(table)
     profiles = ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
-    out.print(f"A profile after an OpenCL target compiles as if the device were like that: {profiles}.")
+    out.print(f"A profile after an OpenCL target compiles as if the device were like that: {escape(profiles)}.")
     if not devices:
-        out.print(f"No OpenCL device: {INSTALL}.")
+        out.print(f"No OpenCL device: {escape(INSTALL)}.")

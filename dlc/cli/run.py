@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from dlc.api import compile_file
+from dlc.api import compile_file, program_of
 from dlc.arrays import TensorInfo
+from dlc.cli.derived import derived_options
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
     check_option,
+    fail,
     json_option,
     make_inputs,
     model_argument,
@@ -31,6 +33,7 @@ from dlc.cli.shared import (
     target_option,
     threads_option,
 )
+from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.instrument.report import Progress
 from dlc.options import Options
@@ -55,21 +58,25 @@ def prepared(
     target: str,
     options: Options,
     progress: Progress | None,
+    derived: Derived | None = None,
 ) -> tuple[Model, dict[str, NDArray[Any]]]:
     """The model in a file, loaded or compiled, and its inputs, which are looked at first: a wrong one is told at once."""
     if model.suffix == ARTIFACT_SUFFIX:
+        if derived is not None:
+            raise click.UsageError(f"{model} is compiled already: derivatives and training steps need the ONNX model")
         if options.dump_ir is not None or options.pipeline is not None or options.check_each_pass:
             given = "--dump-ir, --pipeline and --check-each-pass"
             raise click.UsageError(f"{model} is compiled already: {given} need the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
-        return compiled, make_inputs(_sized(model, compiled.inputs, shapes), inputs, seed)
+        return compiled, make_inputs(_sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
     arrays: dict[str, NDArray[Any]] = {}
 
-    def examine(infos: tuple[TensorInfo, ...]) -> None:
-        arrays.update(make_inputs(infos, inputs, seed))
-        require_fitting(model.stem, infos, [arrays[info.name] for info in infos])
+    def examine(infos: tuple[TensorInfo, ...], optional: Collection[str]) -> None:
+        arrays.update(make_inputs(infos, inputs, seed, optional))
+        given = [info for info in infos if info.name in arrays]
+        require_fitting(model.stem, given, [arrays[info.name] for info in given])
 
-    return compile_file(model, target, shapes, options, progress=progress, examine=examine), arrays
+    return compile_file(model, target, shapes, options, derived=derived, progress=progress, examine=examine), arrays
 
 
 def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
@@ -91,6 +98,10 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
 @shape_option
 @seed_option
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Save the outputs as an .npz file.")
+@click.option(
+    "--first-nan", is_flag=True, help="Say which op makes the first NaN that an output holds, and end with 1 if one does."
+)
+@derived_options
 @click.option("--stage", help="With --target reference: evaluate the module at the end of this stage.")
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
@@ -107,6 +118,7 @@ def run_command(
     shapes: Shapes,
     seed: int,
     output: Path | None,
+    first_nan: bool,
     stage: str | None,
     dump_ir: Path | None,
     pipeline: str | None,
@@ -115,13 +127,18 @@ def run_command(
     numerics: str,
     no_cache: bool,
     as_json: bool,
+    derived: Derived | None,
 ) -> None:
     """Runs MODEL, an ONNX file, a compiled model (.dlc) or a module of a dump (.mlir), once.
 
-    Prints or saves its outputs.
+    Prints or saves its outputs; of an ONNX file also those of a derivative or a training step. With --first-nan the model is
+    evaluated op by op instead, on the reference.
     """
     if stage is not None and target != "reference":
         raise click.UsageError("--stage needs --target reference: native code is made from the last stage")
+    if first_nan:
+        _tell_first_nan(model, shapes, inputs, seed, derived)
+        return
     options = Options.of(
         dump_ir=dump_ir,
         pipeline=pipeline,
@@ -132,7 +149,7 @@ def run_command(
         cache=False if no_cache else None,
     )
     with shown_progress() as progress:
-        compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)
+        compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress, derived)
         results = compiled(arrays)
     if output is not None:
         # A file object, because NumPy would add a suffix to a name.
@@ -146,3 +163,21 @@ def run_command(
         for name, value in results.items():
             out.print(f"{escape(name)}: {value.dtype}{escape(str(list(value.shape)))}")
             out.print(escape(np.array2string(np.asarray(value), precision=6, threshold=64)))
+
+
+def _tell_first_nan(model: Path, shapes: Shapes, inputs: tuple[str, ...], seed: int, derived: Derived | None) -> None:
+    """Says which op makes the first NaN of the outputs; ends with status 1 if they hold one."""
+    if model.suffix == ARTIFACT_SUFFIX:
+        raise click.UsageError(f"{model} is compiled already: --first-nan needs the ONNX model")
+    # A model that was compiled before runs without a compiler.
+    from dlc.debug.nans import first_nan_of
+
+    with shown_progress():
+        program = program_of(model, shapes, None, derived)
+        given = {**program.defaults, **make_inputs(program.inputs, inputs, seed, program.defaults)}
+        arrays = [given[info.name] for info in program.inputs]
+        require_fitting(program.name, program.inputs, arrays)
+        found = first_nan_of(program.for_inputs(arrays), arrays)
+    if found is not None:
+        fail(f"{model}: {found}")
+    out.print(f"{escape(str(model))}: no output holds a NaN")

@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dlc.arrays import TensorInfo, read_npy
-from dlc.dims import is_static
+from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
 from dlc.instrument.report import Progress
 from dlc.options import NUMERICS
@@ -32,8 +32,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Where no terminal bounds a table, it is as wide as this at most.
-out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+# Names are printed as they are: `grad:x: float32[4]` has no picture in it.
+out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 # How the names of compiled models end.
 ARTIFACT_SUFFIX = ".dlc"
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -48,6 +49,8 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except DlcError as error:
             fail(str(error))
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(130) from None
         except BrokenPipeError:
             raise  # click ends quietly when what reads the output has gone, such as `head`
         except OSError as error:
@@ -172,10 +175,13 @@ def read_array(file: Path) -> NDArray[Any]:
         raise ModelError(f"{file}: not an .npy file of numbers: {error}") from error
 
 
-def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int) -> dict[str, NDArray[Any]]:
-    """An array per input: from a `.npy` file, or random (the default) for an input whose sizes are known.
+def make_inputs(
+    infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int, optional: Collection[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """An array per input: from a `.npy` file, or random (the default) for one whose sizes are known, or follow from a file's.
 
-    `given` holds `NAME=FILE.npy`, `NAME=random`, and folders in which inputs are called `NAME.npy`.
+    `given` holds `NAME=FILE.npy`, `NAME=random`, and folders in which inputs are called `NAME.npy`. Of those that are
+    `optional` there is none unless it is given.
     """
     names = [info.name for info in infos]
     values: dict[str, str] = {}
@@ -197,15 +203,20 @@ def make_inputs(infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int
             f"no input is called {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"
         )
     generator = np.random.default_rng(seed)
-    return {info.name: _make_input(info, values.get(info.name, "random"), generator) for info in infos}
+    wanted = [info for info in infos if info.name in values or info.name not in optional]
+    read = {info.name: read_array(Path(values[info.name])) for info in wanted if values.get(info.name, "random") != "random"}
+    sizes: dict[str, int] = {}
+    for info in wanted:
+        if info.name in read and read[info.name].ndim == len(info.shape):
+            bind_sizes(info.shape, read[info.name].shape, sizes)
+    return {info.name: read[info.name] if info.name in read else _random(info, sizes, generator) for info in wanted}
 
 
-def _make_input(info: TensorInfo, value: str, generator: np.random.Generator) -> NDArray[Any]:
-    if value != "random":
-        return read_array(Path(value))
-    if not is_static(info.shape):
+def _random(info: TensorInfo, sizes: Mapping[str, int], generator: np.random.Generator) -> NDArray[Any]:
+    known = tuple(substitute(size, sizes) for size in info.shape)
+    if not is_static(known):
         raise ShapeError(f"input {info}: its sizes are open; give all of them with --shape '{info.name}=…', or an array")
-    shape = tuple(int(s) for s in info.shape)
+    shape = tuple(int(s) for s in known)
     if info.dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(info.dtype)
     if info.dtype.kind in "iu":

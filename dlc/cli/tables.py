@@ -11,12 +11,20 @@ from dlc.cli.shared import out
 from dlc.instrument.report import Report
 from dlc.runtime.model import Model
 
+# How many inputs with a default are listed.
+_MOST_LISTED = 8
+
 
 def print_model(model: Model) -> None:
     """The inputs and outputs of a model."""
-    for kind, infos in (("input", model.inputs), ("output", model.outputs)):
+    required = [info for info in model.inputs if info.name not in model.defaults]
+    for kind, infos in (("input", required), ("output", model.outputs)):
         for info in infos:
             out.print(f"{kind:7} {escape(str(info))}")
+    if model.defaults:
+        optional = [str(info) for info in model.inputs if info.name in model.defaults]
+        more = f" and {len(optional) - _MOST_LISTED} more" if len(optional) > _MOST_LISTED else ""
+        out.print(f"inputs that may be left out: {escape(', '.join(optional[:_MOST_LISTED]))}{more}")
 
 
 def print_phases(report: Report) -> None:
@@ -60,6 +68,7 @@ def summary(report: Report, model: Model) -> dict[str, Any]:
         "model": model.name,
         "inputs": [str(info) for info in model.inputs],
         "outputs": [str(info) for info in model.outputs],
+        "defaults": list(model.defaults),
         "values": list(model.values),
         "from_cache": report.from_cache,
         "each_size": report.each_size,

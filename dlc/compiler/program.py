@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from dlc.dialects.registry import make_context
 from dlc.dims import Range, Size, bind_sizes, is_static, parse_ranged, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
+from dlc.frontend.onnx.graph import Source
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
 from dlc.ir import (
@@ -35,6 +36,7 @@ from dlc.ir import (
     VerifyException,
     parse_module,
 )
+from dlc.model_cache import DUMPED
 from dlc.runtime.host_program import weight_array
 from dlc.weights import WeightStore
 
@@ -44,7 +46,7 @@ class Program:
     """A module at any stage, its weights, and the passes that are still to come if a dump says so.
 
     `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with; `read_for`
-    reads it again where it came from, for known shapes of its inputs.
+    reads it again where it came from, for known shapes of its inputs. `defaults` are for inputs that a call may leave out.
     """
 
     module: ModuleOp
@@ -53,6 +55,7 @@ class Program:
     remaining: str | None = None
     files: tuple[Path, ...] = ()
     read_for: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
+    defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -142,6 +145,22 @@ def split_ranges(
     return {name: tuple(plain(name, entry) for entry in shape) for name, shape in shapes.items()}, ranges
 
 
+def imported_program(
+    source: Source,
+    name: str,
+    input_shapes: Mapping[str, Sequence[int | str]],
+    input_values: Mapping[str, NDArray[Any]] | None = None,
+    *,
+    extra_outputs: Sequence[str] = (),
+    parameters: Sequence[str] = (),
+) -> Program:
+    """The program of an ONNX model; its `parameters` are inputs that a call may leave out. Raises what the importer raises."""
+    shapes, ranges = split_ranges(input_shapes)
+    imported = import_model(source, shapes, input_values=input_values, extra_outputs=extra_outputs, parameters=parameters)
+    state_ranges(entry_of(imported.module), ranges)
+    return Program(imported.module, imported.weights, name, files=imported.files, defaults=imported.parameters)
+
+
 def load_program(
     path: Path,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
@@ -153,15 +172,12 @@ def load_program(
     """
     if path.suffix == ".dlc":
         raise ModelError(f"{path}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
-    if path.suffix != ".mlir":
-        shapes, ranges = split_ranges(input_shapes or {})
-        imported = import_model(path, shapes, input_values=input_values)
-        state_ranges(entry_of(imported.module), ranges)
+    if path.suffix != DUMPED:
 
         def read_for(known: Mapping[str, Sequence[int]]) -> Program:
             return load_program(path, {**(input_shapes or {}), **known}, input_values)
 
-        return Program(imported.module, imported.weights, path.stem, files=imported.files, read_for=read_for)
+        return replace(imported_program(path, path.stem, input_shapes or {}, input_values), read_for=read_for)
     if input_shapes or input_values:
         raise ShapeError(f"{path}: a dumped module has its shapes and constants; give them when the model is imported")
     try:

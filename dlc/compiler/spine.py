@@ -54,8 +54,20 @@ def compile(
     Raises UnsupportedError for what the target cannot do, DeviceError for one that this machine is not, and CompileError
     for a bug of dlc.
     """
+    model = _compiled(program, target, options or Options(), report, progress, file)
+    model.defaults = program.defaults
+    return model
+
+
+def _compiled(
+    program: Program,
+    target: str | Backend,
+    options: Options,
+    report: Report | None,
+    progress: Progress | None,
+    file: CachedFile | None,
+) -> Model:
     began = perf_counter()
-    options = options or Options()
     backend = backend_of(target, options.device).here()
     c = Compilation(program, backend, options, report if report is not None else Report(), progress)
     served, c.report.each_size = _served(c, file)

@@ -1,0 +1,6 @@
+"""What only a person who debugs needs: which step makes numbers wrong (`bisect.py`), the smallest program that shows it
+(`reduce.py`), where a NaN comes from (`nans.py`)."""
+
+from dlc.debug.nans import FirstNan, first_nan
+
+__all__ = ["FirstNan", "first_nan"]

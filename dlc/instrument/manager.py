@@ -52,6 +52,7 @@ class PassManager:
         # Passes work in place: the module before a failing one is made again from this copy.
         start = module.clone()
         done: list[ModulePass] = []
+        ops = _op_count(module)
         if self.dump is not None and not self.dump.started:
             self.dump.start(module, _spec([p for stage in self.plan for p in stage.passes]))
         for stage in stages:
@@ -59,7 +60,7 @@ class PassManager:
                 if self.progress is not None:
                     self.progress(stage.name, current.name)
                 try:
-                    self._run_pass(module, stage, current)
+                    ops = self._run_pass(module, stage, current, ops)
                 except DlcError as error:
                     if not isinstance(error, CompileError):
                         raise
@@ -70,8 +71,8 @@ class PassManager:
                 if self.observer is not None:
                     self.observer(stage, current, _spec(_passes_from(self.plan, stage, current)), module)
 
-    def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass) -> None:
-        before = _op_count(module)
+    def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass, before: int) -> int:
+        """Runs one pass on a module of so many ops: how many it has then."""
         began = perf_counter()
         current.apply(self.context, module)
         seconds = perf_counter() - began
@@ -79,7 +80,8 @@ class PassManager:
         change, file = "", ""
         if self.dump is not None:
             change, file = self.dump.after_pass(module, current.name, remaining)
-        record = PassRecord(stage.name, str(current), seconds, before, _op_count(module), change, file)
+        after = _op_count(module)
+        record = PassRecord(stage.name, str(current), seconds, before, after, change, file)
         self.records.append(record)
         if self.dump is not None:
             self.dump.record(record)
@@ -89,6 +91,7 @@ class PassManager:
             verify_legal(module, stage)
             if self.dump is not None:
                 self.dump.after_stage(module, stage)
+        return after
 
     def _failure(
         self, start: ModuleOp, done: Sequence[ModulePass], stage: Stage, current: ModulePass, error: Exception

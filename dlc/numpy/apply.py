@@ -90,9 +90,12 @@ def promote(*xs: ArrayLike) -> list[Operand]:
 
 
 def promote_to_float(*xs: ArrayLike, least: Any = np.float64) -> list[Operand]:
-    """The operands with one floating-point dtype: for integers the one that holds them, at least `least`."""
+    """The operands with one floating-point dtype: for integers the one that holds those of each, at least `least`."""
     dtype = dtype_of(*xs)
-    return [convert(x, dtype if is_floating(dtype) else np.result_type(dtype, least)) for x in xs]
+    if not is_floating(dtype):
+        typed = [x for x in xs if not is_number(x)] or xs
+        dtype = np.result_type(*(np.result_type(dtype_of(x), least) for x in typed))
+    return [convert(x, dtype) for x in xs]
 
 
 def convert(x: ArrayLike, dtype: Any) -> Operand:

@@ -10,7 +10,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.frontend.trace import Tracer
+from dlc.frontend.trace import Tracer, is_number
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, has_tracer, operand, promote_to_float, refuse
 from dlc.numpy.comparing import greater_equal
 from dlc.numpy.elementwise import add, divide, multiply, subtract, where
@@ -63,7 +63,7 @@ def empty(shape: Shape, dtype: Any = np.float32) -> Array:
 def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None) -> Any:
     """One value, or what broadcasts, everywhere; of the value's dtype, where a number's are float32, int64 and bool."""
     if dtype is None:
-        dtype = np.float32 if isinstance(fill_value, float) else operand(fill_value).dtype
+        dtype = np.float32 if isinstance(fill_value, float) and is_number(fill_value) else operand(fill_value).dtype
     if not has_tracer(fill_value):
         return np.full(shape, fill_value, dtype)
     return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=(shape,) if isinstance(shape, int) else tuple(shape))

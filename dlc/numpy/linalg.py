@@ -1,7 +1,8 @@
 """Linear algebra, as in `numpy.linalg`: on the last two axes; leading axes are many matrices.
 
 Systems are solved by elimination with pivots, the columns one after the other, in steps that are written out when the
-function is traced: for matrices of up to 64 rows.
+function is traced: for matrices of up to 64 rows. Derivatives of solutions are products with the inverse, not those of the
+steps.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.numpy.absent import LINALG_ABSENT, raise_absent
-from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, convert, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, convert, in_wide_type, operand, promote_to_float, refuse
 from dlc.numpy.comparing import equal, logical_and, not_equal
-from dlc.numpy.elementwise import abs, divide, log, multiply, negative, power, sign, sqrt, subtract, where
+from dlc.numpy.creation import tril
+from dlc.numpy.elementwise import abs, add, divide, log, multiply, negative, power, sign, sqrt, subtract, where
 from dlc.numpy.indexing import getitem
 from dlc.numpy.joining import concat
 from dlc.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from dlc.numpy.linear import trace as _trace
 from dlc.numpy.reductions import any, argmax, max, min, prod, sum
+from dlc.numpy.rules import with_tangent
 from dlc.numpy.shaping import broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, moveaxis, reshape
 from dlc.numpy.shaping import diagonal as _diagonal
 
@@ -120,17 +123,27 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Any:
     if columns.shape[-2] != a.shape[-1]:
         refuse(ShapeError(f"solve: {a.shape[-1]} unknowns and a right side of shape {b.shape}"))
     batch = broadcast_shapes(a.shape[:-2], columns.shape[:-2])
-    dtype = a.dtype
-    a, columns = (_wide(broadcast_to(x, (*batch, *x.shape[-2:]))) for x in (a, columns))
-    result = convert(_eliminated(a, columns)[0], dtype)
+    result = _solved(*(broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, columns)))
     return reshape(result, result.shape[:-1]) if b.ndim == 1 else result
+
+
+@in_wide_type
+@with_tangent(lambda x, operands, tangents: matmul(inv(operands[0]), subtract(tangents[1], matmul(tangents[0], x))))
+def _solved(a: Operand, columns: Operand) -> Any:
+    """Its change is that of the right side, less what the change of `a` makes of the solution, solved for."""
+    return _eliminated(a, columns)[0]
 
 
 def inv(x: ArrayLike, /) -> Any:
     """The inverse of each matrix; of a singular one infinities and NaN."""
     (x,) = promote_to_float(x)
-    x = _square("inv", x)
-    return solve(x, np.eye(x.shape[-1], dtype=x.dtype))
+    return _inverse(_square("inv", x))
+
+
+@in_wide_type
+@with_tangent(lambda y, _, tangents: negative(matmul(matmul(y, tangents[0]), y)))
+def _inverse(x: Operand) -> Any:
+    return _eliminated(x, broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape))[0]
 
 
 def det(x: ArrayLike, /) -> Any:
@@ -146,16 +159,42 @@ def slogdet(x: ArrayLike, /) -> tuple[Any, Any]:
     (x,) = promote_to_float(x)
     x = _square("slogdet", x)
     _, pivots, flips = _eliminated(_wide(x), None)
-    signs, size = multiply(prod(sign(pivots), -1), flips), sum(log(abs(pivots)), -1)
-    return convert(signs, x.dtype), convert(size, x.dtype)
+    return convert(multiply(prod(sign(pivots), -1), flips), x.dtype), _log_size(x)
+
+
+@in_wide_type
+@with_tangent(lambda _, operands, tangents: trace(matmul(inv(operands[0]), tangents[0])))
+def _log_size(x: Operand) -> Any:
+    """The logarithm of the size of the determinant."""
+    return sum(log(abs(_eliminated(x, None)[1])), -1)
 
 
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Any:
     """The lower triangular L with L @ L.mT == x (its transpose if `upper`) of symmetric, positive matrices; NaN of others."""
     (x,) = promote_to_float(x)
     x = _square("cholesky", x)
+    lower = _lower(x)
+    return matrix_transpose(lower) if upper else lower
+
+
+def _lower_tangent(lower: Operand, _: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """L·Φ(L⁻¹·dx·L⁻ᵀ), Φ the lower triangle with half the diagonal.
+
+    Source: Murray, "Differentiation of the Cholesky decomposition" (arXiv:1602.07527).
+    The upper triangle of x is not read: it changes as the lower one does.
+    """
+    (dx,), inverse = tangents, inv(lower)
+    dx = add(tril(dx), matrix_transpose(tril(dx, k=-1)))
+    half = np.tri(lower.shape[-1]) - np.eye(lower.shape[-1]) / 2
+    inner = matmul(matmul(inverse, dx), matrix_transpose(inverse))
+    return matmul(lower, multiply(inner, convert(half, lower.dtype)))
+
+
+@in_wide_type
+@with_tangent(_lower_tangent)
+def _lower(x: Operand) -> Any:
     size = x.shape[-1]
-    rest, result = _wide(x), np.zeros(x.shape, _wide(np.zeros(0, x.dtype)).dtype)
+    rest, result = x, np.zeros(x.shape, x.dtype)
     for k in range(size):
         # What is left of column k from the diagonal down, divided by the root of its first element.
         here, below = np.arange(size) == k, np.arange(size) >= k
@@ -163,7 +202,7 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Any:
         column = divide(column, sqrt(expand_dims(_picked(column, here, -1), -1)))
         result = where(here, expand_dims(column, -1), result)
         rest = subtract(rest, multiply(expand_dims(column, -1), expand_dims(column, -2)))
-    return convert(matrix_transpose(result) if upper else result, x.dtype)
+    return result
 
 
 # Note [Steps of one text]

@@ -92,7 +92,7 @@ def max(
 ) -> Any:
     """The largest of the elements and `initial`; NaN if one is. Nothing has no largest without `initial`."""
     result = _extremum(dl.ReduceMaxOp, x, axis, keepdims, initial, where)
-    return result if initial is None else maximum(result, initial)
+    return result if initial is None else maximum(result, convert(initial, result.dtype))
 
 
 def min(
@@ -106,7 +106,7 @@ def min(
 ) -> Any:
     """The smallest of the elements and `initial`; NaN if one is. Nothing has no smallest without `initial`."""
     result = _extremum(dl.ReduceMinOp, x, axis, keepdims, initial, where)
-    return result if initial is None else minimum(result, initial)
+    return result if initial is None else minimum(result, convert(initial, result.dtype))
 
 
 def _extremum(

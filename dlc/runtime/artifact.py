@@ -9,18 +9,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import TensorInfo
 from dlc.dims import Size, is_static
 from dlc.errors import CompileError, ModelError
+from dlc.runtime.array_format import array_from_json, array_to_json
 from dlc.runtime.bounds import check_program
-from dlc.runtime.container import Common, Container, Writer, bytes_of, described_badly, save
+from dlc.runtime.container import Common, Container, Writer, described_badly, save
 from dlc.runtime.cpu.loader import load_object
 from dlc.runtime.cpu.native import runtime
 from dlc.runtime.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
@@ -96,7 +94,7 @@ class Artifact:
             "name": self.name,
             "inputs": list(map(info_to_json, host.inputs)),
             "outputs": list(map(info_to_json, host.outputs)),
-            "weights": [[*info_to_json(info), writer.add(bytes_of(self.weights[info.name]))] for info in host.weights],
+            "weights": [array_to_json(info.name, self.weights[info.name], writer) for info in host.weights],
             **(_static_to_json(host) if isinstance(host, HostProgram) else open_to_json(host)),
             "kernels": [_kernel_to_json(kernel, writer) for kernel in self.kernels],
         }
@@ -118,14 +116,15 @@ class Artifact:
         """
         kernels = tuple(_kernel_from_json(kernel, container) for kernel in fields["kernels"])
         inputs, outputs = (tuple(map(info_from_json, fields[key])) for key in ("inputs", "outputs"))
-        weights = [(info_from_json(written[:3]), container.section(written[3])) for written in fields["weights"]]
+        weights = [array_from_json(written, container) for written in fields["weights"]]
         infos = tuple(info for info, _ in weights)
-        arrays = {info.name: _weight(info, data) for info, data in weights}
+        arrays = {info.name: array for info, array in weights}
         if "regions" in fields:
             host = OpenProgram(inputs, outputs, infos, *open_from_json(fields, {k.name for k in kernels if k.open}))
         else:
             instructions = from_json(fields["instructions"])
-            host = HostProgram(inputs, outputs, infos, count(fields["arena"]), count(fields["slots"]), instructions)
+            donors = {count(output): count(donor) for output, donor in fields.get("donors", ())}
+            host = HostProgram(inputs, outputs, infos, count(fields["arena"]), count(fields["slots"]), instructions, donors)
             if not all(is_static(info.shape) for info in (*inputs, *outputs)):
                 raise ValueError("a symbolic size in a program of known ones")
             check_program(host, {k.name for k in kernels})
@@ -133,17 +132,9 @@ class Artifact:
         return Artifact(text(fields["name"]), common.target, host, kernels, arrays, common.runtime, common.numerics)
 
 
-def _weight(info: TensorInfo, data: memoryview) -> NDArray[Any]:
-    if not is_static(info.shape):
-        raise ValueError("a weight of symbolic size")
-    shape = [int(s) for s in info.shape]
-    if prod(shape) * info.dtype.itemsize != len(data):
-        raise ValueError(f"weight {info.name} has {len(data)} bytes, not those of {info}")
-    return np.frombuffer(data, info.dtype).reshape(shape)
-
-
 def _static_to_json(host: HostProgram) -> dict[str, Any]:
-    return {"arena": host.arena_bytes, "slots": host.slots, "instructions": to_json(host.instructions)}
+    donors = {"donors": list(host.donors.items())} if host.donors else {}
+    return {"arena": host.arena_bytes, "slots": host.slots, "instructions": to_json(host.instructions), **donors}
 
 
 def _kernel_to_json(kernel: KernelObject, writer: Writer) -> dict[str, Any]:

@@ -56,6 +56,12 @@ def check_program(host: HostProgram, kernels: Collection[str]) -> None:
     What a kernel's code does within the parts that it is given is not seen from here.
     """
     sizes = host.buffers
+    for output, donor in host.donors.items():
+        pair = [infos[k] for infos, k in ((host.outputs, output), (host.inputs, donor)) if k < len(infos)]
+        if len(pair) < 2 or (pair[0].shape, pair[0].dtype) != (pair[1].shape, pair[1].dtype):
+            raise ModelError(f"output {output} cannot be written over input {donor}")
+    if len(set(host.donors.values())) < len(host.donors):
+        raise ModelError("an input cannot be two outputs")
     if host.slots < len(sizes):
         raise ModelError(f"{host.slots} slots for {len(sizes)} buffers")
     for launch in host.launches:

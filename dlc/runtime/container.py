@@ -13,13 +13,10 @@ import json
 import mmap
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import time
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,15 +25,13 @@ from dlc.errors import DeviceError, DlcError, ModelError
 from dlc.runtime.cpu.native import Runtime, runtime
 from dlc.runtime.host_format import count, text
 from dlc.target import Target, host_supports
+from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
 VERSION = 8
 _PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
 _ALIGNMENT = 4096
-# The end of the names of files that are being written; whoever still writes one after this long is dead.
-_PARTIAL = ".dlc-partial"
-_STALE_SECONDS = 3600.0
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
 
@@ -104,24 +99,12 @@ class Writer:
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(_PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
-        try:
-            _remove_stale(path)
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL, delete=False) as file:
-                try:
-                    file.write(_PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header)
-                    for at, data in zip(starts, self._sections, strict=False):
-                        file.seek(start + at)
-                        file.write(data)
-                    file.truncate(start + starts[-1])
-                    file.flush()
-                    os.fsync(file.fileno())
-                    os.chmod(file.name, 0o644)
-                    os.replace(file.name, path)
-                except BaseException:
-                    os.unlink(file.name)
-                    raise
-        except OSError as error:
-            raise DlcError(f"{path}: cannot be written: {error.strerror}") from error
+        with written_whole(path) as file:
+            file.write(_PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header)
+            for at, data in zip(starts, self._sections, strict=False):
+                file.seek(start + at)
+                file.write(data)
+            file.truncate(start + starts[-1])
 
 
 def save(path: Path, model: Saveable) -> None:
@@ -250,15 +233,6 @@ def _read(path: Path) -> tuple[dict[str, Any], memoryview]:
         return json.loads(header), memory[start:]
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: damaged: the header is no JSON ({error})") from error
-
-
-def _remove_stale(path: Path) -> None:
-    """Removes what processes that died left of files that were to become `path`."""
-    for other in path.parent.iterdir():
-        if other.name.startswith(f".{path.name}.") and other.name.endswith(_PARTIAL):
-            with suppress(FileNotFoundError):
-                if time() - other.stat().st_mtime > _STALE_SECONDS:
-                    other.unlink()
 
 
 def _checksum(native: Runtime, data: memoryview, start: int = 0) -> int:

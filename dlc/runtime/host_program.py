@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -147,7 +147,10 @@ Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail"
 
 @dataclass(frozen=True)
 class HostProgram:
-    """What runs in which order on which buffers: plain data. `slots` is how many there are in all."""
+    """What runs in which order on which buffers: plain data. `slots` is how many there are in all.
+
+    `donors`: the outputs that are written over inputs, and those, by number; what a caller gives for them is overwritten.
+    """
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
@@ -155,6 +158,7 @@ class HostProgram:
     arena_bytes: int
     slots: int
     instructions: tuple[Instruction, ...]
+    donors: Mapping[int, int] = field(default_factory=dict[int, int])
 
     @property
     def launches(self) -> tuple[Launch, ...]:

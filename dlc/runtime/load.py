@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlc.runtime.array_format import array_from_json
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.container import Container, described_badly
 from dlc.runtime.model import Model
@@ -35,6 +36,14 @@ class _Reader:
 
     def model(self, fields: Mapping[str, Any]) -> Model:
         """A model of the file."""
+        model = self._without_defaults(fields)
+        defaults = [array_from_json(written, self.container) for written in fields.get("defaults", ())]
+        if not set(model.inputs).issuperset(info for info, _ in defaults):
+            raise ValueError("a default for what is no input")
+        model.defaults = {info.name: array for info, array in defaults}
+        return model
+
+    def _without_defaults(self, fields: Mapping[str, Any]) -> Model:
         if "variants" in fields:
             return Variants.read(fields, self.model).model()
         if "steps" in fields:

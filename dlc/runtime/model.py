@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dlc.arrays import Array, TensorInfo, require_unmasked
 from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.runtime.array_format import array_to_json
 from dlc.runtime.container import Saveable, Writer, save
 from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.opencl.array import DeviceArray
@@ -26,6 +27,7 @@ class Model:
 
     A call returns a dict from output names to arrays. Anything that NumPy makes an array of is an input, without a copy
     where it is C-contiguous; its dtype must be the input's, but for Python numbers and lists, which are converted.
+    `defaults` are for inputs that a call leaves out.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Model:
         self.artifact = artifact
         # The inputs for whose values it is compiled when it is called.
         self.values = tuple(values)
+        self.defaults: Mapping[str, NDArray[Any]] = {}
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
         self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
@@ -85,7 +88,9 @@ class Model:
         """Its part of a file's header. Raises UnsupportedError for a model that is no native code."""
         if self.artifact is None:
             raise UnsupportedError(f"{self.name}: only a model compiled for the CPU can be saved; compile it for a cpu target")
-        return self.artifact.written(writer)
+        fields = self.artifact.written(writer)
+        defaults = [array_to_json(name, array, writer) for name, array in self.defaults.items()]
+        return {**fields, "defaults": defaults} if defaults else fields
 
     def run_fitting(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """The outputs for inputs in order, which come from another program.
@@ -112,7 +117,7 @@ class Model:
         if not arguments and named.keys() == self._names:
             return named
         names = [info.name for info in self.inputs]
-        given = {**dict(zip(names, arguments, strict=False)), **named}
+        given = {**self.defaults, **dict(zip(names, arguments, strict=False)), **named}
         problems: list[str] = []
         if len(arguments) > len(names):
             problems.append(f"{len(arguments)} inputs given")

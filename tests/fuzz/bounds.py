@@ -43,8 +43,6 @@ EXACT = (
 )
 # One rounding, as IEEE 754 defines it; a sum may be fused with the product before it.
 ROUNDED_ONCE = (dl.AddOp, dl.SubOp, dl.MulOp, dl.DivOp, dl.SqrtOp, dl.ReciprocalOp)
-# Where a function is not periodic any more (dlc/passes/loops/elementary/trigonometric.py), by size of the type.
-LARGEST_ANGLE = {2: 1e5, 4: 1e5, 8: 1e9}
 # Ops that tell zeros apart by sign, which no other op promises to keep.
 SIGN_OF_ZERO = (dl.DivOp, dl.ReciprocalOp, dl.RsqrtOp, dl.PowOp, dl.BitcastOp, dl.ModOp, dl.FloordivOp)
 
@@ -243,10 +241,8 @@ def _rounding(op: Elementwise, wide: Sequence[Array], exact: Array, array: Array
     ulps = spacing(array) * (1 if size == 2 else FUNCTION_ULPS)
     # Denormal results of functions are not promised.
     ulps = np.where(np.isfinite(exact), ulps + smallest_of(computed_in(array.dtype)), 0)
-    if isinstance(op, dl.SinOp | dl.CosOp | dl.TanOp):
-        ulps = np.where(np.abs(wide[0]) > LARGEST_ANGLE[size], np.inf, ulps)
     if isinstance(op, dl.ModOp | dl.FloordivOp):
-        ulps = _quotient_rounding(op, wide, array)
+        ulps = spacing(array)
     return unless_it_may_overflow(exact, ulps, array.dtype)
 
 
@@ -257,17 +253,3 @@ def _drift(operands: Sequence[Tracked], wide: Sequence[Array], remainder: Array)
     moved = a.errors + quotient * b.errors
     around = (np.abs(remainder) <= 2 * moved) | (np.abs(y) - np.abs(remainder) <= 2 * moved)
     return np.where(moved > 0, moved + np.where(around, np.abs(y), 0), 0)
-
-
-def _quotient_rounding(op: dl.ModOp | dl.FloordivOp, wide: Sequence[Array], array: Array) -> Array:
-    """A remainder is exact while its quotient is small; next to a whole quotient f64 may take the other side."""
-    quotient = np.broadcast_to(np.abs(wide[0] / wide[1]), array.shape)
-    limit = 2.0**28 if array.dtype.itemsize < 8 else 2.0**20
-    near = np.abs(quotient - np.rint(quotient)) <= quotient * 2.0**-50
-    unsure = (quotient > limit) | (near & (quotient != np.rint(quotient)))
-    if array.dtype.itemsize == 8:
-        unsure = unsure | (near & (quotient > 0))
-    error = np.where(unsure & np.isfinite(quotient), np.inf, spacing(array))
-    if array.dtype.itemsize == 8 and isinstance(op, dl.ModOp):
-        error = error + np.where(np.isfinite(wide[0]), np.abs(wide[0]), 0) * 2.0**-50
-    return error

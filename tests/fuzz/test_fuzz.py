@@ -1,4 +1,4 @@
-"""A short run of both fuzzers, and that they see what they should."""
+"""A short run of the fuzzers, and that they see what they should."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.ir import Block
-from tests.fuzz import files, lanes, programs
+from tests.fuzz import derivatives, files, lanes, programs
 from tests.fuzz.bounds import track
 from tests.fuzz.recipes import OPS, random_program
 from tests.fuzz.supervise import supervised
@@ -43,6 +43,12 @@ def test_programs() -> None:
 @pytest.mark.parametrize(("target", "count"), [("reference", 40), ("cpu", 6)])
 def test_functions_in_lanes(target: str, count: int) -> None:
     failures = list(lanes.fuzz(lanes.trials(0, count, target), 1))
+    assert not failures, "\n".join(map(str, failures))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_derivatives_of_functions() -> None:
+    failures = list(derivatives.fuzz(derivatives.trials(0, 12, "reference"), 1))
     assert not failures, "\n".join(map(str, failures))
 
 

@@ -6,10 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 
 import dlc
 from dlc import nn, optim
+from dlc.frontend.pytree import flatten, unflatten
+from tests.differences import wrong_derivative
 from tests.nn.rows import KEYS, LABELS, MASK, QUERY, VALUES, X, softmax
+from tests.nn.test_layers import CASES
 
 
 def test_a_row_that_sees_nothing_has_finite_gradients() -> None:
@@ -66,3 +70,16 @@ def test_a_network_learns() -> None:
         losses.append(float(loss))
     assert losses[0] > 0.5
     assert losses[-1] < 0.1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layers_beside_differences(name: str) -> None:
+    function, _, arguments = CASES[name][0]
+    leaves, tree = flatten(arguments)
+    places = [i for i, x in enumerate(leaves) if getattr(x, "dtype", None) == np.float32]
+
+    def run(*moved: Any) -> list[Any]:
+        given = {**dict(enumerate(leaves)), **dict(zip(places, moved, strict=True))}
+        return dlc.tree.leaves(function(*unflatten(tree, iter(given[i] for i in range(len(leaves))))))
+
+    assert wrong_derivative(run, [np.asarray(leaves[i], np.float64) for i in places]) is None

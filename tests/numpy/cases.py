@@ -103,7 +103,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "astype": tuple(f"{x}, m.{to}" for x in ("i", "t", "u", "3 * f") for to in ("int32", "float64", "bool", "float16", "int8")),
     },
     "floats": {
-        **_for("atan2 copysign hypot logaddexp logaddexp2 heaviside nextafter", _FLOAT_PAIRS),
+        **_for("atan2 copysign hypot logaddexp logaddexp2 heaviside nextafter", (*_FLOAT_PAIRS, "x_u1, y_i1", "x_i2, y_u1")),
         "modf": ("x_f4", "x_f8", "x_f2", "f", "i", "zero"),
         "nan_to_num": ("x_f2", "x_f4", "x_f8", "i", "n, nan=7.0, posinf=1.0, neginf=-1.0"),
     },
@@ -123,7 +123,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "reductions": {
         **_for("sum prod", (*_AXES, "u", "t", "t, 1", "f, 1, m.float64", "f, None, where=t", "f, 0, initial=2", "zero", "zero, 0")),
-        **_for("max min", (*_AXES, "x_f4", "u", "t, 0", "f, 1, initial=1, where=t", "zero, 1", "zero, 0, initial=0", "zero")),
+        **_for("max min", (*_AXES, "x_f4", "u", "t, 0", "f, 1, initial=1, where=t", "t, initial=3", "i, 0, initial=2.5", "zero, 1", "zero, 0, initial=0", "zero")),
         **_for("mean var std", (*_AXES, "t", "u, 1", "f, 1, m.float64", "c, None, where=c > 0")),
         **_for("any all", ("t", "t, 0", "t, 1, keepdims=True", "f", "i, 1", "zero", "zero, 0", "t, 1, where=t")),
         "count_nonzero": ("t", "i, 1", "f, (0, 1)", "zero"),

@@ -95,6 +95,10 @@ def shift(x: np.ndarray, y: np.ndarray, to_left: bool) -> np.ndarray:
     return np.frompyfunc(each, 2, 1)(x.astype(object), y.astype(object))
 
 
+# Quotients that are nearly whole, beyond the digits of their type, and beyond its range; remainders of one magnitude.
+_DIVIDENDS = np.array([1.0, -1.0, 1e16, -1e16, 1e30, 3e38, -1e-20, 5.3, 1e38, -0.6])
+_DIVISORS = np.array([0.1, 0.1, 3.0, 7.0, 0.7, -1.1, -1.3, 0.1, 1e-6, 0.3])
+
 ARITHMETIC = [
     *binary(dl.AddOp, lambda x, y: x + y, NUMBERS),
     *binary(dl.SubOp, lambda x, y: x - y, NUMBERS),
@@ -103,6 +107,15 @@ ARITHMETIC = [
     *binary(dl.FloordivOp, by_kind(np.floor_divide, lambda x, y: x // y), NUMBERS),
     *binary(dl.ModOp, by_kind(np.mod, lambda x, y: x % y), NUMBERS),
     *binary(dl.ModOp, by_kind(np.fmod, lambda x, y: x - y * truncated(x, y)), NUMBERS, properties={"fmod": True}, label="fmod"),
+    *(
+        Sample(op, (_DIVIDENDS.astype(d), _DIVISORS.astype(d)), exactly(formula), properties, label=label)
+        for op, formula, properties, label in (
+            (dl.FloordivOp, np.floor_divide, {}, "magnitudes"),
+            (dl.ModOp, np.mod, {}, "magnitudes"),
+            (dl.ModOp, np.fmod, {"fmod": True}, "magnitudes_fmod"),
+        )
+        for d in (F32, F64)
+    ),
     *binary(dl.PowOp, power, (F32, F16, I8, I32, U8), tolerance=1e-6),
     *binary(dl.MaximumOp, np.maximum, (*NUMBERS, BOOL)),
     *binary(dl.MinimumOp, np.minimum, (*NUMBERS, BOOL)),

@@ -65,11 +65,20 @@ _INPUTS = [
     *(("near_zero", np.linspace(-0.9, 0.9, 61).astype(dtype)) for dtype in (F32, F64)),
 ]
 
+_ANGLES = np.array([1.0, 3e3, -1e5, 1e7, 1e10, -1e22, 3e38])
+
 SAMPLES = [
     *(
         Sample(op, (x,), exactly(formula), tolerance=0 if op in _EXACT else _TOLERANCE[x.dtype], label=label)
         for op, formula in _FUNCTIONS.items()
         for label, x in _INPUTS
+    ),
+    # Beyond where x is reduced by fused multiply-adds.
+    *(
+        Sample(op, (_ANGLES.astype(d),), exactly(formula), tolerance=_TOLERANCE[d], label="large")
+        for op, formula in _FUNCTIONS.items()
+        if op in (dl.SinOp, dl.CosOp, dl.TanOp)
+        for d in (F32, F64)
     ),
     # e^x is beyond f16 there, what it is a step of is not.
     Sample(dl.SigmoidOp, (np.arange(-17, 18, dtype=F16),), exactly(_FUNCTIONS[dl.SigmoidOp]), tolerance=1e-7, label="steps"),

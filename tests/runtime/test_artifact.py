@@ -116,6 +116,9 @@ def hostile(change: Callable[[dict[str, Any]], object], data: bytes) -> bytes:
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "an unknown kernel": lambda h: h["model"]["instructions"][0].__setitem__(0, "nothing"),
+    "a default of what is no input": lambda h: h["model"].__setitem__("defaults", [["z", [0], "float32", 1]]),
+    "a default of another size": lambda h: h["model"].__setitem__("defaults", [["input", [1, 1, 28, 28], "float32", 1]]),
+    "defaults that are none": lambda h: h["model"].__setitem__("defaults", 7),
     "no kernel": lambda h: h["model"]["instructions"][0].__setitem__(0, None),
     "a buffer beyond the last": lambda h: h["model"]["instructions"][0][1][0].__setitem__(0, 1000),
     "a buffer before the first": lambda h: h["model"]["instructions"][0][1][0].__setitem__(0, -1),

@@ -103,3 +103,11 @@ def test_the_address_of_an_array_is_numpys(dtype):
     array = np.ones((4, 5), dtype)
     for a in (array, array[1:, 2:], array.T, array.view(Array), np.empty(0, dtype), np.ones((), dtype)):
         assert address_of(a) == a.ctypes.data
+
+
+def test_what_has_a_default_may_be_left_out():
+    pair = model(TensorInfo("x", (2, 3), F32), TensorInfo("rate", (), F32))
+    pair.defaults = {"rate": np.asarray(0.5, np.float32)}
+    assert pair(X)["out_rate"] == 1 and pair(x=X, rate=2.0)["out_rate"] == 4
+    with pytest.raises(DlcError, match="input 'x' is missing"):
+        pair(rate=2.0)

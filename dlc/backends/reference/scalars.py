@@ -15,6 +15,7 @@ import numpy as np
 from dlc.backends.reference.machine import Frame, elementwise, rule
 from dlc.backends.reference.values import Array, Value, bit_width, dtype_of, expand, is_bool, rank
 from dlc.dialects.dl.dtypes import array_of
+from dlc.dialects.remainder import RemFOp
 from dlc.ir import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, arith, math
 
 
@@ -77,7 +78,7 @@ def shift(function: Callable[[Array, Array], Array], fill: Callable[[Array], Any
 
 elementwise({
     arith.AddfOp: np.add, arith.SubfOp: np.subtract, arith.MulfOp: np.multiply, arith.DivfOp: np.divide,
-    arith.NegfOp: np.negative,
+    arith.NegfOp: np.negative, RemFOp: np.fmod,
     arith.MaximumfOp: np.maximum, arith.MinimumfOp: np.minimum,
     arith.AddiOp: modular(np.add, np.logical_xor), arith.SubiOp: modular(np.subtract, np.logical_xor),
     arith.MuliOp: modular(np.multiply, np.logical_and),

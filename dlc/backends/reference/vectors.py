@@ -129,6 +129,14 @@ def broadcast(op: vector.BroadcastOp, frame: Frame) -> Sequence[Value]:
     return (np.broadcast_to(source, source.shape[:lead] + shape),)
 
 
+@rule(vector.ExtractOp)
+def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
+    if op.dynamic_position:
+        raise UnsupportedError(f"{describe(op)}: extraction at computed places is not evaluated")
+    x, index = frame.array(op.vector), tuple(int(i) for i in op.static_position.get_values())
+    return (x[(..., *index, *(slice(None),) * (rank(op.vector.type) - len(index)))],)
+
+
 KINDS: dict[str, Any] = {
     "add": np.add, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "minsi": np.minimum, "maxsi": np.maximum, "minui": np.minimum, "maxui": np.maximum,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dlc import dims
 from dlc.dims import Size
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import DeviceError, DTypeError, ShapeError
 from dlc.ir import (
     DYNAMIC_INDEX,
     ArrayAttr,
@@ -288,8 +288,12 @@ class DlOp(PlainOp, ABC):
             raise VerifyException(f"{self.name}: result types {list(map(str, got))}, inferred {list(map(str, expected))}")
 
     def evaluate(self, *operands: Array) -> tuple[Array, ...]:
-        """The reference's results, always as a tuple of arrays."""
-        out = self.reference(*operands)
+        """The reference's results, always as a tuple of arrays; raises DeviceError without the memory for them."""
+        try:
+            out = self.reference(*operands)
+        except MemoryError as error:
+            results = ", ".join(str(r.type) for r in self.results)
+            raise DeviceError(f"{self.name}: no memory for its result {results}; make it smaller: {error}") from error
         return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
 
 

@@ -97,18 +97,24 @@ class Control(PlainOp, ABC):
                 raise VerifyException(f"{self.name}: a body must end in dl.yield or dl.fail")
 
 
-class Loop(Control, ABC):
-    """A control op with one body, which runs again and again and hands states on."""
+class OfFunction(Control, ABC):
+    """A control op that is about one function, its first body."""
 
     @property
     def block(self) -> Block:
+        """The function."""
         return self.regions[0].block
 
     @property
     def yielded(self) -> Sequence[SSAValue]:
+        """What the function returns."""
         last = self.block.last_op
         assert isinstance(last, YieldOp)
         return last.values
+
+
+class Loop(OfFunction, ABC):
+    """A control op with one body, which runs again and again and hands states on."""
 
 
 @irdl_op_definition

@@ -16,6 +16,7 @@ from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_o
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise, is_unsigned
 from dlc.dialects.dl.pointwise import Binary, Comparison, Unary, common_element_type, kind_of
+from dlc.dialects.remainder import RemFOp
 from dlc.errors import DTypeError
 from dlc.ir import (
     Attribute,
@@ -101,8 +102,7 @@ class DivOp(Binary):
 class FloordivOp(Binary):
     """`⌊x / y⌋`; for integers 0 where `y` is 0.
 
-    Floats are as NumPy's: `(x - mod(x, y)) / y` rounded, `x / y` where `y` is 0, NaN where `x` is infinite. Exact for f32
-    and narrower while the quotient is below 2^29.
+    Floats are as NumPy's: `(x - mod(x, y)) / y` rounded, `x / y` where `y` is 0, NaN where `x` is infinite.
     """
 
     name = "dl.floordiv"
@@ -116,11 +116,17 @@ class FloordivOp(Binary):
             remainder = scalar.subtract(body, x, scalar.multiply(body, quotient, y))
             return quotient if is_unsigned(self.element) else _floored(body, quotient, remainder, y, self.element)
         narrow, x, y = x.type, scalar.convert(body, x, x.type, f64), scalar.convert(body, y, y.type, f64)
-        remainder = scalar.truncated_remainder(body, x, y)
+        remainder = body(RemFOp(x, y))
         truncated = scalar.divide(body, scalar.subtract(body, x, remainder), y, f64)
-        quotient = body(math.RoundEvenOp(_floored(body, truncated, remainder, y, f64)))
-        by_zero = scalar.compare_with(body, "eq", y, 0.0, f64)
-        quotient = scalar.select(body, by_zero, scalar.divide(body, x, y, f64), quotient)
+        floored = _floored(body, truncated, remainder, y, f64)
+        quotient = body(math.FloorOp(floored))
+        # What rounding took from a whole number is given back.
+        short = scalar.compare_with(body, "gt", scalar.subtract(body, floored, quotient), 0.5, f64)
+        quotient = scalar.select(body, short, scalar.add(body, quotient, scalar.like(body, 1, quotient)), quotient)
+        ratio = scalar.divide(body, x, y, f64)
+        signed_zero = body(math.CopySignOp(scalar.like(body, 0, ratio), ratio))
+        quotient = scalar.select(body, scalar.compare_with(body, "eq", quotient, 0.0, f64), signed_zero, quotient)
+        quotient = scalar.select(body, scalar.compare_with(body, "eq", y, 0.0, f64), ratio, quotient)
         return scalar.convert(body, quotient, f64, narrow)
 
 
@@ -142,8 +148,8 @@ def _signs_differ(body: Body, remainder: SSAValue, y: SSAValue, element: Attribu
 class ModOp(Binary):
     """`x - y·⌊x / y⌋`, with the sign of `y`; if `fmod` is set `x - y·trunc(x / y)`, with the sign of `x`, as in C.
 
-    Integers: 0 where `y` is 0. Floats: NaN where `y` is 0 or `x` infinite; exact for f32 and narrower while the quotient is
-    below 2^29.
+    Integers: 0 where `y` is 0. Floats: NaN where `y` is 0 or `x` infinite; exact but for the sum `remainder + y` where the
+    signs differ, which is rounded once.
     """
 
     name = "dl.mod"
@@ -159,7 +165,7 @@ class ModOp(Binary):
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
         zero = scalar.like(body, 0, x)
         if is_float(x.type):
-            remainder = scalar.truncated_remainder(body, x, y)
+            remainder = body(RemFOp(x, y))
             signed_zero = body(math.CopySignOp(zero, y))
         else:
             quotient = scalar.divide(body, x, y, self.element)

@@ -105,7 +105,7 @@ class LogSoftmaxOp(Softmaxes):
             # An offset common to a row must not cost the result its digits.
             x = x.astype(np.float64)
             top = x.max(self.row_axes, keepdims=True, initial=-np.inf)
-            x = x - np.where(np.isfinite(top), top, 0)
+            x = x - np.where(top == -np.inf, 0, top)
             return x - np.logaddexp.reduce(x, self.row_axes[0], keepdims=True)
 
         return in_wide_type(self, compute, operands)

@@ -123,6 +123,10 @@ class KernelOp(IRDLOperation):
         return op
 
 
+# Of a result: the number of the argument whose memory it takes, which the caller gives away.
+DONOR = "dl.donor"
+
+
 @irdl_op_definition
 class DispatchOp(IRDLOperation):
     """Runs a kernel on tensors. (C1) operand and result types are the kernel's, with `sizes` for its symbols."""

@@ -20,10 +20,8 @@ from dlc.ir import (
     bf16,
     f16,
     f32,
-    f64,
     i64,
     index,
-    math,
     tensor,
 )
 
@@ -199,21 +197,6 @@ def saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     value = body(arith.FPToUIOp(safe, to) if is_unsigned(target) else arith.FPToSIOp(safe, to))
     value = select(body, too_large, like(body, high, value), value)
     return select(body, too_small, like(body, low, value), value)
-
-
-def truncated_remainder(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-    """C's `fmod(x, y)` on floats: `x - trunc(x / y)·y`, with the sign of `x`; `x` itself where `y` is infinite.
-
-    Narrower floats compute in f64, where the quotient's error cannot reach the result below 2^29 quotients.
-    """
-    narrow = x.type
-    x, y = _resize_float(body, x, f64), _resize_float(body, y, f64)
-    quotient = body(math.TruncOp(divide(body, x, y, f64)))
-    remainder = subtract(body, x, multiply(body, quotient, y))
-    infinite = compare_with(body, "eq", body(math.AbsFOp(y)), float("inf"), f64)
-    finite = compare_with(body, "lt", body(math.AbsFOp(x)), float("inf"), f64)
-    remainder = select(body, both(body, infinite, finite), x, remainder)
-    return _resize_float(body, body(math.CopySignOp(remainder, x)), narrow)
 
 
 def position(body: Body, value: int) -> SSAValue:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from dlc.dialects.dl.base import Array, Tensor, attribute, element_type_of, ints, number, shape_of, tensor_of, tensor_type
-from dlc.dialects.dl.control import Control, RunBlock
+from dlc.dialects.dl.control import OfFunction, RunBlock
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.program import YieldOp
 from dlc.errors import CompileError
@@ -37,23 +37,11 @@ from dlc.ir import (
 NOT_BATCHED = -1
 
 
-class Transformation(Control, ABC):
+class Transformation(OfFunction, ABC):
     """A function of its operands, transformed."""
 
     arguments = var_operand_def(TensorType)
     outputs = var_result_def(TensorType)
-
-    @property
-    def block(self) -> Block:
-        """The function."""
-        return self.regions[0].block
-
-    @property
-    def yielded(self) -> Sequence[SSAValue]:
-        """What the function returns."""
-        last = self.block.last_op
-        assert isinstance(last, YieldOp)
-        return last.values
 
     @abstractmethod
     def results_of_body(self) -> Sequence[Tensor]:

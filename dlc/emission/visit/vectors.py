@@ -94,4 +94,21 @@ def reduction(e: Visit, op: Operation) -> None:
     e.bind(op.dest, [e.resize(narrow, computed, result, hint) if computed != narrow else result])
 
 
-HANDLERS: Handlers = {"arith.constant": constant, "vector.broadcast": broadcast, "vector.reduction": reduction}
+def extract(e: Visit, op: Operation) -> None:
+    """vector.extract of a row: its registers."""
+    assert isinstance(op, vector.ExtractOp)
+    names, shape = e.regs(op.vector), vector_shape(op.vector.type)
+    index = [int(i) for i in op.static_position.get_values()]
+    if op.dynamic_position or len(index) != len(shape) - 1:
+        raise UnsupportedError(f"kernel @{e.kernel}: only whole rows are extracted, at places that are known")
+    row = sum(i * prod(shape[d + 1 : -1]) for d, i in enumerate(index))
+    pieces = len(e.layout(op.result.type))
+    e.registers[op.result] = names[row * pieces : (row + 1) * pieces]
+
+
+HANDLERS: Handlers = {
+    "arith.constant": constant,
+    "vector.broadcast": broadcast,
+    "vector.extract": extract,
+    "vector.reduction": reduction,
+}

@@ -17,8 +17,6 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from dlc.errors import ModelError
 
-Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
-
 
 @dataclass(frozen=True)
 class ModelFile:
@@ -29,8 +27,13 @@ class ModelFile:
     name: str
 
 
+Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | ModelFile"
+
+
 def load(source: Source) -> ModelFile:
     """The model of a path, of the bytes of a file, or a ModelProto; raises ModelError where there is none."""
+    if isinstance(source, ModelFile):
+        return source
     if isinstance(source, ModelProto):
         return _checked(ModelFile(source, None, source.graph.name or "model"))
     if isinstance(source, bytes):

@@ -9,9 +9,10 @@ so that what follows is still looked at and one error lists it all.
 
 from __future__ import annotations
 
+import warnings
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -45,13 +46,17 @@ _MOST_INLINED = 1_000_000
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model as `dl` ops: `func @main` in `module`, its constant arrays in `weights`; `files`: its external data."""
+    """A model as `dl` ops: `func @main` in `module`, its constant arrays in `weights`; `files`: its external data.
+
+    `parameters` are the initialisers that became inputs, with what the file has in them.
+    """
 
     module: ModuleOp
     weights: WeightStore
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     files: tuple[Path, ...] = ()
+    parameters: Mapping[str, Array] = field(default_factory=dict[str, Array])
 
 
 @dataclass
@@ -72,17 +77,19 @@ def import_model(
     *,
     input_values: Mapping[str, Array] | None = None,
     extra_outputs: Sequence[str] = (),
+    parameters: Sequence[str] = (),
 ) -> ImportedModel:
-    """The `dl` program of an ONNX model, given as a path, as the bytes of a file or as a ModelProto.
+    """The `dl` program of an ONNX model, given as a path, as the bytes of a file, as a ModelProto or as what `load` made of it.
 
     `input_shapes` replaces the shapes of inputs; a symbolic size of the model that is given a number in one input has it
     everywhere. `input_values` specialises the model to values of some inputs (axes, a length, an amount of padding): they are
-    constants then, and no inputs of the program. `extra_outputs` names inner tensors to return after the model's outputs.
+    constants then, and no inputs of the program. `extra_outputs` names inner tensors to return after the model's outputs,
+    `parameters` initialisers that are inputs, after the model's own.
 
     Raises ModelError for a malformed file, ShapeError for shapes that contradict the model, UnsupportedError (listing every
     problem) for what dlc does not support; OpenInputsError if giving shapes or values of inputs may help.
     """
-    importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs)
+    importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs, parameters)
     imported = importer.run()
     if importer.problems and all(p.kind == "shape" for p in importer.problems):
         # With the model's own shapes it is the model that contradicts itself.
@@ -114,12 +121,14 @@ class _Importer:
         input_shapes: Mapping[str, Sequence[int | str]],
         input_values: Mapping[str, Array],
         extra_outputs: Sequence[str],
+        parameters: Sequence[str] = (),
     ) -> None:
         self.model = model
         self.graph: GraphProto = model.proto.graph
         self.input_values = input_values
         self.input_shapes = {**input_shapes, **{name: value.shape for name, value in input_values.items()}}
         self.extra_outputs = extra_outputs
+        self.parameters = parameters
         self.problems: list[Problem] = []
         self.tensors = TensorReader(model.folder)
         self.weights = WeightStore()
@@ -129,6 +138,8 @@ class _Importer:
         self.inlined = 0
         # Placeholders are arguments of a block that is part of no program.
         self._detached = Block()
+        # What the initialisers hold that are inputs.
+        self._taken: dict[str, Array] = {}
         self._origins = Origins()
         self._inputs: Sequence[TensorInfo] = ()
 
@@ -136,7 +147,10 @@ class _Importer:
         nodes = sorted_nodes(self.graph)
         self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
-        inputs = self._specialised(signature(declared, self.input_shapes, self._note))
+        inputs = (
+            *self._specialised(signature(declared, self.input_shapes, self._note)),
+            *map(self._parameter, self.parameters),
+        )
         self._inputs = inputs
         block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
         for info, argument in zip(inputs, block.args, strict=True):
@@ -164,6 +178,14 @@ class _Importer:
             self.scope.values[info.name] = known
         return tuple(i for i in inputs if i.name not in self.input_values)
 
+    def _parameter(self, name: str) -> TensorInfo:
+        """An initialiser as an input. Raises ModelError for a name that is none's."""
+        value = self.scope.values.get(name)
+        if value is None or value.known is None:
+            raise ModelError(f"{self.model.name}: no initialiser is called '{name}'")
+        self._taken[name] = value.known
+        return TensorInfo(name, value.shape, value.known.dtype)
+
     def _read_initialisers(self, graph: GraphProto) -> None:
         for tensor in graph.initializer:
             try:
@@ -189,6 +211,9 @@ class _Importer:
         if 0 < opset < FIRST_OPSET and any(_defined(n, opset) != _defined(n, FIRST_OPSET) for n in own):
             message = f"opset {opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
             self.problems.append(Problem("model", "opset", message))
+        if opset > max(LAST_OPSET, onnx.defs.onnx_opset_version()):
+            message = f"{self.model.name}: opset {opset} is newer than any that dlc knows; it is read as opset {LAST_OPSET}"
+            warnings.warn(f"{message}: what changed since then is not", stacklevel=2)
 
     def _convert(self, node: NodeProto) -> None:
         inputs = [self.scope.values[name] for name in node.input]
@@ -401,7 +426,7 @@ class _Importer:
         main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Region(block))
         main.arg_attrs = _names(i.name for i in inputs)
         main.res_attrs = _names(names)
-        return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs, self.tensors.files)
+        return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs, self.tensors.files, self._taken)
 
 
 def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value | None]) -> FunctionProto | None:

@@ -11,8 +11,8 @@ from dlc.frontend.onnx.registry import Converter, Table
 table = Table()
 
 
-def _axes(node: Node, as_input: bool) -> tuple[int, ...] | None:
-    """The reduced axes; none where the operator leaves its operand as it is."""
+def _axes(node: Node, as_input: bool) -> tuple[int, ...]:
+    """The reduced axes: all where none are given, or none where the operator says so."""
     axes: tuple[int, ...] = ()
     if not as_input:
         axes = node.integers("axes", ())
@@ -20,7 +20,7 @@ def _axes(node: Node, as_input: bool) -> tuple[int, ...] | None:
         axes = node.integers_of(1, "axes")
     if not axes:
         empty_is_none = as_input and node.flag("noop_with_empty_axes")
-        return None if empty_is_none else tuple(range(node[0].rank))
+        return () if empty_is_none else tuple(range(node[0].rank))
     node.ignore("noop_with_empty_axes")
     return tuple(sorted(normalized_axes(node.place, axes, node[0].rank)))
 
@@ -29,7 +29,8 @@ def _reduce(op: type[DlOp], as_input: bool) -> Converter:
     def convert(node: Node) -> Value:
         keepdims = node.flag("keepdims", True)
         axes = _axes(node, as_input)
-        if axes is None or (not axes and op in (dl.ReduceSumOp, dl.ReduceMaxOp, dl.ReduceMinOp, dl.ReduceProdOp)):
+        # Without axes what is done to each element is done all the same: |x|, x², log eˣ.
+        if not axes and op in (dl.ReduceSumOp, dl.ReduceMaxOp, dl.ReduceMinOp, dl.ReduceProdOp, dl.ReduceMeanOp):
             return node[0]
         return node.emit(op, node[0], axes=axes, keepdims=keepdims)
 

@@ -92,6 +92,8 @@ def _axes(node: Node) -> list[Axis]:
             resized = [int(np.floor(s * scale + 0.5)) for s, scale in zip(sizes, scales, strict=True)]
     else:
         scales = [float(s) for s in node.known(2, "scales").reshape(-1)]
+        if not np.isfinite(scales).all():
+            raise ModelError(f"{node.place}: its scales {scales} are not finite")
         resized = [int(np.floor(s * np.float32(scale))) for s, scale in zip(sizes, scales, strict=False)]
     if len(scales) != len(numbers) or min(scales, default=1) <= 0:
         raise ModelError(f"{node.place}: {scales} must be a positive scale for each of the axes {list(numbers)}")

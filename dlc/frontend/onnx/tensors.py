@@ -123,8 +123,9 @@ class TensorReader:
         try:
             path = (folder / location).resolve()
             there = path.is_file()
-        except OSError as error:
-            raise ModelError(f"{place}: external data {location!r} in the model's folder: {error.strerror}") from error
+        except (OSError, RuntimeError) as error:  # RuntimeError is a loop of links
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ModelError(f"{place}: external data {location!r} in the model's folder: {reason}") from error
         # Resolved on both sides: neither `..`, an absolute path nor a link may lead out of the folder.
         if not location or not path.is_relative_to(folder):
             raise ModelError(f"{place}: external data '{location}' is outside the model's folder {folder}")

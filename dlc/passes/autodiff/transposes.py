@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product as all_of
 from math import prod
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, ints, number, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
-from dlc.dims import Size
-from dlc.errors import UnsupportedError
+from dlc.dims import Size, UndecidableError, is_static
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, SSAValue, i64
 from dlc.passes.autodiff.term import Term, where
 from dlc.passes.base import place
@@ -38,11 +37,16 @@ def zeros(b: Build, like: SSAValue) -> Term:
 
 
 def _static(op: DlOp, value: SSAValue) -> tuple[int, ...]:
-    shape = shape_of(value)
-    if not all(isinstance(s, int) for s in shape):
-        problem = f"its transpose needs the sizes of {shape} to be known; bind them (pass bind-dims)"
-        raise UnsupportedError(f"{place(op.location)}{op.name}: {problem}")
-    return cast("tuple[int, ...]", shape)
+    return tuple(_known(op, shape_of(value)))
+
+
+def _known(op: DlOp, wanted: Sequence[Size]) -> list[int]:
+    """Sizes that do not hang on what is open: differences of it, for one."""
+    if not is_static(wanted):
+        shown = ", ".join(map(str, wanted))
+        problem = f"its transpose needs the sizes ({shown}) to be known; bind them (pass bind-dims)"
+        raise UndecidableError(f"{place(op.location)}{op.name}: {problem}")
+    return [int(size) for size in wanted]
 
 
 # ── movement ──
@@ -76,18 +80,18 @@ def _pad(x: Term, low: Sequence[int], high: Sequence[int], interior: Sequence[in
 
 
 def _slice(op: dl.SliceOp, ct: Term, index: int) -> Term:
-    shape, starts, strides = _static(op, op.x), cast("tuple[int, ...]", sizes(op.starts)), ints(op.strides)
-    kept = _static(op, op.result)
+    starts, strides, kept = sizes(op.starts), ints(op.strides), shape_of(op.result)
     if 0 in kept:
         return zeros(ct.b, op.x)
     ends = [s + (n - 1) * k + 1 for s, n, k in zip(starts, kept, strides, strict=True)]
-    return _pad(ct, starts, [n - e for n, e in zip(shape, ends, strict=True)], [k - 1 for k in strides])
+    high = [n - e for n, e in zip(shape_of(op.x), ends, strict=True)]
+    return _pad(ct, _known(op, starts), _known(op, high), [k - 1 for k in strides])
 
 
 def _windows(op: dl.WindowsOp, ct: Term, index: int) -> Term:
     """The windows laid over one another where they were taken."""
-    shape, slides, count = _static(op, op.x), op.slides, len(ints(op.axes))
-    places = _static(op, op.result)[count:]
+    shape, slides, count = shape_of(op.x), op.slides, len(ints(op.axes))
+    places = shape_of(op.result)[count:]
     total: Term | None = None
     for tap in all_of(*(range(window) for window, _ in slides.values())):
         starts = dict(zip(slides, tap, strict=True))
@@ -100,16 +104,17 @@ def _windows(op: dl.WindowsOp, ct: Term, index: int) -> Term:
         strides = [slides[a][1] if a in slides else 1 for a in range(len(shape))]
         low = [starts.get(a, 0) for a in range(len(shape))]
         high = [n - first - ((m - 1) * s + 1) for n, first, m, s in zip(shape, low, places, strides, strict=True)]
-        laid = _pad(one.reshape(*places), low, high, [s - 1 for s in strides])
+        laid = _pad(one.reshape(*places), low, _known(op, high), [s - 1 for s in strides])
         total = laid if total is None else total + laid
     return total if total is not None else zeros(ct.b, op.x)
 
 
 def _concat(op: dl.ConcatOp, ct: Term, index: int) -> Term:
     axis = op.joined_axis
-    start = sum(_static(op, v)[axis] for v in op.operands[:index])
-    starts, limits = [0] * len(ct.shape), list(ct.shape)
-    starts[axis], limits[axis] = start, start + _static(op, op.operands[index])[axis]
+    start: Size = sum((shape_of(v)[axis] for v in op.operands[:index]), 0)
+    starts: list[Size] = [0] * len(ct.shape)
+    limits = list(ct.shape)
+    starts[axis], limits[axis] = start, start + shape_of(op.operands[index])[axis]
     return ct.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(starts))
 
 
@@ -162,11 +167,9 @@ def _sum_pool(op: dl.SumPoolOp, ct: Term, index: int) -> Term:
     """Each element is in the windows that begin up to their reach before it: a sum over windows of the spread cotangent."""
     kernel, strides, dilations = ints(op.kernel), ints(op.strides), ints(op.dilations)
     reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
-    places = _static(op, op.x)[1:-1]
-    begins = [(m - 1) * s + 1 for m, s in zip(_static(op, op.result)[1:-1], strides, strict=True)]
-    spread = _pad(
-        ct, (0, *reach, 0), (0, *(p - q for p, q in zip(places, begins, strict=True)), 0), (0, *(s - 1 for s in strides), 0)
-    )
+    begins = [(m - 1) * s + 1 for m, s in zip(shape_of(op.result)[1:-1], strides, strict=True)]
+    high = _known(op, [p - q for p, q in zip(shape_of(op.x)[1:-1], begins, strict=True)])
+    spread = _pad(ct, (0, *reach, 0), (0, *high, 0), (0, *(s - 1 for s in strides), 0))
     return spread.op(dl.SumPoolOp, kernel=kernel, strides=(1,) * len(kernel), dilations=dilations)
 
 
@@ -236,7 +239,7 @@ def _conv_input(op: dl.ConvOp, ct: Term) -> Term:
     rank = rank_of(op.w)
     w = Term(ct.b, op.w).transpose(*range(rank - 2), rank - 1, rank - 2)
     x = ct.op(dl.ConvTransposeOp, w, strides=ints(op.strides), dilations=ints(op.dilations), groups=number(op.groups))
-    high = [n - m for n, m in zip(_static(op, op.x), cast("tuple[int, ...]", x.shape), strict=True)]
+    high = _known(op, [n - m for n, m in zip(shape_of(op.x), x.shape, strict=True)])
     return _pad(x, [0] * rank, high, [0] * rank)
 
 

@@ -26,7 +26,7 @@ from dlc.dialects.dl.interfaces import (
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Range, Size
-from dlc.ir import Block, Operation, SSAValue
+from dlc.ir import Block, Operation, SSAValue, func
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.views import is_view
@@ -219,15 +219,19 @@ class Grouper:
         space: Space,
         joining: dict[Operation | Block, None],
     ) -> bool:
-        """Adds the ops that make `value` for `user` alone; False if another kernel had better do so."""
+        """Adds the ops that make `value` for `user` alone, or besides for who called; False if another kernel had better do so.
+
+        What the program returns is stored by whichever kernel makes it.
+        """
         op = value.owner
         if op in members or op in joining or not isinstance(op, DlOp) or not self.is_candidate(op):
             return True
-        if isinstance(op, Movement) or space_of(op, self.longest_row).closed:
+        if isinstance(op, Movement) or space_of(op, self.longest_row).closed or not shape_of(value):
             return True
         joins = isinstance(op, Elementwise) and shape_of(value) in space.shapes
         reduces = bool(space.rows) and row_axes(op, self.longest_row) == space.rows and shape_of(op.operands[0]) == space.shape
-        if not (joins or reduces) or only_user(value) is not user:
+        others = users(value) - {user}
+        if not (joins or reduces) or any(space.max_results == 1 or not isinstance(u, func.ReturnOp) for u in others):
             return False
         inner = dict(joining)
         if not all(self._pull(v, op, members, space, inner) for v in op.operands):

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
     Operation,
     SSAValue,
     arith,
-    bf16,
-    f16,
     f32,
     f64,
     func,
@@ -20,7 +19,7 @@ from dlc.ir import (
     shaped_like,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.loops.elementary import error_function, exponential, logarithm, power, trigonometric
+from dlc.passes.loops.elementary import error_function, exponential, logarithm, power, remainder, trigonometric
 from dlc.passes.loops.formula import Constants, Float, Place, element_of, format_of
 
 Formula: TypeAlias = Callable[..., Float]
@@ -34,24 +33,28 @@ FORMULAS: dict[type[Operation], Formula] = {
     math.AsinOp: trigonometric.asin, math.AcosOp: trigonometric.acos,
     math.AtanOp: trigonometric.atan, math.Atan2Op: trigonometric.atan2,
     math.PowFOp: power.powf, math.RsqrtOp: power.rsqrt, math.CbrtOp: power.cbrt,
-    math.ErfOp: error_function.erf,
+    math.ErfOp: error_function.erf, RemFOp: remainder.remf,
 }  # fmt: skip
+# Those that are computed in f64 whatever they are of.
+_IN_F64 = (RemFOp,)
 
 
 @dataclass(frozen=True)
 class ExpandMathPass(KernelPass):
-    """Replaces each function of `math` that no processor has by its formula, for scalars and vectors of any shape.
+    """Replaces functions that no processor has, of `math` and `arith.remf`, by formulas, for scalars and vectors of any shape.
 
         %y = math.exp %x : vector<8x16xf32>
         →  %n = math.fma %x, %log2e, %rounder : vector<8x16xf32>; …; %y = arith.mulf %p, %scale : vector<8x16xf32>
 
     Leaves of `math` only fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and rounded once; so is
     f32 in f64 where `precise` asks for it, which leaves errors of half a unit in the last place, and hardly more. Constants go
-    to the start of the kernel, each once. Nothing branches, so that vectors stay whole.
+    to the start of the kernel, each once. Vectors stay whole: what a formula does for rare operands it does where a vector has
+    one of them. Without `fused`, fma rounds twice, which some formulas must know.
     """
 
     name = "expand-math"
     precise: bool = False
+    fused: bool = True
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         functions = [op for op in kernel.walk() if type(op) in FORMULAS]
@@ -59,7 +62,7 @@ class ExpandMathPass(KernelPass):
             return
         constants = Constants(kernel.body.block)
         for op in functions:
-            result = expanded(op, Place(op, constants), precise=self.precise)
+            result = expanded(op, Place(op, constants, fused=self.fused), precise=self.precise)
             result.name_hint = op.results[0].name_hint
             op.results[0].replace_all_uses_with(result)
             op.detach()
@@ -70,8 +73,9 @@ def expanded(op: Operation, place: Place, *, precise: bool = False) -> SSAValue:
     """The value of a function of `math`, by its formula; with `precise`, by that for f64."""
     t = op.results[0].type
     element = element_of(t)
-    narrow = element in (f16, bf16) or (precise and element == f32)
-    wide = shaped_like(t, f64 if element == f32 else f32) if narrow else t
+    in_f64 = element == f64 or isinstance(op, _IN_F64) or (precise and element == f32)
+    wide = shaped_like(t, f64 if in_f64 else f32)
+    narrow = wide != t
     operands: list[Float] = []
     for value in op.operands:
         if narrow:

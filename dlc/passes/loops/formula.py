@@ -117,14 +117,18 @@ class Constants:
 
 
 class Place:
-    """Where a formula's ops go: before one op, whose source location they take."""
+    """Where a formula's ops go: before one op, whose source location they take.
 
-    def __init__(self, anchor: Operation, constants: Constants) -> None:
+    `fused` says whether `fma` rounds once there.
+    """
+
+    def __init__(self, anchor: Operation, constants: Constants, *, fused: bool = True) -> None:
         block = anchor.parent
         assert block is not None
         self.anchor = anchor
         self.block = block
         self.constants = constants
+        self.fused = fused
 
     def insert(
         self, op: type[Operation], operands: Sequence[SSAValue], t: Attribute, properties: dict[str, Any] | None = None
@@ -192,17 +196,46 @@ class Bits:
     def __xor__(self, other: Bits | int) -> Bits:
         return self._with(arith.XOrIOp, other)
 
-    def __lshift__(self, other: int) -> Bits:
+    def __or__(self, other: Bits | int) -> Bits:
+        return self._with(arith.OrIOp, other)
+
+    def __mul__(self, other: Bits | int) -> Bits:
+        return self._with(arith.MuliOp, other, _INTEGER)
+
+    def __lshift__(self, other: Bits | int) -> Bits:
         return self._with(arith.ShLIOp, other, _INTEGER)
 
     def __rshift__(self, other: int) -> Bits:
         """Shifts in copies of the sign."""
         return self._with(arith.ShRSIOp, other)
 
-    def equals(self, other: int) -> Bool:
-        operands = [self.value, self.constant(other).value]
-        result = self.place.insert(arith.CmpiOp, operands, self.format.bool_type, {"predicate": _SIGNED["eq"]})
+    def unsigned_shift(self, other: Bits | int) -> Bits:
+        """Shifts right; zeros come in."""
+        return self._with(arith.ShRUIOp, other)
+
+    def unsigned_remainder(self, other: Bits) -> Bits:
+        return self._with(arith.RemUIOp, other)
+
+    def _compare(self, predicate: str, other: Bits | int) -> Bool:
+        operands = [self.value, (self.constant(other) if isinstance(other, int) else other).value]
+        result = self.place.insert(arith.CmpiOp, operands, self.format.bool_type, {"predicate": _SIGNED[predicate]})
         return Bool(self.place, self.format, result)
+
+    def equals(self, other: Bits | int) -> Bool:
+        return self._compare("eq", other)
+
+    def __lt__(self, other: Bits | int) -> Bool:
+        """Of signed integers."""
+        return self._compare("lt", other)
+
+    def __gt__(self, other: Bits | int) -> Bool:
+        return self._compare("gt", other)
+
+    def choose(self, condition: Bool, other: Bits | int) -> Bits:
+        """These where the condition holds, else the other."""
+        right = self.constant(other) if isinstance(other, int) else other
+        t = self.format.bits_type
+        return Bits(self.place, self.format, self.place.insert(arith.SelectOp, [condition.value, self.value, right.value], t))
 
     def as_float(self) -> Float:
         """The float with these bits."""
@@ -297,6 +330,9 @@ class Float:
     def floor(self) -> Float:
         return self._of(math.FloorOp, self)
 
+    def trunc(self) -> Float:
+        return self._of(math.TruncOp, self)
+
     def round(self) -> Float:
         """The nearest integer, ties to even."""
         return self._of(math.RoundEvenOp, self)
@@ -321,7 +357,7 @@ class Float:
 
 
 def fma(a: Float, b: Float | Number, c: Float | Number) -> Float:
-    """a·b + c, rounded once."""
+    """a·b + c, rounded once where the processor can."""
     operands = [a.value, a.lift(b).value, a.lift(c).value]
     return Float(a.place, a.format, a.place.insert(math.FmaOp, operands, a.format.float_type, _FLOAT))
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from dlc.dialects.remainder import RemFOp
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
@@ -23,11 +24,11 @@ from dlc.passes.tiling.scatter import scatter_of
 StructuredOp = linalg.GenericOp | linalg.FillOp
 
 
-# Functions of the `math` dialect that are a dozen instructions or more.
+# Functions that are a dozen instructions or more.
 _LONG = (
     math.ExpOp, math.Exp2Op, math.ExpM1Op, math.LogOp, math.Log2Op, math.Log10Op, math.Log1pOp, math.TanhOp, math.ErfOp,
     math.SinOp, math.CosOp, math.TanOp, math.AsinOp, math.AcosOp, math.AtanOp, math.Atan2Op, math.SinhOp, math.CoshOp,
-    math.AsinhOp, math.AcoshOp, math.AtanhOp, math.PowFOp, math.CbrtOp,
+    math.AsinhOp, math.AcoshOp, math.AtanhOp, math.PowFOp, math.CbrtOp, RemFOp,
 )  # fmt: skip
 
 

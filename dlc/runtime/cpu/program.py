@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
@@ -87,6 +87,7 @@ class _Program:
         self._execute = runtime.execute
         self._free: list[_Context] = []
         self._results = Recycler(())
+        self._donors: Mapping[int, int] = {}
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number, shapes and dtypes.
@@ -127,6 +128,8 @@ class _Program:
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
+        if self._donors:
+            arrays = _given_away(arrays, self._donors.values())
         pool = self._runtime.pool(self.num_threads)
         try:
             context = self._free.pop()
@@ -134,7 +137,10 @@ class _Program:
             context = self._new_context()
         try:
             self._bind(context, [a.shape for a in arrays])
-            outputs = [self._results.empty(shape, dtype) for shape, dtype in zip(context.outputs, self._dtypes, strict=True)]
+            outputs = [
+                arrays[self._donors[k]] if k in self._donors else self._results.empty(shape, dtype)
+                for k, (shape, dtype) in enumerate(zip(context.outputs, self._dtypes, strict=True))
+            ]
             first_output = FIRST_INPUT + len(arrays)
             context.slots[FIRST_INPUT : first_output + len(outputs)] = [address_of(a) for a in (*arrays, *outputs)]
             execute(context.location, pool)
@@ -153,6 +159,21 @@ class _Program:
         raise NotImplementedError
 
 
+def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list[NDArray[Any]]:
+    """The arrays, copies in place of donors that are read-only or share memory with another array of them."""
+    given, end = list(arrays), 0
+    spans = sorted((address_of(a), a.nbytes, k) for k, a in enumerate(given) if a.nbytes)
+    shared: set[int] = set()
+    for (start, size, k), before in zip(spans, [None, *spans], strict=False):
+        if before is not None and start < end:
+            shared |= {k, before[2]}
+        end = max(end, start + size)
+    for k in donors:
+        if k in shared or not given[k].flags.writeable:
+            given[k] = given[k].copy()
+    return given
+
+
 class NativeProgram(_Program):
     """A host program with the native code of its kernels."""
 
@@ -167,9 +188,9 @@ class NativeProgram(_Program):
         super().__init__(host, host.instructions, kernels, weights, runtime, num_threads)
         self._arena_bytes = host.arena_bytes
         self._shapes = [cast("tuple[int, ...]", info.shape) for info in host.outputs]
-        self._results = Recycler(
-            [prod(shape) * dtype.itemsize for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
-        )
+        self._donors = host.donors
+        infos = enumerate(zip(self._shapes, self._dtypes, strict=True))
+        self._results = Recycler([prod(shape) * t.itemsize for k, (shape, t) in infos if k not in self._donors])
         self._free.append(self._new_context())
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:

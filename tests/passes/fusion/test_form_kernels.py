@@ -143,6 +143,19 @@ def test_rows_too_long_for_the_cache_do_not_stay_in_one_kernel() -> None:
     assert kernels(program(body, short).apply(DecomposeCompositesPass()).apply(FormKernelsPass())) == [["softmax"]]
 
 
+def test_what_is_returned_is_made_where_it_is_needed() -> None:
+    """A step of an optimiser: two means of a gradient and what follows from both, in one kernel of three results."""
+
+    def body(b: Writer, g: SSAValue, m: SSAValue, v: SSAValue, bias: SSAValue) -> Sequence[SSAValue]:
+        mean = b(dl.AddOp, b(dl.MulOp, m, b.scalar(0.9, like=m)), g)
+        square = b(dl.AddOp, b(dl.MulOp, v, b.scalar(0.99, like=v)), b(dl.MulOp, g, g))
+        unbiased = b(dl.DivOp, square, b(dl.SqrtOp, bias))
+        return mean, square, b(dl.DivOp, mean, unbiased)
+
+    p = formed(body, *randoms((4, 8), (4, 8), (4, 8)), np.asarray(2, np.float32))
+    assert kernels(p) == [["sqrt"], ["mul", "add", "mul", "mul", "add", "div", "div"]]
+
+
 def test_a_reduction_of_other_axes_takes_what_it_reads() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         total = b(dl.ReduceSumOp, b(dl.ExpOp, b(dl.MulOp, x, x)), axes=(0,), keepdims=True)

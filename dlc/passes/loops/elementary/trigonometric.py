@@ -1,18 +1,23 @@
 """sin, cos, tan, asin, acos, atan, atan2.
 
 x = n·π/2 + r with |r| ≤ π/4: sine and cosine of r by polynomials, which of them and its sign by n. π/2 has three parts, so
-that r is good to its last bits for |x| ≤ 10⁵ in f32 and |x| ≤ 10⁹ in f64; beyond, the error grows, and results are some
-numbers between −1 and 1 from 4·10⁶ and 2·10¹⁵ on.
+that r is good to its last bits for |x| ≤ 10⁵ in f32 and |x| ≤ 10⁹ in f64. Where fma rounds twice it has four, so short that
+their products with n are exact for |x| ≤ 3·10³ and 5·10⁶. Vectors with a greater element go the long way (long_reduction.py).
 """
 
 from __future__ import annotations
 
 import math
 
+from dlc.passes.loops.elementary import long_reduction
 from dlc.passes.loops.formula import Bits, Bool, Float, fma, polynomial, select
+from dlc.passes.loops.rare import where_any
 
 PI_2_F32 = (1.5707964, -4.371139e-08, -1.7151245e-15)
 PI_2_F64 = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
+# 12 and 31 bits each, but for the last.
+PI_2_SHORT_F32 = (1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12)
+PI_2_SHORT_F64 = (1.5707963267341256, 6.07710050359346e-11, 2.9127320548227e-20, 1.2706558760139879e-29)
 
 # (sin r − r)/r³ and (cos r − 1 + r²/2)/r⁴ in r², minimax in sin and cos: relative errors 3.8e-9, 3.7e-18; 1.2e-10, 5.7e-20.
 SIN_F32 = (-0.16666655, 0.008332156, -0.00019514632)
@@ -43,13 +48,23 @@ ATAN_F64 = (
 
 
 def reduce(x: Float) -> tuple[Bits, Float]:
-    """n in the low bits of an integer, and r."""
-    high, middle, low = x.by_format(PI_2_F32, PI_2_F64)
+    """n in the low bits of an integer, and r; NaN for infinities."""
+    if x.place.fused:
+        parts, bound = x.by_format((PI_2_F32, 1e5), (PI_2_F64, 1e9))
+    else:
+        parts, bound = x.by_format((PI_2_SHORT_F32, 3e3), (PI_2_SHORT_F64, 5e6))
     shifted = fma(x, 2 / math.pi, x.format.rounder)
     n = shifted - x.format.rounder
-    r = fma(n, -low, fma(n, -middle, fma(n, -high, x)))
-    # Where n is no longer exact, r may be anything: keep it in the polynomials' interval.
-    return shifted.bits(), r.at_least(-0.79).at_most(0.79)
+    r = x
+    for part in parts:
+        r = fma(n, -part, r)
+    large = abs(x) > bound
+
+    def whole(x: Float, n: Bits, r: Float) -> tuple[Bits, Float]:
+        long_n, long_r = long_reduction.reduce(x)
+        return long_n.choose(large, n), select(large, long_r, r)
+
+    return where_any(large, whole, (x, shifted.bits(), r), (shifted.bits(), r))
 
 
 def sine_and_cosine(r: Float) -> tuple[Float, Float]:
@@ -69,7 +84,7 @@ def with_sign_of_turn(y: Float, n: Bits, bit: int) -> Float:
 
 
 def sin(x: Float) -> Float:
-    """Sine, cosine, −sine, −cosine of r in turn. At most 2 ulp in the range above."""
+    """Sine, cosine, −sine, −cosine of r in turn. At most 2 ulp."""
     n, r = reduce(x)
     sine, cosine = sine_and_cosine(r)
     y = with_sign_of_turn(select((n & 1).equals(0), sine, cosine), n, 1)
@@ -78,14 +93,14 @@ def sin(x: Float) -> Float:
 
 
 def cos(x: Float) -> Float:
-    """sin(r + (n + 1)·π/2). At most 2 ulp in the range above."""
+    """sin(r + (n + 1)·π/2). At most 2 ulp."""
     n, r = reduce(x)
     sine, cosine = sine_and_cosine(r)
     return with_sign_of_turn(select((n & 1).equals(0), cosine, sine), n + 1, 1)
 
 
 def tan(x: Float) -> Float:
-    """sin r / cos r for even n, −cos r / sin r for odd n. At most 4 ulp in the range above."""
+    """sin r / cos r for even n, −cos r / sin r for odd n. At most 4 ulp."""
     n, r = reduce(x)
     sine, cosine = sine_and_cosine(r)
     even = (n & 1).equals(0)

@@ -1,0 +1,85 @@
+"""From a model's file to the program of what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.compiler import Program
+from dlc.compiler.program import imported_program
+from dlc.derived import Derivative, Derived, TrainStep
+from dlc.dims import UndecidableError, is_static
+from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
+from dlc.frontend.onnx import OpenInputsError
+from dlc.frontend.onnx.graph import load
+from dlc.model_cache import DUMPED
+from dlc.passes.transformations.expand_transformations import expanded
+from dlc.training.choosing import Names
+from dlc.training.derivatives import derivative_of
+from dlc.training.steps import step_of, trained_output
+
+
+def derived_program(
+    path: Path,
+    derived: Derived,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_values: Mapping[str, NDArray[Any]] | None = None,
+) -> Program:
+    """The program of a derivative, or of a training step, of the model in an ONNX file.
+
+    Weights that it is with respect to are inputs, which a call may leave out: they are then what the file has. The others
+    are constants, as in the model itself.
+
+    Raises what the importer raises, DlcError and DTypeError for names that the model has not or that have no gradient, and
+    UnsupportedError where the shapes or values of inputs have to be given first.
+    """
+    if path.suffix in (DUMPED, ".dlc"):
+        raise ModelError(f"{path}: derivatives and training steps are made of ONNX models, whose weights have names")
+    file = load(path)
+    names = Names.of(file)
+    of = derived.of if isinstance(derived, Derivative) else (trained_output(names, derived),)
+    for name in of:
+        names.require_output(name)
+    chosen = [info.name for info in names.chosen(derived.wrt)]
+    if fixed := [name for name in chosen if name in (input_values or {})]:
+        raise DlcError(f"{path}: {', '.join(fixed)}: made a constant, which has no gradient; leave it out of wrt")
+    if isinstance(derived, TrainStep) and (given := [i.name for i in names.inputs if i.name in chosen]):
+        raise DlcError(f"{path}: wrt: {', '.join(given)} is an input; a training step changes weights")
+    parameters = [w.name for w in names.weights if w.name in chosen]
+    inner = [name for name in of if name not in names.outputs]
+    try:
+        program = imported_program(
+            file, path.stem, input_shapes or {}, input_values, extra_outputs=inner, parameters=parameters
+        )
+    except OpenInputsError as error:
+        if needed := [name for name in error.values if name in parameters]:
+            raise UnsupportedError(
+                f"{path}: {', '.join(needed)}: the model can only be compiled for values of these, so that there is no "
+                f"gradient with respect to them; leave them out of wrt\n{error}",
+                error.problems,
+            ) from error
+        raise UnsupportedError(str(error), error.problems) from error
+    made = derivative_of(program, derived, chosen) if isinstance(derived, Derivative) else step_of(program, derived, of[0])
+
+    def read_for(known: Mapping[str, Sequence[int]]) -> Program:
+        own = {info.name: known[info.name] for info in names.inputs if info.name in known}
+        return derived_program(path, derived, {**(input_shapes or {}), **own}, input_values)
+
+    return replace(_settled(made), read_for=read_for)
+
+
+def _settled(program: Program) -> Program:
+    """A program whose sizes are open with plain ops in it, where the rules need to know none of them.
+
+    Then it is compiled once for all sizes, as a model is; else for each set of them, and the rules apply to that.
+    """
+    if all(is_static(info.shape) for info in program.inputs):
+        return program
+    try:
+        return replace(program, module=expanded(program.module))
+    except (UndecidableError, ShapeError):
+        return program

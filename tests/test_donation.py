@@ -1,0 +1,129 @@
+"""Arguments that the caller gives away: their memory is that of results, whatever reads them when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc.arrays import address_of
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
+
+draw = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return draw.standard_normal(shape).astype(np.float32)
+
+
+def update_then_read(p: Any, g: Any) -> Any:
+    """What reads `p` last stands behind what replaces it."""
+    return p - 0.1 * g, dnp.matmul(g, p)
+
+
+def by_rows(p: Any, g: Any) -> Any:
+    return p / dnp.sum(dnp.abs(p), axis=1, keepdims=True), g
+
+
+def product(p: Any, g: Any) -> Any:
+    return dnp.matmul(p, g), dnp.sum(p)
+
+
+def backwards(p: Any, g: Any) -> Any:
+    return p[::-1] + g, g
+
+
+def unchanged(p: Any, g: Any) -> Any:
+    return p, p + g
+
+
+def reads_what_replaces(p: Any, g: Any) -> Any:
+    """The last reader of `p` needs what replaces it."""
+    q = p + g
+    return q, dnp.matmul(q, p)
+
+
+def in_a_loop(p: Any, g: Any) -> Any:
+    return p + g, dlc.lax.fori_loop(0, 12, lambda _, x: dnp.tanh(dnp.matmul(x, p)), g)
+
+
+CASES: list[Callable[..., Any]] = [
+    update_then_read, by_rows, product, backwards, unchanged, reads_what_replaces, in_a_loop,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_a_result_lies_where_the_argument_lay_and_is_right(function: Callable[..., Any]) -> None:
+    p, g = normal(32, 32), normal(32, 32)
+    expected = [np.array(r) for r in dlc.jit(function)(p, g)]
+    place = address_of(p)
+    results = dlc.jit(donate_argnames=("p",), num_threads=2)(function)(p, g)
+    assert address_of(np.asarray(results[0])) == place
+    for result, value in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, value)
+
+
+def test_an_update_runs_behind_the_last_reader_and_copies_nothing() -> None:
+    model = dlc.jit(donate_argnames=("p",))(update_then_read).lower(normal(8, 8), normal(8, 8)).compile()
+    names = [launch.kernel for launch in model.artifact.host.launches]  # pyright: ignore
+    assert len(names) == 2
+    assert names[-1].startswith("mul_sub")
+
+
+def test_steps_hold_their_memory() -> None:
+    @dlc.jit(donate_argnames=("state",))
+    def step(state: Any, x: Any) -> Any:
+        w = state["w"] - 0.01 * dnp.matmul(dnp.matrix_transpose(x), dnp.tanh(dnp.matmul(x, state["w"])))
+        return {"w": w, "mean": 0.9 * state["mean"] + 0.1 * w, "count": state["count"] + 1}, dnp.sum(w)
+
+    state: Any = {"w": normal(200, 200), "mean": np.zeros((200, 200), np.float32), "count": np.zeros((), np.int32)}
+    places = {name: address_of(array) for name, array in state.items()}
+    x = normal(16, 200)
+    for _ in range(100):
+        state, _ = step(state, x)
+    assert {name: address_of(np.asarray(array)) for name, array in state.items()} == places
+    assert int(state["count"]) == 100
+
+
+def test_what_cannot_be_overwritten_is_copied() -> None:
+    add = dlc.jit(donate_argnames=("p",))(lambda p, g: p + g)
+    p = normal(4, 4)
+    frozen = p.copy()
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(add(frozen, frozen), p + p)
+    # The same memory as another argument, and a part of it.
+    np.testing.assert_array_equal(add(p, p), frozen + frozen)
+    both = normal(8, 4)
+    expected = both[:4] + both[2:6]
+    np.testing.assert_array_equal(add(both[:4], both[2:6]), expected)
+
+
+def test_an_argument_without_a_result_of_its_type_is_an_error() -> None:
+    total = dlc.jit(donate_argnames=("p",))(lambda p: dnp.sum(p))
+    with pytest.raises(ShapeError, match=r"the donated p, tensor<4xf32>, finds no result of its type"):
+        total(normal(4))
+
+
+def test_what_cannot_be_donated_is_an_error() -> None:
+    swapped = dlc.jit(donate_argnames=("p", "q"))(lambda p, q: (q, p))
+    with pytest.raises(UnsupportedError, match="result 0 is the donated argument"):
+        swapped(normal(4), normal(4))
+    with pytest.raises(DTypeError, match=r"donate_argnames \['y'\] are no arguments"):
+        dlc.jit(donate_argnames=("y",))(lambda x: x)
+    with pytest.raises(DTypeError, match="nor beside dynamic sizes"):
+        dlc.jit(donate_argnames=("x",), dynamic={"x": {0: "N"}})(lambda x: x)
+
+
+def test_a_saved_program_knows_its_donors(tmp_path: Path) -> None:
+    p, g = normal(8, 8), normal(8, 8)
+    model = dlc.jit(donate_argnames=("p",))(update_then_read).lower(p, g).compile()
+    model.save(tmp_path / "step.dlc")
+    expected, place = p - np.float32(0.1) * g, address_of(p)
+    results = list(dlc.load(tmp_path / "step.dlc")(p, g).values())
+    assert address_of(np.asarray(results[0])) == place
+    np.testing.assert_allclose(results[0], expected, rtol=1e-6)

@@ -1,0 +1,1 @@
+"""Derivatives and training steps of ONNX models."""
