@@ -1,8 +1,8 @@
-"""What steps cost: python benchmarks/recurrence.py [--threads N].
+"""What steps cost: python benchmarks/recurrence.py [--threads N] [--open].
 
 LSTMs and GRUs over 32, 300 and 3,000 steps: seconds to compile, which should not grow, and to run, beside the runtimes that
 are installed; medians of runs that take turns. The last line is what one iteration of a small ONNX Loop takes whose end is
-data.
+data. With --open: models whose length and batch are open, compiled once, at several of them, beside code for one pair.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from dlc.measure.latency import interleaved
 from dlc.measure.peers import Peer, peers
 
 INPUTS, SECONDS = 64, 3.0
+PAIRS = ((1, 1), (32, 1), (300, 1), (31, 3), (100, 8))
 GATES = {"LSTM": 4, "GRU": 3}
 LOOP = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -41,7 +43,7 @@ counting (float[8] x, float limit) => (float[8] y)
 """
 
 
-def recurrent(kind: str, steps: int, hidden: int) -> onnx.ModelProto:
+def recurrent(kind: str, steps: int | str, hidden: int, batch: int | str = 1) -> onnx.ModelProto:
     numbers, rows = np.random.default_rng(0), GATES[kind] * hidden
     weights = {
         "w": (numbers.standard_normal((1, rows, INPUTS)) * 0.1).astype(np.float32),
@@ -49,8 +51,8 @@ def recurrent(kind: str, steps: int, hidden: int) -> onnx.ModelProto:
         "b": (numbers.standard_normal((1, 2 * rows)) * 0.1).astype(np.float32),
     }
     node = helper.make_node(kind, ["x", "w", "r", "b"], ["y"], hidden_size=hidden)
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, 1, INPUTS])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [steps, 1, 1, hidden])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, batch, INPUTS])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [steps, 1, batch, hidden])
     graph = helper.make_graph([node], kind, [x], [y], [numpy_helper.from_array(w, n) for n, w in weights.items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
@@ -69,11 +71,37 @@ def measured(
         return seconds, {name: latency.median for name, latency in interleaved(runs, SECONDS, threads).items()}
 
 
+def open_sizes(kind: str, hidden: int, threads: int, others: list[Peer], table: Table) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        onnx.save(recurrent(kind, "L", hidden, "B"), path)
+        model = dlc.compile_model(path, num_threads=threads, cache=False)
+        for steps, batch in PAIRS:
+            inputs = {"x": np.ones((steps, batch, INPUTS), np.float32)}
+            known = dlc.compile_model(path, num_threads=threads, cache=False, input_shapes={"x": (steps, batch, INPUTS)})
+            runs = {
+                "open": partial(model, inputs),
+                "known": partial(known, inputs),
+                **{p.name: p.open(path, inputs, threads) for p in others},
+            }
+            times = [latency.median for latency in interleaved(runs, SECONDS, threads).values()]
+            table.add_row(f"{kind} of {hidden}", f"{steps}×{batch}", *(f"{1e3 * t:.3f}" for t in times))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    threads, others = parser.parse_args().threads, peers()
+    parser.add_argument("--open", action="store_true")
+    arguments = parser.parse_args()
+    threads, others = arguments.threads, peers()
     names = ["dlc", *(peer.name for peer in others)]
+    if arguments.open:
+        table = Table("recurrence", "steps×batch", "open ms", "known ms", *(f"{p.name} ms" for p in others))
+        for kind in GATES:
+            for hidden in (64, 256):
+                open_sizes(kind, hidden, threads, others, table)
+        Console(width=None if sys.stdout.isatty() else 120).print(table)
+        return
     table = Table("recurrence", "steps", "compile s", *(f"{n} ms" for n in names), "faster than the best")
     # The run-time and the compiler's modules are loaded by whoever comes first.
     measured(recurrent("GRU", 12, 8), {"x": np.ones((12, 1, INPUTS), np.float32)}, threads, [])
