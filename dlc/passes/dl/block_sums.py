@@ -18,7 +18,7 @@ from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 
 # Terms of a block, and of a sum that is left whole: along memory, where a vector of accumulators shares the terms; and across.
-_ALONG, _ACROSS = (1024, 4096), (512, 4096)
+_ALONG, _ACROSS = (1024, 4096), (512, 16384)
 # Blocks of fewer terms are not worth a pass over memory.
 _LEAST = 16
 
