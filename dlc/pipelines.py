@@ -65,10 +65,11 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 UnrollScansPass(),
                 SimplifyPass(),
                 DecomposeCompositesPass(target),
-                BlockSumsPass(),
                 SimplifyPass(),
                 HoistInvariantsPass(),
                 ChannelsLastPass(),
+                # How a sum lies in memory is known by then.
+                BlockSumsPass(),
                 *scales,
                 *winograd,
                 FoldTransposesIntoContractionsPass(),
