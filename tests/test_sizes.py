@@ -325,12 +325,12 @@ def test_headers_are_not_trusted(tmp_path: Path) -> None:
     artifact = compile(lowered(rows), options=Options(cache=False)).artifact
     assert isinstance(artifact, Artifact)
     header = json.loads(json.dumps(artifact.written(Writer())))
-    assert header["ranges"] == {} and header["launches"]
+    assert header["ranges"] == {} and header["instructions"]
     x = given(4)
     host = artifact.host
     for change in (
         {"regions": ((1,),) * len(host.regions)},
-        {"launches": tuple(type(i)(i.kernel, i.arguments, (99,)) for i in host.launches)},
+        {"instructions": tuple(type(i)(i.kernel, i.arguments, (99,)) for i in host.instructions)},
     ):
         bad = type(host)(**{**vars(host), **change})
         program = type(artifact)(**{**vars(artifact), "host": bad}).program()

@@ -57,7 +57,7 @@ def each_convolution_is_readable(network: ModelProto, ir: Path) -> None:
         texts = {p.name.split("_")[0]: loops[p] for p, names in headers.items() if node.name in names}
         assert set(texts) in ({"conv"}, {"winograd"})
         for text in texts.values():
-            assert len(text.splitlines()) < 120
+            assert len(text.splitlines()) < 200
             assert not re.search(r"%\d", text)
 
 

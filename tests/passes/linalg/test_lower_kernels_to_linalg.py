@@ -18,6 +18,8 @@ from tests.passes.linalg.kernels import kernel_of, lowered, run
 NOT_IN_KERNELS: dict[type[DlOp], str] = {
     dl.ConstantOp: "a kernel holds single numbers only; arrays are arguments",
     dl.WeightOp: "weights are arguments",
+    dl.AfterOp: "it is a name for a buffer of the host program",
+    dl.MaxPoolGradientOp: "decomposed, it reads arrays, which are arguments",
     **dict.fromkeys((dl.NonzeroOp, dl.UniqueOp, dl.NonMaxSuppressionOp), "the host computes what has a size of its own"),
 }
 
