@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -77,8 +78,23 @@ def read_npy(path: Path, *, mapped: bool = False) -> NDArray[Any]:
 
     Raises ValueError for a file that is none, and OSError for one that cannot be read.
     """
-    try:
+    with _refused_as_value_error():
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in an `.npz` file by name, of numbers only; raises as `read_npy` does."""
+    with _refused_as_value_error(), np.load(path, allow_pickle=False) as file:
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("one array, not an .npz file of several by name")
+        return {name: file[name] for name in file.files}
+
+
+@contextmanager
+def _refused_as_value_error() -> Generator[None]:
+    """Files that NumPy cannot read are ValueErrors."""
+    try:
+        yield
     except OSError:
         raise
     except Exception as error:

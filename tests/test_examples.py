@@ -76,9 +76,9 @@ def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_write_docs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run("write_docs.py", "20", "A pass ", monkeypatch=monkeypatch)
+    run("write_docs.py", "60", "A pass ", monkeypatch=monkeypatch)
     first, _, text = capsys.readouterr().out.partition("\n")
-    assert float(first.split("loss ")[1].split()[0]) < 3.8
+    assert float(first.split("loss ")[1].split()[0]) < 3.2
     assert text.startswith("A pass ")
     assert len(text) > 200
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -70,7 +71,7 @@ def _arrays_of(where: str, fun: Function, args: tuple[Any, ...], kwargs: dict[st
     return arguments, run
 
 
-class _Ruled:
+class _Ruled(ABC):
     """A function with rules of its own, which its rules may call.
 
     A rule is traced where the function is called, and the function in it has its rules again, as often as there are
@@ -91,9 +92,9 @@ class _Ruled:
         trace = current_trace()
         return self._fun(*args) if trace is None or trace.orders == 0 else self._ruled(trace.orders, args)
 
+    @abstractmethod
     def _ruled(self, orders: int, args: tuple[Any, ...]) -> Any:
         """The op that has the rules, which may be differentiated so often, less once."""
-        raise NotImplementedError
 
 
 class custom_jvp(_Ruled):

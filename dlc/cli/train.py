@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dlc.api import compile_file
+from dlc.arrays import read_npz
 from dlc.cli.derived import decay_option, momentum_option, of_option, rate_option, step_of, wrt_option
 from dlc.cli.shared import (
     err,
@@ -149,11 +150,8 @@ def _require_labels(examples: Examples, classes: int | None) -> None:
 
 def _read_state(path: Path, step: Model) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-    except OSError:
-        raise
-    except Exception as error:
+        arrays = read_npz(path)
+    except ValueError as error:
         raise ModelError(f"{path}: not an optimiser's state, as --state writes it: {error}") from error
     wanted = {info.name: info for info in step.inputs if info.name in step.defaults}
     if unknown := [name for name, a in arrays.items() if name not in wanted or wanted[name].shape != a.shape]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import TensorInfo, read_npy
+from dlc.arrays import TensorInfo, read_npy, read_npz
 from dlc.errors import DTypeError, ModelError, ShapeError
 
 Batch = dict[str, NDArray[Any]]
@@ -73,13 +73,6 @@ def _mapped(folder: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 def _loaded(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ModelError(f"{path}: one array; expected an .npz file of several, by name, as numpy.savez writes it")
-            return {name: file[name] for name in file.files}
-    except OSError:
-        raise
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(f"{path}: not an .npz file of arrays of numbers, as numpy.savez writes it") from error
+        return read_npz(path)
+    except ValueError as error:
+        raise ModelError(f"{path}: not an .npz file of arrays of numbers, as numpy.savez writes it: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -60,7 +61,7 @@ class _Context:
         self.slots[ARENA] = address_of(self.arena)
 
 
-class _Program:
+class _Program(ABC):
     """A table of records that native code executes, with the kernels and weights that it is of.
 
     Calls from several threads at once are safe: each has its own context. Results do not depend on `num_threads`.
@@ -154,9 +155,9 @@ class _Program:
             context.slots[i] = address_of(weight)
         return context
 
+    @abstractmethod
     def _bind(self, context: _Context, shapes: list[tuple[int, ...]]) -> None:
         """Makes a context ready for a call with inputs of these shapes."""
-        raise NotImplementedError
 
 
 def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list[NDArray[Any]]:
