@@ -29,9 +29,9 @@ what `keys` says they depend on, in a `cache` on disk; a hit comes before all of
 Every stage is a program. `backends.reference` executes the module of any stage with NumPy, so that two stages can be
 compared; it is the target `reference` as well.
 
-What such a function is written with is `numpy`, for arrays, and `lax`, for loops and branches that data decides; `tree` is for
-the nested containers that both take. `random` has numbers that are drawn from keys,
-`nn` layers of neural networks, `optim` what trains them.
+What such a function is written with is `numpy`, for arrays, `special`, for functions of theirs that NumPy has not, and `lax`,
+for loops and branches that data decides; `tree` is for the nested containers that both take. `random` has numbers that are
+drawn from keys, `nn` layers of neural networks, `optim` what trains them.
 
 What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
 it, by `calculus`, `nn` and `optim`.
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from dlc import numpy as numpy
     from dlc import optim as optim
     from dlc import random as random
+    from dlc import special as special
     from dlc import tree as tree
     from dlc.api import compile_model as compile_model
     from dlc.api import devices as devices
@@ -121,7 +122,7 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "optim", "random", "tree")
+_PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "optim", "random", "special", "tree")
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,7 @@ ALLOWED = {
     "pipelines": {"passes", "ir"},
     "instrument": {"backends.reference", "dialects", "ir", "passes.base", "passes.transformations"},
     "numpy": {"frontend.trace", "dialects", "ir"},
+    "special": {"numpy", "dialects"},
     "random": {"numpy", "frontend.trace", "dialects"},
     "optim": {"numpy", "tree"},
     "nn": {"numpy", "lax", "random", "dialects"},
