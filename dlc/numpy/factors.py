@@ -6,12 +6,14 @@ are found. Source of the formulas: Giles, "Collected matrix derivative results f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
 from dlc.numpy.apply import Operand, apply, apply_all, convert, in_wide_type
 from dlc.numpy.comparing import equal, greater, greater_equal
 from dlc.numpy.creation import tril
@@ -29,25 +31,41 @@ Operands = Sequence[Operand]
 # Systems
 
 
-def _by_lu(a: Operand, permuted: Any) -> Any:
+def _by_lu(a: Operand, permuted: Callable[[Any], Any]) -> Any:
     """The x for which a·x = b, from the rows of b in the order that they have in the factors of `a`."""
     factors, order, _ = apply_all(dl.LuOp, a)
     half = apply(dl.TriangularSolveOp, factors, permuted(order), lower=True, unit=True)
     return apply(dl.TriangularSolveOp, factors, half)
 
 
+def _solved_tangent(x: Operand, operands: Operands, tangents: Operands) -> Any:
+    """That of the right side, less what the change of `a` makes of the solution, solved for."""
+    return solved(operands[0], subtract(tangents[1], matmul(tangents[0], x)))
+
+
 @in_wide_type
-@with_tangent(lambda x, operands, tangents: solved(operands[0], subtract(tangents[1], matmul(tangents[0], x))))
+@with_tangent(_solved_tangent)
 def solved(a: Operand, columns: Operand) -> Any:
-    """Its change is that of the right side, less what the change of `a` makes of the solution, solved for."""
-    return _by_lu(a, lambda order: take_along_axis(columns, expand_dims(order, -1), -2))
+    def taken(order: Any) -> Any:
+        return take_along_axis(columns, expand_dims(order, -1), -2)
+
+    return _by_lu(a, taken)
 
 
 @in_wide_type
 @with_tangent(lambda y, _, tangents: negative(matmul(matmul(y, tangents[0]), y)))
 def inverse(x: Operand) -> Any:
-    places = np.arange(x.shape[-1])
-    return _by_lu(x, lambda order: convert(equal(expand_dims(order, -1), places), x.dtype))
+    def ones(order: Any) -> Any:
+        """The rows of the unit matrix."""
+        return convert(equal(expand_dims(order, -1), _places(x.shape[-1])), x.dtype)
+
+    return _by_lu(x, ones)
+
+
+@lru_cache(maxsize=256)
+def _places(size: int) -> Array:
+    """The numbers of rows: one constant of a program, however often it is used."""
+    return np.arange(size)
 
 
 # Determinants
@@ -82,7 +100,7 @@ def _cofactors(x: Operand) -> Any:
 
 
 @in_wide_type
-@with_tangent(lambda y, *_: np.zeros(y.shape, y.dtype))
+@with_tangent(lambda y, _, __: np.zeros(y.shape, y.dtype))
 def determinant_sign(x: Operand) -> Any:
     """The sign of the determinant, which does not follow a small step."""
     pivots, flips = _pivots(x)

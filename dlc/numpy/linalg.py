@@ -26,6 +26,7 @@ from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, convert, o
 from dlc.numpy.comparing import greater, not_equal
 from dlc.numpy.creation import tril, triu
 from dlc.numpy.elementwise import abs, add, divide, multiply, power, subtract
+from dlc.numpy.indexing import getitem
 from dlc.numpy.joining import concat
 from dlc.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from dlc.numpy.linear import trace as _trace
@@ -146,12 +147,11 @@ def norm(x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, kee
 def cond(x: ArrayLike, /, p: float | str | None = None) -> Any:
     """The norm of each matrix times that of its inverse; without `p`, and for 2, the largest singular value by the smallest."""
     x = _matrix("cond", x)
-    if p in (None, 2, -2):
+    if p is None or p in (2, -2):
         values = svdvals(x)
         largest, smallest = values[..., 0], values[..., -1]
         return divide(smallest, largest) if p == -2 else divide(largest, smallest)
-    of = "fro" if p is None else p
-    return multiply(matrix_norm(x, ord=of), matrix_norm(inv(x), ord=of))
+    return multiply(matrix_norm(x, ord=p), matrix_norm(inv(x), ord=p))
 
 
 def solve(a: ArrayLike, b: ArrayLike, /) -> Any:
@@ -206,7 +206,10 @@ def _least(x: Operand, rtol: ArrayLike | None) -> Operand:
 
 
 def matrix_rank(x: ArrayLike, /, tol: ArrayLike | None = None, *, rtol: ArrayLike | None = None) -> Any:
-    """The number of singular values above `tol`, or `rtol` times the largest: the precision of the dtype times the larger size."""
+    """The number of singular values above `tol`, or above `rtol` times the largest.
+
+    That is the precision of the dtype times the larger size unless told otherwise.
+    """
     (x,) = promote_to_float(x)
     if x.ndim < 2:
         return convert(any(not_equal(x, 0)), np.int64)
@@ -250,8 +253,8 @@ def qr(x: ArrayLike, /, *, mode: str = "reduced") -> Any:
         refuse(UnsupportedError(f'qr: mode {mode!r}; expected "reduced", "complete" or "r"'))
     if rows >= count:
         return QRResult(*(factors.all_columns if mode == "complete" and rows > count else factors.columns)(x))
-    q, r = factors.columns(operand(x[..., :rows]))
-    return QRResult(q, concat([r, matmul(matrix_transpose(q), x[..., rows:])], axis=-1))
+    q, r = factors.columns(getitem(x, (..., slice(rows))))
+    return QRResult(q, concat([r, matmul(matrix_transpose(q), getitem(x, (..., slice(rows, None))))], axis=-1))
 
 
 def eigh(x: ArrayLike, /, UPLO: str = "L") -> EighResult:
@@ -265,7 +268,7 @@ def eigvalsh(x: ArrayLike, /, UPLO: str = "L") -> Any:
 
 
 def svd(x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """(U, S, Vh): x == U * S @ Vh, S the singular values, descending; U and Vh with all their columns and rows or as many as S."""
+    """(U, S, Vh): x == U * S @ Vh, S the singular values, descending; with `full_matrices` U and Vh have all their columns."""
     x = _matrix("svd", x)
     if not compute_uv:
         return factors.singular_values(x)

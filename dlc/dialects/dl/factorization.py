@@ -86,9 +86,9 @@ class LuOp(Procedure):
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
         n = x.shape[-1]
-        factors = x.reshape(prod(x.shape[:-2]), n, n).copy()
+        factors: Array = x.reshape(prod(x.shape[:-2]), n, n).copy()
         each = np.arange(len(factors))
-        order = np.tile(np.arange(n), (len(factors), 1))
+        order = np.zeros((len(factors), 1), np.int64) + np.arange(int(n))
         sign = np.ones(len(factors), x.dtype)
         for k in range(n):
             size = np.abs(factors[:, k:, k])
@@ -268,7 +268,7 @@ class EighOp(Procedure):
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
-        finite = np.isfinite(x).all((-2, -1))
+        finite = np.asarray(np.isfinite(x).all((-2, -1)))
         values, vectors = np.linalg.eigh(np.where(finite[..., None, None], x, 0))
         rows = vectors.mT * orientation(vectors.mT)
         return _or_nan(finite, values), _or_nan(finite, rows)
@@ -297,7 +297,7 @@ class SvdOp(Procedure):
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
-        finite = np.isfinite(x).all((-2, -1))
+        finite = np.asarray(np.isfinite(x).all((-2, -1)))
         u, s, v = np.linalg.svd(np.where(finite[..., None, None], x, 0), full_matrices=False)
         sign = orientation(u.mT)
         return _or_nan(finite, s), _or_nan(finite, s[..., None] * v * sign), _or_nan(finite, u.mT * sign)
@@ -305,8 +305,9 @@ class SvdOp(Procedure):
 
 def orientation(rows: Array) -> Array:
     """1 or -1 for each row, with which Σ v_j / (j + 1) is not negative."""
-    total = (rows / np.arange(1, rows.shape[-1] + 1)).sum(-1, keepdims=True)
-    return np.where(total < 0, -1, 1).astype(rows.dtype)
+    places = np.arange(1, int(rows.shape[-1]) + 1)
+    total = np.vecdot(rows, 1 / places)
+    return np.where(total[..., None] < 0, -1, 1).astype(rows.dtype)
 
 
 def _or_nan(finite: Array, x: Array) -> Array:

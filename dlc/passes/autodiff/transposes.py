@@ -1,7 +1,7 @@
 """Transposes of linear ops: the cotangent of an operand from that of the result.
 
-An op here is linear in each float operand that moves while the others stay. Where it is linear in several together (concat, pad,
-scatter_rows), each is transposed by itself: the rest is zero.
+An op here is linear in each float operand that moves while the others stay. Where it is linear in several together (concat,
+pad, scatter_rows), each is transposed by itself: the rest is zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A language for loops that are written by hand: Python operators and `with` blocks that insert `scf`, `memref` and `vector` ops.
+"""A language for loops that are written by hand: Python operators and `with` blocks insert `scf`, `memref` and `vector` ops.
 
     with code.loop(0, n) as i:                         scf.for %i = 0 to n {
         total.value += x[i] * y[i]              →        … memref.load; arith.mulf; arith.addf; memref.store … }
@@ -43,7 +43,9 @@ from dlc.passes.structured import Place, memref_of, vector_type
 
 # The predicates of arith.cmpf and arith.cmpi; all but `ne` are false on NaN.
 _PREDICATES = {
-    "eq": ("oeq", "eq"), "ne": ("une", "ne"), "lt": ("olt", "slt"), "le": ("ole", "sle"), "gt": ("ogt", "sgt"), "ge": ("oge", "sge"),
+    "eq": ("oeq", "eq"), "ne": ("une", "ne"),
+    "lt": ("olt", "slt"), "le": ("ole", "sle"),
+    "gt": ("ogt", "sgt"), "ge": ("oge", "sge"),
 }  # fmt: skip
 _LINE_BYTES = 64
 # What makes a task, in multiply-adds of these loops.
@@ -53,6 +55,11 @@ _TASK_WORK = 1 << 16
 def element_of(t: Attribute) -> Attribute:
     """The type of the elements of a vector; of a scalar, its own."""
     return cast(Any, t).element_type if isinstance(t, VectorType) else t
+
+
+def shape_of_vector(t: Attribute) -> tuple[int, ...]:
+    """The shape of a vector type, () for a scalar's."""
+    return t.get_shape() if isinstance(t, VectorType) else ()
 
 
 class Code:
@@ -188,7 +195,7 @@ class Code:
         t = self.element if like is None else like
         e = element_of(t)
         attribute: Any = FloatAttr(value, cast(Any, e)) if is_float(e) else IntegerAttr(int(value), cast(Any, e))
-        if isinstance(t, VectorType):
+        if shape_of_vector(t):
             attribute = DenseIntOrFPElementsAttr.from_list(cast(Any, t), [attribute.value.data])
         return Value(self, self.place.constants.get(attribute, t))
 
@@ -205,7 +212,7 @@ class Code:
         return counted + self.index(start).as_integer()
 
     def cell(self, value: Value) -> Cell:
-        shape = value.type.get_shape() if isinstance(value.type, VectorType) else (1,)
+        shape = shape_of_vector(value.type) or (1,)
         cell = Cell(Buffer(self, self.place.alloca(element_of(value.type), shape)), value.type)
         cell.value = value
         return cell
@@ -237,8 +244,8 @@ class Value:
         """A number, or a scalar, as a value of this one's type."""
         if not isinstance(other, Value):
             return self.code.number(other, self.type)
-        if isinstance(self.type, VectorType) and not isinstance(other.type, VectorType):
-            return Value(self.code, self.code.place.splat(other.ssa, self.type.get_shape()))
+        if shape_of_vector(self.type) and not shape_of_vector(other.type):
+            return Value(self.code, self.code.place.splat(other.ssa, shape_of_vector(self.type)))
         return other
 
     def _binary(self, other: Operand, floats: Any, integers: Any) -> Value:
@@ -247,7 +254,7 @@ class Value:
         return self.code.op(made)
 
     def _matched(self, other: Operand) -> tuple[Value, Value]:
-        if isinstance(other, Value) and isinstance(other.type, VectorType) and not isinstance(self.type, VectorType):
+        if isinstance(other, Value) and shape_of_vector(other.type) and not shape_of_vector(self.type):
             return other.like(self), other
         return self, self.like(other)
 
@@ -337,13 +344,13 @@ def _ssa(i: Index) -> Any:
 
 def fma(a: Value, b: Value, c: Value) -> Value:
     """a·b + c, rounded once where the target has such an instruction; c has the type of the result."""
-    kind = vector.FMAOp if isinstance(c.type, VectorType) else math.FmaOp
+    kind = vector.FMAOp if shape_of_vector(c.type) else math.FmaOp
     return c.code.op(kind.create(operands=[c.like(a).ssa, c.like(b).ssa, c.ssa], result_types=[c.type]))
 
 
 def select(condition: Value, x: Operand, y: Operand) -> Value:
     """`x` where the condition holds, else `y`; one of them has the type of the result."""
-    like = x if isinstance(x, Value) and (not isinstance(y, Value) or isinstance(x.type, VectorType)) else y
+    like = x if isinstance(x, Value) and (not isinstance(y, Value) or shape_of_vector(x.type)) else y
     assert isinstance(like, Value)
     return like.code.op(arith.SelectOp(condition.ssa, like.like(x).ssa, like.like(y).ssa))
 
@@ -414,11 +421,11 @@ class Cell:
 
     @property
     def value(self) -> Value:
-        return self.buffer.row(0, width=self.type.get_shape()[0]) if isinstance(self.type, VectorType) else self.buffer[0]
+        return self.buffer.row(0, width=shape_of_vector(self.type)[0]) if shape_of_vector(self.type) else self.buffer[0]
 
     @value.setter
     def value(self, value: Value) -> None:
-        if isinstance(self.type, VectorType):
+        if shape_of_vector(self.type):
             self.buffer.set_row(0, row=value)
         else:
             self.buffer[0] = value

@@ -7,6 +7,8 @@ per block, not once per step. Source: Golub and Van Loan, Matrix Computations, 3
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dlc.passes.procedures.code import Buffer, Code, Index, Value, absolute, fma, select, sqrt
 
 # Steps of a block.
@@ -129,7 +131,7 @@ def triangular_solve(
         _tiles_from_the_end(code, size, rows)
 
 
-def _tiles_from_the_end(code: Code, size: int, rows) -> None:
+def _tiles_from_the_end(code: Code, size: int, rows: Callable[[Index, int], None]) -> None:
     """`tiles` of rows from the last one up; the first rows are what is left."""
     whole, left = divmod(size, _ROWS)
     with code.loop(0, whole, name="t") as t:

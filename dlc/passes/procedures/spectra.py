@@ -87,14 +87,14 @@ def eigh(code: Code, x: Buffer, values: Buffer, vectors: Buffer, size: int, *, w
     _tridiagonal(code, vectors, values, beside, scales, size)
     if with_vectors:
         _collect(code, vectors, scales, size)
-    with code.loop(0, size, name="l") as l:
+    with code.loop(0, size, name="l") as first:
         going = code.cell(code.number(1.0))
         with code.loop(0, _MOST_STEPS), code.when(going.value > 0.0):
-            end = _end(code, values, beside, l, size)
-            with code.when(end.equals(l)):
+            end = _end(code, values, beside, first, size)
+            with code.when(end.equals(first)):
                 going.value = code.number(0.0)
-            with code.when(end > l):
-                _step(code, values, beside, vectors, l, end, size, with_vectors)
+            with code.when(end > first):
+                _step(code, values, beside, vectors, first, end, size, with_vectors)
     with code.loop(0, size) as i:
         values[i] = values[i] * back
     _sort(code, values, size, False, [(vectors, size)] if with_vectors else [])

@@ -130,17 +130,16 @@ def written(kernel: KernelOp, op: Procedure) -> func.FuncOp:
     names = [*(a.name_hint for a in kernel.body.block.args), *(r.name_hint for r in kernel.yielded)]
     for argument, name in zip(body.args, names, strict=False):
         argument.name_hint = name
-    for number, argument in enumerate(size_arguments(body)):
-        argument.name_hint = symbol(number)
-    place = Place(Constants(function), body, op.location)
+    for place, argument in enumerate(size_arguments(body)):
+        argument.name_hint = symbol(place)
     leading = shape_of(op.operands[0])[:-2]
-    code, count = Code(place, element_type_of(op.operands[0])), product(leading)
+    code, count = Code(Place(Constants(function), body, op.location), element_type_of(op.operands[0])), product(leading)
     buffers: list[Buffer] = []
     for value in (*op.operands, *op.results):
         rest = shape_of(value)[len(leading) :] or (1,)
         shape = (count, *rest)
-        buffers.append(Buffer(code, place.reinterpret(arguments[value], 0, shape, row_major(shape))))
+        buffers.append(Buffer(code, code.place.reinterpret(arguments[value], 0, shape, row_major(shape))))
     if any(0 not in shape_of(r) for r in op.results):
         _RULES[type(op)](code, op, count, buffers)
-    place.insert(func.ReturnOp())
+    code.place.insert(func.ReturnOp())
     return function
