@@ -21,7 +21,7 @@ from dlc.numpy.elementwise import abs, add, divide, log, multiply, negative, sig
 from dlc.numpy.indexing import getitem, take_along_axis
 from dlc.numpy.joining import concat
 from dlc.numpy.linear import matmul, trace
-from dlc.numpy.reductions import prod, sum
+from dlc.numpy.reductions import max, prod, sum
 from dlc.numpy.rules import with_tangent
 from dlc.numpy.shaping import diagonal, expand_dims, matrix_transpose
 
@@ -84,10 +84,10 @@ def determinant(x: Operand) -> Any:
 
 
 def _cofactors_tangent(y: Operand, operands: Operands, tangents: Operands) -> Any:
-    """det(x)·x⁻ᵀ changes by y·tr(x⁻¹·dx) - x⁻ᵀ·dxᵀ·y."""
+    """det(x)·x⁻ᵀ changes by y·tr(x⁻¹·dx) - y·(x⁻¹·dx)ᵀ."""
     once = matmul(inverse(operands[0]), tangents[0])
     share = expand_dims(trace(once, 0, -2, -1), (-2, -1))
-    return subtract(multiply(y, share), matmul(matrix_transpose(once), y))
+    return subtract(multiply(y, share), matmul(y, matrix_transpose(once)))
 
 
 @with_tangent(_cofactors_tangent)
@@ -257,7 +257,7 @@ def _by_rotations(x: Operand, *, all_columns: bool) -> tuple[Any, Any, Any]:
     found, vectors, scales = _reflections(x)
     q = apply(dl.OrthogonalOp, vectors, scales, count=rows if all_columns else count)
     r = matrix_transpose(getitem(found, (..., slice(count))))
-    s, turned, turns = apply_all(dl.SvdOp, r)
+    s, turned, turns = _turned(r)
     lengths, vectors, scales = apply_all(dl.HouseholderOp, turned)
     directions = apply(dl.OrthogonalOp, vectors, scales, count=count)
     signs = where(greater_equal(diagonal(lengths, 0, -2, -1), 0), np.ones((), x.dtype), -1)
@@ -266,6 +266,26 @@ def _by_rotations(x: Operand, *, all_columns: bool) -> tuple[Any, Any, Any]:
     if all_columns:
         u = concat([u, getitem(q, (..., slice(count, None), slice(None)))], axis=-2)
     return matrix_transpose(u), s, vt
+
+
+# From so many rows on it pays to turn them by eigenvectors first.
+_MANY_ROWS = 32
+
+
+def _turned(x: Operand) -> tuple[Any, Any, Any]:
+    """(s, rows, turns): turns·x = rows, which are orthogonal, of the lengths s, descending.
+
+    The eigenvectors of x·xᵀ nearly are such turns, but for those of small values; what is left to do is rarely more than to
+    see that the rows are orthogonal. Squares of a matrix whose largest element is 1 do not overflow.
+    """
+    if x.shape[-2] < _MANY_ROWS:
+        found = apply_all(dl.SvdOp, x)
+        return found[0], found[1], found[2]
+    largest = max(abs(x), (-2, -1), keepdims=True)
+    unit = divide(x, where(equal(largest, 0), 1, largest))
+    first = apply_all(dl.EighOp, matmul(unit, matrix_transpose(unit)), vectors=True)[1]
+    s, rows, turns = apply_all(dl.SvdOp, matmul(first, x))
+    return s, rows, matmul(turns, first)
 
 
 def _singular_values_tangent(_: Operand, operands: Operands, tangents: Operands) -> Any:
@@ -280,7 +300,7 @@ def singular_values(x: Operand) -> Any:
     if rows < count:
         return singular_values(matrix_transpose(x))
     r = triangle_of(x, count) if rows > count else x
-    return apply_all(dl.SvdOp, r)[0]
+    return _turned(r)[0]
 
 
 def _kept(s: Any, least: Any) -> Any:

@@ -5,7 +5,7 @@ An iteration that ends when it has converged is a loop of as many steps as it ma
 
 from __future__ import annotations
 
-from dlc.passes.procedures.code import Buffer, Cell, Code, Index, Value, absolute, fma, select, sqrt, with_sign_of
+from dlc.passes.procedures.code import Buffer, Cell, Code, Index, Value, absolute, fma, maximum, select, sqrt, with_sign_of
 from dlc.passes.procedures.elimination import copy, exchange
 from dlc.passes.procedures.reflections import reflect, reflection
 
@@ -182,15 +182,19 @@ def _step(code: Code, d: Buffer, e: Buffer, z: Buffer, first: Value, end: Value,
     with code.loop(0, end - first, name="t") as t, code.when(going.value > 0.0):
         i = end - t - 1
         f, b = s.value * e[i], c.value * e[i]
-        r = sqrt(fma(f, f, g.value * g.value))
-        e[i + 1] = r
-        with code.when(r.equals(0.0)):
-            # Both are below what squares to a number: the matrix falls apart here.
+        larger = maximum(absolute(f), absolute(g.value))
+        with code.when(larger.equals(0.0)):
+            # The matrix falls apart here.
+            e[i + 1] = zero
             d[i + 1] = d[i + 1] - p.value
             e[end] = zero
             going.value = zero
-        with code.when(r.differs(0.0)):
-            sine, cosine = f / r, g.value / r
+        with code.when(larger.differs(0.0)):
+            # Squares of small numbers would lose what makes the rotation one.
+            side, other = f / larger, g.value / larger
+            length = sqrt(fma(side, side, other * other))
+            sine, cosine = side / length, other / length
+            e[i + 1] = larger * length
             moved = d[i + 1] - p.value
             change = fma(d[i] - moved, sine, cosine * b * 2.0)
             p.value = sine * change
