@@ -299,8 +299,7 @@ def singular_values(x: Operand) -> Any:
     rows, count = x.shape[-2:]
     if rows < count:
         return singular_values(matrix_transpose(x))
-    r = triangle_of(x, count) if rows > count else x
-    return _turned(r)[0]
+    return _turned(matrix_transpose(getitem(_reflections(x)[0], (..., slice(count)))))[0]
 
 
 def _kept(s: Any, least: Any) -> Any:

@@ -5,6 +5,9 @@ An iteration that ends when it has converged is a loop of as many steps as it ma
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
+
 from dlc.passes.procedures.code import Buffer, Cell, Code, Index, Value, absolute, fma, maximum, select, sqrt, with_sign_of
 from dlc.passes.procedures.elimination import copy, exchange
 from dlc.passes.procedures.reflections import reflect, reflection
@@ -227,8 +230,13 @@ def svd(code: Code, x: Buffer, values: Buffer, rows: Buffer, rotations: Buffer, 
     with code.loop(0, _MOST_SWEEPS), code.when(going.value > 0.0):
         going.value = zero
         _measure(code, rows, values, count, size)
-        with code.loop(0, count - 1, name="p") as p, code.loop(p + 1, count, name="q") as q:
-            _separate(code, rows, rotations, values, p, q, count, size, going)
+        with (
+            code.loop(0, count - 1, name="p") as p,
+            code.loop(p + 1, count, _ROWS, name="q") as q,
+            code.when(_is_needed(code, rows, values, p, q, count, size)),
+            code.loop(q, code.minimum(q + _ROWS, count), name="k") as k,
+        ):
+            _separate(code, rows, rotations, values, p, k, count, size, going)
     _measure(code, rows, values, count, size)
     with code.loop(0, count) as i:
         values[i] = sqrt(values[i]) * back
@@ -242,14 +250,27 @@ def _measure(code: Code, rows: Buffer, squares: Buffer, count: int, size: int) -
         (squares[i],) = code.sums(0, size, 1, lambda j, w: [(rows.row(i, j, width=w), rows.row(i, j, width=w))])
 
 
+def _exceeds(code: Code, product: Value, a: Value, b: Value, size: int) -> Value:
+    """Whether a product of rows whose squares are a and b is more than rounding."""
+    limit = sqrt(a) * sqrt(b) * (code.epsilon * size**0.5)
+    return (absolute(product) > limit) & (absolute(product) > code.smallest)
+
+
+def _is_needed(code: Code, x: Buffer, squares: Buffer, p: Value, q: Value, count: int, size: int) -> Value:
+    """Whether row p is not orthogonal to one of a few rows from q on: mostly they all are."""
+    lines = [q, *(code.minimum(q + r, count - 1) for r in range(1, _ROWS))]
+    products = code.sums(0, size, _ROWS, lambda j, w: [(x.row(p, j, width=w), x.row(k, j, width=w)) for k in lines])
+    found = [_exceeds(code, product, squares[p], squares[k], size) for k, product in zip(lines, products, strict=True)]
+    return reduce(operator.or_, found)
+
+
 def _separate(
     code: Code, x: Buffer, rotations: Buffer, squares: Buffer, p: Value, q: Value, count: int, size: int, going: Cell
 ) -> None:
     """Rotates two rows so that they are orthogonal, if they are not within rounding."""
     (product,) = code.sums(0, size, 1, lambda j, w: [(x.row(p, j, width=w), x.row(q, j, width=w))])
     a, b = squares[p], squares[q]
-    limit = sqrt(a) * sqrt(b) * (code.epsilon * size**0.5)
-    with code.when((absolute(product) > limit) & (absolute(product) > code.smallest)):
+    with code.when(_exceeds(code, product, a, b, size)):
         ratio = (b - a) / (product * 2.0)
         tangent = with_sign_of(1.0 / (absolute(ratio) + sqrt(fma(ratio, ratio, code.number(1.0)))), ratio)
         cosine = 1.0 / sqrt(fma(tangent, tangent, code.number(1.0)))
