@@ -8,6 +8,7 @@ per block, not once per step. Source: Golub and Van Loan, Matrix Computations, 3
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from dlc.passes.procedures.code import Buffer, Code, Index, Value, absolute, fma, select, sqrt
 
@@ -15,6 +16,8 @@ from dlc.passes.procedures.code import Buffer, Code, Index, Value, absolute, fma
 _BLOCK = 16
 # Rows whose sums are in registers at once.
 _ROWS = 4
+# What row i is to lose of row p.
+Factor: TypeAlias = "Callable[[Buffer, Index, Value], Value]"
 
 
 def copy(code: Code, source: Buffer, target: Buffer, rows: int, width: int) -> None:
@@ -34,15 +37,23 @@ def exchange(code: Code, x: Buffer, i: Index, k: Index, width: int) -> None:
     code.columns(0, width, both)
 
 
+def _element(x: Buffer, i: Index, p: Value) -> Value:
+    return x[i, p]
+
+
+def _mirrored(x: Buffer, i: Index, p: Value) -> Value:
+    return x[p, i]
+
+
 def _subtract_product(
-    code: Code, factors: Buffer, x: Buffer, rows: list[Index], steps: tuple[Index, Index], at: Index, w: int
+    code: Code, factor: Factor, x: Buffer, rows: list[Index], steps: tuple[Index, Index], at: Index, w: int
 ) -> None:
-    """x[i, at:] -= Σ factors[i, p]·x[p, at:] over the steps p, for these rows i."""
+    """x[i, at:] -= Σ factor(x, i, p)·x[p, at:] over the steps p, for these rows i."""
     sums = [code.cell(x.row(i, at, width=w)) for i in rows]
     with code.loop(*steps, name="p") as p:
         line = x.row(p, at, width=w)
         for i, total in zip(rows, sums, strict=True):
-            total.value = fma(-factors[i, p], line, total.value)
+            total.value = fma(-factor(x, i, p), line, total.value)
     for i, total in zip(rows, sums, strict=True):
         x.set_row(i, at, row=total.value)
 
@@ -86,7 +97,7 @@ def lu(code: Code, x: Buffer, factors: Buffer, order: Buffer, sign: Buffer, size
         behind = start + width
         # Its rows of U, which the rows above in the block change one after the other.
         with code.loop(start + 1, behind) as i:
-            code.columns(behind, size, lambda j, w: _subtract_product(code, factors, factors, [i], (start, i), j, w))
+            code.columns(behind, size, lambda j, w: _subtract_product(code, _element, factors, [i], (start, i), j, w))
         _update(code, factors, behind, start, size)
 
     code.tiles(0, size, _BLOCK, block)
@@ -98,7 +109,7 @@ def _update(code: Code, factors: Buffer, behind: Index, start: Index, size: int)
 
     def rows(first: Index, count: int) -> None:
         lines: list[Index] = [first + r for r in range(count)]
-        code.columns(behind, size, lambda j, w: _subtract_product(code, factors, factors, lines, (start, behind), j, w))
+        code.columns(behind, size, lambda j, w: _subtract_product(code, _element, factors, lines, (start, behind), j, w))
 
     code.tiles(behind, size, _ROWS, rows)
 
@@ -148,13 +159,13 @@ def cholesky(code: Code, x: Buffer, upper: Buffer, size: int) -> None:
         behind = start + height
         with code.loop(start, behind, name="k") as k:
             # What is left of row k, divided by the root of its first element.
-            code.columns(k, size, lambda j, w: _subtract_squares(code, upper, [k], (start, k), j, w))
+            code.columns(k, size, lambda j, w: _subtract_product(code, _mirrored, upper, [k], (start, k), j, w))
             root = sqrt(upper[k, k])
             code.columns(k, size, lambda j, w: upper.set_row(k, j, row=upper.row(k, j, width=w) / root))
 
         def rows(first: Index, count: int) -> None:
             lines: list[Index] = [first + r for r in range(count)]
-            code.columns(first, size, lambda j, w: _subtract_squares(code, upper, lines, (start, behind), j, w))
+            code.columns(first, size, lambda j, w: _subtract_product(code, _mirrored, upper, lines, (start, behind), j, w))
 
         if height == _BLOCK:
             code.tiles(behind, size, _ROWS, rows)
@@ -163,14 +174,3 @@ def cholesky(code: Code, x: Buffer, upper: Buffer, size: int) -> None:
     zero = code.number(0.0)
     with code.loop(1, size) as i, code.loop(0, i, name="j") as j:
         upper[i, j] = zero
-
-
-def _subtract_squares(code: Code, upper: Buffer, rows: list[Index], steps: tuple[Index, Index], at: Index, w: int) -> None:
-    """upper[i, at:] -= Σ upper[p, i]·upper[p, at:] over the steps p, for these rows i."""
-    sums = [code.cell(upper.row(i, at, width=w)) for i in rows]
-    with code.loop(*steps, name="p") as p:
-        line = upper.row(p, at, width=w)
-        for i, total in zip(rows, sums, strict=True):
-            total.value = fma(-upper[p, i], line, total.value)
-    for i, total in zip(rows, sums, strict=True):
-        upper.set_row(i, at, row=total.value)

@@ -5,9 +5,6 @@ An iteration that ends when it has converged is a loop of as many steps as it ma
 
 from __future__ import annotations
 
-import operator
-from functools import reduce
-
 from dlc.passes.procedures.code import Buffer, Cell, Code, Index, Value, absolute, fma, maximum, select, sqrt, with_sign_of
 from dlc.passes.procedures.elimination import copy, exchange
 from dlc.passes.procedures.reflections import reflect, reflection
@@ -260,8 +257,10 @@ def _is_needed(code: Code, x: Buffer, squares: Buffer, p: Value, q: Value, count
     """Whether row p is not orthogonal to one of a few rows from q on: mostly they all are."""
     lines = [q, *(code.minimum(q + r, count - 1) for r in range(1, _ROWS))]
     products = code.sums(0, size, _ROWS, lambda j, w: [(x.row(p, j, width=w), x.row(k, j, width=w)) for k in lines])
-    found = [_exceeds(code, product, squares[p], squares[k], size) for k, product in zip(lines, products, strict=True)]
-    return reduce(operator.or_, found)
+    first, *others = (_exceeds(code, product, squares[p], squares[k], size) for k, product in zip(lines, products, strict=True))
+    for other in others:
+        first = first | other
+    return first
 
 
 def _separate(
