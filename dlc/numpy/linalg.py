@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dims import UndecidableError, is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.numpy import factors
 from dlc.numpy.absent import LINALG_ABSENT, raise_absent
@@ -285,12 +286,14 @@ def _matrix(name: str, x: ArrayLike) -> Operand:
     (x,) = promote_to_float(x)
     if x.ndim < 2:
         refuse(ShapeError(f"{name}: an array of shape {x.shape} is no matrix"))
+    if not is_static(x.shape[-2:]):
+        refuse(UndecidableError(f"{name}: matrices of {x.shape[-2]} × {x.shape[-1]}, sizes that must be known"))
     return x
 
 
 def _square(name: str, x: ArrayLike) -> Operand:
-    (x,) = promote_to_float(x)
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+    x = _matrix(name, x)
+    if x.shape[-1] != x.shape[-2]:
         refuse(ShapeError(f"{name}: an array of shape {x.shape}; expected square matrices along the last two axes"))
     return x
 
