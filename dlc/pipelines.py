@@ -44,6 +44,7 @@ from dlc.target import REFERENCE, Target, resolve
 # Names of dialects and ops that may exist after a stage, outside and inside the kernels.
 _HOST = frozenset({"builtin", "func", "dl"})
 _SCALARS = frozenset({"arith", "math", "func"})
+_LOOPS = frozenset({"memref", "scf", "vector"})
 
 
 def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
@@ -95,12 +96,13 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             _HOST,
             frozenset({"dl"}),
         ),
-        Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | {"linalg", "tensor"}),
+        # Procedures are loops on buffers from here on.
+        Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | {"linalg", "tensor"} | _LOOPS),
         Stage(
             "tiling",
             (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target)),
             _HOST,
-            _SCALARS | {"linalg", "memref", "scf"} | meeting,
+            _SCALARS | {"linalg"} | _LOOPS | meeting,
         ),
         Stage(
             "loops",
@@ -113,7 +115,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 NameValuesPass(),
             ),
             _HOST,
-            _SCALARS | {"memref", "scf", "vector"} | meeting,
+            _SCALARS | _LOOPS | meeting,
         ),
     )
 

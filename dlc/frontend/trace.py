@@ -75,14 +75,18 @@ class Trace:
         self._constants: dict[int, tuple[Array, SSAValue]] = {}
 
     def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
-        """The result of a `dl` op, at the user's line; its ShapeErrors and DTypeErrors start with that line.
+        """The first result of a `dl` op; see `apply_all`."""
+        return self.apply_all(op, *operands, **properties)[0]
+
+    def apply_all(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> list[Tracer]:
+        """The results of a `dl` op, at the user's line; its ShapeErrors and DTypeErrors start with that line.
 
         Raises DlcError as `require_own` does.
         """
         for operand in operands:
             self.require_own(operand)
-        with self.build.at(user_location()), blamed_on_user():
-            return Tracer(self, self.build(op, *(t.value for t in operands), **properties))
+        with blamed_on_user():
+            return self.insert(op.make(*(t.value for t in operands), **properties))
 
     def insert(self, op: Operation) -> list[Tracer]:
         """The results of any op, at the user's line."""

@@ -12,7 +12,6 @@ _SIZE = (
     "the size of its result depends on the elements, which are not known while a function is traced; call NumPy's before, or "
 )
 _COMPLEX = "dlc has no complex numbers; keep the real and the imaginary part in two arrays"
-_SPECTRAL = "its iteration, which ends when it has converged, is not there yet; call NumPy's before the compiled function"
 _IN_PLACE = "it changes an array in place; use x.at[…].set(value), or dlc.numpy.where"
 _TEXT = "a compiled function reads and writes no text or files; call NumPy's outside of it"
 
@@ -47,10 +46,9 @@ ABSENT: Mapping[str, str] = {
 }
 
 LINALG_ABSENT: Mapping[str, str] = {
-    **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals"), _SPECTRAL),
-    **dict.fromkeys(("pinv", "matrix_rank", "cond"), f"it needs singular values: {_SPECTRAL}"),
-    "qr": "its factors are not there yet; solve least squares by linalg.solve(a.mT @ a, a.mT @ b), or call NumPy's before",
-    "lstsq": "use linalg.solve(a.mT @ a, a.mT @ b), or call NumPy's before",
+    **dict.fromkeys(
+        ("eig", "eigvals"), "eigenvalues of matrices that are not symmetric are complex; eigh is for symmetric ones"
+    ),
 }
 
 

@@ -119,14 +119,19 @@ def _number(x: Any, dtype: np.dtype[Any]) -> Array:
 
 
 def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Any:
-    """The result of an op; errors of shape and dtype name the user's line."""
+    """The first result of an op; errors of shape and dtype name the user's line."""
+    return apply_all(op, *operands, **properties)[0]
+
+
+def apply_all(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Sequence[Any]:
+    """The results of an op; errors of shape and dtype name the user's line."""
     tracer = next((x for x in operands if isinstance(x, Tracer)), None)
     if tracer is not None:
         trace = tracer.owner
-        return trace.apply(op, *(x if isinstance(x, Tracer) else trace.constant(x) for x in operands), **properties)
+        return trace.apply_all(op, *(x if isinstance(x, Tracer) else trace.constant(x) for x in operands), **properties)
     with blamed_on_user(), np.errstate(all="ignore"):
         block = Block(arg_types=[tensor_type(x.shape, element_type(x.dtype)) for x in operands])
-        return op.make(*block.args, **properties).evaluate(*(np.asarray(x) for x in operands))[0]
+        return op.make(*block.args, **properties).evaluate(*(np.asarray(x) for x in operands))
 
 
 def described(function: Function, name: str, doc: str) -> Function:
@@ -144,7 +149,10 @@ def in_wide_type(function: Function) -> Function:
         dtype = xs[0].dtype
         if dtype.itemsize >= 4:
             return function(*xs)
-        return convert(function(*(convert(x, np.float32) for x in xs)), dtype)
+        results = function(*(convert(x, np.float32) for x in xs))
+        if isinstance(results, tuple):
+            return tuple(convert(r, dtype) for r in cast("tuple[Operand, ...]", results))
+        return convert(results, dtype)
 
     return cast(Function, widened)
 

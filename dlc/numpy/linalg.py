@@ -1,8 +1,12 @@
 """Linear algebra, as in `numpy.linalg`: on the last two axes; leading axes are many matrices.
 
-Systems are solved by elimination with pivots, the columns one after the other, in steps that are written out when the
-function is traced: for matrices of up to 64 rows. Derivatives of solutions are products with the inverse, not those of the
-steps.
+What NumPy raises a LinAlgError for is seen in the result: solutions with a singular matrix are infinities and NaN, as is the
+Cholesky factor of a matrix that is not positive from the row on that has no root; an iteration that does not converge, which
+takes NaN or infinity, gives NaN. Eigenvectors and singular vectors may have other signs than NumPy's.
+
+Derivatives are formulas of the results, not those of the steps: of `det` for singular matrices too, of `eigh` and `svd`
+without the part in which vectors of equal values turn into each other, which is not defined; the columns of Q, U and V that
+`full_matrices` and `mode="complete"` add have none.
 """
 
 from __future__ import annotations
@@ -10,32 +14,53 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dims import UndecidableError, is_static
 from dlc.errors import ShapeError, UnsupportedError
+from dlc.numpy import factors
 from dlc.numpy.absent import LINALG_ABSENT, raise_absent
-from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, convert, in_wide_type, operand, promote_to_float, refuse
-from dlc.numpy.comparing import equal, logical_and, not_equal
-from dlc.numpy.creation import tril
-from dlc.numpy.elementwise import abs, add, divide, log, multiply, negative, power, sign, sqrt, subtract, where
+from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, convert, operand, promote_to_float, refuse
+from dlc.numpy.comparing import greater, not_equal
+from dlc.numpy.creation import tril, triu
+from dlc.numpy.elementwise import abs, add, divide, multiply, power, subtract
 from dlc.numpy.indexing import getitem
 from dlc.numpy.joining import concat
 from dlc.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from dlc.numpy.linear import trace as _trace
-from dlc.numpy.reductions import any, argmax, max, min, prod, sum
-from dlc.numpy.rules import with_tangent
+from dlc.numpy.reductions import any, max, min, sum
 from dlc.numpy.shaping import broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, moveaxis, reshape
 from dlc.numpy.shaping import diagonal as _diagonal
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "multi_dot",
-    "norm", "outer", "slogdet", "solve", "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm", "matrix_power",
+    "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
+    "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
-_MOST_ROWS = 64
+
+class EighResult(NamedTuple):
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class QRResult(NamedTuple):
+    Q: Any
+    R: Any
+
+
+class SVDResult(NamedTuple):
+    U: Any
+    S: Any
+    Vh: Any
+
+
+class SlogdetResult(NamedTuple):
+    sign: Any
+    logabsdet: Any
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Any:
@@ -58,7 +83,7 @@ def multi_dot(arrays: Sequence[ArrayLike], /) -> Any:
 
 def matrix_power(x: ArrayLike, n: int, /) -> Any:
     """The product of n equal matrices; of their inverses if n is negative."""
-    x = _square("matrix_power", x, most=None if n >= 0 else _MOST_ROWS)
+    x = _square("matrix_power", x)
     if n < 0:
         x, n = operand(inv(x)), -n
     if n == 0:
@@ -89,18 +114,23 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "fro") -> Any:
-    """Of each matrix: √(Σ x²) for "fro", the largest Σ |x| of a column for 1, the smallest for -1; of a row for inf, -inf."""
-    (x,) = promote_to_float(x)
-    if x.ndim < 2:
-        refuse(ShapeError(f"matrix_norm: an array of shape {x.shape} is no matrix"))
+    """Of each matrix: √(Σ x²) for "fro"; the largest Σ |x| of a column for 1, of a row for inf, the smallest for -1, -inf.
+
+    The sum of the singular values for "nuc", the largest of them for 2, the smallest for -2.
+    """
+    x = _matrix("matrix_norm", x)
     if ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
-    if ord not in (1, -1, math.inf, -math.inf):
-        refuse(UnsupportedError(f'matrix_norm: ord {ord!r}, which takes singular values; expected "fro", 1, -1, inf or -inf'))
-    along, across = (-2, -1) if ord in (1, -1) else (-1, -2)
-    sums = sum(abs(x), along, keepdims=True)
-    result = (max if operator.gt(float(ord), 0) else min)(sums, across, keepdims=True)
-    return result if keepdims else reshape(result, result.shape[:-2])
+    if ord not in (1, -1, 2, -2, math.inf, -math.inf, "nuc"):
+        refuse(UnsupportedError(f'matrix_norm: ord {ord!r}; expected "fro", "nuc", 1, -1, 2, -2, inf or -inf'))
+    extreme = max if ord == "nuc" or operator.gt(float(ord), 0) else min
+    if ord in (2, -2, "nuc"):
+        values = svdvals(x)
+        result = sum(values, -1) if ord == "nuc" else extreme(values, -1)
+    else:
+        along, across = (-2, -1) if ord in (1, -1) else (-1, -1)
+        result = extreme(sum(abs(x), along), across)
+    return expand_dims(result, (-2, -1)) if keepdims else result
 
 
 def norm(x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, keepdims: bool = False) -> Any:
@@ -115,6 +145,16 @@ def norm(x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, kee
     return reshape(result, [1 if a in axes else s for a, s in enumerate(x.shape)]) if keepdims else result
 
 
+def cond(x: ArrayLike, /, p: float | str | None = None) -> Any:
+    """The norm of each matrix times that of its inverse; without `p`, and for 2, the largest singular value by the smallest."""
+    x = _matrix("cond", x)
+    if p is None or p in (2, -2):
+        values = svdvals(x)
+        largest, smallest = values[..., 0], values[..., -1]
+        return divide(smallest, largest) if p == -2 else divide(largest, smallest)
+    return multiply(matrix_norm(x, ord=p), matrix_norm(inv(x), ord=p))
+
+
 def solve(a: ArrayLike, b: ArrayLike, /) -> Any:
     """The x for which a @ x == b; `b` is a vector, or holds columns. Of a singular matrix infinities and NaN."""
     a, b = promote_to_float(a, b)
@@ -123,136 +163,148 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Any:
     if columns.shape[-2] != a.shape[-1]:
         refuse(ShapeError(f"solve: {a.shape[-1]} unknowns and a right side of shape {b.shape}"))
     batch = broadcast_shapes(a.shape[:-2], columns.shape[:-2])
-    result = _solved(*(broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, columns)))
+    result = factors.solved(*(broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, columns)))
     return reshape(result, result.shape[:-1]) if b.ndim == 1 else result
-
-
-@in_wide_type
-@with_tangent(lambda x, operands, tangents: matmul(inv(operands[0]), subtract(tangents[1], matmul(tangents[0], x))))
-def _solved(a: Operand, columns: Operand) -> Any:
-    """Its change is that of the right side, less what the change of `a` makes of the solution, solved for."""
-    return _eliminated(a, columns)[0]
 
 
 def inv(x: ArrayLike, /) -> Any:
     """The inverse of each matrix; of a singular one infinities and NaN."""
+    return factors.inverse(_square("inv", x))
+
+
+def pinv(x: ArrayLike, /, rcond: ArrayLike | None = None, *, rtol: ArrayLike | None = None) -> Any:
+    """The inverse of each matrix so far as it has one: of its singular values above `rtol` (or `rcond`) times the largest.
+
+    That is the precision of the dtype times the larger size unless told otherwise.
+    """
+    x = _matrix("pinv", x)
+    return factors.pseudo_inverse(x, _least(x, rcond if rtol is None else rtol))
+
+
+def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> tuple[Any, Any, Any, Any]:
+    """The shortest x for which a @ x is nearest to b; the sums of squares of what is left, the rank and singular values of `a`.
+
+    `b` is a vector, or holds columns. Singular values of at most `rcond` times the largest count as 0. The sums are there where
+    `a` has more rows than columns, whatever its rank.
+    """
+    a, b = promote_to_float(a, b)
+    a = _matrix("lstsq", a)
+    if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
+        refuse(ShapeError(f"lstsq: a matrix of shape {a.shape} and a right side of shape {b.shape}"))
+    columns = expand_dims(b, -1) if b.ndim == 1 else b
+    least = _least(a, rcond)
+    x = factors.least_squares(a, columns, least)
+    rest = subtract(columns, matmul(a, x))
+    left = sum(multiply(rest, rest), 0) if a.shape[0] > a.shape[1] else np.zeros(0, a.dtype)
+    values = svdvals(a)
+    return reshape(x, x.shape[:1]) if b.ndim == 1 else x, left, convert(_rank(values, least), np.int32), values
+
+
+def _least(x: Operand, rtol: ArrayLike | None) -> Operand:
+    """Which part of the largest singular value is none any more, for each matrix."""
+    part = np.finfo(x.dtype).eps * np.max(x.shape[-2:], initial=1) if rtol is None else rtol
+    return operand(broadcast_to(convert(part, x.dtype), x.shape[:-2]))
+
+
+def matrix_rank(x: ArrayLike, /, tol: ArrayLike | None = None, *, rtol: ArrayLike | None = None) -> Any:
+    """The number of singular values above `tol`, or above `rtol` times the largest.
+
+    That is the precision of the dtype times the larger size unless told otherwise.
+    """
     (x,) = promote_to_float(x)
-    return _inverse(_square("inv", x))
+    if x.ndim < 2:
+        return convert(any(not_equal(x, 0)), np.int64)
+    values = svdvals(x)
+    if tol is not None:
+        return sum(greater(values, expand_dims(convert(tol, x.dtype), -1)), -1)
+    return _rank(values, _least(x, rtol))
 
 
-@in_wide_type
-@with_tangent(lambda y, _, tangents: negative(matmul(matmul(y, tangents[0]), y)))
-def _inverse(x: Operand) -> Any:
-    return _eliminated(x, broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape))[0]
+def _rank(values: Any, least: Operand) -> Any:
+    return sum(greater(values, multiply(expand_dims(least, -1), values[..., :1])), -1)
 
 
 def det(x: ArrayLike, /) -> Any:
     """The determinant of each matrix."""
-    (x,) = promote_to_float(x)
-    x = _square("det", x)
-    _, pivots, flips = _eliminated(_wide(x), None)
-    return convert(multiply(prod(pivots, -1), flips), x.dtype)
+    return factors.determinant(_square("det", x))
 
 
-def slogdet(x: ArrayLike, /) -> tuple[Any, Any]:
+def slogdet(x: ArrayLike, /) -> SlogdetResult:
     """The sign of the determinant of each matrix, and the logarithm of its size."""
-    (x,) = promote_to_float(x)
     x = _square("slogdet", x)
-    _, pivots, flips = _eliminated(_wide(x), None)
-    return convert(multiply(prod(sign(pivots), -1), flips), x.dtype), _log_size(x)
-
-
-@in_wide_type
-@with_tangent(lambda _, operands, tangents: trace(matmul(inv(operands[0]), tangents[0])))
-def _log_size(x: Operand) -> Any:
-    """The logarithm of the size of the determinant."""
-    return sum(log(abs(_eliminated(x, None)[1])), -1)
+    return SlogdetResult(factors.determinant_sign(x), factors.determinant_log_size(x))
 
 
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Any:
-    """The lower triangular L with L @ L.mT == x (its transpose if `upper`) of symmetric, positive matrices; NaN of others."""
-    (x,) = promote_to_float(x)
-    x = _square("cholesky", x)
-    lower = _lower(x)
-    return matrix_transpose(lower) if upper else lower
+    """The lower triangular L with L @ L.mT == x (its transpose if `upper`) of symmetric, positive matrices; NaN of others.
 
-
-def _lower_tangent(lower: Operand, _: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """L·Φ(L⁻¹·dx·L⁻ᵀ), Φ the lower triangle with half the diagonal.
-
-    Source: Murray, "Differentiation of the Cholesky decomposition" (arXiv:1602.07527).
-    The upper triangle of x is not read: it changes as the lower one does.
+    Of `x` the lower triangle is read, or the upper one.
     """
-    (dx,), inverse = tangents, inv(lower)
-    dx = add(tril(dx), matrix_transpose(tril(dx, k=-1)))
-    half = np.tri(lower.shape[-1]) - np.eye(lower.shape[-1]) / 2
-    inner = matmul(matmul(inverse, dx), matrix_transpose(inverse))
-    return matmul(lower, multiply(inner, convert(half, lower.dtype)))
+    x = _square("cholesky", x)
+    return factors.upper_root(x) if upper else matrix_transpose(factors.upper_root(operand(matrix_transpose(x))))
 
 
-@in_wide_type
-@with_tangent(_lower_tangent)
-def _lower(x: Operand) -> Any:
-    size = x.shape[-1]
-    rest, result = x, np.zeros(x.shape, x.dtype)
-    for k in range(size):
-        # What is left of column k from the diagonal down, divided by the root of its first element.
-        here, below = np.arange(size) == k, np.arange(size) >= k
-        column = where(below, _picked(rest, here, -1), 0)
-        column = divide(column, sqrt(expand_dims(_picked(column, here, -1), -1)))
-        result = where(here, expand_dims(column, -1), result)
-        rest = subtract(rest, multiply(expand_dims(column, -1), expand_dims(column, -2)))
-    return result
+def qr(x: ArrayLike, /, *, mode: str = "reduced") -> Any:
+    """(Q, R): x == Q @ R, Q with orthonormal columns, R upper triangular; "complete" with all columns of Q, "r": R alone."""
+    x = _matrix("qr", x)
+    rows, count = x.shape[-2:]
+    if mode == "r":
+        return factors.triangle_of(x, np.minimum(rows, count))
+    if mode not in ("reduced", "complete"):
+        refuse(UnsupportedError(f'qr: mode {mode!r}; expected "reduced", "complete" or "r"'))
+    if rows >= count:
+        return QRResult(*(factors.all_columns if mode == "complete" and rows > count else factors.columns)(x))
+    q, r = factors.columns(getitem(x, (..., slice(rows))))
+    return QRResult(q, concat([r, matmul(matrix_transpose(q), getitem(x, (..., slice(rows, None))))], axis=-1))
 
 
-# Note [Steps of one text]
-#
-# The steps of an elimination differ in the column that they work on. It is named by a mask, which is an array beside the
-# program and no part of a kernel's text: all steps run the same few kernels, compiled once.
+def eigh(x: ArrayLike, /, UPLO: str = "L") -> EighResult:
+    """The eigenvalues of symmetric matrices, ascending, and the eigenvectors as columns; one triangle, "L" or "U", is read."""
+    return EighResult(*factors.eigenvectors(_symmetric("eigh", x, UPLO)))
 
 
-def _eliminated(a: Operand, b: Operand | None) -> tuple[Any, Any, Any]:
-    """The solution for the columns `b`, the pivots of `a`, and -1 to the power of the number of exchanged rows."""
-    size, dtype = a.shape[-1], a.dtype
-    m = a if b is None else concat([a, b], axis=-1)
-    width, rows = m.shape[-1], np.arange(size)
-    pivots: Any = np.ones(a.shape[:-1], dtype)
-    flips: Any = np.ones(a.shape[:-2], dtype)
-    for k in range(size):
-        here, left, in_column = rows == k, rows >= k, np.arange(width) == k
-        column = _picked(m, in_column, -1)
-        # The largest element that is left is the pivot: its row changes places with row k. NaN is one too.
-        chosen = equal(expand_dims(argmax(where(left, abs(column), -1), -1), -1), rows)
-        pivot_row, own_row = _picked(m, expand_dims(chosen, -1), -2), _picked(m, here[:, None], -2)
-        pivot = _picked(column, chosen, -1)
-        own = _picked(column, here, -1)
-        column = where(here, expand_dims(pivot, -1), where(chosen, expand_dims(own, -1), column))
-        m = where(here[:, None], expand_dims(pivot_row, -2), where(expand_dims(chosen, -1), expand_dims(own_row, -2), m))
-        flips = where(any(logical_and(chosen, here), -1), flips, negative(flips))
-        pivots = where(here, expand_dims(pivot, -1), pivots)
-        factors = where(here, 0, divide(column, expand_dims(where(pivot, pivot, 1), -1)))
-        m = subtract(m, multiply(expand_dims(factors, -1), expand_dims(pivot_row, -2)))
-    solution = None if b is None else divide(getitem(m, (..., slice(size, None))), expand_dims(pivots, -1))
-    return solution, pivots, flips
+def eigvalsh(x: ArrayLike, /, UPLO: str = "L") -> Any:
+    """The eigenvalues of symmetric matrices, ascending; one triangle, "L" or "U", is read."""
+    return factors.eigenvalues(_symmetric("eigvalsh", x, UPLO))
 
 
-def _picked(x: Any, mask: Any, axis: int) -> Any:
-    """The element along `axis` where the mask is true. Others may be infinite: they are left out, not multiplied by 0."""
-    return sum(where(mask, x, 0), axis)
+def svd(x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """(U, S, Vh): x == U * S @ Vh, S the singular values, descending; with `full_matrices` U and Vh have all their columns."""
+    x = _matrix("svd", x)
+    if not compute_uv:
+        return factors.singular_values(x)
+    more = full_matrices and x.shape[-2] != x.shape[-1]
+    return SVDResult(*(factors.all_singular_vectors if more else factors.singular_vectors)(x))
 
 
-def _wide(x: Operand) -> Operand:
-    return convert(x, np.float32) if x.dtype.itemsize == 2 else x
+def svdvals(x: ArrayLike, /) -> Any:
+    """The singular values of each matrix, descending."""
+    return factors.singular_values(_matrix("svdvals", x))
 
 
-def _square(name: str, x: ArrayLike, most: int | None = _MOST_ROWS) -> Operand:
-    """`x`, of square matrices with at most so many rows."""
-    x = operand(x)
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        refuse(ShapeError(f"{name}: an array of shape {x.shape}; expected square matrices along the last two axes"))
-    if most is not None and x.shape[-1] > most:
-        refuse(UnsupportedError(f"{name}: matrices of {x.shape[-1]} rows; at most {most}, as the steps are written out"))
+def _matrix(name: str, x: ArrayLike) -> Operand:
+    (x,) = promote_to_float(x)
+    if x.ndim < 2:
+        refuse(ShapeError(f"{name}: an array of shape {x.shape} is no matrix"))
+    if not is_static(x.shape[-2:]):
+        refuse(UndecidableError(f"{name}: matrices of {x.shape[-2]} × {x.shape[-1]}, sizes that must be known"))
     return x
+
+
+def _square(name: str, x: ArrayLike) -> Operand:
+    x = _matrix(name, x)
+    if x.shape[-1] != x.shape[-2]:
+        refuse(ShapeError(f"{name}: an array of shape {x.shape}; expected square matrices along the last two axes"))
+    return x
+
+
+def _symmetric(name: str, x: ArrayLike, triangle: str) -> Operand:
+    """Symmetric matrices with this triangle of `x`."""
+    x = _square(name, x)
+    if triangle not in ("L", "U"):
+        refuse(UnsupportedError(f'{name}: UPLO {triangle!r}; expected "L" or "U"'))
+    whole, strict = (tril(x), tril(x, k=-1)) if triangle == "L" else (triu(x), triu(x, k=1))
+    return operand(add(whole, matrix_transpose(strict)))
 
 
 def __getattr__(name: str) -> Any:

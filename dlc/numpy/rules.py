@@ -16,7 +16,7 @@ from dlc.frontend.trace import Trace, Tracer
 from dlc.ir import Attribute, Block
 from dlc.numpy.apply import Operand, convert
 
-# The tangent of a result, from the result, the operands and their tangents.
+# The tangent of a result, from the result, the operands and their tangents; tuples of both for a function with several.
 Rule: TypeAlias = "Callable[[Any, Sequence[Operand], Sequence[Operand]], Any]"
 
 
@@ -31,16 +31,26 @@ def with_tangent(rule: Rule) -> Callable[[Callable[..., Any]], Callable[..., Any
                 return function(*operands)
             values = [trace.value(x) for x in operands]
             types = [tensor_of(v.value) for v in values]
-            body = _body(trace, types, lambda arguments: [function(*arguments)], 0)
+            several = False
+
+            def computed(arguments: Sequence[Tracer]) -> Sequence[Any]:
+                nonlocal several
+                results = function(*arguments)
+                several = isinstance(results, tuple)
+                return results if several else (results,)
 
             def ruled(arguments: Sequence[Tracer]) -> list[Any]:
                 given, tangents = arguments[: len(types)], arguments[len(types) :]
-                # The result in it has a rule itself, for derivatives of derivatives.
-                result = call(*given)
-                return [result, convert(rule(result, given, tangents), result.dtype)]
+                # The results in it have a rule themselves, for derivatives of derivatives.
+                results = call(*given)
+                changes = rule(results, given, tangents)
+                pairs = list(zip(results, changes, strict=True)) if several else [(results, changes)]
+                return [*(r for r, _ in pairs), *(convert(change, r.dtype) for r, change in pairs)]
 
+            body = _body(trace, types, computed, 0)
             rule_body = _body(trace, [*types, *types], ruled, trace.orders - 1)
-            return trace.insert(dl.CustomJvpOp.of([v.value for v in values], body, rule_body))[0]
+            made = trace.insert(dl.CustomJvpOp.of([v.value for v in values], body, rule_body))
+            return tuple(made) if several else made[0]
 
         return call
 

@@ -16,7 +16,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.interfaces import Composite, Contraction, Elementwise, Gathering, Movement, Reduction, Window
+from dlc.dialects.dl.interfaces import Composite, Contraction, Elementwise, Gathering, Movement, Procedure, Reduction, Window
 from dlc.dialects.dl.pointwise import Binary, Comparison, Unary
 from dlc.ir import Block, SSAValue
 from tests.fuzz.floats import (
@@ -105,6 +105,8 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
         case Gathering():
             # What is compared on the way to a place decides which place it is.
             return [None if exact else np.full(arrays[0].shape, np.inf)]
+        case Procedure():
+            return [_of_factors(exact, a) for a in arrays]
         case _:
             raise NotImplementedError(f"{op.name}: say in {__name__} how errors go through it")
 
@@ -152,6 +154,15 @@ def _other_formula(decomposed: Tracked, array: Array) -> Array | None:
     same = distance(extended(decomposed.array), extended(array)) == 0
     rounding = np.where(same, 0, spacing(array) * FUNCTION_ULPS)
     return None if decomposed.error is None and same.all() else decomposed.errors + rounding
+
+
+def _of_factors(exact: bool, array: Array) -> Array | None:
+    """Of matrices as they are drawn, whose factors follow a small step with one of its size; of others anything goes."""
+    if not exact:
+        return np.full(array.shape, np.inf)
+    if not is_float(array.dtype):
+        return None
+    return np.full(array.shape, 2000 * np.max(spacing(array), initial=0))
 
 
 def _elementwise(op: Elementwise, operands: Sequence[Tracked], array: Array) -> Array | None:

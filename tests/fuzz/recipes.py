@@ -13,7 +13,7 @@ from dlc.dialects.dl.base import DlOp, PropertyValue
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.composite import CompositeReduction, FloatReduction
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.interfaces import DataDependent, Procedure
 from dlc.dialects.dl.irregular import Running
 from dlc.dialects.dl.movement import PAD_MODES
 from dlc.dialects.dl.normalization import Softmaxes
@@ -24,7 +24,7 @@ from dlc.dialects.dl.window import Pool
 from dlc.ir import Block
 from dlc.weights import WeightStore
 from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
-from tests.ops.sample import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, U64, is_float
+from tests.ops.sample import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 Recipe = Callable[[RandomProgram, type[DlOp]], Known]
 # What is placed anew but not computed with: the narrow types as well.
@@ -457,6 +457,27 @@ def _random_bits(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, p.fresh(U32, (*lanes, 2)), p.fresh(U64, lanes), shape=p.shape(largest=64), to=to)
 
 
+def _procedure(p: RandomProgram, op: type[DlOp]) -> Known:
+    """Factors of matrices that rounding does not turn: of values that lie apart, pivots that are no near ties."""
+    dtype, n, leading = p.random.choice((F32, F64)), p.random.choice((1, 2, 3, 5, 8, 17)), p.random.choice(((), (2,)))
+    x = p.numbers.standard_normal((*leading, n, n))
+    q, far = np.linalg.qr(x)[0], np.arange(1.0, n + 1)
+    more: dict[str, PropertyValue] = {}
+    operands = [x]
+    if op is dl.TriangularSolveOp:
+        operands = [x + 3 * n * np.eye(n), p.numbers.standard_normal((*leading, n, p.random.choice((1, 4, 19))))]
+        more = {name: True for name in ("lower", "unit") if p.flag()} if n < 4 else {"lower": p.flag()}
+    elif op is dl.OrthogonalOp:
+        vectors = np.triu(x, 1) + np.eye(n)
+        operands, more = [vectors, 2 / (vectors**2).sum(-1)], {"count": n}
+    elif op is dl.EighOp:
+        operands, more = [q * far @ q.mT], {"vectors": True}
+    elif op is not dl.HouseholderOp:
+        # Eigenvalues of a symmetric matrix are singular values too; one with a large diagonal needs no exchanges.
+        operands = [q * far @ q.mT if op is not dl.LuOp else x + 3 * n * np.eye(n)]
+    return p.add(op, *(p.given(a.astype(dtype)) for a in operands), **more)
+
+
 def _creation(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.fresh(p.dtype(), p.shape(largest=16))
 
@@ -513,6 +534,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.DynamicQuantizeLinearOp: _dynamic_quantize,
     dl.IotaOp: _iota,
     dl.RandomBitsOp: _random_bits,
+    Procedure: _procedure,
     dl.ConstantOp: _creation,
     dl.WeightOp: _creation,
 }

@@ -26,6 +26,7 @@ INTERFACES = [
     interfaces.Movement,
     interfaces.Gathering,
     interfaces.Scattering,
+    interfaces.Procedure,
     interfaces.Composite,
     interfaces.DataDependent,
 ]

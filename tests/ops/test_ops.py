@@ -69,6 +69,7 @@ def test_reference(sample: Sample) -> None:
 # Ops that ask for known sizes, and the reason.
 NEEDS_STATIC: dict[type[DlOp], str] = {
     dl.ConvTransposeOp: "its weights are rearranged by their sizes",
+    dl.HouseholderOp: "which of two sizes is smaller is the number of reflections",
     dl.UnpackOp: "the number of tiles must be that of `size`",
 }
 

@@ -18,6 +18,7 @@ from dlc.dialects.dl import (
     conversion,
     creation,
     elementwise,
+    factorization,
     functions,
     identities,
     indexing,
@@ -45,6 +46,7 @@ from dlc.dialects.dl.conv_transpose import *
 from dlc.dialects.dl.conversion import *
 from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
+from dlc.dialects.dl.factorization import *
 from dlc.dialects.dl.functions import *
 from dlc.dialects.dl.identities import *
 from dlc.dialects.dl.indexing import *
@@ -74,6 +76,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     contraction,
     conv_transpose,
     winograd,
+    factorization,
     window,
     movement,
     adjoints,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -96,8 +97,13 @@ def tensor_type(shape: Iterable[Size], element_type: Attribute) -> Tensor:
     """The `dl` tensor type with these sizes."""
     sizes = tuple(shape)
     if dims.is_static(sizes):
-        return TensorType(element_type, cast(tuple[int, ...], sizes))
+        return _static_type(cast(tuple[int, ...], sizes), element_type)
     return TensorType(element_type, [s if isinstance(s, int) else DYNAMIC_INDEX for s in sizes], DimsAttr.of(sizes))
+
+
+@lru_cache(maxsize=4096)
+def _static_type(shape: tuple[int, ...], element_type: Attribute) -> Tensor:
+    return TensorType(element_type, shape)
 
 
 def tensor_of(value: SSAValue | Attribute) -> Tensor:

@@ -159,6 +159,14 @@ class Scattering(DlOp, ABC):
         """The next element of the result."""
 
 
+class Procedure(DlOp, ABC):
+    """Results that loops make, written by hand, in which a step goes on with what the steps before it have left.
+
+    It is a kernel by itself: nothing is fused to it, its operands are whole tensors and all its results are stored. What its
+    loops are stands in `dlc/passes/procedures`. Leading axes that all operands have are many problems, each solved by itself.
+    """
+
+
 class Composite(DlOp, ABC):
     """An op that is defined by simpler ones; kept whole where one kernel for all of it is better."""
 

@@ -48,7 +48,7 @@ class Forward:
         result, operands = Term(b, op.results[0]), [Term(b, v) for v in op.operands]
         if type(op) in ELEMENTWISE:
             return self._by_partials(op, [result, *operands], tangents)
-        if transpose_of(op) is None:
+        if transpose_of(op, self.tangents) is None:
             return TANGENTS[type(op)](op, result, operands, tangents)
         if isinstance(op, JOINTLY_LINEAR):
             # What has no tangent does not change, as indices do not.

@@ -84,7 +84,7 @@ class Reverse:
         elif isinstance(op, dl.MaxPoolOp):
             window = {"kernel": op.kernel, "strides": op.strides, "dilations": op.dilations}
             self.add(op.x, Term(self.b, op.x).op(dl.MaxPoolGradientOp, Term(self.b, op.result), ct.term(), **window))
-        elif (transpose := transpose_of(op)) is not None:
+        elif (transpose := transpose_of(op, self.active)) is not None:
             whole = ct.term()
             for i, operand in enumerate(op.operands):
                 if operand in self.active and i not in DECIDING.get(type(op), ()):

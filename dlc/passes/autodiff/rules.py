@@ -30,10 +30,12 @@ DERIVATIVE = "derivative"
 # Ops whose result does not follow a small step: its derivative is zero by definition.
 ZERO: tuple[type[DlOp], ...] = (dl.StopGradientOp, dl.BitcastOp)
 _LATER = "the compiler makes it when derivatives are done"
+_FACTORS = "dlc.numpy.linalg has the derivatives of what is made of it, but of all columns of Q or U where these are chosen"
 # Ops of floats that have no derivative, with the reason.
 NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.UniqueOp: "which values are different is not a matter of small steps; take the places it gives, and gather",
     dl.NonMaxSuppressionOp: "it gives places",
+    **dict.fromkeys((dl.LuOp, dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORS),
     dl.PackOp: _LATER,
     dl.UnpackOp: _LATER,
     dl.ModeProductOp: _LATER,

@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, flag, rank_of, shape_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
+from dlc.ir import i64
 from dlc.passes.autodiff.term import Term, exp, where
 from dlc.passes.autodiff.transposes import first_in_windows
 from dlc.passes.base import place
@@ -116,6 +117,36 @@ def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[
     return gathered(where(kept, dx, 0), where(taken, dy, 0)) / gathered(*ones)
 
 
+def _triangle(x: Term, *, upper: bool, diagonal: bool = True) -> Term:
+    """The elements of square matrices on one side of the diagonal, with or without it; 0 elsewhere."""
+    n = x.shape[-1]
+    columns = Term(x.b, x.b(dl.IotaOp, size=(n,), to=i64, start=0, step=1))
+    rows = columns.reshape(n, 1)
+    first, last = (rows, columns) if upper else (columns, rows)
+    return where(~(first > last) if diagonal else first < last, x, 0)
+
+
+def _triangular_solve(op: dl.TriangularSolveOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """T⁻¹·(db - dT·x)"""
+    da, db = t
+    assert da is not None
+    change = _triangle(da, upper=not flag(op.lower), diagonal=not flag(op.unit)).op(dl.MatmulOp, r)
+    right = -change if db is None else db - change
+    return x[0].op(dl.TriangularSolveOp, right, lower=op.lower, unit=op.unit)
+
+
+def _cholesky(op: dl.CholeskyOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Φ(U⁻ᵀ·dx·U⁻¹)·U, Φ the upper triangle with half the diagonal; the triangle of x that is not read changes as the other.
+
+    Source: Murray, "Differentiation of the Cholesky decomposition" (arXiv:1602.07527).
+    """
+    dx, lower = _only(t), r.matrix_transpose()
+    dx = _triangle(dx, upper=True) + _triangle(dx, upper=True, diagonal=False).matrix_transpose()
+    half = lower.op(dl.TriangularSolveOp, dx, lower=True).matrix_transpose()
+    inner = lower.op(dl.TriangularSolveOp, half, lower=True)
+    return ((_triangle(inner, upper=True) + _triangle(inner, upper=True, diagonal=False)) * 0.5).op(dl.MatmulOp, r)
+
+
 TANGENTS: dict[type[DlOp], Rule] = {
     dl.SelectOp: _select,
     dl.ReduceMaxOp: _extremum,
@@ -127,4 +158,6 @@ TANGENTS: dict[type[DlOp], Rule] = {
     dl.ReduceL2Op: _norm,
     dl.MaxPoolOp: _max_pool,
     dl.ScatterRowsOp: _scatter_rows,
+    dl.TriangularSolveOp: _triangular_solve,
+    dl.CholeskyOp: _cholesky,
 }

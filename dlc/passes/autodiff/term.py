@@ -98,6 +98,11 @@ class Term:
         """With the axes in this order; itself if they are."""
         return self if axes == tuple(range(len(axes))) else self.op(dl.TransposeOp, permutation=axes)
 
+    def matrix_transpose(self) -> Term:
+        """With the last two axes exchanged."""
+        *leading, rows, columns = range(len(self.shape))
+        return self.transpose(*leading, columns, rows)
+
     def broadcast(self, *shape: Size) -> Term:
         """Broadcast to a shape; itself if it has that shape."""
         return self if self.shape == shape else self.op(dl.BroadcastToOp, shape=shape)

@@ -1,12 +1,12 @@
 """Transposes of linear ops: the cotangent of an operand from that of the result.
 
-An op here is linear in each float operand while the others stay. Where it is linear in several together (concat, pad,
-scatter_rows), each is transposed by itself: the rest is zero.
+An op here is linear in each float operand that moves while the others stay. Where it is linear in several together (concat,
+pad, scatter_rows), each is transposed by itself: the rest is zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import product as all_of
 from math import prod
 from typing import Any, TypeAlias
@@ -382,6 +382,12 @@ def _arrives(op: dl.ScatterRowsOp, indices: Term) -> Term:
     return found.reshape(*indices.shape, *(1 for _ in shape_of(op.x)[1:]))
 
 
+def _triangular_solve(op: dl.TriangularSolveOp, ct: Term, index: int) -> Term:
+    """T⁻ᵀ·ct, where T is constant."""
+    other_triangle = {"lower": not flag(op.lower), "unit": op.unit}
+    return Term(ct.b, op.a).matrix_transpose().op(dl.TriangularSolveOp, ct, **other_triangle)
+
+
 TRANSPOSES: dict[type[DlOp], Transpose] = {
     dl.AfterOp: lambda op, ct, index: ct,
     dl.CastOp: _cast,
@@ -405,6 +411,7 @@ TRANSPOSES: dict[type[DlOp], Transpose] = {
     dl.GatherElementsOp: _gather_elements,
     dl.ScatterRowsOp: _scatter_rows,
     dl.MaxPoolGradientOp: _max_pool_gradient,
+    dl.TriangularSolveOp: _triangular_solve,
 }
 # Linear in their float operands together, not in each while the others stay.
 JOINTLY_LINEAR: tuple[type[DlOp], ...] = (dl.ConcatOp, dl.PadOp, dl.DilateOp, dl.ScatterRowsOp)
@@ -412,7 +419,10 @@ JOINTLY_LINEAR: tuple[type[DlOp], ...] = (dl.ConcatOp, dl.PadOp, dl.DilateOp, dl
 DECIDING: dict[type[DlOp], tuple[int, ...]] = {dl.MaxPoolGradientOp: (0, 1), dl.AfterOp: (1,)}
 
 
-def transpose_of(op: DlOp) -> Transpose | None:
-    """How an op is transposed, None for one that is not linear."""
-    combines = isinstance(op, dl.ScatterRowsOp) and op.mode.data not in ("none", "add")
-    return None if combines else TRANSPOSES.get(type(op))
+def transpose_of(op: DlOp, moving: Container[SSAValue]) -> Transpose | None:
+    """How an op is transposed, None for one that is not linear in its operands that move."""
+    if isinstance(op, dl.ScatterRowsOp) and op.mode.data not in ("none", "add"):
+        return None
+    if isinstance(op, dl.TriangularSolveOp) and op.a in moving:
+        return None
+    return TRANSPOSES.get(type(op))

@@ -14,7 +14,7 @@ from dlc.dialects.dl.composite import CompositeReduction
 from dlc.dialects.dl.elementwise import SelectOp
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.indexing import GatherElementsOp
-from dlc.dialects.dl.interfaces import Elementwise, Reduction
+from dlc.dialects.dl.interfaces import Elementwise, Procedure, Reduction
 from dlc.dialects.dl.irregular import Running, ScatterElementsOp
 from dlc.dialects.dl.movement import (
     BroadcastToOp,
@@ -139,7 +139,7 @@ RULES: dict[type, Rule] = {
         beside_axes,
     ),
     **dict.fromkeys((TrailingNorm, BatchNormOp, Scaled, PreluOp), beside_axes_of_first),
-    **dict.fromkeys((SearchsortedOp, MergeSortedOp, RandomBitsOp), rows),
+    **dict.fromkeys((SearchsortedOp, MergeSortedOp, RandomBitsOp, Procedure), rows),
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,
     ReshapeOp: reshape,

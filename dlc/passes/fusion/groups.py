@@ -17,6 +17,7 @@ from dlc.dialects.dl.interfaces import (
     Elementwise,
     Gathering,
     Movement,
+    Procedure,
     Reduction,
     RowComposite,
     Scattering,
@@ -184,7 +185,7 @@ class Grouper:
             if len(results) <= space.max_results and len({shape_of(r) for r in results}) == 1:
                 best = len(members)
         group = list(members)[:best]
-        if not space.rows:
+        if not space.rows and not isinstance(root, Procedure):
             group += self._finishing(root, group)
         return sorted(group, key=lambda op: self.position[op])
 
@@ -272,9 +273,13 @@ def only_user(value: SSAValue) -> Operation | None:
 
 
 def results_of(members: Iterable[DlOp]) -> list[SSAValue]:
-    """The values of a group that others read, in the group's order."""
+    """The values of a group that others read, in the group's order; a procedure stores all that it makes."""
     inside = set[Operation](members)
-    return [r for op in members for r in op.results if any(use.operation not in inside for use in r.uses)]
+
+    def is_stored(op: DlOp, value: SSAValue) -> bool:
+        return isinstance(op, Procedure) or any(use.operation not in inside for use in value.uses)
+
+    return [r for op in members for r in op.results if is_stored(op, r)]
 
 
 def is_border(pad: PadOp, value: SSAValue) -> bool:

@@ -7,6 +7,7 @@ from typing import cast
 
 from dlc.dialects.dl.base import DlOp, attribute
 from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.interfaces import Procedure
 from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.passes.dl.rewriting import splat
@@ -43,7 +44,7 @@ class Outline:
             source = value.owner
             if source in self._members:
                 continue
-            known = isinstance(source, ConstantOp) and splat(value) is not None
+            known = isinstance(source, ConstantOp) and splat(value) is not None and not isinstance(op, Procedure)
             if isinstance(source, DlOp) and (known or self._grouper.reads_through(op, index)):
                 # A number that many ops share, or a crop, comes from the op that reads it here.
                 self._add(source, parts if known else origins(source.location) or parts)

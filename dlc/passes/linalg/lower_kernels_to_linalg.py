@@ -46,6 +46,7 @@ from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.destinations import Destination, Root, borders
 from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map
 from dlc.passes.linalg.write import Writer, shape
+from dlc.passes.procedures.write_kernel import procedure_of, written
 from dlc.passes.structured import Constants, Place
 
 # Ops whose result is computed, so that it can be computed where it is wanted.
@@ -71,18 +72,24 @@ class LowerKernelsToLinalgPass(ModulePass):
 
     Transposes, broadcasts, slices and unpacked weights become the indexing maps of their readers. What a pad or a
     concatenation is made of is computed in its window of the result. Sizes that a kernel is given at each dispatch are its
-    last arguments, of type `index`. Requires kernels without weights.
+    last arguments, of type `index`. A procedure is written as the loops that it is, on buffers: no later stage has anything
+    to decide about them. Requires kernels without weights.
     """
 
     name = "lower-kernels-to-linalg"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = [k for k in op.ops if isinstance(k, KernelOp)]
-        functions = [_KernelLowering(k).run() for k in kernels]
+        functions = [_lowered(k) for k in kernels]
         for kernel in kernels:
             kernel.detach()
             kernel.erase()
         op.body.block.add_op(ModuleOp(functions, sym_name=StringAttr("kernels")))
+
+
+def _lowered(kernel: KernelOp) -> func.FuncOp:
+    op = procedure_of(kernel)
+    return _KernelLowering(kernel).run() if op is None else written(kernel, op)
 
 
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:

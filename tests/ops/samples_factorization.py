@@ -1,0 +1,115 @@
+"""Samples of factors of matrices, against their definitions and NumPy's LAPACK."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects import dl
+from tests.ops.sample import F32, F64, Sample, values
+
+
+def pivoted(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Elimination of one matrix, an element after the other."""
+    if x.ndim > 2:
+        parts = [pivoted(m) for m in x]
+        return tuple(np.stack(p) for p in zip(*parts, strict=True))  # pyright: ignore[reportReturnType]
+    factors, order, sign = x.astype(np.float64), list(range(len(x))), 1
+    for k in range(len(x)):
+        pivot = max(range(k, len(x)), key=lambda i: abs(factors[i, k]))
+        if pivot != k:
+            factors[[k, pivot]], sign = factors[[pivot, k]], -sign
+            order[k], order[pivot] = order[pivot], order[k]
+        for i in range(k + 1, len(x)):
+            factors[i, k] /= factors[k, k] or 1
+            for j in range(k + 1, len(x)):
+                factors[i, j] -= factors[i, k] * factors[k, j]
+    return factors, np.array(order), np.array(sign)
+
+
+def triangle(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
+    t = np.tril(a) if lower else np.triu(a)
+    n = a.shape[-1]
+    return t * (1 - np.eye(n)) + np.eye(n) if unit else t
+
+
+def householder(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """LAPACK's factors, as NumPy gives them."""
+    h, scales = np.linalg.qr(x.astype(np.float64).mT, mode="raw")
+    k = scales.shape[-1]
+    vectors = np.triu(h[..., :k, :], 1)
+    vectors[..., range(k), range(k)] = 1
+    return np.tril(h), vectors, scales
+
+
+def reflected(vectors: np.ndarray, scales: np.ndarray, count: int) -> np.ndarray:
+    q = np.eye(vectors.shape[-1])
+    for v, t in zip(np.moveaxis(vectors, -2, 0), np.moveaxis(scales, -1, 0), strict=True):
+        q = q @ (np.eye(len(v.T)) - t[..., None, None] * v[..., :, None] * v[..., None, :])
+    return q.mT[..., :count, :]
+
+
+def oriented(rows: np.ndarray) -> np.ndarray:
+    return np.where((rows / np.arange(1, rows.shape[-1] + 1)).sum(-1) < 0, -1, 1)[..., None]
+
+
+def symmetric(x: np.ndarray) -> np.ndarray:
+    return (x + x.mT) / 2
+
+
+def eigen(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    w, v = np.linalg.eigh(x.astype(np.float64))
+    return w, v.mT * oriented(v.mT)
+
+
+def turned(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    u, s, vt = np.linalg.svd(x.astype(np.float64), full_matrices=False)
+    return s, s[..., None] * vt * oriented(u.mT), u.mT * oriented(u.mT)
+
+
+def positive(x: np.ndarray) -> np.ndarray:
+    """Positive matrices, whose lower triangle is not to be read."""
+    p = x @ x.mT + np.eye(x.shape[-1], dtype=x.dtype)
+    return np.where(np.tri(x.shape[-1], k=-1, dtype=bool), np.nan, p).astype(x.dtype)
+
+
+def upper_root(x: np.ndarray) -> np.ndarray:
+    p = np.triu(x) + np.where(np.tri(x.shape[-1], k=-1, dtype=bool), x.mT, 0)
+    return np.linalg.cholesky(p.astype(np.float64)).mT
+
+
+def _solve(dtype: np.dtype, lower: bool, unit: bool, *shapes: tuple[int, ...], label: str) -> Sample:
+    a, b = values(dtype, *shapes[0], seed=1, scale=0.5), values(dtype, *shapes[1], seed=2)
+    a = a + (0 if unit else 3) * np.eye(a.shape[-1], dtype=dtype)
+    flags = {name: True for name, given in (("lower", lower), ("unit", unit)) if given}
+    return Sample(
+        dl.TriangularSolveOp,
+        (a, b),
+        lambda a, b: np.linalg.solve(triangle(a.astype(float), lower, unit), b),
+        flags,
+        2e-5,
+        label,
+    )
+
+
+_ROW_OF_ZEROS = np.array([[0, 2, 1], [0, 4, -1], [0, 1, 5]], F32)
+_REFLECTIONS = householder(values(F64, 2, 3, 5, seed=7))[1:]
+
+SAMPLES: list[Sample] = [
+    # 19 rows are more than a block of columns; 8 and 11 are a register and less than two.
+    Sample(dl.LuOp, (values(F32, 3, 4, 4),), pivoted, tolerance=1e-5),
+    Sample(dl.LuOp, (values(F64, 19, 19),), pivoted, tolerance=1e-12),
+    Sample(dl.LuOp, (_ROW_OF_ZEROS,), pivoted, tolerance=1e-6, label="singular"),
+    Sample(dl.LuOp, (values(F32, 2, 0, 0),), lambda x: (x, np.zeros((2, 0)), np.ones(2)), label="empty"),
+    _solve(F32, False, False, (2, 6, 6), (2, 6, 3), label="upper"),
+    _solve(F64, True, True, (5, 5), (5, 11), label="unit"),
+    _solve(F32, True, False, (4, 4), (4, 17), label="lower"),
+    Sample(dl.CholeskyOp, (positive(values(F32, 2, 5, 5)),), upper_root, tolerance=1e-5),
+    Sample(dl.CholeskyOp, (positive(values(F64, 19, 19)),), upper_root, tolerance=1e-12),
+    Sample(dl.HouseholderOp, (values(F32, 2, 3, 7),), householder, tolerance=1e-5),
+    Sample(dl.HouseholderOp, (values(F64, 6, 3),), householder, tolerance=1e-12, label="wide"),
+    Sample(dl.OrthogonalOp, _REFLECTIONS, lambda v, t: reflected(v, t, 4), {"count": 4}, 1e-12),
+    Sample(dl.EighOp, (symmetric(values(F32, 2, 5, 5)),), eigen, {"vectors": True}, 1e-5),
+    Sample(dl.EighOp, (symmetric(values(F64, 9, 9)),), eigen, {"vectors": True}, 1e-12),
+    Sample(dl.SvdOp, (values(F32, 2, 3, 5),), turned, tolerance=1e-5),
+    Sample(dl.SvdOp, (values(F64, 9, 9),), turned, tolerance=1e-12),
+]
