@@ -66,6 +66,7 @@ class _Chooser:
             return in_panels
         contraction = next((s for s in nest.stages if s.is_contraction), None)
         lane = lane_dim(nest, contraction or nest.stages[-1])
+        lane = None if contraction is None and self.goes_row_by_row(lane) else lane
         if contraction is not None and lane in shared:
             register = self.contraction_tile(contraction, lane)
         elif lane in shared:
@@ -142,6 +143,15 @@ class _Chooser:
             if rows < 2 or register[d] < extents[d]:
                 break
         return register
+
+    def goes_row_by_row(self, lane: int | None) -> bool:
+        """Whether vectors along what the last stage reduces are better than along `lane`, where its operands lie apart."""
+        stage = self.nest.stages[-1]
+        if lane in stage.reductions or any(a.stride(lane) == 1 for a in stage.inputs if lane is not None):
+            return False
+        chunk = self.target.machine.vectors * self.lanes(stage)
+        rows = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs) and self.splits(stage, d)]
+        return any(self.nest.extents[d] > chunk for d in rows)
 
     def widen(self, register: dict[int, int], shared: list[int]) -> None:
         """More rows per step where the lane dimension alone gives fewer than the wanted vectors."""

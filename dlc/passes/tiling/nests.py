@@ -57,8 +57,12 @@ class Stage:
 
     @property
     def is_contraction(self) -> bool:
-        """A reduction of products of two operands."""
-        return bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
+        """A reduction of products of two operands, but for one that reads an operand once, in rows along what it reduces."""
+        several = bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
+        return several and not any(self._is_in_rows(a) for a in self.inputs)
+
+    def _is_in_rows(self, a: Access) -> bool:
+        return all(a.uses(d) for d in self.dims if d >= 0) and any(a.stride(d) == 1 for d in self.reductions)
 
     @cached_property
     def scattered(self) -> int | None:

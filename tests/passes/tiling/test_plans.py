@@ -170,6 +170,13 @@ def test_rows_of_an_open_size_fill_the_registers() -> None:
     assert rows == [4, 6]
 
 
+def test_products_row_by_row_have_vectors_along_the_rows() -> None:
+    (nest,) = nests_of(next(iter(kernels_of(buffered("dots")))))
+    (row,), (reduced,) = nest.shared, nest.stages[-1].reductions
+    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    assert (plan.tile(row), plan.chunks) == (1, {reduced: 32})
+
+
 def test_bufferised_kernels_compute_the_same() -> None:
     for name in KERNELS:
         (kernel,) = kernels_of(kernel_module(name))
