@@ -16,12 +16,8 @@ from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    AffineMapAttr,
     ArrayAttr,
     Block,
-    DenseArrayBase,
-    IntegerType,
-    IteratorTypeAttr,
     MemRefType,
     Operation,
     Region,
@@ -30,7 +26,7 @@ from dlc.ir import (
     memref,
     scf,
 )
-from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.structured import Index, Place, iterator_types, map_attribute, memref_of, segments
 from dlc.passes.tiling.nests import Nest, Stage, can_split, combiner_of, identity_of, operand_maps
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.scatter import scatter_of
@@ -381,29 +377,23 @@ def without_units(place: Place, view: SSAValue) -> SSAValue:
 def fill(place: Place, value: SSAValue, target: SSAValue) -> None:
     body = Block(arg_types=[value.type, value.type])
     body.add_op(linalg.YieldOp(body.args[0]))
-    segments = {"operandSegmentSizes": _segments(1, 1)}
-    place.insert(linalg.FillOp.create(operands=[value, target], properties=segments, regions=[Region(body)]))
+    place.insert(linalg.FillOp.create(operands=[value, target], properties=segments(1, 1), regions=[Region(body)]))
 
 
 def generic(
     place: Place, operands: Sequence[SSAValue], maps: Sequence[AffineMap], reduced: Sequence[bool], region: Region
 ) -> None:
-    kinds = {True: IteratorTypeAttr.reduction(), False: IteratorTypeAttr.parallel()}
     place.insert(
         linalg.GenericOp.create(
             operands=operands,
             properties={
-                "indexing_maps": ArrayAttr([AffineMapAttr(m) for m in maps]),
-                "iterator_types": ArrayAttr([kinds[r] for r in reduced]),
-                "operandSegmentSizes": _segments(len(operands) - 1, 1),
+                "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
+                "iterator_types": iterator_types(tuple(reduced)),
+                **segments(len(operands) - 1, 1),
             },
             regions=[region],
         )
     )
-
-
-def _segments(inputs: int, outputs: int) -> DenseArrayBase[Any]:
-    return DenseArrayBase.from_list(IntegerType(32), [inputs, outputs])
 
 
 def _clone_body(place: Place, stage: Stage, tile: Tile, dims: Sequence[int]) -> Region:

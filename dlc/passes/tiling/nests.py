@@ -203,11 +203,14 @@ def operand_maps(op: StructuredOp) -> list[AffineMap]:
     return [m.data for m in op.indexing_maps]
 
 
+_REDUCTION = IteratorTypeAttr.reduction()
+
+
 def reduction_iterators(op: StructuredOp) -> list[bool]:
     """Which iterators are reduced."""
     if isinstance(op, linalg.FillOp):
         return [False] * len(memref_of(op.outputs[0]).get_shape())
-    return [t == IteratorTypeAttr.reduction() for t in op.iterator_types]
+    return [t == _REDUCTION for t in op.iterator_types]
 
 
 def iterator_extents(op: StructuredOp) -> list[Size]:
