@@ -18,6 +18,11 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
 from dlc.target import Target
 
+# Sums in vectors that a processor adds to at once; with fewer each waits for the one before.
+_SUMS = 12
+# Elements of a line that are turned in registers with those of as many others.
+_TURNED = 8
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -70,7 +75,7 @@ class _Chooser:
         if contraction is not None and lane in shared:
             register = self.contraction_tile(contraction, lane)
         elif lane in shared:
-            register = {lane: self.lane_tile(lane)}
+            register = self.turned_tile(lane) or {lane: self.lane_tile(lane)}
             self.widen(register, shared)
         else:
             register = {}
@@ -138,11 +143,25 @@ class _Chooser:
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
             # An even cut of an example is none of the other extents.
-            register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows))
+            # Rows that are neighbours in memory share cache lines where they are an even part of them.
+            least = 0 if any(a.stride(d) == 1 for a in stage.inputs) else _SUMS / vectors
+            register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows, least))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break
         return register
+
+    def turned_tile(self, lane: int) -> dict[int, int]:
+        """A block of elements whose neighbours in memory are along another dimension, as a copy that transposes reads them.
+
+        It is turned in registers; empty where nothing is to be turned.
+        """
+        stage, extents = self.nest.stages[-1], self.nest.extents
+        apart = [a for a in stage.inputs if a.uses(lane) and a.stride(lane) != 1]
+        across = {d for a in apart for d in self.nest.shared if a.stride(d) == 1}
+        if len(self.nest.stages) > 1 or len(across) != 1 or min(extents[lane], extents[d := min(across)]) < _TURNED:
+            return {}
+        return {lane: self.fitting(lane, 2 * _TURNED), d: self.fitting(d, _TURNED)}
 
     def goes_row_by_row(self, lane: int | None) -> bool:
         """Whether vectors along what the last stage reduces are better than along `lane`, where its operands lie apart."""
@@ -285,17 +304,18 @@ class _Chooser:
         return {d: min(extents[d], whole[d]) for d in order}
 
 
-def _row_tile(extent: int, limit: int) -> int:
-    """Rows of a contraction's tile: an even cut, or the one whose remainder costs least.
+def _row_tile(extent: int, limit: int, least: float) -> int:
+    """Rows of a contraction's tile: those that take least time for the extent, an even cut where that is as good.
 
-    Few rows take as long as half of the most: they wait for the weights.
+    A tile of fewer than `least` rows waits for its sums a little; what remains takes as long as so many, and as half of the
+    most, since it waits for the weights besides.
     """
-    even = even_tile(extent, limit)
-    if extent % even == 0:
-        return even
+    if extent <= limit:
+        return extent
 
-    def cost(rows: int) -> int:
+    def cost(rows: int) -> tuple[float, bool, int]:
         rest = extent % rows
-        return extent - rest + (max(rest, limit // 2) if rest else 0)
+        left = max(rest, limit // 2, least) if rest else 0
+        return (extent - rest) * (1.06 if rows < least else 1) + left, rest > 0, -rows
 
     return min(range(limit, limit // 2, -1), key=cost)

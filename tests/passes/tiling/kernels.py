@@ -179,7 +179,29 @@ builtin.module {
 }
 """
 
-KERNELS = {"matmul": MATMUL, "convolution": CONVOLUTION, "rows": ROWS, "columns": COLUMNS, "scatter": SCATTER, "dots": DOTS}
+TURNED = """
+builtin.module {
+  func.func @turned(%x: tensor<19x21xf32>, %y: tensor<21x19xf32>) -> tensor<21x19xf32> attributes {kernel} {
+    %r = linalg.generic {indexing_maps = [affine_map<(n, m) -> (m, n)>, affine_map<(n, m) -> (n, m)>],
+        iterator_types = ["parallel", "parallel"]} ins(%x : tensor<19x21xf32>) outs(%y : tensor<21x19xf32>) {
+    ^bb0(%a: f32, %b: f32):
+      %n = arith.negf %a : f32
+      linalg.yield %n : f32
+    } -> tensor<21x19xf32>
+    func.return %r : tensor<21x19xf32>
+  }
+}
+"""
+
+KERNELS = {
+    "matmul": MATMUL,
+    "convolution": CONVOLUTION,
+    "rows": ROWS,
+    "columns": COLUMNS,
+    "scatter": SCATTER,
+    "dots": DOTS,
+    "turned": TURNED,
+}
 
 
 def kernel_module(name: str) -> ModuleOp:
