@@ -99,7 +99,7 @@ class _Chooser:
         if not panels:
             return None
         blocks = self.blocks(stage)
-        grid = self.shared_grid(stage, register, order, blocks)
+        grid = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
 
     def own_dims(self) -> list[int]:
@@ -267,9 +267,12 @@ class _Chooser:
         return self.cut(register, order, lambda _, block: most // max(1, per_point * prod(block.values())))
 
     def shared_grid(
-        self, stage: Stage, register: dict[int, int], order: Sequence[int], blocks: dict[int, int]
+        self, stage: Stage, register: dict[int, int], order: Sequence[int], blocks: dict[int, int], panels: Sequence[int]
     ) -> dict[int, int]:
-        """A few large parts where register tiles share blocks, as far as the second-level cache holds what they share."""
+        """A few large parts where register tiles share blocks, as far as the second-level cache holds what they share.
+
+        Of the ways to cut them the one in which tasks copy least.
+        """
         machine, extents = self.target.machine, self.nest.extents
         most = max(machine.task_work, self.work_per_point() * prod(extents[d] for d in order) // machine.block_tasks)
         steps = prod(blocks.get(d, extents[d]) for d in stage.reductions)
@@ -278,7 +281,14 @@ class _Chooser:
             read = max(prod(size for x, size in block.items() if a.uses(x)) for a in stage.inputs if a.uses(d))
             return min(most // (self.work_per_point() * prod(block.values())), machine.block_elements // (steps * read))
 
-        return self.cut(register, order, tiles)
+        def copied(grid: dict[int, int]) -> int:
+            tasks = prod(-(-extents[d] // size) for d, size in grid.items())
+            return sum(
+                tasks * prod(size for d, size in grid.items() if (a := stage.accesses[k]) is not None and a.uses(d))
+                for k in panels
+            )
+
+        return min((self.cut(register, o, tiles) for o in (order, (*order[1:], order[0]))), key=copied)
 
     def work_per_point(self) -> int:
         """Of all stages, for one element of what they share."""

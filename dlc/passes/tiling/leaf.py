@@ -130,6 +130,8 @@ class Leaf:
         whole = {d: Range(0, e) for d, e in nest.extents.items()}
         self.tile: Tile = {**whole, **tile}
         self.locals: dict[SSAValue, Local] = {}
+        # Operands of ops, by position, that are read from a copy: its window.
+        self.copies: dict[tuple[Operation, int], Callable[[Place], Window]] = {}
         self.views: dict[tuple[Any, ...], SSAValue] = {}
         # Reductions whose accumulator is filled where they begin, and with what.
         self.starts: dict[Operation, SSAValue] = {}
@@ -274,6 +276,8 @@ class Leaf:
 
     def operand(self, place: Place, stage: Stage, k: int, tile: Tile) -> Window:
         """The window of an operand under the tile, and the dimension that each of its axes of size > 1 follows."""
+        if (stage.op, k) in self.copies:
+            return self.copies[stage.op, k](place)
         a = stage.accesses[k]
         assert a is not None
         operand = stage.op.operands[k]
