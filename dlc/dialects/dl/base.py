@@ -112,7 +112,7 @@ def tensor_of(value: SSAValue | Attribute) -> Tensor:
     # The class itself: every question about a value asks this, and `isinstance` of an abstract class takes ten times as long.
     if type(t) is not TensorType:
         raise DTypeError(f"expected a tensor, got {t}")
-    return cast(Tensor, t)
+    return t
 
 
 def shape_of(value: SSAValue | Attribute) -> tuple[Size, ...]:

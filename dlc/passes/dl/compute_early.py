@@ -50,7 +50,7 @@ class _Mover:
         formula = self.formula(last)
         operands = (v for op in formula for v in op.operands)
         read = {v for v in operands if v.owner not in formula and not isinstance(v.owner, ConstantOp)}
-        makers = [v.owner for v in read if v.owner in self.position]
+        makers = [v.owner for v in read if isinstance(v.owner, Operation) and v.owner in self.position]
         if not makers:
             return set()
         place = max(makers, key=lambda op: self.position[op])
