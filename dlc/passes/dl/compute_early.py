@@ -37,6 +37,13 @@ class _Mover:
     def __init__(self, block: Block) -> None:
         self.block = block
         self.position = _positions(block)
+        # Moving ops changes none of it.
+        self.known: dict[SSAValue, set[Operation]] = {}
+
+    def readers(self, value: SSAValue) -> set[Operation]:
+        if value not in self.known:
+            self.known[value] = users(value)
+        return self.known[value]
 
     def run(self) -> None:
         moved: set[Operation] = set()
@@ -76,7 +83,7 @@ class _Mover:
         maker, like = value.owner, next(iter(formula)).results[0]
         if not isinstance(maker, Elementwise) or shape_of(value) != shape_of(like):
             return False
-        return _stand_together(maker, (users(value) | {place}) - formula)
+        return _stand_together(maker, (self.readers(value) | {place}) - formula)
 
     def put(self, op: Operation, place: Operation) -> Operation:
         op.detach()
@@ -89,7 +96,12 @@ class _Mover:
         while pending and len(found) < _MOST:
             for value in pending.pop().operands:
                 op = value.owner
-                if isinstance(op, Elementwise) and op not in found and shape_of(value) == shape and users(value) <= found:
+                if (
+                    isinstance(op, Elementwise)
+                    and op not in found
+                    and self.readers(value) <= found
+                    and shape_of(value) == shape
+                ):
                     found.add(op)
                     pending.append(op)
         return found
