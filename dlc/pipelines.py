@@ -11,6 +11,7 @@ from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.bind_dims import BindDimsPass
 from dlc.passes.dl.block_sums import BlockSumsPass
 from dlc.passes.dl.channels_last import ChannelsLastPass
+from dlc.passes.dl.compute_early import ComputeEarlyPass
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
@@ -78,6 +79,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 SimplifyPass(),
                 CsePass(),
                 DcePass(),
+                ComputeEarlyPass(),
             ),
             _HOST,
             frozenset(),

@@ -95,7 +95,7 @@ def lower_kernel(
     """
     module = ModuleOp([kernel.clone()])
     manager = PassManager(context, stages, check=check)
-    manager.run(module, stages)
+    manager.run(module, stages, lambda: ModuleOp([kernel.clone()]))
     lowered = list(kernels_of(module))
     if len(lowered) != 1:
         raise CompileError(f"a kernel became {len(lowered)} functions; the pipeline must take it through the loops stage")

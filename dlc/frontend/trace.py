@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
@@ -331,13 +332,18 @@ def user_place() -> str:
     return f"{Path(place.filename.data).name}:{place.line.data}" if isinstance(place, FileLineColLoc) else ""
 
 
+@lru_cache(maxsize=1024)
+def _line(file: str, line: int) -> LocationAttr:
+    return FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(0))
+
+
 def user_location() -> LocationAttr:
     """The innermost line outside dlc and NumPy."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_LIBRARIES) and "contextlib" not in name:
-            return FileLineColLoc(StringAttr(name), IntAttr(frame.f_lineno), IntAttr(0))
+            return _line(name, frame.f_lineno)
         frame = frame.f_back
     return UnknownLoc()
 

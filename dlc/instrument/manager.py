@@ -12,7 +12,7 @@ from dlc.errors import CompileError, DlcError
 from dlc.instrument.dump import DumpFolder
 from dlc.instrument.report import PassRecord, Progress
 from dlc.instrument.verify import verify, verify_legal
-from dlc.ir import Context, ModuleOp, ModulePass, VerifyException, print_module
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, VerifyException, print_module
 from dlc.passes.base import Stage
 
 # Told the stage and the pass that has run, the passes of the plan from it on, and the module that it left.
@@ -43,14 +43,14 @@ class PassManager:
         self.observer = observer
         self.records: list[PassRecord] = []
 
-    def run(self, module: ModuleOp, stages: Sequence[Stage]) -> None:
-        """Rewrites `module` in place.
+    def run(self, module: ModuleOp, stages: Sequence[Stage], start: Callable[[], ModuleOp] | None = None) -> None:
+        """Rewrites `module` in place; `start` makes it again as it is now, if somebody keeps what it is a copy of.
 
         Raises the DlcError that a pass raises about the program; anything else that a pass raises, and a module that does
         not verify, becomes a CompileError that names the pass, the module before it and the line that reproduces it.
         """
-        # Passes work in place: the module before a failing one is made again from this copy.
-        start = module.clone()
+        # Passes work in place: the module before a failing one is made again from the start.
+        start = start or _keep(module)
         done: list[ModulePass] = []
         ops = _op_count(module)
         if self.dump is not None and not self.dump.started:
@@ -64,9 +64,9 @@ class PassManager:
                 except DlcError as error:
                     if not isinstance(error, CompileError):
                         raise
-                    raise self._failure(start, done, stage, current, error) from error
+                    raise self._failure(start(), done, stage, current, error) from error
                 except Exception as error:
-                    raise self._failure(start, done, stage, current, error) from error
+                    raise self._failure(start(), done, stage, current, error) from error
                 done.append(current)
                 if self.observer is not None:
                     self.observer(stage, current, _spec(_passes_from(self.plan, stage, current)), module)
@@ -112,6 +112,11 @@ class PassManager:
         )
 
 
+def _keep(module: ModuleOp) -> Callable[[], ModuleOp]:
+    copy = module.clone()
+    return lambda: copy
+
+
 def _passes_from(plan: Sequence[Stage], stage: Stage, current: ModulePass) -> list[ModulePass]:
     """The passes of a plan from `current` of `stage` on."""
     later: list[ModulePass] = []
@@ -127,5 +132,6 @@ def _spec(passes: Sequence[ModulePass]) -> str:
     return ",".join(str(p) for p in passes)
 
 
-def _op_count(module: ModuleOp) -> int:
-    return sum(1 for _ in module.walk())
+def _op_count(op: Operation) -> int:
+    # Not by `walk`, whose generators in generators take longer than some passes.
+    return 1 + sum([_op_count(o) if o.regions else 1 for region in op.regions for block in region.blocks for o in block.ops])

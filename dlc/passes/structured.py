@@ -29,6 +29,7 @@ from dlc.ir import (
     IndexType,
     IntegerAttr,
     IntegerType,
+    IteratorTypeAttr,
     LocationAttr,
     MemRefType,
     NoneAttr,
@@ -111,8 +112,25 @@ def memref_of(value: SSAValue) -> MemRef:
 
 
 @lru_cache(maxsize=4096)
-def _map_attr(map_: AffineMap) -> AffineMapAttr:
+def map_attribute(map_: AffineMap) -> AffineMapAttr:
     return AffineMapAttr(map_)
+
+
+@lru_cache(maxsize=256)
+def iterator_types(reductions: tuple[bool, ...]) -> ArrayAttr[IteratorTypeAttr]:
+    """The iterator types that say which iterators are reduced."""
+    return ArrayAttr([IteratorTypeAttr.reduction() if r else IteratorTypeAttr.parallel() for r in reductions])
+
+
+@lru_cache(maxsize=256)
+def segments(*counts: int) -> dict[str, Attribute]:
+    """The property that says how many operands of each kind there are."""
+    return {"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts)}
+
+
+@lru_cache(maxsize=4096)
+def _index_attribute(value: int) -> Attribute:
+    return IntegerAttr(value, index)
 
 
 @lru_cache(maxsize=64)
@@ -120,6 +138,7 @@ def _in_bounds(rank: int) -> ArrayAttr[BoolAttr]:
     return ArrayAttr([BoolAttr.from_bool(True)] * rank)
 
 
+@lru_cache
 def zero_attribute(element: Attribute) -> Attribute:
     """Zero as an attribute of a scalar type."""
     if isinstance(element, IntegerType | IndexType):
@@ -153,7 +172,7 @@ class Constants:
         return self._values[key]
 
     def index(self, value: int) -> SSAValue:
-        return self.get(IntegerAttr(value, index), index)
+        return self.get(_index_attribute(value), index)
 
     def size(self, size: Size) -> Index:
         """A size as an index: itself if it is a number, else computed after the constants from the kernel's sizes."""
@@ -288,7 +307,7 @@ class Place:
         op = memref.AllocaOp.create(
             operands=dynamic,
             result_types=[memref_type(element, shape, space=space)],
-            properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [len(dynamic), 0])},
+            properties=segments(len(dynamic), 0),
         )
         return self.op(op, name)
 
@@ -316,9 +335,7 @@ class Place:
                 "static_offsets": starts,
                 "static_sizes": extents,
                 "static_strides": _i64s((1,) * len(sizes)),
-                "operandSegmentSizes": DenseArrayBase.from_list(
-                    IntegerType(32), [1, len(dynamic_starts), len(dynamic_extents), 0]
-                ),
+                **segments(1, len(dynamic_starts), len(dynamic_extents), 0),
             },
         )
         return self.op(op)
@@ -337,7 +354,7 @@ class Place:
             result_types=[result],
             properties={
                 **{name: static for name, (static, _) in zip(names, lists, strict=True)},
-                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts),
+                **segments(*counts),
             },
         )
         return self.op(op, root.name_hint)
@@ -377,7 +394,7 @@ class Place:
                 *(self.value(self.size(e)) for e, _ in bounds),
                 *(self.constants.index(s) for _, s in bounds),
             ],
-            properties={"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [n, n, n, 0])},
+            properties=segments(n, n, n, 0),
             attributes={"level": StringAttr(level)},
             regions=[Region(body)],
         )
@@ -392,8 +409,8 @@ class Place:
             result_types=[vector_type(shape, element)],
             properties={
                 "in_bounds": _in_bounds(len(shape)),
-                "permutation_map": _map_attr(map_),
-                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [1, len(indices), 1, 0]),
+                "permutation_map": map_attribute(map_),
+                **segments(1, len(indices), 1, 0),
             },
         )
         return self.op(op)
@@ -405,8 +422,8 @@ class Place:
                 operands=[value, target, *(self.value(i) for i in indices)],
                 properties={
                     "in_bounds": _in_bounds(len(map_.results)),
-                    "permutation_map": _map_attr(map_),
-                    "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [1, 1, len(indices), 0]),
+                    "permutation_map": map_attribute(map_),
+                    **segments(1, 1, len(indices), 0),
                 },
             )
         )
@@ -420,6 +437,7 @@ class Place:
         return self.op(vector.BroadcastOp.create(operands=[scalar], result_types=[t]))
 
 
+@lru_cache(maxsize=4096)
 @lru_cache(maxsize=4096)
 def _i64s(values: tuple[int, ...]) -> DenseArrayBase[Any]:
     return DenseArrayBase.from_list(i64, values)

@@ -46,6 +46,7 @@ from dlc.ir import (
     TensorType,
     VerifyException,
     f64,
+    i1,
     i64,
     irdl_attr_definition,
     param_def,
@@ -95,7 +96,11 @@ class DimsAttr(ParametrizedAttribute):
 
 def tensor_type(shape: Iterable[Size], element_type: Attribute) -> Tensor:
     """The `dl` tensor type with these sizes."""
-    sizes = tuple(shape)
+    return _tensor_type(tuple(shape), element_type)
+
+
+@lru_cache(maxsize=4096)  # a program has few types, and each op is told its own
+def _tensor_type(sizes: tuple[Size, ...], element_type: Attribute) -> Tensor:
     if dims.is_static(sizes):
         return _static_type(cast(tuple[int, ...], sizes), element_type)
     return TensorType(element_type, [s if isinstance(s, int) else DYNAMIC_INDEX for s in sizes], DimsAttr.of(sizes))
@@ -109,9 +114,10 @@ def _static_type(shape: tuple[int, ...], element_type: Attribute) -> Tensor:
 def tensor_of(value: SSAValue | Attribute) -> Tensor:
     """The tensor type of an SSA value."""
     t = value.type if isinstance(value, SSAValue) else value
-    if not isinstance(t, TensorType):
+    # The class itself: every question about a value asks this, and `isinstance` of an abstract class takes ten times as long.
+    if type(t) is not TensorType:
         raise DTypeError(f"expected a tensor, got {t}")
-    return cast(Tensor, t)
+    return t
 
 
 def shape_of(value: SSAValue | Attribute) -> tuple[Size, ...]:
@@ -197,7 +203,7 @@ def number(value: Attribute | None) -> Any:
     if isinstance(value, FloatAttr):
         return value.value.data
     if isinstance(value, IntegerAttr):
-        return bool(value.value.data) if value.type == IntegerAttr(1, 1).type else value.value.data
+        return bool(value.value.data) if value.type == i1 else value.value.data
     raise DTypeError(f"expected a number, got {value}")
 
 

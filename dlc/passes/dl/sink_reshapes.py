@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlc.arrays import ALIGNMENT
@@ -12,7 +12,7 @@ from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Size
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue
 from dlc.passes.dl.rewriting import defining, program_blocks, reshaped, rewrite_forward, users
 from dlc.passes.views import is_view
 
@@ -25,7 +25,8 @@ class SinkReshapesPass(ModulePass):
     →   %m = dl.matmul %x, %w;  %a = dl.add %m, %bias;  %y = dl.reshape %a
 
     Reshapes cost nothing, but they end a kernel. An op moves where its other operands have the result's shape, or repeat
-    along axes that the reshape leaves alone.
+    along axes that the reshape leaves alone; unless its value goes several ways that do not meet again, as a gradient does in
+    an optimiser: the kernel that makes it has one result and takes none of them.
     """
 
     name = "sink-reshapes"
@@ -63,15 +64,30 @@ class _Sinker:
     def cuts_a_chain(self, reshape: ReshapeOp) -> bool:
         """Whether the reshape keeps nothing but elementwise ops from the kernel that makes its operand."""
         source = reshape.x
-        made = isinstance(source.owner, DlOp) and source not in self.constant and not is_view(source.owner, ALIGNMENT)
-        return made and _feeds_elementwise_only(source)
+        if not isinstance(source.owner, DlOp) or source in self.constant or is_view(source.owner, ALIGNMENT):
+            return False
+        readers = _readers(source)
+        return all(isinstance(r, Elementwise) for r in readers) and (len(readers) == 1 or _meet(readers))
 
 
-def _feeds_elementwise_only(value: SSAValue) -> bool:
-    return all(
-        isinstance(user, Elementwise) or (isinstance(user, ReshapeOp) and _feeds_elementwise_only(user.result))
-        for user in users(value)
-    )
+def _readers(value: SSAValue) -> set[Operation]:
+    """The ops that read a value, as it is or reshaped."""
+    found: set[Operation] = set()
+    for user in users(value):
+        found |= _readers(user.result) if isinstance(user, ReshapeOp) else {user}
+    return found
+
+
+def _meet(ops: Iterable[Operation]) -> bool:
+    """Whether all that elementwise ops make of the results of some is one value in the end."""
+    pending, met, ends = list(ops), set(ops), 0
+    while pending and ends < 2:
+        readers = _readers(pending.pop().results[0])
+        inner = {r for r in readers if isinstance(r, Elementwise)}
+        ends += not inner or len(inner) < len(readers)
+        pending += inner - met
+        met |= inner
+    return ends < 2
 
 
 def _seen_before(b: Build, value: SSAValue, reshape: ReshapeOp) -> SSAValue | None:

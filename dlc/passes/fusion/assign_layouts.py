@@ -1,4 +1,4 @@
-"""Layouts between kernels, as types: packed weights."""
+"""Layouts between kernels, as types: packed weights, and what is the same in every step of a loop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.control import Loop
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement import PackOp, UnpackOp
-from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol
-from dlc.dims import substitute
-from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp
+from dlc.dims import is_static, substitute
+from dlc.ir import Block, BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import program_blocks
@@ -32,7 +33,8 @@ class AssignLayoutsPass(TargetPass):
         dl.kernel @conv(%x, %p) { %w = dl.unpack %p {axis = 3, tile = 32, size = 64}; dl.conv %x, %w }
 
     A panel lies in memory in the order in which the innermost loop reads it. The pack is an expression of weights, evaluated
-    once. Weights of grouped convolutions stay as they are: their vectors run along the groups.
+    once. Where the operand is no weight but the same in every step of a loop, a kernel before the loop packs it. Weights of
+    grouped convolutions stay as they are: their vectors run along the groups.
 
     Requires kernels with one dispatch each, so run it before `dedupe-kernels`.
     """
@@ -45,21 +47,26 @@ class AssignLayoutsPass(TargetPass):
             constant = WeightExpressions(block)
             for dispatch in list(block.ops):
                 if isinstance(dispatch, DispatchOp):
-                    self._pack_weights(dispatch, kernels[dispatch.symbol], constant)
+                    self._pack_weights(op, dispatch, kernels[dispatch.symbol], constant)
 
-    def _pack_weights(self, dispatch: DispatchOp, kernel: KernelOp, constant: WeightExpressions) -> None:
+    def _pack_weights(self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, constant: WeightExpressions) -> None:
         for contraction in [c for c in kernel.body.block.ops if isinstance(c, Contraction)]:
             argument = contraction.operands[1]
             if not isinstance(argument, BlockArgument) or not argument.has_one_use():
                 continue
             weight = dispatch.arguments[argument.index]
             axis = _panel_axis(contraction)
-            if weight not in constant or axis is None or 0 in shape_of(weight):
+            loop = None if weight in constant else _loop_around(dispatch, weight)
+            if (weight not in constant and loop is None) or axis is None or 0 in shape_of(weight):
                 continue
             tile = self._panel(contraction, kernel.representative)
-            pack = PackOp.make(weight, axis=axis, tile=tile)
-            Build(dispatch).insert(pack)
-            dispatch.operands[argument.index] = pack.result
+            if loop is None:
+                pack = PackOp.make(weight, axis=axis, tile=tile)
+                packed = Build(dispatch).insert(pack).results[0]
+            else:
+                pack = PackOp.make(BlockArgument(weight.type, Block(), 0), axis=axis, tile=tile)
+                packed = _made_before(loop, pack, weight, dispatch, module)
+            dispatch.operands[argument.index] = packed
             _unpack_argument(kernel, argument, contraction, pack)
 
     def _panel(self, contraction: Contraction, sizes: Sequence[int]) -> int:
@@ -76,6 +83,34 @@ def _panel_axis(contraction: Contraction) -> int | None:
     if contraction.structure().views[1] != shape_of(contraction.operands[1]):
         return None
     return weight_axes(contraction).get(rank_of(contraction.results[0]) - 1)
+
+
+def _loop_around(dispatch: DispatchOp, value: SSAValue) -> Loop | None:
+    """The outermost loop around a dispatch that a value of known sizes is made before; None if it is made in the innermost."""
+    found: Loop | None = None
+    home = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    block = dispatch.parent
+    while block is not None and block is not home:
+        outer = block.parent_op()
+        found = outer if isinstance(outer, Loop) else found
+        block = outer.parent if outer is not None else None
+    return found if is_static(shape_of(value)) else None
+
+
+def _made_before(loop: Loop, pack: PackOp, value: SSAValue, dispatch: DispatchOp, module: ModuleOp) -> SSAValue:
+    """What a kernel around `pack` makes of a value before a loop, for a dispatch in it."""
+    symbols = {k.symbol for k in module.ops if isinstance(k, KernelOp)}
+    name = next(n for n in (f"pack_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
+    kernel = empty_kernel(name, [value.type], [pack.result.type])
+    pack.operands[0] = kernel.body.block.args[0]
+    pack.location = NameLoc(StringAttr("#0"), NoneAttr())
+    kernel.body.block.add_ops([pack, YieldOp([pack.result])])
+    module.body.block.add_op(kernel)
+    made = DispatchOp(name, [value], [pack.result.type])
+    made.location = dispatch.location
+    assert loop.parent is not None
+    loop.parent.insert_op_before(made, loop)
+    return made.outputs[0]
 
 
 def _unpack_argument(kernel: KernelOp, argument: BlockArgument, contraction: Contraction, pack: PackOp) -> None:

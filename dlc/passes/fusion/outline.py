@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import cast
 
 from dlc.dialects.dl.base import DlOp, attribute
@@ -72,13 +73,19 @@ class Outline:
                 properties={name: self._sizes.property(value) for name, value in op.properties.items()},
             )
             require_decided(copy, op, self._sizes)
-            copy.location = NameLoc(StringAttr(f"#{self._origins[parts[0]]}"), NoneAttr()) if parts else UnknownLoc()
+            copy.location = _place(self._origins[parts[0]]) if parts else UnknownLoc()
             kernel.body.block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):
                 values[old] = new
                 new.name_hint = old.name_hint or op.name.partition(".")[2]
         kernel.body.block.add_op(YieldOp([values[r] for r in results]))
         return kernel
+
+
+@lru_cache(maxsize=256)
+def _place(number: int) -> LocationAttr:
+    """A place in a kernel's list of origins."""
+    return NameLoc(StringAttr(f"#{number}"), NoneAttr())
 
 
 def origins(location: Attribute) -> list[LocationAttr]:

@@ -54,6 +54,8 @@ class _Donations:
         self.block = main.body.block
         self.returned = cast(func.ReturnOp, main.body.block.last_op)
         self.pairs = pairs
+        # Where each op stands; anew once some were moved.
+        self.position: dict[Operation, int] = {}
 
     def settle(self) -> None:
         donated = set(self.pairs.values())
@@ -73,7 +75,7 @@ class _Donations:
         writer, readers = self.writer(k), self.readers(argument)
         if writer is None:
             return
-        position = {op: number for number, op in enumerate(self.block.ops)}
+        position = self.positions()
         last = max((r for r in readers if r is not writer), key=lambda r: position[r], default=writer)
         if position[last] <= position[writer]:
             return
@@ -88,13 +90,19 @@ class _Donations:
             op.detach()
             self.block.insert_op_after(op, anchor)
             anchor = op
+        self.position.clear()
+
+    def positions(self) -> dict[Operation, int]:
+        if not self.position:
+            self.position |= {op: number for number, op in enumerate(self.block.ops)}
+        return self.position
 
     def is_settled(self, k: int, argument: BlockArgument) -> bool:
         """Whether a result may be written over an argument."""
         writer, readers = self.writer(k), self.readers(argument)
         if writer is None:
             return False
-        position = {op: number for number, op in enumerate(self.block.ops)}
+        position = self.positions()
         if any(position[r] > position[writer] for r in readers):
             return False
         result = writer.outputs.index(source_of(self.returned.operands[k])[0])
@@ -135,6 +143,7 @@ class _Donations:
         self.module.body.block.add_op(kernel)
         dispatch = DispatchOp(name, [value], [value.type])
         Build(self.returned).insert(dispatch)
+        self.position.clear()
         return dispatch.outputs[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import cast
 
 from dlc.dialects import host
@@ -20,7 +21,12 @@ from dlc.passes.views import source_of
 def buffer_type(value: SSAValue) -> MemRefType[Attribute]:
     """The buffer of a tensor."""
     t = tensor_of(value)
-    return MemRefType(t.element_type, t.get_shape())
+    return _buffer_type(t.element_type, t.get_shape())
+
+
+@lru_cache(maxsize=1024)
+def _buffer_type(element_type: Attribute, shape: tuple[int, ...]) -> MemRefType[Attribute]:
+    return MemRefType(element_type, shape)
 
 
 def is_written(value: SSAValue) -> bool:

@@ -16,9 +16,7 @@ from dlc.ir import (
     ArrayAttr,
     Block,
     Context,
-    DenseArrayBase,
     IntegerAttr,
-    IntegerType,
     IteratorTypeAttr,
     Operation,
     SSAValue,
@@ -30,8 +28,8 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass
 from dlc.passes.linalg.reads import alone
-from dlc.passes.linalg.write import map_attribute, position, shape
-from dlc.passes.structured import Constants, Place
+from dlc.passes.linalg.write import position, shape
+from dlc.passes.structured import Constants, Place, map_attribute, segments
 
 _ON_TENSORS = (
     linalg.GenericOp,
@@ -97,10 +95,13 @@ def _fused_maps(producer: linalg.GenericOp, reader: linalg.GenericOp, value: SSA
     yield from (m.data for v, m in zip(reader.operands, reader.indexing_maps, strict=True) if v is not value)
 
 
+_PARALLEL = IteratorTypeAttr.parallel()
+
+
 def _is_elementwise(op: linalg.GenericOp) -> bool:
     """Whether each element of the result is computed from its index and inputs alone, in one iteration."""
     output = op.indexing_maps.data[-1].data
-    parallel = all(t == IteratorTypeAttr.parallel() for t in op.iterator_types)
+    parallel = all(t == _PARALLEL for t in op.iterator_types)
     return parallel and output == AffineMap.identity(output.num_dims) and not op.body.block.args[-1].first_use
 
 
@@ -167,7 +168,7 @@ def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Con
         properties={
             **reader.properties,
             "indexing_maps": ArrayAttr([map_attribute(m) for m in (*(m for _, m in arguments), maps[-1])]),
-            "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [len(arguments), 1]),
+            **segments(len(arguments), 1),
         },
         attributes=reader.attributes,
         regions=[reader.detach_region(reader.body)],

@@ -22,14 +22,10 @@ from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    AffineMapAttr,
     ArrayAttr,
     Attribute,
     Block,
-    DenseArrayBase,
     IntegerAttr,
-    IntegerType,
-    IteratorTypeAttr,
     LocationAttr,
     Operation,
     Region,
@@ -41,7 +37,7 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.linalg.reads import Read
-from dlc.passes.structured import Constants, Place
+from dlc.passes.structured import Constants, Place, iterator_types, map_attribute, segments
 
 # A tensor and the map by which a structured op reads or writes it.
 Access: TypeAlias = "tuple[SSAValue, AffineMap]"
@@ -137,7 +133,7 @@ class Writer:
         body = Block(arg_types=[value.type, value.type])
         body.add_op(linalg.YieldOp.create(operands=[body.args[0]]))
         fill = linalg.FillOp.create(
-            operands=[value, target], result_types=[target.type], properties=_segments(1, 1), regions=[Region(body)]
+            operands=[value, target], result_types=[target.type], properties=segments(1, 1), regions=[Region(body)]
         )
         return self.place.op(fill)
 
@@ -166,7 +162,7 @@ class Writer:
             properties={
                 "indexing_maps": ArrayAttr([map_attribute(m) for _, m in (*inputs, output)]),
                 "iterator_types": iterator_types(tuple(reductions)),
-                **_segments(len(inputs), 1),
+                **segments(len(inputs), 1),
             },
             regions=[Region(block)],
         )
@@ -200,7 +196,7 @@ class Writer:
         properties = {"static_offsets": starts[0], "static_sizes": extents[0], "static_strides": strides[0]}
         return [*tensors, *(v for values in dynamic for v in values)], {
             **properties,
-            **_segments(*(1 for _ in tensors), *map(len, dynamic)),
+            **segments(*(1 for _ in tensors), *map(len, dynamic)),
         }
 
     def reshape(self, value: SSAValue, to: Sequence[Size], groups: Sequence[tuple[range, range]]) -> SSAValue:
@@ -234,22 +230,6 @@ def erase_dead(block: Block) -> None:
         if op.results and not any(r.first_use for r in op.results):
             op.detach()
             op.erase()
-
-
-@lru_cache(maxsize=4096)
-def map_attribute(map_: AffineMap) -> AffineMapAttr:
-    return AffineMapAttr(map_)
-
-
-@lru_cache(maxsize=256)
-def iterator_types(reductions: tuple[bool, ...]) -> ArrayAttr[IteratorTypeAttr]:
-    """The iterator types that say which iterators are reduced."""
-    return ArrayAttr([IteratorTypeAttr.reduction() if r else IteratorTypeAttr.parallel() for r in reductions])
-
-
-@lru_cache(maxsize=256)
-def _segments(*counts: int) -> dict[str, Attribute]:
-    return {"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts)}
 
 
 def _reassociation(groups: Sequence[range]) -> Attribute:

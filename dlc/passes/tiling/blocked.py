@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, Place, memref_of
@@ -21,7 +22,8 @@ _LINE, _WIDEST = 16, 64
 class BlockedTask:
     """One task of a plan with `blocks` or `panels`: sums are filled, then added to by one block after the other, then used.
 
-    They wait where they are wanted, or in a buffer of the task's part where later stages make something else of them.
+    They wait where they are wanted, or in a buffer of the task's part where later stages make something else of them. Where
+    one block is all, a register tile goes through all stages at once, and its sums wait nowhere.
     """
 
     def __init__(self, nest: Nest, plan: TilePlan, place: Place, tile: Tile, tiles: Tiles) -> None:
@@ -37,6 +39,19 @@ class BlockedTask:
         self.sums: dict[SSAValue, Local] = {}
 
     def run(self) -> None:
+        if self.plan.blocks:
+            self.by_blocks()
+        else:
+            self.at_once()
+
+    def at_once(self) -> None:
+        whole = {d: Range(0, self.nest.extents[d]) for d in self.contraction.reductions}
+        for panel in self.panels.values():
+            panel.bring(self.place, self.tile, whole)
+        for at, leaf in self.leaves(self.place, whole):
+            leaf.run(at)
+
+    def by_blocks(self) -> None:
         root = self.contraction.output.root
         if root in self.nest.locals():
             leaf = self.leaf(self.tile)
@@ -66,9 +81,7 @@ class BlockedTask:
         for panel in self.panels.values():
             panel.bring(place, self.tile, block)
         for at, leaf in self.leaves(place, block):
-            at = at.located(stage.op.location)
-            windows = {k: panel.window(leaf, at) for k, panel in self.panels.items()}
-            leaf.emit(at, stage, {d: leaf.tile[d] for d in stage.dims if d >= 0}, windows)
+            leaf.emit(at.located(stage.op.location), stage, {d: leaf.tile[d] for d in stage.dims if d >= 0})
 
     def leaves(self, place: Place, block: Tile) -> Iterator[tuple[Place, Leaf]]:
         """Each register tile of the task, with what of the reduced dimensions is its turn."""
@@ -78,6 +91,7 @@ class BlockedTask:
     def leaf(self, tile: Tile) -> Leaf:
         leaf = Leaf(self.nest, self.plan, tile)
         leaf.locals |= self.sums
+        leaf.copies |= {(self.contraction.op, k): partial(panel.window, leaf) for k, panel in self.panels.items()}
         return leaf
 
 

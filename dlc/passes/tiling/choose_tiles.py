@@ -18,6 +18,11 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
 from dlc.target import Target
 
+# Sums in vectors that a processor adds to at once; with fewer each waits for the one before.
+_SUMS = 12
+# Elements of a line that are turned in registers with those of as many others.
+_TURNED = 8
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -66,10 +71,11 @@ class _Chooser:
             return in_panels
         contraction = next((s for s in nest.stages if s.is_contraction), None)
         lane = lane_dim(nest, contraction or nest.stages[-1])
+        lane = None if contraction is None and self.goes_row_by_row(lane) else lane
         if contraction is not None and lane in shared:
             register = self.contraction_tile(contraction, lane)
         elif lane in shared:
-            register = {lane: self.lane_tile(lane)}
+            register = self.turned_tile(lane) or {lane: self.lane_tile(lane)}
             self.widen(register, shared)
         else:
             register = {}
@@ -93,7 +99,7 @@ class _Chooser:
         if not panels:
             return None
         blocks = self.blocks(stage)
-        grid = self.shared_grid(stage, register, order, blocks)
+        grid = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
 
     def own_dims(self) -> list[int]:
@@ -137,11 +143,34 @@ class _Chooser:
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
             # An even cut of an example is none of the other extents.
-            register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows))
+            # Rows that are neighbours in memory share cache lines where they are an even part of them.
+            least = 0 if any(a.stride(d) == 1 for a in stage.inputs) else _SUMS / vectors
+            register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows, least))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break
         return register
+
+    def turned_tile(self, lane: int) -> dict[int, int]:
+        """A block of elements whose neighbours in memory are along another dimension, as a copy that transposes reads them.
+
+        It is turned in registers; empty where nothing is to be turned.
+        """
+        stage, extents = self.nest.stages[-1], self.nest.extents
+        apart = [a for a in stage.inputs if a.uses(lane) and a.stride(lane) != 1]
+        across = {d for a in apart for d in self.nest.shared if a.stride(d) == 1}
+        if len(self.nest.stages) > 1 or len(across) != 1 or min(extents[lane], extents[d := min(across)]) < _TURNED:
+            return {}
+        return {lane: self.fitting(lane, 2 * _TURNED), d: self.fitting(d, _TURNED)}
+
+    def goes_row_by_row(self, lane: int | None) -> bool:
+        """Whether vectors along what the last stage reduces are better than along `lane`, where its operands lie apart."""
+        stage = self.nest.stages[-1]
+        if lane in stage.reductions or any(a.stride(lane) == 1 for a in stage.inputs if lane is not None):
+            return False
+        chunk = self.target.machine.vectors * self.lanes(stage)
+        rows = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs) and self.splits(stage, d)]
+        return any(self.nest.extents[d] > chunk for d in rows)
 
     def widen(self, register: dict[int, int], shared: list[int]) -> None:
         """More rows per step where the lane dimension alone gives fewer than the wanted vectors."""
@@ -238,9 +267,12 @@ class _Chooser:
         return self.cut(register, order, lambda _, block: most // max(1, per_point * prod(block.values())))
 
     def shared_grid(
-        self, stage: Stage, register: dict[int, int], order: Sequence[int], blocks: dict[int, int]
+        self, stage: Stage, register: dict[int, int], order: Sequence[int], blocks: dict[int, int], panels: Sequence[int]
     ) -> dict[int, int]:
-        """A few large parts where register tiles share blocks, as far as the second-level cache holds what they share."""
+        """A few large parts where register tiles share blocks, as far as the second-level cache holds what they share.
+
+        Of the ways to cut them the one in which tasks copy least.
+        """
         machine, extents = self.target.machine, self.nest.extents
         most = max(machine.task_work, self.work_per_point() * prod(extents[d] for d in order) // machine.block_tasks)
         steps = prod(blocks.get(d, extents[d]) for d in stage.reductions)
@@ -249,7 +281,14 @@ class _Chooser:
             read = max(prod(size for x, size in block.items() if a.uses(x)) for a in stage.inputs if a.uses(d))
             return min(most // (self.work_per_point() * prod(block.values())), machine.block_elements // (steps * read))
 
-        return self.cut(register, order, tiles)
+        def copied(grid: dict[int, int]) -> int:
+            tasks = prod(-(-extents[d] // size) for d, size in grid.items())
+            return sum(
+                tasks * prod(size for d, size in grid.items() if (a := stage.accesses[k]) is not None and a.uses(d))
+                for k in panels
+            )
+
+        return min((self.cut(register, o, tiles) for o in (order, (*order[1:], order[0]))), key=copied)
 
     def work_per_point(self) -> int:
         """Of all stages, for one element of what they share."""
@@ -275,17 +314,18 @@ class _Chooser:
         return {d: min(extents[d], whole[d]) for d in order}
 
 
-def _row_tile(extent: int, limit: int) -> int:
-    """Rows of a contraction's tile: an even cut, or the one whose remainder costs least.
+def _row_tile(extent: int, limit: int, least: float) -> int:
+    """Rows of a contraction's tile: those that take least time for the extent, an even cut where that is as good.
 
-    Few rows take as long as half of the most: they wait for the weights.
+    A tile of fewer than `least` rows waits for its sums a little; what remains takes as long as so many, and as half of the
+    most, since it waits for the weights besides.
     """
-    even = even_tile(extent, limit)
-    if extent % even == 0:
-        return even
+    if extent <= limit:
+        return extent
 
-    def cost(rows: int) -> int:
+    def cost(rows: int) -> tuple[float, bool, int]:
         rest = extent % rows
-        return extent - rest + (max(rest, limit // 2) if rest else 0)
+        left = max(rest, limit // 2, least) if rest else 0
+        return (extent - rest) * (1.06 if rows < least else 1) + left, rest > 0, -rows
 
     return min(range(limit, limit // 2, -1), key=cost)

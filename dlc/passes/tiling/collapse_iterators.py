@@ -16,13 +16,9 @@ from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    AffineMapAttr,
     ArrayAttr,
     Block,
     Context,
-    DenseArrayBase,
-    IntegerType,
-    IteratorTypeAttr,
     Operation,
     SSAValue,
     func,
@@ -30,7 +26,7 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Place, memref_of
+from dlc.passes.structured import Constants, Place, iterator_types, map_attribute, memref_of, segments
 from dlc.passes.tiling.access import Access, Term, view_order
 from dlc.passes.tiling.nests import OpenNest, Stage, is_read, iterator_extents, nests_of
 
@@ -151,14 +147,13 @@ def _rewrite(stage: Stage, nest: OpenNest, constants: Constants, locals_: dict[S
         _renumber_indices(op, stage.dims, constants)
         for k in reversed(unread):
             op.body.block.erase_arg(op.body.block.args[k])
-        kinds = {True: IteratorTypeAttr.reduction(), False: IteratorTypeAttr.parallel()}
         replacement = linalg.GenericOp.create(
             operands=operands,
             properties=op.properties
             | {
-                "indexing_maps": ArrayAttr([AffineMapAttr(m) for m in maps]),
-                "iterator_types": ArrayAttr([kinds[d in stage.reductions] for d in dims]),
-                "operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), [len(operands) - 1, 1]),
+                "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
+                "iterator_types": iterator_types(tuple(d in stage.reductions for d in dims)),
+                **segments(len(operands) - 1, 1),
             },
             attributes=op.attributes,
             regions=[op.detach_region(op.body)],

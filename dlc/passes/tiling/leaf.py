@@ -16,12 +16,8 @@ from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    AffineMapAttr,
     ArrayAttr,
     Block,
-    DenseArrayBase,
-    IntegerType,
-    IteratorTypeAttr,
     MemRefType,
     Operation,
     Region,
@@ -30,7 +26,7 @@ from dlc.ir import (
     memref,
     scf,
 )
-from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.structured import Index, Place, iterator_types, map_attribute, memref_of, segments
 from dlc.passes.tiling.nests import Nest, Stage, can_split, combiner_of, identity_of, operand_maps
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.scatter import scatter_of
@@ -134,6 +130,8 @@ class Leaf:
         whole = {d: Range(0, e) for d, e in nest.extents.items()}
         self.tile: Tile = {**whole, **tile}
         self.locals: dict[SSAValue, Local] = {}
+        # Operands of ops, by position, that are read from a copy: its window.
+        self.copies: dict[tuple[Operation, int], Callable[[Place], Window]] = {}
         self.views: dict[tuple[Any, ...], SSAValue] = {}
         # Reductions whose accumulator is filled where they begin, and with what.
         self.starts: dict[Operation, SSAValue] = {}
@@ -278,6 +276,8 @@ class Leaf:
 
     def operand(self, place: Place, stage: Stage, k: int, tile: Tile) -> Window:
         """The window of an operand under the tile, and the dimension that each of its axes of size > 1 follows."""
+        if (stage.op, k) in self.copies:
+            return self.copies[stage.op, k](place)
         a = stage.accesses[k]
         assert a is not None
         operand = stage.op.operands[k]
@@ -381,29 +381,23 @@ def without_units(place: Place, view: SSAValue) -> SSAValue:
 def fill(place: Place, value: SSAValue, target: SSAValue) -> None:
     body = Block(arg_types=[value.type, value.type])
     body.add_op(linalg.YieldOp(body.args[0]))
-    segments = {"operandSegmentSizes": _segments(1, 1)}
-    place.insert(linalg.FillOp.create(operands=[value, target], properties=segments, regions=[Region(body)]))
+    place.insert(linalg.FillOp.create(operands=[value, target], properties=segments(1, 1), regions=[Region(body)]))
 
 
 def generic(
     place: Place, operands: Sequence[SSAValue], maps: Sequence[AffineMap], reduced: Sequence[bool], region: Region
 ) -> None:
-    kinds = {True: IteratorTypeAttr.reduction(), False: IteratorTypeAttr.parallel()}
     place.insert(
         linalg.GenericOp.create(
             operands=operands,
             properties={
-                "indexing_maps": ArrayAttr([AffineMapAttr(m) for m in maps]),
-                "iterator_types": ArrayAttr([kinds[r] for r in reduced]),
-                "operandSegmentSizes": _segments(len(operands) - 1, 1),
+                "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
+                "iterator_types": iterator_types(tuple(reduced)),
+                **segments(len(operands) - 1, 1),
             },
             regions=[region],
         )
     )
-
-
-def _segments(inputs: int, outputs: int) -> DenseArrayBase[Any]:
-    return DenseArrayBase.from_list(IntegerType(32), [inputs, outputs])
 
 
 def _clone_body(place: Place, stage: Stage, tile: Tile, dims: Sequence[int]) -> Region:

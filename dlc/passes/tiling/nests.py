@@ -57,8 +57,12 @@ class Stage:
 
     @property
     def is_contraction(self) -> bool:
-        """A reduction of products of two operands."""
-        return bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
+        """A reduction of products of two operands, but for one that reads an operand once, in rows along what it reduces."""
+        several = bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
+        return several and not any(self._is_in_rows(a) for a in self.inputs)
+
+    def _is_in_rows(self, a: Access) -> bool:
+        return all(a.uses(d) for d in self.dims if d >= 0) and any(a.stride(d) == 1 for d in self.reductions)
 
     @cached_property
     def scattered(self) -> int | None:
@@ -199,11 +203,14 @@ def operand_maps(op: StructuredOp) -> list[AffineMap]:
     return [m.data for m in op.indexing_maps]
 
 
+_REDUCTION = IteratorTypeAttr.reduction()
+
+
 def reduction_iterators(op: StructuredOp) -> list[bool]:
     """Which iterators are reduced."""
     if isinstance(op, linalg.FillOp):
         return [False] * len(memref_of(op.outputs[0]).get_shape())
-    return [t == IteratorTypeAttr.reduction() for t in op.iterator_types]
+    return [t == _REDUCTION for t in op.iterator_types]
 
 
 def iterator_extents(op: StructuredOp) -> list[Size]:

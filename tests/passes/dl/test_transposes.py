@@ -145,6 +145,15 @@ def test_an_op_on_two_reshaped_values_moves_once() -> None:
     assert p.ops == ["exp", "exp", "reshape", "add", "reshape"]
 
 
+def test_a_value_that_goes_several_ways_stays_reshaped() -> None:
+    def body(b: Writer, x: SSAValue, mean: SSAValue) -> SSAValue:
+        gradient = b(dl.ReshapeOp, b(dl.ReduceSumOp, x, axes=(0,), keepdims=True), shape=(4,))
+        return b(dl.ConcatOp, b(dl.AddOp, mean, gradient), b(dl.MulOp, gradient, gradient), axis=0)
+
+    p = program(body, *randoms((3, 4), (4,))).apply(SinkReshapesPass())
+    assert p.ops == ["reduce_sum", "reshape", "add", "mul", "concat"]
+
+
 def test_an_operand_across_split_axes_keeps_the_reshape() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.ReshapeOp, b(dl.ExpOp, x), shape=(3, 4))

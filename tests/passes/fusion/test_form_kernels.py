@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.registry import make_context
 from dlc.instrument.provenance import origins
-from dlc.ir import SSAValue
+from dlc.ir import SSAValue, parse_module
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
 from dlc.target import CPU_LEVELS, Machine
+from dlc.weights import WeightStore
 from tests.passes.programs import Array, Program, Writer, program, randoms
 
 
@@ -243,6 +245,29 @@ def test_weights_are_packed_and_data_is_not() -> None:
     assert kernels(p) == [["unpack", "matmul"], ["matmul"]]
     (packed,) = (op for op in p.main.body.block.ops if isinstance(op, dl.PackOp))
     assert packed.result.type.get_shape() == (1, 4, 20)
+
+
+RECURRENCE = """\
+builtin.module {
+  func.func @main(%h: tensor<5x40xf32>, %u: tensor<40x40xf32>) -> tensor<5x40xf32> {
+    %0 = dl.scan %h {states = 1 : i64, length = array<i64: 9>} : (tensor<5x40xf32>) -> (tensor<5x40xf32>) {
+    ^bb0(%state: tensor<5x40xf32>):
+      %1 = dl.matmul %state, %u : (tensor<5x40xf32>, tensor<40x40xf32>) -> tensor<5x40xf32>
+      %2 = dl.tanh %1 : (tensor<5x40xf32>) -> tensor<5x40xf32>
+      dl.yield %2 : tensor<5x40xf32>
+    }
+    func.return %0 : tensor<5x40xf32>
+  }
+}
+"""
+
+
+def test_what_every_step_of_a_loop_reads_is_packed_before_it() -> None:
+    target = CPU_LEVELS["cpu:avx2"]
+    p = Program(parse_module(make_context(), RECURRENCE), WeightStore(), randoms((5, 40), (40, 40)))
+    p.apply(FormKernelsPass(target), AssignLayoutsPass(target), DedupeKernelsPass(), tolerance=1e-5)
+    assert p.ops == ["dispatch", "scan"]
+    assert kernels(p) == [["pack"]]
 
 
 def test_weights_of_groups_stay_as_they_are() -> None:

@@ -160,7 +160,48 @@ builtin.module {
 }
 """
 
-KERNELS = {"matmul": MATMUL, "convolution": CONVOLUTION, "rows": ROWS, "columns": COLUMNS, "scatter": SCATTER}
+# The product of two matrices row by row, without anything that a tile could share.
+DOTS = """
+builtin.module {
+  func.func @dots(%x: tensor<5x70xf32>, %y: tensor<5x70xf32>, %d: tensor<5xf32>) -> tensor<5xf32> attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %z = linalg.fill ins(%zero : f32) outs(%d : tensor<5xf32>) -> tensor<5xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> (m)>],
+        iterator_types = ["parallel", "reduction"]}
+        ins(%x, %y : tensor<5x70xf32>, tensor<5x70xf32>) outs(%z : tensor<5xf32>) {
+    ^bb0(%a: f32, %b: f32, %acc: f32):
+      %p = arith.mulf %a, %b : f32
+      %s = arith.addf %acc, %p : f32
+      linalg.yield %s : f32
+    } -> tensor<5xf32>
+    func.return %r : tensor<5xf32>
+  }
+}
+"""
+
+TURNED = """
+builtin.module {
+  func.func @turned(%x: tensor<19x21xf32>, %y: tensor<21x19xf32>) -> tensor<21x19xf32> attributes {kernel} {
+    %r = linalg.generic {indexing_maps = [affine_map<(n, m) -> (m, n)>, affine_map<(n, m) -> (n, m)>],
+        iterator_types = ["parallel", "parallel"]} ins(%x : tensor<19x21xf32>) outs(%y : tensor<21x19xf32>) {
+    ^bb0(%a: f32, %b: f32):
+      %n = arith.negf %a : f32
+      linalg.yield %n : f32
+    } -> tensor<21x19xf32>
+    func.return %r : tensor<21x19xf32>
+  }
+}
+"""
+
+KERNELS = {
+    "matmul": MATMUL,
+    "convolution": CONVOLUTION,
+    "rows": ROWS,
+    "columns": COLUMNS,
+    "scatter": SCATTER,
+    "dots": DOTS,
+    "turned": TURNED,
+}
 
 
 def kernel_module(name: str) -> ModuleOp:

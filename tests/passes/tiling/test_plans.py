@@ -162,12 +162,33 @@ def test_chosen_plans_compute_the_same(name: str, target: str) -> None:
 
 
 def test_rows_of_an_open_size_fill_the_registers() -> None:
-    """512 rows are 128 times 4, which says nothing of 511."""
+    """512 rows are 32 times 16, which says nothing of 511."""
     (nest,) = nests_of(next(iter(kernels_of(buffered("matmul")))))
     m = nest.shared[0]
     known = replace(nest.at({}), extents={**nest.extents, m: 512})
-    rows = [choose_tiles(n, CPU_LEVELS["cpu:avx2"]).register[m] for n in (known, replace(known, open=frozenset({m})))]
-    assert rows == [4, 6]
+    rows = [choose_tiles(n, CPU_LEVELS["cpu:avx512"]).register[m] for n in (known, replace(known, open=frozenset({m})))]
+    assert rows == [16, 30]
+
+
+def test_a_tile_has_sums_enough_to_work_on_at_once() -> None:
+    """128 rows are 32 times 4, whose 8 vectors wait for one another: rather 21 times 6, and 2."""
+    (nest,) = nests_of(next(iter(kernels_of(buffered("matmul")))))
+    m = nest.shared[0]
+    known = replace(nest.at({}), extents={**nest.extents, m: 128})
+    assert choose_tiles(known, CPU_LEVELS["cpu:avx2"]).register[m] == 6
+
+
+def test_what_lies_across_is_turned_in_blocks() -> None:
+    (nest,) = nests_of(next(iter(kernels_of(buffered("turned")))))
+    n, m = nest.shared
+    assert choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"]).register == {m: 16, n: 8}
+
+
+def test_products_row_by_row_have_vectors_along_the_rows() -> None:
+    (nest,) = nests_of(next(iter(kernels_of(buffered("dots")))))
+    (row,), (reduced,) = nest.shared, nest.stages[-1].reductions
+    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    assert (plan.tile(row), plan.chunks) == (1, {reduced: 32})
 
 
 def test_bufferised_kernels_compute_the_same() -> None:
