@@ -72,7 +72,9 @@ class Bufferizer:
         for source in op.blocks:
             outer, self.block = self.block, Block()
             if isinstance(source.last_op, FailOp):
-                self.add(host.FailOp(source.last_op.message.data), source.last_op)
+                self.convert(source)
+                numbers = [self.part(v, op) for v in source.last_op.numbers]
+                self.add(host.FailOp(source.last_op.message.data, numbers), source.last_op)
             else:
                 pairs = zip(yielded_by(source), places, strict=True)
                 copies = [(value, place) for value, place in pairs if not self.directed(value, place, source)]
