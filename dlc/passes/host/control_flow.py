@@ -168,7 +168,7 @@ class Bufferizer:
         """Whether what makes a value in a body will write it to `place`, which nothing else is written to."""
         root, _ = source_of(value)
         inside = isinstance(root.owner, Operation) and root.owner.parent is body
-        if not inside or not is_written(root) or root in self.destinations or _elements(root) != _elements(value):
+        if not inside or not is_written(root) or root in self.destinations or elements(root) != elements(value):
             return False
         self.destinations[root] = place
         return True
@@ -231,5 +231,6 @@ def yielded_by(block: Block) -> Sequence[SSAValue]:
     return last.values
 
 
-def _elements(value: SSAValue) -> Size:
+def elements(value: SSAValue) -> Size:
+    """How many elements a value has."""
     return product(shape_of(value))
