@@ -35,7 +35,6 @@ from dlc.cli.shared import (
 )
 from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
-from dlc.errors import ModelError
 from dlc.instrument.report import Progress
 from dlc.model_cache import DUMPED
 from dlc.options import Options
@@ -82,27 +81,12 @@ def prepared(
         given = [info for info in infos if info.name in arrays]
         require_fitting(model.stem, given, [arrays[info.name] for info in given])
         if model.suffix == DUMPED and not unchecked:
-            _check_accesses(model, [arrays[info.name] for info in infos])
+            # A model that was compiled before runs without a compiler.
+            from dlc.debug.accesses import check_accesses
+
+            check_accesses(program_of(model, None, None, None), [arrays[info.name] for info in infos])
 
     return compile_file(model, target, shapes, options, derived=derived, progress=progress, examine=examine), arrays
-
-
-def _check_accesses(model: Path, inputs: Sequence[NDArray[Any]]) -> None:
-    """Evaluates a dumped module whose kernels are loops on buffers: native code would go wherever it says.
-
-    Raises ModelError for an access outside of a buffer.
-    """
-    # A model that was compiled before runs without a compiler.
-    from dlc.backends.reference import EvaluationError, evaluate
-    from dlc.ir import MemRefType
-    from dlc.passes.base import kernels_of
-
-    program = program_of(model, None, None, None)
-    if any(isinstance(a.type, MemRefType) for kernel in kernels_of(program.module) for a in kernel.args):
-        try:
-            evaluate(program.module, inputs, program.weights)
-        except EvaluationError as error:
-            raise ModelError(f"{model}: {error}") from error
 
 
 def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
