@@ -40,6 +40,7 @@ from dlc.model_cache import DUMPED
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.model import Model, require_fitting
+from dlc.whole_files import written_whole
 
 input_option = click.option(
     "--input",
@@ -169,7 +170,7 @@ def run_command(
         results = compiled(arrays)
     if output is not None:
         # A file object, because NumPy would add a suffix to a name.
-        with output.open("wb") as file:
+        with written_whole(output) as file:
             np.savez(file, allow_pickle=False, **results)
         if not as_json:
             out.print(f"Saved as {escape(str(output))}.")
