@@ -141,3 +141,9 @@ class Options:
     def of(**given: Any) -> Options:
         """The options with these values; None leaves an option at its default."""
         return Options(**{name: value for name, value in given.items() if value is not None})
+
+
+def columns() -> int | None:
+    """How wide a person wants lines to be, by the variable COLUMNS."""
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else None

@@ -11,6 +11,7 @@ from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.bind_dims import BindDimsPass
 from dlc.passes.dl.block_sums import BlockSumsPass
 from dlc.passes.dl.channels_last import ChannelsLastPass
+from dlc.passes.dl.check_indices import CheckIndicesPass
 from dlc.passes.dl.compute_early import ComputeEarlyPass
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
@@ -66,6 +67,8 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 ExpandTransformationsPass(),
                 UnrollScansPass(),
                 SimplifyPass(),
+                # What an argmax finds is seen to be inside as long as it is one.
+                CheckIndicesPass(),
                 DecomposeCompositesPass(target),
                 SimplifyPass(),
                 HoistInvariantsPass(),

@@ -21,9 +21,13 @@ _STALE_SECONDS = 3600.0
 def written_whole(path: Path) -> Generator[IO[bytes]]:
     """A file to write to, which takes the place of `path` at the end; if anything goes wrong, `path` is what it was before.
 
-    Raises DlcError when it cannot be written.
+    What is no regular file, such as /dev/null, is written to as it is. Raises DlcError when it cannot be written.
     """
     try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
         _remove_stale(path)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL, delete=False) as file:
             try:

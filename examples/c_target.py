@@ -133,6 +133,8 @@ C = CBackend()
 
 if __name__ == "__main__":
     path = Path(sys.argv[1] if len(sys.argv) == 2 else sys.exit(f"usage: {sys.argv[0]} MODEL.onnx"))
+    if not path.is_file():
+        sys.exit(f"{path}: there is no such file")
     model = dlc.compile_model(path, target=C)
     arrays = [np.random.default_rng(0).standard_normal(i.shape).astype(i.dtype) for i in model.inputs]
     print(emit_program(load_program(path), "c", C), model(*arrays), sep="\n")

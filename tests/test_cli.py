@@ -54,6 +54,18 @@ def test_run_prints_json(relu: Path, tmp_path: Path) -> None:
     assert json.loads(result.stdout) == {"y": [[0, 2, 0, 4]]}
 
 
+def test_loops_that_leave_their_buffers_are_not_run(relu: Path, tmp_path: Path) -> None:
+    dumped = tmp_path / "ir"
+    assert dlc("compile", relu, "--shape", "x=64,4", "--dump-ir", dumped, "-o", tmp_path / "m.dlc").exit_code == 0
+    for name in ("stage-loops.mlir", "stage-host.mlir"):
+        path, text = dumped / name, (dumped / name).read_text()
+        assert dlc("run", path).exit_code == dlc("run", path, "--unchecked").exit_code == 0
+        (dumped / name).write_text(text.replace("arith.constant 256 : index", "arith.constant 2560000 : index"))
+        result = dlc("run", path)
+        assert result.exit_code == 1
+        assert f"{path.stem}: " in result.stderr and "outside" in result.stderr
+
+
 def test_random_inputs_need_sizes(relu: Path) -> None:
     result = dlc("run", relu, "--target", "reference")
     assert result.exit_code == 1

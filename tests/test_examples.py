@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -93,3 +94,11 @@ def test_neural_ode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     first, *rest = capsys.readouterr().out.splitlines()
     assert float(first.split()[1]) < 0.1
     assert len(rest) == 4
+
+
+@pytest.mark.parametrize("name", ["find_edges.py", "identify_file.py", "k_means.py", "c_target.py"])
+def test_a_file_that_is_not_there_is_said(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = str(tmp_path / "missing")
+    more = [str(tmp_path / "out")] * (name == "find_edges.py")
+    with pytest.raises(SystemExit, match=re.escape(missing)):
+        run(name, missing, *more, monkeypatch=monkeypatch)

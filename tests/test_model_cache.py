@@ -347,12 +347,20 @@ def test_the_command_line_tells_of_it(model: Path, folder: Path) -> None:
     missed = run("cache", "explain", model, "--target", "cpu:generic").stdout
     assert missed.startswith("miss: the target changed") and "nearest: model m for" in missed
     listed = run("cache").stdout
-    assert "1 entry" in listed and "model m for" in listed and "x: float32[1, 4]" in listed
+    assert "1 entry" in listed and "x: float32[1, 4]" in listed
+    assert "│ m " in listed and "ago" not in listed.partition("just now")[0] and "just now" in listed
     state = json.loads(run("cache", "--json").stdout)
     assert state["folder"] == str(folder) and [e["model"] for e in state["entries"]] == ["m"]
     assert json.loads(run("cache", "explain", model, "--json").stdout)["hit"]
     assert "1 entry removed" in run("cache", "clear").stdout
     assert json.loads(run("cache", "--json").stdout)["entries"] == []
+
+
+def test_what_cannot_be_removed_is_said(model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("compile", model)
+    monkeypatch.setattr("dlc.cache.os.rename", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    refused = CliRunner().invoke(main, ["cache", "clear"])
+    assert refused.exit_code == 1 and "1 entry left, which cannot be removed" in refused.stderr.replace("\n", " ")
 
 
 def test_the_command_line_says_why_it_is_not_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ class _Reader:
                     then, otherwise = map(self.block, op.blocks)
                     instructions.append(Branch(self.places[op.condition], then, otherwise))
                 case host.FailOp():
-                    instructions.append(Fail(op.message.data))
+                    instructions.append(Fail(op.message.data, tuple(self.places[v] for v in op.numbers)))
                 case func.ReturnOp() | host.YieldOp():
                     pass
                 case _:

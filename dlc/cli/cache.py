@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from time import time
 from typing import Any
 
 import click
 from rich.markup import escape
+from rich.table import Table
 
 from dlc.backends.registry import backend_of
 from dlc.cache import Cache, Entry
 from dlc.cli.shared import Shapes, fail, json_option, model_argument, out, reports_errors, shape_option, target_option
 from dlc.model_cache import CachedFile, explain, reason_not_cached
 from dlc.options import Options
+
+# How many inputs of a model are listed.
+_MOST_INPUTS = 4
 
 
 @click.group("cache", invoke_without_command=True)
@@ -36,9 +42,8 @@ def cache_command(context: click.Context, as_json: bool) -> None:
     out.print(
         f"{escape(str(folder))}: {_entries(len(entries))}, {_size(sum(e.bytes for e in entries))} of {_size(cache.capacity)}"
     )
-    for entry in entries:
-        out.print(escape(_line(entry)))
-        out.print(escape("\n".join(f"    {info}" for info in _row(entry)["inputs"])), style="dim")
+    if entries:
+        out.print(_table(entries))
 
 
 @cache_command.command("clear")
@@ -47,8 +52,10 @@ def clear_command() -> None:
     """Removes all that is kept."""
     cache = Cache.standard()
     folder = _folder(cache)
-    removed = cache.clear()
+    removed, left = cache.clear(), cache.entries()
     out.print(f"{escape(str(folder))}: {_entries(len(removed))} removed, {_size(sum(e.bytes for e in removed))}")
+    if left:
+        fail(f"{folder}: {_entries(len(left))} left, which cannot be removed; is the folder writable?")
 
 
 @cache_command.command("explain")
@@ -76,6 +83,22 @@ def explain_command(model: Path, target: str, shapes: Shapes, pipeline: str | No
         out.print(escape(f"{'entry' if found.hit else 'nearest'}: {_line(found.nearest)}, of {found.nearest.about['file']}"))
     for entry in found.at_calls:
         out.print(f"compiled when it was called with {escape(', '.join(_row(entry)['inputs']))}")
+
+
+def _table(entries: Sequence[Entry]) -> Table:
+    """What is kept, the last used first."""
+    table = Table("model", "inputs", "target", "size", "made", "used", "hits")
+    for column in ("size", "hits"):
+        next(c for c in table.columns if c.header == column).justify = "right"
+    now = time()
+    for entry in entries:
+        row = _row(entry)
+        name, inputs = row["model"] or f"{entry.kind} {entry.key[:12]}", row["inputs"]
+        more = [f"and {len(inputs) - _MOST_INPUTS} more"] if len(inputs) > _MOST_INPUTS else []
+        ages = (_age(now - seconds) for seconds in (entry.made, entry.used))
+        told = (name, "\n".join([*inputs[:_MOST_INPUTS], *more]), row["target"], _size(entry.bytes), *ages, str(entry.hits))
+        table.add_row(*map(escape, told))
+    return table
 
 
 def _folder(cache: Cache) -> Path:
@@ -119,6 +142,15 @@ def _size(count: int) -> str:
             return f"{size:.1f} {unit}" if unit != "bytes" else f"{count} bytes"
         size /= 1000
     return f"{size:.1f} GB"
+
+
+def _age(seconds: float) -> str:
+    """`3 hours ago`."""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        count = int(seconds // length)
+        if count:
+            return f"{count} {unit}{'s' * (count != 1)} ago"
+    return "just now"
 
 
 def _time(seconds: float) -> str:

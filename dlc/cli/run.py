@@ -36,9 +36,11 @@ from dlc.cli.shared import (
 from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.instrument.report import Progress
+from dlc.model_cache import DUMPED
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.model import Model, require_fitting
+from dlc.whole_files import written_whole
 
 input_option = click.option(
     "--input",
@@ -59,8 +61,12 @@ def prepared(
     options: Options,
     progress: Progress | None,
     derived: Derived | None = None,
+    unchecked: bool = True,
 ) -> tuple[Model, dict[str, NDArray[Any]]]:
-    """The model in a file, loaded or compiled, and its inputs, which are looked at first: a wrong one is told at once."""
+    """The model in a file, loaded or compiled, and its inputs, which are looked at first: a wrong one is told at once.
+
+    So is a dumped kernel that reads or writes outside of its buffers, unless it is `unchecked`.
+    """
     if model.suffix == ARTIFACT_SUFFIX:
         if derived is not None:
             raise click.UsageError(f"{model} is compiled already: derivatives and training steps need the ONNX model")
@@ -75,6 +81,11 @@ def prepared(
         arrays.update(make_inputs(infos, inputs, seed, optional))
         given = [info for info in infos if info.name in arrays]
         require_fitting(model.stem, given, [arrays[info.name] for info in given])
+        if model.suffix == DUMPED and not unchecked:
+            # A model that was compiled before runs without a compiler.
+            from dlc.debug.accesses import check_accesses
+
+            check_accesses(program_of(model, None, None, None), [arrays[info.name] for info in infos])
 
     return compile_file(model, target, shapes, options, derived=derived, progress=progress, examine=examine), arrays
 
@@ -106,6 +117,11 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
 @check_option
+@click.option(
+    "--unchecked",
+    is_flag=True,
+    help="Do not evaluate a dumped module (.mlir) of loops first, to see that it stays in its buffers.",
+)
 @threads_option
 @numerics_option
 @no_cache_option
@@ -123,6 +139,7 @@ def run_command(
     dump_ir: Path | None,
     pipeline: str | None,
     check_each_pass: bool,
+    unchecked: bool,
     num_threads: int | None,
     numerics: str,
     no_cache: bool,
@@ -149,11 +166,11 @@ def run_command(
         cache=False if no_cache else None,
     )
     with shown_progress() as progress:
-        compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress, derived)
+        compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress, derived, unchecked)
         results = compiled(arrays)
     if output is not None:
         # A file object, because NumPy would add a suffix to a name.
-        with output.open("wb") as file:
+        with written_whole(output) as file:
             np.savez(file, allow_pickle=False, **results)
         if not as_json:
             out.print(f"Saved as {escape(str(output))}.")

@@ -23,7 +23,7 @@ from dlc.arrays import TensorInfo, read_npy
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
 from dlc.instrument.report import Progress
-from dlc.options import NUMERICS
+from dlc.options import NUMERICS, columns
 from dlc.target import OpenCLName, is_opencl, place_of, resolve
 
 # The shapes of inputs as `--shape` gives them.
@@ -31,9 +31,9 @@ Shapes: TypeAlias = "dict[str, tuple[int | str | None, ...]]"
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Where no terminal bounds a table, it is as wide as this at most.
+# Where neither a terminal nor COLUMNS bounds a table, it is as wide as this at most.
 # Names are printed as they are: `grad:x: float32[4]` has no picture in it.
-out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else columns() or 160)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 # How the names of compiled models end.
 ARTIFACT_SUFFIX = ".dlc"

@@ -255,15 +255,16 @@ class IfOp(PlainOp):
 
 @irdl_op_definition
 class FailOp(IRDLOperation):
-    """Ends the call with an error."""
+    """Ends the call with an error, whose message has numbers from memory where its last `{}` are."""
 
     name = "host.fail"
     message = prop_def(StringAttr)
+    numbers = var_operand_def(MemRefType)
     traits = traits_def(IsTerminator())
-    assembly_format = "$message attr-dict"
+    assembly_format = "$message (`(` $numbers^ `:` type($numbers) `)`)? attr-dict"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(properties={"message": StringAttr(message)})
+    def __init__(self, message: str, numbers: Sequence[SSAValue] = ()) -> None:
+        super().__init__(operands=[list(numbers)], properties={"message": StringAttr(message)})
 
 
 Host = Dialect("host", [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp], [])

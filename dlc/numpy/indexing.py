@@ -1,7 +1,7 @@
 """Elements at places: `x[key]`, and the functions that take and choose.
 
-Indices of a traced array cannot be checked: negative ones count from the end, what is still outside is moved to the nearest
-place. Other indices that are out of bounds are an error.
+Negative indices count from the end. What is out of bounds is an error: of a traced array when the function is called, of others
+when it is traced.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.base import Array, DlOp
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
@@ -95,11 +95,17 @@ def _sliced(x: Operand, along: Sequence[Along]) -> Operand:
 def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand]) -> Any:
     """The elements at these places along these axes: the axes of the places, then the others of `x`."""
     if len(axes) == 1:
-        taken = apply(dl.GatherOp, x, places[0], axis=axes[0])
+        taken = _checked(dl.GatherOp, x, places[0], axis=axes[0])
         return moveaxis(taken, range(axes[0], axes[0] + places[0].ndim), range(places[0].ndim))
     columns = [convert(p, np.int64) for p in broadcast_arrays(*places)]
     columns = [reshape(c, (*c.shape, 1)) for c in columns]
-    return apply(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), apply(dl.ConcatOp, *columns, axis=columns[0].ndim - 1))
+    named = apply(dl.ConcatOp, *columns, axis=columns[0].ndim - 1)
+    return _checked(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), named)
+
+
+def _checked(op: type[DlOp], x: Operand, places: Operand, **properties: int) -> Any:
+    """The elements at these places, of which those that are traced are checked when the function is called."""
+    return apply(op, x, places, **properties, checked=isinstance(places, Tracer) or None)
 
 
 def entries_of(x: Operand, key: Any) -> list[Entry]:
@@ -191,7 +197,7 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: 
     elif mode not in (None, "raise"):
         refuse(UnsupportedError(f'take: mode {mode!r}; expected "raise", "clip" or "wrap"'))
     _require_inside(places, x, axis)
-    return apply(dl.GatherOp, x, places, axis=axis)
+    return _checked(dl.GatherOp, x, places, axis=axis)
 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) -> Any:
@@ -202,7 +208,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) 
     _require_inside(places, x, axis)
     others = broadcast_shapes(*(tuple(1 if a == axis else s for a, s in enumerate(v.shape)) for v in (x, places)))
     rows = [broadcast_to(v, (*others[:axis], v.shape[axis], *others[axis + 1 :])) for v in (x, places)]
-    return apply(dl.GatherElementsOp, *rows, axis=axis)
+    return _checked(dl.GatherElementsOp, *rows, axis=axis)
 
 
 def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str = "clip") -> Any:

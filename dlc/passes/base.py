@@ -1,5 +1,4 @@
-"""What passes have in common: stages that hold them, a pass over every kernel function, and one that goes by a target,
-and places in messages."""
+"""What passes have in common: stages that hold them, a pass over every kernel function, and one that goes by a target."""
 
 from __future__ import annotations
 
@@ -8,19 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from dlc.ir import (
-    ArgSpec,
-    ArrayAttr,
-    Attribute,
-    Context,
-    FileLineColLoc,
-    FusedLoc,
-    LocationAttr,
-    ModuleOp,
-    ModulePass,
-    NameLoc,
-    func,
-)
+from dlc.ir import ArgSpec, Context, ModuleOp, ModulePass, func
 from dlc.target import Target, resolve
 
 
@@ -80,17 +67,3 @@ class TargetPass(ModulePass, ABC):
         options = super().spec(include_default=include_default).parameters
         # A dumped module goes on elsewhere: what `cpu` is there is another target.
         return ArgSpec(self.name, {**options, "target": (self.target.name,)})
-
-
-def place(location: Attribute) -> str:
-    """A location in front of a message: `model.py:12: `, nothing for an unknown one."""
-    match location:
-        case FileLineColLoc(filename=file, line=line):
-            return f"{file.data.rpartition('/')[2]}:{line.data}: "
-        case NameLoc() as named:
-            inside = named.location
-            return place(inside) if isinstance(inside, LocationAttr) else f"node {named.desc.data!r}: "
-        case FusedLoc(locations=ArrayAttr(data=parts)) if parts:
-            return place(parts[0])
-        case _:
-            return ""

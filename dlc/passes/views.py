@@ -11,25 +11,42 @@ from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dims import is_static, row_major
-from dlc.ir import Operation, SSAValue
+from dlc.ir import Operation, SSAValue, func
 
 
 def is_view(op: Operation | None, alignment: int) -> bool:
     """Whether an op's result is a part of its operand's buffer, at a multiple of `alignment` bytes, and no kernel makes it.
 
     A slice is, of static sizes, if it takes the whole of all axes behind the first that it takes more than one element of,
-    and if the operand is a buffer: neither the caller's, which may lie anywhere, nor moved around by whoever reads it.
+    and if the operand is a buffer: neither the caller's, which may lie anywhere, nor moved around by whoever reads it. What
+    the program returns is copied, from wherever it is.
     """
     if isinstance(op, ReshapeOp | AfterOp):
         return True
-    if not isinstance(op, SliceOp) or any(s != 1 for s in ints(op.strides)) or not is_static(shape_of(op.x)):
+    if not isinstance(op, SliceOp) or not _is_one_piece(op):
         return False
+    if is_returned(op.result):
+        return True
     source = op.x.owner
     if not isinstance(source_of(op.x)[0].owner, Operation) or (isinstance(source, Movement) and not is_view(source, alignment)):
         return False
+    return not offset_of(op) * _bytes(op.x) % alignment
+
+
+def _is_one_piece(op: SliceOp) -> bool:
+    if any(s != 1 for s in ints(op.strides)) or not is_static(shape_of(op.x)):
+        return False
     pairs = zip(shape_of(op.x), shape_of(op.result), strict=True)
     rest = list(dropwhile(lambda pair: pair[1] == 1, pairs))
-    return all(size == part for size, part in rest[1:]) and not offset_of(op) * _bytes(op.x) % alignment
+    return all(size == part for size, part in rest[1:])
+
+
+def is_returned(value: SSAValue) -> bool:
+    """Whether nothing reads a value, perhaps in another shape, but the end of the program."""
+    readers = [use.operation for use in value.uses]
+    return bool(readers) and all(
+        isinstance(r, func.ReturnOp) or (isinstance(r, ReshapeOp) and is_returned(r.result)) for r in readers
+    )
 
 
 def offset_of(op: SliceOp) -> int:

@@ -13,9 +13,11 @@ from typing import TypeAlias
 from dlc.dims import Size, is_symbol, never_negative, substitute
 from dlc.errors import ModelError
 from dlc.runtime.host_program import (
+    NUMBER_BYTES,
     Branch,
     Carried,
     Element,
+    Fail,
     HostProgram,
     Instruction,
     Launch,
@@ -147,8 +149,9 @@ class _Walker:
                     self.block(instruction.then, then)
                     self.block(instruction.otherwise, otherwise)
                     known.update({slot: then[slot] | otherwise[slot] for slot in then.keys() & otherwise.keys()})
-                case _:
-                    pass
+                case Fail(numbers=numbers):
+                    for place in numbers:
+                        self.part(place, NUMBER_BYTES, known)
 
     def loop(self, loop: Loop, known: _Known) -> None:
         if loop.count == 0:

@@ -1,4 +1,4 @@
-"""Loops that the host runs step by step: what `dl.scan` and `dl.while` compute."""
+"""Control flow that the host runs: what `dl.scan` and `dl.while` compute, and what a branch that fails says."""
 
 from __future__ import annotations
 
@@ -36,3 +36,11 @@ def repeat(operands: Sequence[Array], run: RunBody) -> list[Array]:
     while going:
         going, *states = run(states)
     return states
+
+
+def failure(message: str, numbers: Sequence[int]) -> str:
+    """A message with these numbers where its last `{}` are; a name in front of them may have braces of its own."""
+    if not numbers:
+        return message
+    first, *parts = message.rsplit("{}", len(numbers))
+    return first + "".join(f"{number}{part}" for number, part in zip(numbers, parts, strict=True))

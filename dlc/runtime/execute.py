@@ -5,11 +5,13 @@ Whoever runs it says what a slot holds: a buffer and an offset, say; and how to 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from dlc.errors import DlcError
-from dlc.runtime.host_program import Branch, Carried, Fail, Instruction, Launch, Loop, OpenLaunch, Place, While
+from dlc.runtime.control import failure
+from dlc.runtime.host_program import NUMBER_BYTES, Branch, Carried, Fail, Instruction, Launch, Loop, OpenLaunch, Place, While
 
 # A buffer and an offset in bytes.
 Held: TypeAlias = "tuple[Any, int]"
@@ -19,9 +21,9 @@ def execute(
     instructions: Sequence[Instruction],
     held: list[Held],
     launch: Callable[[Launch, list[Held]], None],
-    is_set: Callable[[Held], bool],
+    read: Callable[[Held, int], bytes],
 ) -> None:
-    """Runs instructions on the slots `held`; `is_set` says whether the byte at a place is not 0.
+    """Runs instructions on the slots `held`; `read` gives so many bytes at a place.
 
     Raises DlcError for a branch that fails.
     """
@@ -35,21 +37,26 @@ def execute(
                 for step in range(int(count)):
                     for element, (buffer, offset) in zip(elements, firsts, strict=True):
                         held[element.slot] = buffer, offset + step * int(element.step)
-                    execute(body, held, launch, is_set)
+                    execute(body, held, launch, read)
                     _hand_on([(c, c.following) for c in carried], held)
             case While(begin=begin, again=again, carried=carried, body=body):
                 condition = at(held, begin)
                 _hand_on([(c, c.first) for c in carried], held)
-                while is_set(condition):
-                    execute(body, held, launch, is_set)
+                while any(read(condition, 1)):
+                    execute(body, held, launch, read)
                     condition = at(held, again)
                     _hand_on([(c, c.following) for c in carried], held)
             case Branch(condition=place, then=then, otherwise=otherwise):
-                execute(then if is_set(at(held, place)) else otherwise, held, launch, is_set)
-            case Fail(message=message):
-                raise DlcError(message)
+                execute(then if any(read(at(held, place), 1)) else otherwise, held, launch, read)
+            case Fail(message=message, numbers=numbers):
+                raise DlcError(failure(message, [number(read(at(held, place), NUMBER_BYTES)) for place in numbers]))
             case OpenLaunch(kernel=kernel):
                 raise DlcError(f"a launch of {kernel}, whose sizes come with a call; only native code binds them")
+
+
+def number(bytes: bytes) -> int:
+    """A number of a message."""
+    return int.from_bytes(bytes, sys.byteorder, signed=True)
 
 
 def at(held: Sequence[Held], place: Place) -> Held:

@@ -32,8 +32,8 @@ def _written(instruction: Instruction) -> Any:
             return {"while": begin, "again": again, "carried": _carried(carried), "body": to_json(body)}
         case Branch(condition=condition, then=then, otherwise=otherwise):
             return {"if": condition, "then": to_json(then), "else": to_json(otherwise)}
-        case Fail(message=message):
-            return {"fail": message}
+        case Fail(message=message, numbers=numbers):
+            return {"fail": message, "numbers": numbers}
 
 
 def _carried(carried: Sequence[Carried]) -> list[Any]:
@@ -69,7 +69,7 @@ class _Reader:
         if "if" in written:
             then, otherwise = (self.block(written[key], depth) for key in ("then", "else"))
             return Branch(place(written["if"]), then, otherwise)
-        return Fail(text(written["fail"]))
+        return Fail(text(written["fail"]), _read_numbers(written))
 
     def launch(self, kernel: Any, arguments: Any, sizes: Any) -> Launch | OpenLaunch:
         if kernel is not None:
@@ -90,6 +90,14 @@ class _Reader:
 
 def _read_carried(written: Any) -> tuple[Carried, ...]:
     return tuple(Carried(count(slot), place(first), place(following)) for slot, first, following in written["carried"])
+
+
+def _read_numbers(written: Any) -> tuple[Place, ...]:
+    """Where the numbers of a message are; raises ValueError unless it has room for them."""
+    numbers = tuple(map(place, written["numbers"]))
+    if written["fail"].count("{}") < len(numbers):
+        raise ValueError(f"{written['fail']!r} has no room for {len(numbers)} numbers")
+    return numbers
 
 
 def place(written: Any) -> Place:

@@ -21,6 +21,7 @@ from dlc.dims import Size, substitute
 from dlc.errors import ModelError
 
 NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of slots
+NUMBER_BYTES = 8  # of a number in a message
 
 Place: TypeAlias = "tuple[int, int]"
 
@@ -137,9 +138,10 @@ class Branch:
 
 @dataclass(frozen=True)
 class Fail:
-    """Ends the call with an error."""
+    """Ends the call with an error, whose message has the i64 at these places where its last `{}` are."""
 
     message: str
+    numbers: tuple[Place, ...] = ()
 
 
 Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail"

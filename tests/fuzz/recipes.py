@@ -347,10 +347,16 @@ def _places(p: RandomProgram, shape: tuple[int, ...], size: int) -> Known:
     return p.given(p.numbers.integers(low, min(max(reach, 1), np.iinfo(dtype).max), shape).astype(dtype))
 
 
+def _is_checked(p: RandomProgram, places: Known, size: int) -> bool | None:
+    """Whether to ask that indices are inside, of those that are."""
+    return bool(dl.misplaced(places.tracked.array, size).size == 0 and p.random.random() < 0.5) or None
+
+
 def _gather(p: RandomProgram, op: type[DlOp]) -> Known:
     x = p.any(ANY, lambda s: len(s) > 0)
     axis = p.axis(x)
-    return p.add(op, x, _places(p, p.shape(p.random.choice([0, 1, 1, 2]), 64), x.shape[axis]), axis=axis)
+    places = _places(p, p.shape(p.random.choice([0, 1, 1, 2]), 64), x.shape[axis])
+    return p.add(op, x, places, axis=axis, checked=_is_checked(p, places, x.shape[axis]))
 
 
 def _gather_nd(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -358,7 +364,9 @@ def _gather_nd(p: RandomProgram, op: type[DlOp]) -> Known:
     batch = p.random.choice([0, 0, 1]) if len(x.shape) > 1 else 0
     depth = p.random.randint(0, len(x.shape) - batch)
     shape = (*x.shape[:batch], *p.shape(p.random.choice([0, 1, 2]), 32), depth)
-    return p.add(op, x, _places(p, shape, max(x.shape)), batch_dims=batch)
+    places = _places(p, shape, max(x.shape))
+    checked = _is_checked(p, places, min(x.shape[batch : batch + depth], default=0))
+    return p.add(op, x, places, batch_dims=batch, checked=checked)
 
 
 def _gather_elements(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -366,7 +374,8 @@ def _gather_elements(p: RandomProgram, op: type[DlOp]) -> Known:
     axis = p.axis(x)
     shape = [p.random.randint(min(1, s), s) for s in x.shape]
     shape[axis] = p.random.choice([1, 2, 5])
-    return p.add(op, x, _places(p, tuple(shape), x.shape[axis]), axis=axis)
+    places = _places(p, tuple(shape), x.shape[axis])
+    return p.add(op, x, places, axis=axis, checked=_is_checked(p, places, x.shape[axis]))
 
 
 def _scatter_mode(p: RandomProgram, x: Known) -> str:

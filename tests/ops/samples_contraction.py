@@ -67,11 +67,14 @@ def _conv(
     groups: int = 1,
     dtype: np.dtype = F32,
     op: Any = dl.ConvOp,
+    special: bool = False,
 ) -> Sample:
     ones = (1,) * (len(x) - 2)
     properties = {"strides": strides or ones, "dilations": dilations or ones, "groups": groups}
     formula = conv if op is dl.ConvOp else conv_transpose
     operands = (values(dtype, *x), values(dtype, *w, seed=1))
+    if special:
+        operands[0].flat[[0, -1]] = np.nan, np.inf
     return Sample(op, operands, exactly(lambda x, w: formula(x, w, **properties)), properties, _TOLERANCE.get(dtype, 0), label)
 
 
@@ -129,6 +132,9 @@ SAMPLES = [
     _conv("groups", (1, 3, 3, 4), (2, 3, 4, 3), (2, 1), (1, 2), groups=2, op=dl.ConvTransposeOp),
     _conv("half", (1, 3, 3, 2), (2, 2, 2, 2), (2, 2), dtype=F16, op=dl.ConvTransposeOp),
     _conv("no_images", (0, 3, 3, 4), (2, 3, 4, 3), (2, 1), op=dl.ConvTransposeOp),
+    _conv("apart", (1, 3, 2, 2), (4, 3, 2, 2), (4, 3), (2, 3), op=dl.ConvTransposeOp),
+    _conv("special", (1, 3, 4, 2), (3, 4, 2, 2), (2, 3), (3, 1), op=dl.ConvTransposeOp, special=True),
+    _conv("special_apart", (1, 6, 2), (3, 2, 3), (4,), (6,), op=dl.ConvTransposeOp, special=True),
     _conv("no_outputs", (1, 3, 3, 4), (2, 3, 4, 0), (2, 1), op=dl.ConvTransposeOp),
     *_pool("2x2", values(F32, 1, 6, 8, 5), (2, 2), (2, 2), (1, 1)),
     *_pool("3x3_dilated", values(F32, 2, 9, 7, 3), (3, 2), (2, 1), (2, 3)),

@@ -221,6 +221,7 @@ def _indexing() -> list[Sample]:
     nd = np.array([[[0, 1], [4, -1]], [[-5, 0], [9, 9]]], I64)
     return [
         Sample(dl.GatherOp, (x, rows), lambda x, i: x[i], {"axis": 0}),
+        Sample(dl.GatherOp, (x, rows), lambda x, i: x[i], {"axis": 0, "checked": True}, label="checked"),
         Sample(dl.GatherOp, (x, np.array([3, 0], U8)), lambda x, i: x[:, i], {"axis": 1}, label="columns"),
         Sample(dl.GatherOp, (values(BF16, 3, 2), np.array(1, I32)), lambda x, i: x[1], {"axis": 0}, label="scalar"),
         Sample(
@@ -247,12 +248,13 @@ def _indexing() -> list[Sample]:
             label="batch",
         ),
         Sample(dl.GatherNdOp, (x, np.array([1, -1], I64)), lambda x, i: x[1, 3], label="scalar"),
+        Sample(dl.GatherNdOp, (x, np.array([[4, 3], [-5, -4]], I8)), lambda x, i: x[i[:, 0], i[:, 1]], {"checked": True}),
         Sample(dl.GatherNdOp, (values(I8, 2, 3), np.zeros((2, 0), I64)), lambda x, i: np.stack([x, x]), label="whole"),
         Sample(
             dl.GatherElementsOp,
             (values(F32, 3, 4), np.array([[0, 3, -1], [1, 1, 2]], I64)),
             lambda x, i: np.take_along_axis(x[:2], i, 1),
-            {"axis": 1},
+            {"axis": 1, "checked": True},
         ),
         Sample(
             dl.GatherElementsOp,

@@ -33,6 +33,7 @@ from dlc.dims import bind_sizes
 from dlc.errors import DlcError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expanded
+from dlc.runtime.control import failure
 
 
 def evaluate(
@@ -264,9 +265,9 @@ def host_while(op: host.WhileOp, frame: Frame) -> Sequence[Value]:
 @rule(host.IfOp)
 def host_if(op: host.IfOp, frame: Frame) -> Sequence[Value]:
     block = op.blocks[0 if frame.view(op.condition).read(op) else 1]
+    left = frame.run(block)
     if isinstance(block.last_op, host.FailOp):
-        raise DlcError(block.last_op.message.data)
-    frame.run(block)
+        raise DlcError(failure(block.last_op.message.data, [int(cast(View, v).read(op)) for v in left]))
     return ()
 
 

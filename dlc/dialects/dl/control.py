@@ -43,6 +43,7 @@ from dlc.ir import (
     TensorType,
     VerifyException,
     i1,
+    i64,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -52,7 +53,7 @@ from dlc.ir import (
     var_operand_def,
     var_result_def,
 )
-from dlc.runtime.control import repeat, scan
+from dlc.runtime.control import failure, repeat, scan
 
 # Runs a block for these arguments: what it yields.
 RunBlock = Callable[[Block, Sequence[Array]], Sequence[Array]]
@@ -63,15 +64,19 @@ class FailOp(IRDLOperation):
     """Ends a branch that cannot be computed: taking it is an error with this message.
 
     dl.fail "node 'conv2' (Conv): …"
+    dl.fail "node 'rows': index {} is outside axis 0 of size 5" (%index : tensor<i64>)
+
+    Numbers, i64 without axes, stand where the last `{}` of the message are.
     """
 
     name = "dl.fail"
     message = prop_def(StringAttr)
+    numbers = var_operand_def(TensorType)
     traits = traits_def(IsTerminator())
-    assembly_format = "$message attr-dict"
+    assembly_format = "$message (`(` $numbers^ `:` type($numbers) `)`)? attr-dict"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(properties={"message": StringAttr(message)})
+    def __init__(self, message: str, numbers: Sequence[SSAValue] = ()) -> None:
+        super().__init__(operands=[list(numbers)], properties={"message": StringAttr(message)})
 
 
 class Control(PlainOp, ABC):
@@ -91,8 +96,9 @@ class Control(PlainOp, ABC):
             case YieldOp(values=values):
                 if [v.type for v in values] != list(yielded):
                     raise VerifyException(f"{self.name}: a body yields {', '.join(map(str, yielded))}")
-            case FailOp():
-                pass
+            case FailOp(numbers=numbers):
+                if any(v.type != tensor_type((), i64) for v in numbers):
+                    raise VerifyException(f"{self.name}: dl.fail with numbers that are no i64 without axes")
             case _:
                 raise VerifyException(f"{self.name}: a body must end in dl.yield or dl.fail")
 
@@ -251,7 +257,8 @@ class IfOp(Control):
           dl.fail "node 'reshape_1' (Reshape): …"
         }
 
-    The first body runs where the condition holds, the second where it does not; the results are what it yields.
+    The first body runs where the condition holds, the second where it does not; the results are what it yields. One without
+    results is there for the error that its other body is.
     (C1) the condition is a bool without axes; (C2) bodies take nothing and yield values of the results' types.
     """
 
@@ -274,9 +281,10 @@ class IfOp(Control):
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
         (condition,) = operands
         block = self.blocks[0 if condition else 1]
+        made = run(block, ())
         if isinstance(block.last_op, FailOp):
-            raise DlcError(block.last_op.message.data)
-        return run(block, ())
+            raise DlcError(failure(block.last_op.message.data, [int(n) for n in made]))
+        return made
 
 
 def require_condition(op: Control, condition: SSAValue) -> None:

@@ -1,12 +1,14 @@
 """Indexing: elements at places that come from data.
 
 Places are integers of any type. Negative ones count from the end; what is still outside is moved to the nearest place where
-it is read, and written nowhere, so that no index read from data reaches outside a buffer.
+it is read, and written nowhere, so that no index read from data reaches outside a buffer. A `checked` op that reads says that
+an index outside is an error, which one check of all of its indices finds (the pass check-indices).
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -29,7 +31,8 @@ from dlc.dialects.dl.contraction import compatible
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Body, Gathering, Scattering, is_unsigned
 from dlc.dialects.dl.movement import known_less, static_size, static_sizes
-from dlc.errors import DTypeError, ShapeError
+from dlc.dialects.places import place
+from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
     IntegerAttr,
@@ -43,6 +46,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
+from dlc.runtime.control import failure
 
 
 def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
@@ -51,6 +55,47 @@ def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
         raise DTypeError(f"{op.name}: indices have element type {element_type_of(indices)}, expected integers")
     if shape_of(x)[axis] == 0 and 0 not in shape_of(indices):
         raise ShapeError(f"{op.name}: axis {axis} of {shape_of(x)} has no elements to take")
+
+
+def outside(op: DlOp, axis: int, size: int) -> str:
+    """The message about an index outside of an axis, with room for the index."""
+    return f"{place(op.location)}index {{}} is outside axis {axis} of size {size}"
+
+
+class Taking(Gathering, ABC):
+    """A gathering at places that its second operand has: one integer each, or as many as its last axis has."""
+
+    @property
+    @abstractmethod
+    def taken_axes(self) -> Sequence[int]:
+        """The axes of the first operand that the integers of a place are on."""
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the integers of a place lie along the last axis of the indices."""
+        return False
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether an index outside of its axis is an error."""
+        return flag(self.properties.get("checked"))
+
+    def evaluate(self, *operands: Array) -> tuple[Array, ...]:
+        """As of any op; raises DlcError for an index outside where that is an error."""
+        x, indices = operands
+        for k, axis in enumerate(self.taken_axes if self.is_checked else ()):
+            wrong = misplaced(indices[..., k] if self.has_columns else indices, x.shape[axis])
+            if wrong.size:
+                # As programs have the numbers of a message: i64.
+                raise DlcError(failure(outside(self, axis, x.shape[axis]), [int(wrong.astype(np.int64)[0])]))
+        return super().evaluate(*operands)
+
+
+def misplaced(indices: Array, size: int) -> Array:
+    """The indices that are outside an axis of `size`, negative ones counted from the end."""
+    if indices.dtype.kind == "u":
+        return indices[indices >= size]
+    return indices[(indices < -size) | (indices >= size)]
 
 
 def clamped_places(indices: Array, size: int) -> Array:
@@ -62,11 +107,12 @@ def clamped_places(indices: Array, size: int) -> Array:
 
 
 @irdl_op_definition
-class GatherOp(Gathering):
+class GatherOp(Taking):
     """The slices of `x` along `axis` that `indices` name: NumPy's `take(x, indices, axis)`.
 
     The result's axes are those of `x` before `axis`, those of `indices`, those of `x` after.
-    (C1) `axis` is an axis of `x`; (C2) `indices` are integers; (C3) the axis has an element, or `indices` none.
+    If it is `checked`, an index outside is an error. (C1) `axis` is an axis of `x`; (C2) `indices` are integers; (C3) the axis
+    has an element, or `indices` none.
     """
 
     name = "dl.gather"
@@ -74,7 +120,12 @@ class GatherOp(Gathering):
     x = operand_def(TensorType)
     indices = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
+    checked = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
+
+    @property
+    def taken_axes(self) -> Sequence[int]:
+        return (self.taken_axis,)
 
     @property
     def taken_axis(self) -> int:
@@ -100,10 +151,11 @@ class GatherOp(Gathering):
 
 
 @irdl_op_definition
-class GatherNdOp(Gathering):
+class GatherNdOp(Taking):
     """The slices of `x` at the places that the last axis of `indices` names: one entry per indexed axis.
 
     `result[b…, i…, s…] = x[b…, indices[b…, i…, 0], indices[b…, i…, 1], …, s…]`, with `batch_dims` (0 if absent) batch axes.
+    If it is `checked`, an index outside is an error.
     (C1) `indices` are integers of rank above `batch_dims`; (C2) its last size is known and indexes no more axes than `x` has
     after the batch axes; (C3) batch axes have equal sizes; (C4) indexed axes have elements, or `indices` none.
     """
@@ -113,7 +165,16 @@ class GatherNdOp(Gathering):
     x = operand_def(TensorType)
     indices = operand_def(TensorType)
     batch_dims = opt_prop_def(IntegerAttr)
+    checked = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
+
+    @property
+    def taken_axes(self) -> Sequence[int]:
+        return range(self.batch, self.batch + self.indexed)
+
+    @property
+    def has_columns(self) -> bool:
+        return True
 
     @property
     def batch(self) -> int:
@@ -162,9 +223,10 @@ class GatherNdOp(Gathering):
 
 
 @irdl_op_definition
-class GatherElementsOp(Gathering):
+class GatherElementsOp(Taking):
     """`result[i, j, k] = x[i, indices[i, j, k], k]`, here with `axis` 1: NumPy's `take_along_axis`.
 
+    If it is `checked`, an index outside is an error.
     (C1) `indices` are integers of the rank of `x`; (C2) `axis` is an axis of `x`; (C3) the other sizes of `indices` are at
     most those of `x`; (C4) the axis has an element, or `indices` none.
     """
@@ -174,7 +236,12 @@ class GatherElementsOp(Gathering):
     x = operand_def(TensorType)
     indices = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
+    checked = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
+
+    @property
+    def taken_axes(self) -> Sequence[int]:
+        return (self.taken_axis,)
 
     @property
     def taken_axis(self) -> int:

@@ -8,6 +8,7 @@ A converter of dlc's own comes first where there is one: a body is what the spec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import onnx
@@ -16,11 +17,13 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
-from dlc.frontend.onnx.graph import place, sorted_nodes
+from dlc.frontend.onnx.graph import all_nodes, place, sorted_nodes
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.tensors import data_type_of
 
 OWN_DOMAIN = ("", "ai.onnx")
+# Functions that call functions make a small file a large program; no model comes near.
+MOST_NODES = 300_000
 
 
 def local_functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
@@ -118,6 +121,26 @@ def body_of(function: FunctionProto, node: NodeProto) -> list[NodeProto]:
         output=[ValueInfoProto(name=n) for n in wanted],
     )
     return [_with_attributes(n, actual) for n in sorted_nodes(graph)]
+
+
+def require_few_nodes(graph: GraphProto, functions: Mapping[tuple[str, str], FunctionProto]) -> None:
+    """Raises ModelError, which names a function, if calls in a graph unfold to more than `MOST_NODES`."""
+    called = {key: [(n.domain, n.op_type) for n in _nodes_of(function)] for key, function in functions.items()}
+    try:
+        order = list(TopologicalSorter(called).static_order())
+    except CycleError:
+        return  # who calls itself is found where it is called
+    nodes: dict[tuple[str, str], int] = {}
+    for key in order:
+        nodes[key] = sum(1 + nodes[callee] for callee in called.get(key, ()))
+    for node in all_nodes(graph):
+        count = nodes.get((node.domain, node.op_type), 0)
+        if count > MOST_NODES:
+            raise ModelError(f"{place(node)}: the function {node.op_type} unfolds to {count} nodes, more than {MOST_NODES}")
+
+
+def _nodes_of(function: FunctionProto) -> list[NodeProto]:
+    return list(all_nodes(GraphProto(node=function.node)))
 
 
 def _with_attributes(node: NodeProto, actual: Mapping[str, AttributeProto]) -> NodeProto:

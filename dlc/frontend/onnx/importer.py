@@ -25,7 +25,16 @@ from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dims import UndecidableError, is_static, product
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.onnx.emit import Emitter, Value, location
-from dlc.frontend.onnx.functions import OWN_DOMAIN, body_of, has_body, local_functions, opset_of, standard_function
+from dlc.frontend.onnx.functions import (
+    MOST_NODES,
+    OWN_DOMAIN,
+    body_of,
+    has_body,
+    local_functions,
+    opset_of,
+    require_few_nodes,
+    standard_function,
+)
 from dlc.frontend.onnx.graph import ModelFile, Source, all_nodes, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS
@@ -41,8 +50,6 @@ from dlc.weights import WeightStore
 
 # What a process on x86-64 can address. Sizes that a file claims are refused before anything is made of them.
 _MOST_BYTES = 1 << 47
-# Functions that call functions make a small file a large program; no model comes near.
-_MOST_INLINED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,7 @@ class _Importer:
 
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
+        require_few_nodes(self.graph, self.functions)
         self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
         inputs = (
@@ -295,8 +303,8 @@ class _Importer:
     def _convert_all(self, body: Sequence[NodeProto], owner: NodeProto) -> None:
         """Converts the nodes of a function or of a graph inside a node."""
         self.inlined += len(body)
-        if self.inlined > _MOST_INLINED:
-            raise ModelError(f"{place(owner)}: what it runs unfolds to more than {_MOST_INLINED} nodes")
+        if self.inlined > MOST_NODES:
+            raise ModelError(f"{place(owner)}: what it runs unfolds to more than {MOST_NODES} nodes")
         for inner in body:
             self._convert(inner)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.base import Array, DlOp
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
@@ -13,32 +13,35 @@ from dlc.ir import i64
 table = Table()
 
 
-def _check_bounds(node: Node, axis: int) -> None:
-    """Known indices outside the axis are an error of the model; unknown ones are clamped when it runs."""
-    size, known = node[0].shape[axis], node[1].known
-    if isinstance(size, int) and known is not None and known.dtype != object and known.size:
-        low, high = int(known.min()), int(known.max())
-        if low < -size or high >= size:
-            raise ModelError(f"{node.place}: index {low if low < -size else high} is outside axis {axis} of size {size}")
+def _is_checked(node: Node, indices: Array | None, axis: int) -> bool:
+    """Whether indices are to be checked when the model runs: known ones are now, and are an error of the model."""
+    size = node[0].shape[axis]
+    if indices is None or indices.dtype == object or not isinstance(size, int):
+        return indices is None
+    wrong = dl.misplaced(indices, size)
+    if wrong.size:
+        raise ModelError(f"{node.place}: index {wrong[0]} is outside axis {axis} of size {size}")
+    return False
 
 
 @table("Gather")
 def gather(node: Node) -> Value:
     axis = node.axis(node.integer("axis", 0), node[0].rank)
-    _check_bounds(node, axis)
-    return node.emit(dl.GatherOp, node[0], node[1], axis=axis)
+    return node.emit(dl.GatherOp, node[0], node[1], axis=axis, checked=_is_checked(node, node[1].known, axis) or None)
 
 
 @table("GatherElements")
 def gather_elements(node: Node) -> Value:
     axis = node.axis(node.integer("axis", 0), node[0].rank)
-    _check_bounds(node, axis)
-    return node.emit(dl.GatherElementsOp, node[0], node[1], axis=axis)
+    return node.emit(dl.GatherElementsOp, node[0], node[1], axis=axis, checked=_is_checked(node, node[1].known, axis) or None)
 
 
 @table("GatherND")
 def gather_nd(node: Node) -> Value:
-    return node.emit(dl.GatherNdOp, node[0], node[1], batch_dims=node.integer("batch_dims", 0))
+    batch, depth, known = node.integer("batch_dims", 0), node[1].shape[-1] if node[1].rank else 0, node[1].known
+    axes = range(batch, min(batch + (depth if isinstance(depth, int) else 0), node[0].rank))
+    checked = [_is_checked(node, None if known is None else known[..., k], axis) for k, axis in enumerate(axes)]
+    return node.emit(dl.GatherNdOp, node[0], node[1], batch_dims=batch, checked=any(checked) or None)
 
 
 @table("Scatter", until=10)

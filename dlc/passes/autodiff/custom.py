@@ -8,13 +8,13 @@ from dlc.dialects import dl
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import captured
 from dlc.dialects.dl.transformations import Custom
+from dlc.dialects.places import place
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, SSAValue
 from dlc.passes.autodiff.bodies import ForwardWalk, ReverseWalk, at_end, copy_of, end, substitute, yielded
 from dlc.passes.autodiff.rules import is_differentiable
 from dlc.passes.autodiff.term import Term
 from dlc.passes.autodiff.transposes import zeros
-from dlc.passes.base import place
 
 
 def _floats(values: Sequence[SSAValue]) -> list[SSAValue]:

@@ -10,6 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import Control
+from dlc.dialects.places import place
 from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, Operation, SSAValue
@@ -21,7 +22,6 @@ from dlc.passes.autodiff.rules import activate, derived, read_by
 from dlc.passes.autodiff.tangents import TANGENTS
 from dlc.passes.autodiff.term import Term
 from dlc.passes.autodiff.transposes import DECIDING, transpose_of, unbroadcast, zeros
-from dlc.passes.base import place
 
 
 class Reverse:

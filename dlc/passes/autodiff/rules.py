@@ -9,6 +9,7 @@ from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.control import Control, captured
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.places import place
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     Block,
@@ -22,7 +23,6 @@ from dlc.ir import (
 from dlc.passes.autodiff.partials import ELEMENTWISE
 from dlc.passes.autodiff.tangents import TANGENTS
 from dlc.passes.autodiff.transposes import TRANSPOSES
-from dlc.passes.base import place
 from dlc.passes.dl.rewriting import replace
 
 # The name of a location that has another inside: what the derivative is of.

@@ -14,12 +14,12 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, rank_of, shape_of
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.places import place
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import i64
 from dlc.passes.autodiff.term import Term, exp, where
 from dlc.passes.autodiff.transposes import first_in_windows
-from dlc.passes.base import place
 from dlc.passes.dl.rewriting import inverse
 
 # The tangent of the only result, from the op, its result and the operands as terms, and the operands' tangents.

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, ints, number, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
+from dlc.dialects.places import place
 from dlc.dims import Size, UndecidableError, is_static
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, SSAValue, i64
 from dlc.passes.autodiff.term import Term, where
-from dlc.passes.base import place
 from dlc.passes.dl.rewriting import inverse
 
 # The cotangent of the operand with this index, from the op and the cotangent of its result.

@@ -129,7 +129,7 @@ def _branch(lanes: Lanes, op: IfOp, condition: SSAValue, of_lanes: SSAValue | No
     for block, body in zip(op.blocks, bodies, strict=True):
         with lanes.inside(body):
             if isinstance(block.last_op, FailOp):
-                lanes.build.insert(block.last_op.clone())
+                lanes.build.insert(block.last_op.clone(lanes.mapped()))
             else:
                 _close(lanes, map(lanes.settled, _yielded(block), differs))
     types = [with_lanes(r, 0 if d else NOT_BATCHED, lanes.size) for r, d in zip(op.results, differs, strict=True)]
@@ -234,4 +234,5 @@ CONTROL: dict[type[Operation], Callable[[Lanes, Any, Batch], None]] = {
 # function of one lane never has there. Elements that nobody uses do no harm, but
 # - a loop must not go on for their sake: whether a lane goes on is conjoined with whether it takes part, and a loop whose
 #   condition is the same in all lanes begins only if any lane takes part;
-# - a branch that fails must be taken by a lane that takes part. If any does, the program ends with the branch's message.
+# - a branch that fails must be taken by a lane that takes part. If any does, the program ends with the branch's message;
+# - an index that is checked is 0 for them.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dlc.dialects.dl.base import DlOp, ints
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.indexing import Taking
 from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.dialects.dl.transformations import NOT_BATCHED, VmapOp, with_lanes
+from dlc.dialects.places import place
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import Block, IsTerminator, Operation, SSAValue
-from dlc.passes.base import place
 from dlc.passes.batching import contractions, places, rules
 from dlc.passes.batching.control_flow import CONTROL
 from dlc.passes.batching.lanes import Lanes
@@ -58,6 +59,14 @@ def _batch(lanes: Lanes, block: Block) -> None:
 
 def _batch_op(lanes: Lanes, op: Operation) -> bool:
     """Computes an op for all lanes; False where its decomposition has to be batched instead."""
+    if isinstance(op, Taking) and op.is_checked and lanes.some_may_not_take_part:
+        _, indices = op.operands
+        with lanes.reading(indices, places.of_those_that_take_part(lanes, indices)):
+            return _batch_plain(lanes, op)
+    return _batch_plain(lanes, op)
+
+
+def _batch_plain(lanes: Lanes, op: Operation) -> bool:
     control = CONTROL.get(type(op))
     differs = lanes.reads_lanes(op)
     if control is not None and (differs or lanes.some_may_not_take_part):

@@ -102,6 +102,18 @@ class Lanes:
         zero = self.build.scalar(0, like=tensor_type((), element_type_of(like)))
         return self.build(BroadcastToOp, zero, shape=(self.size, *shape_of(like)))
 
+    @contextmanager
+    def reading(self, value: SSAValue, became: SSAValue) -> Generator[None]:
+        """Inside, a value of one lane is read as this one, with lanes along axis 0."""
+        before, differed = self.read(value), self.differs(value)
+        self.set(value, became, differs=True)
+        try:
+            yield
+        finally:
+            self._became[value] = before
+            if not differed:
+                self.differing.discard(value)
+
     # Bodies
 
     def copy_of(self, body: Block, differs: Sequence[bool]) -> Block:

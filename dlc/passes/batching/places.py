@@ -28,7 +28,7 @@ def gather(lanes: Lanes, op: GatherOp) -> Sequence[SSAValue]:
     # [L, taken, before…, after…] at [L, i…] → [L, i…, before…, after…]
     rows = lanes.moved(lanes.read(x), axis + 1, 1)
     places = lanes.reshaped(lanes.read(indices), lanes.size, *shape_of(indices), 1)
-    y = lanes.build(GatherNdOp, rows, places, batch_dims=1)
+    y = lanes.build(GatherNdOp, rows, places, batch_dims=1, checked=op.checked)
     named = rank_of(indices)
     before = range(1 + named, 1 + named + axis)
     after = range(1 + named + axis, rank_of(y))
@@ -84,6 +84,12 @@ def _rows_of_lanes(lanes: Lanes, op: ScatterRowsOp, count: int) -> SSAValue:
         return number
     inside = b(AndOp, b(GreaterEqualOp, place, zero), b(LessOp, place, end))
     return b(SelectOp, inside, number, b.scalar(lanes.size * count, like=number))
+
+
+def of_those_that_take_part(lanes: Lanes, indices: SSAValue) -> SSAValue:
+    """Indices of all lanes, with 0 for those that take no part: see Note [Lanes that take no part]."""
+    takes_part = lanes.reshaped(lanes.and_takes_part(), lanes.size, *(1 for _ in shape_of(indices)))
+    return lanes.build(SelectOp, takes_part, lanes.all(indices), lanes.build.scalar(0, like=indices))
 
 
 RULES: dict[type, Rule] = {

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
-from dlc.dialects.dl.base import DlOp, rank_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, rank_of, shape_of
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.elementwise import AddOp
-from dlc.dialects.dl.movement import ReshapeOp, SliceOp
+from dlc.dialects.dl.movement import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dims import is_static
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32
-from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32, f64
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 
 # Terms of a block, and of a sum that is left whole: along memory, where a vector of accumulators shares the terms; and across.
 _ALONG, _ACROSS = (1024, 4096), (512, 16384)
 # Blocks of fewer terms are not worth a pass over memory.
 _LEAST = 16
+# Terms of a block of a product of matrices, and of a product that is left whole: no layer of a model has more.
+_PRODUCT, _LONGEST_PRODUCT = 4096, 32768
+
+# An axis of the left operand and one of the right.
+Pair: TypeAlias = "tuple[int, int]"
 
 
 @dataclass(frozen=True)
@@ -33,13 +40,86 @@ class BlockSumsPass(ModulePass):
     What one accumulator adds up loses about the last bit of the sum with each term, and grows no more from 2^24 equal terms
     on. In blocks the error grows with the logarithm of the length, and the blocks are tasks of their own. Sums of f16 and bf16
     are rounded once, at the end. Sums whose length is open stay as they are.
+
+    So are products of matrices with very many terms: of [m, k] · [k, n] the sum of the products of blocks of k.
     """
 
     name = "block-sums"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
-            rewrite_forward(block, _blocked)
+            rewrite_forward(block, _rule)
+
+
+def _rule(op: DlOp) -> Sequence[SSAValue] | None:
+    return _blocked_product(op) if isinstance(op, MatmulOp | DotGeneralOp) else _blocked(op)
+
+
+def _blocked_product(op: MatmulOp | DotGeneralOp) -> Sequence[SSAValue] | None:
+    pairs = _pairs(op)
+    if element_type_of(op.result) not in (f32, f64) or pairs is None:
+        return None
+    batch, contracted = pairs
+    shape = shape_of(op.lhs)
+    if not is_static((*shape, *shape_of(op.rhs))):
+        return None
+    terms = prod(int(shape[i]) for i, _ in contracted)
+    if terms <= _LONGEST_PRODUCT:
+        return None
+    b = Build(op)
+    i, j = max(contracted, key=lambda pair: shape[pair[0]])
+    size = int(shape[i])
+    # What the other axes have is whole in a block.
+    rest = terms // size
+    room = max(_PRODUCT // rest, 1)
+    part = next((p for p in range(room, 0, -1) if size % p == 0 and p * rest >= _LEAST), None)
+    if part is None:
+        # No number of blocks divides the axis: what is left over is a product of its own.
+        ends = (0, size - size % room), (size - size % room, size)
+        sides = [[_between(b, v, a, *part) for v, a in ((op.lhs, i), (op.rhs, j))] for part in ends]
+        return [b(AddOp, *(_product(b, x, y, batch, contracted) for x, y in sides))]
+    lhs, rhs = _cut(b, op.lhs, i, part), _cut(b, op.rhs, j, part)
+    # Blocks are one more pair of axes, in front of those that were cut.
+    moved = [[(x + (x >= i), y + (y >= j)) for x, y in those] for those in (batch, contracted)]
+    sums = _product(b, lhs, rhs, [(i, j), *moved[0]], moved[1])
+    return [b(ReduceSumOp, sums, axes=(0,), keepdims=False)]
+
+
+def _pairs(op: MatmulOp | DotGeneralOp) -> tuple[Sequence[Pair], Sequence[Pair]] | None:
+    """The axes of both operands that are gone through together, and those that are summed; none where one is repeated."""
+    if isinstance(op, DotGeneralOp):
+        return _paired(op, "batch"), _paired(op, "contract")
+    a, c = shape_of(op.lhs), shape_of(op.rhs)
+    if a[:-2] != c[:-2] or len(a) < 2 or len(c) < 2:
+        return None if a[:-2] or c[:-2] else ([], [(len(a) - 1, 0)])
+    return [(axis, axis) for axis in range(len(a) - 2)], [(len(a) - 1, len(c) - 2)]
+
+
+def _paired(op: DotGeneralOp, what: str) -> Sequence[Pair]:
+    sides = [
+        normalized_axes(op.name, ints(op.properties[f"{side}_{what}"]), rank_of(value))
+        for side, value in (("lhs", op.lhs), ("rhs", op.rhs))
+    ]
+    return list(zip(*sides, strict=True))
+
+
+def _product(b: Build, lhs: SSAValue, rhs: SSAValue, batch: Sequence[Pair], contracted: Sequence[Pair]) -> SSAValue:
+    (lhs_batch, rhs_batch), (lhs_contract, rhs_contract) = (
+        ([x for x, _ in those], [y for _, y in those]) for those in (batch, contracted)
+    )
+    axes = {"lhs_batch": lhs_batch, "rhs_batch": rhs_batch, "lhs_contract": lhs_contract, "rhs_contract": rhs_contract}
+    return b(DotGeneralOp, lhs, rhs, **axes)
+
+
+def _cut(b: Build, value: SSAValue, axis: int, part: int) -> SSAValue:
+    """`value` with an axis in blocks of `part`, in the order in which it lies in memory."""
+    transpose = defining(value, TransposeOp)
+    if transpose is not None:
+        inner, order = transpose.axes[axis], transpose.axes
+        permutation = [n for a in order for n in ((inner, inner + 1) if a == inner else (a + (a > inner),))]
+        return b(TransposeOp, _cut(b, transpose.x, inner, part), permutation=permutation)
+    shape = shape_of(value)
+    return b(ReshapeOp, value, shape=(*shape[:axis], int(shape[axis]) // part, part, *shape[axis + 1 :]))
 
 
 def _blocked(op: DlOp) -> Sequence[SSAValue] | None:

@@ -75,11 +75,14 @@ def replace(op: Operation, values: Sequence[SSAValue]) -> None:
 
 
 def erase_unused(ops: Iterable[Operation]) -> None:
-    """Erases those of the `dl` ops, loops and branches whose results have no users, then their producers likewise."""
+    """Erases those of the `dl` ops, loops and branches whose results have no users, then their producers likewise.
+
+    What has no results stays: a branch that is there for the error that its other body is.
+    """
     pending = list(ops)
     while pending:
         op = pending.pop()
-        if isinstance(op, DlOp | Control) and op.parent is not None and not any(r.first_use for r in op.results):
+        if isinstance(op, DlOp | Control) and op.parent is not None and op.results and not any(r.first_use for r in op.results):
             read = dict.fromkeys(v for inner in op.walk() for v in inner.operands)
             op.detach()
             op.erase()

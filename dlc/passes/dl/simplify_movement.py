@@ -24,6 +24,8 @@ from dlc.ir import SSAValue
 from dlc.passes.dl.rewriting import defining, is_identity, splat
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
+# A kernel with more loops takes long to compile.
+_MOST_PARTS = 64
 
 
 # f(broadcast(x), y) = f(x, y), and f(constant tensor, y) = f(scalar, y), where y alone gives the result its shape
@@ -184,17 +186,24 @@ def _reverse(op: ReverseOp) -> Values:
     return [op.x] if all(shape_of(op.x)[a] == 1 for a in op.reversed_axes) else None
 
 
-# concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z)
+# concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z), which is a kernel with a loop for each of
+# them; of very many, concat(concat(x, …), concat(y, …), …), whose kernels are a few, and often equal
 def _concat(op: ConcatOp) -> Values:
     axis = op.joined_axis
     parts: list[SSAValue] = []
     for value in op.values:
         inner = defining(value, ConcatOp)
-        parts += inner.values if inner is not None and inner.joined_axis == axis and value.has_one_use() else [value]
+        if inner is not None and inner.joined_axis == axis and value.has_one_use():
+            parts += inner.values if len(inner.values) + len(op.values) <= _MOST_PARTS else [value]
+        else:
+            parts.append(value)
     parts = [v for v in parts if shape_of(v)[axis] != 0] or parts[:1]
     if len(parts) == 1 and parts[0].type == op.result.type:
         return parts
-    return [Build(op)(ConcatOp, *parts, axis=axis)] if parts != list(op.values) else None
+    b = Build(op)
+    if len(parts) > _MOST_PARTS:
+        parts = [b(ConcatOp, *parts[k : k + _MOST_PARTS], axis=axis) for k in range(0, len(parts), _MOST_PARTS)]
+    return [b(ConcatOp, *parts, axis=axis)] if parts != list(op.values) else None
 
 
 # A reduction keeps its axes; one over no axes, or over axes of size 1, moves nothing:  reduce(x) = reshape(reduce(x, kept))

@@ -144,9 +144,11 @@ class Grouper:
         reader = only_user(root.results[0])
         if isinstance(reader, Elementwise) and any(self._belongs_to_heavy(v, root) for v in reader.operands):
             return True
-        while isinstance(reader, Elementwise) and shape_of(reader.results[0]) == shape_of(root.results[0]):
+        for _ in range(MAX_OPS):
+            if not isinstance(reader, Elementwise) or shape_of(reader.results[0]) != shape_of(root.results[0]):
+                return takes_makers(reader, self.longest_row)
             reader = only_user(reader.results[0])
-        return takes_makers(reader, self.longest_row)
+        return False
 
     def _belongs_to_heavy(self, value: SSAValue, besides: Operation) -> bool:
         """Whether an elementwise chain leads to `value` from a contraction or the like that has no kernel yet."""

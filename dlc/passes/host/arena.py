@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64  # bytes
+_PERIOD = 64  # steps
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,10 @@ def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
     fit of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
     """
     offsets = [0] * len(buffers)
-    placed: list[int] = []
+    placed = _Timeline(buffers)
     for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
         needed = _rounded(buffers[i].bytes, alignment)
-        taken = sorted(
-            (offsets[j], offsets[j] + _rounded(buffers[j].bytes, alignment)) for j in placed if buffers[i].meets(buffers[j])
-        )
+        taken = sorted((offsets[j], offsets[j] + _rounded(buffers[j].bytes, alignment)) for j in placed.meeting(i))
         end, best = 0, None
         for start, stop in taken:
             gap = start - end
@@ -41,7 +40,7 @@ def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
                 best = gap, end
             end = max(end, stop)
         offsets[i] = best[1] if best is not None else end
-        placed.append(i)
+        placed.add(i)
     return offsets
 
 
@@ -50,16 +49,36 @@ def share(buffers: Sequence[Lifetime]) -> list[int]:
 
     Largest first, each into the slot that wastes least on it: what follows is never larger.
     """
-    slots: list[list[int]] = []
+    largest: list[int] = []
     chosen = [0] * len(buffers)
+    placed = _Timeline(buffers)
     for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
-        free = [k for k, members in enumerate(slots) if not any(buffers[i].meets(buffers[j]) for j in members)]
-        if not free:
-            free = [len(slots)]
-            slots.append([])
-        chosen[i] = min(free, key=lambda k: max((buffers[j].bytes for j in slots[k]), default=0))
-        slots[chosen[i]].append(i)
+        taken = {chosen[j] for j in placed.meeting(i)}
+        chosen[i] = min((k for k in range(len(largest)) if k not in taken), key=largest.__getitem__, default=len(largest))
+        if chosen[i] == len(largest):
+            largest.append(buffers[i].bytes)
+        placed.add(i)
     return chosen
+
+
+class _Timeline:
+    """Which of some buffers are alive when others are: found by periods of the program, so that few are looked at."""
+
+    def __init__(self, buffers: Sequence[Lifetime]) -> None:
+        self.buffers = buffers
+        self.periods: dict[int, list[int]] = {}
+
+    def add(self, i: int) -> None:
+        for period in self._periods(i):
+            self.periods.setdefault(period, []).append(i)
+
+    def meeting(self, i: int) -> list[int]:
+        """Those that were added and are alive in a step in which buffer `i` is."""
+        near = dict.fromkeys(j for period in self._periods(i) for j in self.periods.get(period, ()))
+        return [j for j in near if self.buffers[i].meets(self.buffers[j])]
+
+    def _periods(self, i: int) -> range:
+        return range(self.buffers[i].first // _PERIOD, self.buffers[i].last // _PERIOD + 1)
 
 
 def _rounded(size: int, alignment: int) -> int:

@@ -28,8 +28,8 @@ from dlc.ir import (
     func,
     memref,
 )
-from dlc.passes.host.control_flow import Bufferizer, buffer_type, is_written
-from dlc.passes.views import is_view, source_of
+from dlc.passes.host.control_flow import Bufferizer, buffer_type, elements, is_written
+from dlc.passes.views import is_returned, is_view, source_of
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,12 @@ class _Bufferizer(Bufferizer):
             buffer.name_hint = value.name_hint
         self.sizes |= {a: shape_of(v) for v, a in zip((*main.args, *returned.operands), self.block.args, strict=True)}
         self.copies: list[tuple[SSAValue, SSAValue]] = []
-        # Parts of the arena begin where it was planned; of what the caller brings, not every device reads parts.
-        parted = {source_of(op.x)[0] for op in main.body.walk() if isinstance(op, SliceOp)}
+        # Parts of the arena begin where it was planned; of what the caller brings, not every device reads parts, but all copy.
+        slices = (op for op in main.body.walk() if isinstance(op, SliceOp))
+        parted = {source_of(op.x)[0] for op in slices if not is_returned(op.result)}
         for value, output in zip(returned.operands, self.block.args[len(main.args) :], strict=True):
             root, _ = source_of(value)
-            if is_written(root) and root not in self.destinations and root not in parted:
+            if is_written(root) and root not in self.destinations and root not in parted and elements(root) == elements(value):
                 self.destinations[root] = output
             else:
                 self.copies.append((value, output))

@@ -78,7 +78,9 @@ class Bufferizer:
         for source in op.blocks:
             outer, self.block = self.block, Block()
             if isinstance(source.last_op, FailOp):
-                self.add(host.FailOp(source.last_op.message.data), source.last_op)
+                self.convert(source)
+                numbers = [self.part(v, op) for v in source.last_op.numbers]
+                self.add(host.FailOp(source.last_op.message.data, numbers), source.last_op)
             else:
                 pairs = zip(yielded_by(source), places, strict=True)
                 copies = [(value, place) for value, place in pairs if not self.directed(value, place, source)]
@@ -172,7 +174,7 @@ class Bufferizer:
         """Whether what makes a value in a body will write it to `place`, which nothing else is written to."""
         root, _ = source_of(value)
         inside = isinstance(root.owner, Operation) and root.owner.parent is body
-        if not inside or not is_written(root) or root in self.destinations or _elements(root) != _elements(value):
+        if not inside or not is_written(root) or root in self.destinations or elements(root) != elements(value):
             return False
         self.destinations[root] = place
         return True
@@ -235,5 +237,6 @@ def yielded_by(block: Block) -> Sequence[SSAValue]:
     return last.values
 
 
-def _elements(value: SSAValue) -> Size:
+def elements(value: SSAValue) -> Size:
+    """How many elements a value has."""
     return product(shape_of(value))

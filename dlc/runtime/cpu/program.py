@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from ctypes import c_int64, sizeof
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.cpus import usable_cpus
 from dlc.errors import DlcError
+from dlc.runtime.control import failure
 from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.table import Grid, assemble, tasks_word
@@ -26,6 +28,7 @@ from dlc.runtime.host_program import (
     Launch,
     OpenKernel,
     OpenLaunch,
+    Place,
     weight_array,
 )
 from dlc.runtime.open_program import Binder, OpenProgram, resolved
@@ -109,7 +112,7 @@ class _Program(ABC):
                 if launch is not None:
                     times.append((launch, perf_counter() - start))
                     start = perf_counter()
-            self._require_success(record)
+            self._require_success(record, location)
 
         self._call(inputs, run_each)
         return times
@@ -121,11 +124,12 @@ class _Program(ABC):
             began = perf_counter()
             record = self._execute(record, count, location, pool)
             count = 2 * count if perf_counter() - began < _AT_ONCE_SECONDS else max(1, count // 2)
-        self._require_success(record)
+        self._require_success(record, location)
 
-    def _require_success(self, code: int) -> None:
+    def _require_success(self, code: int, location: int) -> None:
         if code:
-            raise DlcError(self._table.messages[-code - 1])
+            fail = self._table.failures[-code - 1]
+            raise DlcError(failure(fail.message, [_number(location, place) for place in fail.numbers]))
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
@@ -173,6 +177,13 @@ def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list
         if k in shared or not given[k].flags.writeable:
             given[k] = given[k].copy()
     return given
+
+
+def _number(location: int, place: Place) -> int:
+    """The number at a place, by the slots that lie at a location."""
+    slot, offset = place
+    address = c_int64.from_address(location + slot * sizeof(c_int64)).value
+    return c_int64.from_address(address + offset).value
 
 
 class NativeProgram(_Program):

@@ -47,8 +47,8 @@ class Table:
     ends: dict[int, Launch | OpenLaunch] = field(default_factory=dict[int, Launch | OpenLaunch])
     sizes: dict[Size, int] = field(default_factory=dict[Size, int])
     work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
-    # What codes mean: code -k is message k - 1.
-    messages: list[str] = field(default_factory=list[str])
+    # What codes mean: code -k is failure k - 1.
+    failures: list[Fail] = field(default_factory=list[Fail])
 
 
 def assemble(instructions: Sequence[Instruction], slots: int, kernels: Mapping[str, Sequence[Grid]], copy: int) -> Table:
@@ -87,8 +87,8 @@ class _Assembler:
                 case Branch():
                     self.branch(instruction)
                 case Fail():
-                    self.table.messages.append(instruction.message)
-                    self.emit(_STOP, -len(self.table.messages))
+                    self.table.failures.append(instruction)
+                    self.emit(_STOP, -len(self.table.failures))
 
     def launch(self, launch: Launch | OpenLaunch) -> None:
         if launch.kernel is None:

@@ -106,15 +106,15 @@ class OpenCLProgram:
         with self._lock, reported(f"{self.session.device}: a call"):
             for kernel, place, number in self._patches:
                 kernel.set_arg(place, call[number])
-            execute(self._host.instructions, held, launch, self._is_set)
+            execute(self._host.instructions, held, launch, self._read)
             self.session.queue.flush()
         return outputs
 
-    def _is_set(self, place: Held) -> bool:
-        """Whether the byte at a place is not 0, once all that was said before is done."""
-        byte, (buffer, offset) = np.zeros(1, np.uint8), place
-        opencl().enqueue_copy(self.session.queue, byte, buffer, src_offset=offset, is_blocking=True)
-        return bool(byte[0])
+    def _read(self, place: Held, count: int) -> bytes:
+        """So many bytes at a place, once all that was said before is done."""
+        bytes_, (buffer, offset) = np.zeros(count, np.uint8), place
+        opencl().enqueue_copy(self.session.queue, bytes_, buffer, src_offset=offset, is_blocking=True)
+        return bytes_.tobytes()
 
     def _commands_of(self, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
         """The commands of one launch."""

@@ -50,6 +50,16 @@ def test_functions_call_functions_but_not_themselves() -> None:
         import_model(calling([endless]))
 
 
+def test_functions_that_unfold_without_bounds_are_refused() -> None:
+    inner = function("F0", [helper.make_node("Neg", ["a"], ["b"])], ["a"], "b")
+    twice = [
+        function(f"F{k}", [helper.make_node(f"F{k - 1}", [x], [y], domain=DOMAIN) for x, y in ("ac", "cb")], ["a"], "b")
+        for k in range(1, 31)
+    ]
+    with pytest.raises(ModelError, match=r"'call' \(F30\): the function F30 unfolds to 3221225470 nodes, more than 300000"):
+        import_model(calling([*reversed(twice), inner]))
+
+
 def test_a_problem_inside_names_the_way_to_it() -> None:
     (problem,) = check_model(calling([function("Odd", [helper.make_node("Frobnicate", ["a"], ["b"])], ["a"], "b")]))
     assert str(problem) == "node 'call' (Odd), in it node 'b' (Frobnicate): operator: not supported"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
+from dlc.dialects.dl.base import ints
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp
 from dlc.options import Options
@@ -64,3 +66,47 @@ def test_partial_sums_of_halves_are_kept_in_f32() -> None:
     x = np.full(200_000, 0.1, np.float16)
     (y,) = compile(Program(summing(x.shape, (0,), "float16"), WeightStore()), "cpu", Options(num_threads=1))(x).values()
     assert y == np.float16(x.sum(dtype=np.float64))
+
+
+# Shapes of the operands, and their batch axes and contracted axes, or none of them for a product of matrices.
+PRODUCTS = [
+    ((2, 60_000), (60_000, 3), None),
+    ((50_021,), (50_021, 2), None),
+    ((33_000,), (33_000,), None),
+    ((3, 2, 40_000), (3, 40_000, 1), None),
+    ((40_009, 2), (3, 40_009), ((), (), (0,), (1,))),
+    ((200, 2, 300), (2, 200, 300, 3), ((1,), (0,), (0, 2), (1, 2))),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "axes"), PRODUCTS)
+def test_products_of_very_many_terms_are_sums_of_blocks(a: tuple[int, ...], b: tuple[int, ...], axes: object) -> None:
+    x, y = (np.full(shape, 0.1, np.float32) for shape in (a, b))
+    x += np.random.default_rng(0).uniform(-0.01, 0.01, a).astype(np.float32)
+    op, properties = dl.MatmulOp, {}
+    if axes is not None:
+        names = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")
+        op, properties = dl.DotGeneralOp, dict(zip(names, axes, strict=True))
+
+    def module() -> ModuleOp:
+        return module_of(Sample(op, (x, y), np.matmul, properties))
+
+    (expected,) = evaluate(module(), [x, y])
+    blocked = module()
+    BlockSumsPass().apply(make_context(), blocked)
+    blocked.verify()
+    products = [o for o in blocked.walk() if isinstance(o, dl.DotGeneralOp)]
+    terms = [int(np.prod([o.lhs.type.get_shape()[k] for k in ints(o.lhs_contract)])) for o in products]
+    assert products and max(terms) <= 32768
+    np.testing.assert_allclose(evaluate(blocked, [x, y])[0], expected, rtol=2e-5)
+    (got,) = compile(Program(module(), WeightStore()), "cpu", Options(num_threads=1, workers=1)).run([x, y])
+    exact = expected if axes is not None else np.matmul(x.astype(np.float64), y)
+    np.testing.assert_allclose(got, exact, rtol=4e-5)
+
+
+def test_products_of_fewer_terms_stay() -> None:
+    for dtype, k in (("float32", 32768), ("int32", 40_000), ("float16", 40_000)):
+        module = module_of(Sample(dl.MatmulOp, (np.zeros((1, k), dtype), np.zeros((k, 2), dtype)), np.matmul))
+        before = str(module)
+        BlockSumsPass().apply(make_context(), module)
+        assert str(module) == before

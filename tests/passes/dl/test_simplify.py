@@ -81,6 +81,10 @@ ON_FLOATS: dict[str, Case] = {
     ),
     "concatenation of one": (lambda b, x: b(dl.ConcatOp, x, axis=0), []),
     "nested concatenation": (lambda b, x: b(dl.ConcatOp, b(dl.ConcatOp, x, x, axis=1), x, axis=1), ["concat"]),
+    "concatenation of very many": (
+        lambda b, x: b(dl.ConcatOp, *[x] * 150, b(dl.ConcatOp, x, x, axis=1), axis=1),
+        ["concat"] * 3,
+    ),
     "no padding": (lambda b, x: b(dl.PadOp, x, number(b, 0, x), low=(0, 0), high=(0, 0)), []),
     "pad of a pad": (
         lambda b, x: b(

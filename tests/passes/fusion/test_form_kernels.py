@@ -9,11 +9,12 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.registry import make_context
 from dlc.instrument.provenance import origins
-from dlc.ir import SSAValue, parse_module
+from dlc.ir import Context, SSAValue, memref, parse_module
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.target import CPU_LEVELS, Machine
 from dlc.weights import WeightStore
 from tests.passes.programs import Array, Program, Writer, program, randoms
@@ -290,6 +291,28 @@ def test_a_slice_that_is_one_piece_of_a_buffer_is_in_no_kernel() -> None:
     p = formed(body, *randoms((4, 16))).apply(DedupeKernelsPass())
     assert kernels(p) == [["matmul"], ["exp"], ["exp"], ["exp"], ["exp"]]
     assert len({k.symbol for k in p.module.ops if isinstance(k, dl.KernelOp)}) == 2
+
+
+def test_a_piece_that_is_returned_is_copied() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        y = b(dl.MatmulOp, x, b.weight(randoms((16, 10))[0]))
+        return [rows(b, x, 1, 2), y, rows(b, y, 1, 3), b(dl.ReshapeOp, rows(b, y, 3, 4), shape=(10,))]
+
+    p = formed(body, *randoms((4, 16)))
+    assert kernels(p) == [["matmul"]]
+    # What is returned itself is not copied.
+    BufferizeHostPass().apply(Context(), p.module)
+    assert sum(isinstance(op, memref.CopyOp) for op in p.main.walk()) == 3
+
+
+def test_a_long_chain_is_cut_and_its_end_joins_what_reduces_it() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        for _ in range(300):
+            x = b(dl.NegOp, x)
+        return b(dl.ReduceSumOp, x, axes=(0,), keepdims=True)
+
+    sizes = [len(k) for k in kernels(formed(body, *randoms((3, 4))))]
+    assert sum(sizes) == 301 and max(sizes) <= 65 and len(sizes) <= 6
 
 
 def test_other_slices_are_read_through() -> None:

@@ -21,7 +21,7 @@ from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.runtime.bounds import check_program
 from dlc.runtime.host_format import from_json, to_json
-from dlc.runtime.host_program import Branch, Carried, Element, HostProgram, Instruction, Launch, Loop, While
+from dlc.runtime.host_program import Branch, Carried, Element, Fail, HostProgram, Instruction, Launch, Loop, While
 from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
 
@@ -201,6 +201,7 @@ def test_instructions_are_read_back_as_written() -> None:
         TURNS,
         While((1, 0), (1, 16), (Carried(3, (1, 0), (1, 0)),), (STEP,)),
         Launch(None, ((1, 0), (2, 0)), (4, 4), (4,)),
+        Branch((1, 0), (), (Fail("index {} of {}", ((1, 0), (1, 8))),)),
     )
     assert from_json(json.loads(json.dumps(to_json(instructions)))) == instructions
 
@@ -210,6 +211,7 @@ def test_a_loop_within_its_buffers_passes() -> None:
 
 
 HOSTILE: dict[str, Callable[[], HostProgram]] = {
+    "a number beyond its buffer": lambda: program(Fail("{}", ((1, 25),))),
     "a step beyond the sequence": lambda: program(Loop(11, TURNS.carried, TURNS.elements, TURNS.body)),
     "a larger step": lambda: program(Loop(10, TURNS.carried, (Element(4, (2, 0), 17),), TURNS.body)),
     "a state that moves on": lambda: program(Loop(2, (Carried(3, (1, 0), (3, 8)),), TURNS.elements, TURNS.body)),

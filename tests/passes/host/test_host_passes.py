@@ -8,7 +8,7 @@ from dlc.dialects import host
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.ir import ModuleOp, memref, parse_module, print_module
-from dlc.passes.host.arena import Lifetime, place
+from dlc.passes.host.arena import Lifetime, place, share
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
 from dlc.passes.host.plan_arena import PlanArenaPass
@@ -220,13 +220,17 @@ def test_places_overlap_only_when_lifetimes_do_not():
     for _ in range(50):
         buffers = []
         for _ in range(rng.integers(1, 40)):
-            first = int(rng.integers(0, 30))
-            buffers.append(Lifetime(int(rng.integers(0, 5000)), first, first + int(rng.integers(0, 8))))
+            # Some begin in one period of the program and end in another.
+            first = int(rng.integers(0, 30)) + 64 * int(rng.integers(0, 2))
+            buffers.append(Lifetime(int(rng.integers(0, 5000)), first, first + int(rng.choice([0, 3, 7, 70]))))
+        slots = share(buffers)
+        for i, a in enumerate(buffers):
+            assert not any(slots[i] == slots[j] and a.meets(b) for j, b in enumerate(buffers[:i]))
         offsets = place(buffers)
         assert all(o % 64 == 0 for o in offsets)
         for i, (a, p) in enumerate(zip(buffers, offsets, strict=True)):
             for b, q in zip(buffers[:i], offsets[:i], strict=True):
                 assert not a.meets(b) or p + a.bytes <= q or q + b.bytes <= p
-        peak = max(sum(b.bytes for b in buffers if b.first <= t <= b.last) for t in range(40))
+        peak = max(sum(b.bytes for b in buffers if b.first <= t <= b.last) for t in range(200))
         size = max(p + b.bytes for p, b in zip(offsets, buffers, strict=True))
         assert size <= 2 * peak + 64 * len(buffers)

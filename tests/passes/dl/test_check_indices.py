@@ -1,0 +1,164 @@
+"""Indices that data decides: one outside is an error that says which, one that is seen to be inside costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+
+import dlc
+import dlc.numpy as dnp
+from dlc.compiler import Program as Compiled
+from dlc.compiler import compile
+from dlc.dialects import dl
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import element_type
+from dlc.errors import DlcError, ModelError
+from dlc.frontend.onnx import import_model
+from dlc.ir import SSAValue, i8, i64
+from dlc.options import Options
+from dlc.passes.dl.check_indices import CheckIndicesPass
+from dlc.runtime.opencl.devices import all_devices
+from tests.frontend.onnx.build import model
+from tests.passes.programs import Program, program
+
+X = np.arange(15, dtype=np.float32).reshape(5, 3)
+TARGETS = ["reference", "cpu", pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no OpenCL device"))]
+
+
+def checks(p: Program) -> int:
+    """How many checks the pass makes of a program that it leaves what it computes."""
+    p.apply(CheckIndicesPass())
+    assert not any(isinstance(op, dl.Taking) and op.is_checked for op in p.main.walk())
+    return sum(isinstance(op, dl.IfOp) for op in p.main.walk())
+
+
+def taking(indices: Callable[[Build, SSAValue], SSAValue], given: Any) -> Program:
+    """Rows at indices that are computed from an input."""
+    return program(lambda b, x, i: [b(dl.GatherOp, x, indices(b, i), axis=0, checked=True)], X, np.asarray(given))
+
+
+KNOWN: dict[str, Callable[[Build, SSAValue], SSAValue]] = {
+    "argmax": lambda b, i: b(dl.ArgmaxOp, b(dl.BroadcastToOp, i, shape=(5, 4)), axis=0),
+    "argsort": lambda b, i: b(dl.ArgsortOp, b(dl.SliceOp, i, starts=(0, 0), limits=(1, 4), strides=(1, 1)), axis=1),
+    "clipped": lambda b, i: b(dl.MinimumOp, b(dl.MaximumOp, i, b.scalar(-5, like=i)), b.scalar(4, like=i)),
+    "remainder": lambda b, i: b(dl.CastOp, b(dl.ModOp, i, b.scalar(5, like=i)), to=i8),
+    "counted": lambda b, i: b(dl.SubOp, b(dl.IotaOp, size=(5,), to=i64, start=4, step=-1), b.scalar(5, like=i)),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_is_seen_to_be_inside_is_not_checked(name: str) -> None:
+    assert checks(taking(KNOWN[name], [[3, 9, -7, 0]])) == 0
+
+
+def test_what_wraps_around_is_checked() -> None:
+    narrow = taking(lambda b, i: b(dl.AddOp, b(dl.MinimumOp, i, b.scalar(4, like=i)), b.scalar(-4, like=i)), np.int8([4, 3]))
+    assert checks(narrow) == 1
+    unsigned = taking(lambda b, i: b(dl.CastOp, b(dl.MinimumOp, i, b.scalar(4, like=i)), to=element_type(np.dtype("u8"))), [3])
+    assert checks(unsigned) == 1
+
+
+def test_narrow_integers_cannot_leave_a_long_axis() -> None:
+    long = np.zeros((200, 2), np.float32)
+    for dtype, count in ((np.uint8, 1), (np.int8, 0)):
+        p = program(lambda b, x, i: [b(dl.GatherOp, x, i, axis=0, checked=True)], long, dtype([1, 127]))
+        assert checks(p) == count
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64])
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_index_outside_is_an_error_that_says_which(target: str, dtype: Any) -> None:
+    compiled = dlc.jit(lambda x, i: x[i], target=target)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    for index in sorted({low, low + 1, max(low, -6), max(low, -5), -1 if low else 1, 0, 4, 5, 9, high - 4, high}):
+        indices = np.array([0, index, 1], dtype)
+        if -5 <= index < 5:
+            np.testing.assert_array_equal(np.asarray(compiled(X, indices)), X[indices])
+            continue
+        # Of the largest numbers a message has the bits, and so has NumPy.
+        shown = index if index < 1 << 63 else index - (1 << 64)
+        with pytest.raises(DlcError, match=rf"test_check_indices\.py:\d+: index {shown} is outside axis 0 of size 5"):
+            compiled(X, indices)
+
+
+def both(x: Any, i: Any, j: Any) -> Any:
+    return x[i, j], dnp.take_along_axis(x, j[None], axis=0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_axis_has_its_size(target: str) -> None:
+    compiled, i, j = dlc.jit(both, target=target), np.array([4, -5, 0]), np.array([2, -3, 1])
+    for got, expected in zip(compiled(X, i, j), (X[i, j], X[j, [0, 1, 2]][None]), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), expected)
+    with pytest.raises(DlcError, match="index 3 is outside axis 1 of size 3"):
+        compiled(X, i, np.array([2, 3, 1]))
+    with pytest.raises(DlcError, match="index -6 is outside axis 0 of size 5"):
+        compiled(X, np.array([4, -6, 0]), j)
+
+
+def walked(x: Any, steps: Any) -> Any:
+    """The sum of the rows that a walk comes to, and where it ends."""
+
+    def step(state: Any, move: Any) -> Any:
+        place, total = state
+        return (place + move, total + x[place]), None
+
+    return dlc.lax.scan(step, (np.int64(0), np.zeros(3, np.float32)), steps)[0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_in_a_loop_each_step_is_checked(target: str) -> None:
+    compiled = dlc.jit(walked, target=target)
+    moves = np.array([1, 1, 1, 1, -4] * 9)
+    place, total = compiled(X, moves)
+    assert int(place) == 0
+    np.testing.assert_array_equal(np.asarray(total), 9 * X.sum(0))
+    moves[31] = 4
+    with pytest.raises(DlcError, match="index 5 is outside axis 0 of size 5"):
+        compiled(X, moves)
+
+
+@pytest.mark.parametrize("target", TARGETS[:2])
+def test_lanes_that_take_no_part_have_no_index(target: str) -> None:
+    def lane(row: Any, k: Any) -> Any:
+        return dlc.lax.cond(k < 4, lambda: row[k], lambda: dnp.float32(-1))
+
+    compiled = dlc.jit(dlc.vmap(lane), target=target)
+    np.testing.assert_array_equal(np.asarray(compiled(X, np.array([0, 2, -1, 9, 4]))), [0, 5, 8, -1, -1])
+    with pytest.raises(DlcError, match="index 3 is outside"):
+        compiled(X, np.array([0, 3, -1, 9, 4]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_onnx_node_is_named(target: str) -> None:
+    nodes = [
+        h.make_node("Gather", ["x", "i"], ["a"], name="rows{}"),
+        h.make_node("GatherElements", ["x", "j"], ["b"], name="cells", axis=-1),
+        h.make_node("GatherND", ["x", "k"], ["c"], name="places"),
+    ]
+    shapes = {"x": [5, 3], "i": ["n"], "j": [5, 1], "k": [2, 2]}
+    made = model(nodes, shapes, ["a", "b", "c"], dtypes={"i": T.INT32, "j": T.INT64, "k": T.INT64})
+    imported = import_model(made, {"i": (2,)})
+    compiled = compile(Compiled(imported.module, imported.weights), target, Options(num_threads=1, workers=1))
+    good = {"x": X, "i": np.int32([-5, 4]), "j": np.full((5, 1), -3), "k": np.array([[4, 2], [-5, -3]])}
+    compiled.run(list(good.values()))
+    wrong = {
+        "i": (np.int32([0, 5]), r"node 'rows\{\}': index 5 is outside axis 0 of size 5"),
+        "j": (np.full((5, 1), 3), "node 'cells': index 3 is outside axis 1 of size 3"),
+        "k": (np.array([[4, 2], [0, -4]]), "node 'places': index -4 is outside axis 1 of size 3"),
+    }
+    for name, (value, message) in wrong.items():
+        with pytest.raises(DlcError, match=message):
+            compiled.run(list({**good, name: value}.values()))
+
+
+def test_known_places_are_checked_at_once() -> None:
+    nodes = [h.make_node("GatherND", ["x", "k"], ["c"], name="places")]
+    made = model(nodes, {"x": [5, 3]}, ["c"], weights={"k": np.array([[4, 3]])})
+    with pytest.raises(ModelError, match=r"node 'places' .*index 3 is outside axis 1 of size 3"):
+        import_model(made)
