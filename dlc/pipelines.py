@@ -17,6 +17,7 @@ from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
 from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
+from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.unroll_scans import UnrollScansPass
@@ -64,6 +65,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 ExpandTransformationsPass(),
                 UnrollScansPass(),
                 SimplifyPass(),
+                QuantizedContractionsPass(target),
                 DecomposeCompositesPass(target),
                 SimplifyPass(),
                 HoistInvariantsPass(),

@@ -14,7 +14,7 @@ from dlc.dialects.dl.program import DONOR, DispatchOp, KernelOp, YieldOp, empty_
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, BlockArgument, Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, func
 from dlc.passes.dl.rewriting import users
-from dlc.passes.views import source_of
+from dlc.passes.views import RENAMED, source_of
 
 _COPY = "keep"
 
@@ -104,7 +104,7 @@ class _Donations:
     def writer(self, k: int) -> DispatchOp | None:
         """The dispatch that makes a result, whole."""
         value = self.returned.operands[k]
-        while isinstance(value.owner, ReshapeOp | AfterOp):
+        while isinstance(value.owner, RENAMED):
             value = value.owner.x
         return value.owner if isinstance(value.owner, DispatchOp) and value.owner.parent is self.block else None
 
@@ -114,7 +114,7 @@ class _Donations:
         pending: list[SSAValue] = [argument]
         while pending:
             for user in users(pending.pop()):
-                if isinstance(user, ReshapeOp | AfterOp | SliceOp):
+                if isinstance(user, (*RENAMED, SliceOp)):
                     pending.append(user.result)
                     continue
                 while user.parent is not self.block:
