@@ -14,6 +14,7 @@ from dlc.passes.dl.channels_last import ChannelsLastPass
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.fold_quantization import FoldQuantizationPass
 from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
@@ -58,6 +59,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
     winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
+    quantization = () if strict else (FoldQuantizationPass(),)
     return (
         Stage(
             "dl",
@@ -66,6 +68,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 UnrollScansPass(),
                 SimplifyPass(),
                 QuantizedContractionsPass(target),
+                *quantization,
                 DecomposeCompositesPass(target),
                 SimplifyPass(),
                 HoistInvariantsPass(),

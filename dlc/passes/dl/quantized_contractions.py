@@ -11,14 +11,14 @@ from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp
-from dlc.dialects.dl.quantization import DequantizeOp, QuantizeOp
+from dlc.dialects.dl.quantization import DequantizeOp, DynamicQuantizeLinearOp, QuantizeOp
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.dl.words import DOTS, WordsOp
 from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.quantized_values import Quantized
-from dlc.passes.dl.rewriting import defining, program_blocks, replace, rewrite_forward, splat
+from dlc.passes.dl.rewriting import defining, erase_unused, program_blocks, replace, rewrite_forward, splat
 
 _I8, _UI8, _I16 = (ELEMENT_TYPES[name] for name in ("int8", "uint8", "int16"))
 _SCALAR = tensor_type((), i32)
@@ -65,14 +65,13 @@ class _Rewriter:
         rewrite_forward(self.block, self.rewritten)
         for stored, by_type in self.data.items():
             data = next(iter(by_type.values()))
-            for op in [use.operation for use in stored.uses] if data is not stored else ():
-                if isinstance(op, DequantizeOp) and not rank_of(op.zero_point):
-                    b = Build(op)
-                    zero = _of_type(b, _zero(b, stored, op.zero_point, data), data)
-                    replace(op, [b(DequantizeOp, data, op.scale, zero, axis=op.axis)])
+            if data is not stored:
+                _read_as(data, stored)
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
         match op:
+            case DynamicQuantizeLinearOp():
+                return op.decompose(*op.operands)
             case QuantizeOp():
                 return _kept(op)
             case ConvOp() | MatmulOp():
@@ -135,14 +134,38 @@ def _kept(op: QuantizeOp) -> Sequence[SSAValue] | None:
 
 
 def _converted(stored: SSAValue, to: Attribute) -> SSAValue:
-    """Bytes as integers of type `to`, those with a sign shifted if it has none."""
+    """Bytes as integers of type `to`, those with a sign shifted if it has none; where they are made, they are made so."""
     if element_type_of(stored) == to:
         return stored
-    b = Build(_behind(stored))
-    if to != _UI8:
+    b, shifted = Build(_behind(stored)), to == _UI8
+    op = defining(stored, QuantizeOp)
+    if op is not None and not shifted:
+        return b(QuantizeOp, op.x, op.scale, op.zero_point, axis=op.axis, to=to)
+    if op is not None and (zero := splat(op.zero_point)) is not None:
+        return b(QuantizeOp, op.x, op.scale, b.scalar(zero + _OFFSET, like=tensor_type((), to)), axis=op.axis)
+    if not shifted:
         return b(CastOp, stored, to=to)
     wide = b(CastOp, stored, to=_I16)
     return b(CastOp, b(AddOp, wide, b.scalar(_OFFSET, like=wide)), to=to)
+
+
+def _read_as(data: SSAValue, stored: SSAValue) -> None:
+    """Who reads what was stored reads `data` instead."""
+    for op in [use.operation for use in stored.uses]:
+        if isinstance(op, DequantizeOp) and not rank_of(op.zero_point):
+            b = Build(op)
+            zero = _of_type(b, _zero(b, stored, op.zero_point, data), data)
+            replace(op, [b(DequantizeOp, data, op.scale, zero, axis=op.axis)])
+    # If others are left, what it was is made of what it is, unless that was made of it.
+    op = defining(stored, QuantizeOp)
+    if op is None or not stored.first_use or not isinstance(data.owner, QuantizeOp):
+        erase_unused([op] if op is not None else [])
+        return
+    b = Build(_behind(data))
+    shift = _OFFSET if element_type_of(data) == _UI8 else 0
+    wide = b(CastOp, data, to=_I16)
+    back = b(CastOp, b(SubOp, wide, b.scalar(shift, like=wide)) if shift else data, to=element_type_of(stored))
+    replace(op, [back])
 
 
 def _behind(value: SSAValue) -> Operation:
