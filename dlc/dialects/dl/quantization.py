@@ -16,6 +16,7 @@ from dlc.dialects.dl.base import (
     Array,
     Tensor,
     element_type_of,
+    is_narrow,
     normalized_axes,
     number,
     rank_of,
@@ -50,13 +51,6 @@ from dlc.ir import (
 
 _UI8 = ELEMENT_TYPES["uint8"]
 _STORED = {ELEMENT_TYPES[f"{sign}int{width}"] for sign in ("", "u") for width in (2, 4, 8, 16)} | FORMATS.keys()
-
-
-def _saturated(b: Build, value: SSAValue, within: Attribute, to: Attribute) -> SSAValue:
-    """An integral f32 or f64 as an integer type, the nearest value `within` another or the same."""
-    low, high = limits(within)
-    inside = b(MinimumOp, b(MaximumOp, value, b.scalar(low, like=value)), b.scalar(high, like=value))
-    return casted(b, inside, to)
 
 
 def _saturate(value: Array, to: Attribute) -> Array:
@@ -154,7 +148,11 @@ class QuantizeOp(Scaled):
             return [b(CastOp, ratio, to=stored, saturate=True)]
         steps = b(RoundOp, ratio)
         shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), element_type_of(x)))
-        return [_saturated(b, shifted, stored, self.held)]
+        if is_narrow(stored):
+            # Casts to these wrap around; to others they saturate.
+            low, high = (b.scalar(limit, like=shifted) for limit in limits(stored))
+            shifted = b(MinimumOp, b(MaximumOp, shifted, low), high)
+        return [casted(b, casted(b, shifted, stored), self.held)]
 
 
 @irdl_op_definition
@@ -228,5 +226,5 @@ class DynamicQuantizeLinearOp(Composite):
         high = b(MaximumOp, b(ReduceMaxOp, x, axes=axes, keepdims=False), zero)
         span = b(DivOp, b(SubOp, high, low), b.scalar(255.0, like=x))
         scale = b(SelectOp, b(EqualOp, span, zero), one, span)
-        steps = _saturated(b, b(RoundOp, b(DivOp, b(NegOp, low), scale)), _UI8, _UI8)
+        steps = casted(b, b(RoundOp, b(DivOp, b(NegOp, low), scale)), _UI8)
         return [b(QuantizeOp, x, scale, steps, axis=0), scale, steps]

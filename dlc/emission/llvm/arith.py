@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from dlc.emission.llvm.clamped import is_within
 from dlc.emission.llvm.convert import CONVERSIONS, extend_half, truncate_half
 from dlc.emission.llvm.core import Writer, bits_of, splat_literal
 from dlc.emission.visit.linear import Linear
@@ -114,6 +115,17 @@ def shift(opcode: str) -> Primitive:
     return compute
 
 
+# Conversion
+
+
+def to_signed(e: Writer, op: Operation) -> None:
+    """arith.fptosi, which saturates; what is seen to be within the limits is converted as it stands."""
+    result = op.results[0].type
+    element = result.element_type if isinstance(result, VectorType) else result
+    inside = is_within(op.operands[0], element)
+    apply(e, op, in_float(lambda e, t, s, xs: e.cast("fptosi", s, *xs, t)) if inside else CONVERSIONS[op.name])
+
+
 # Comparison and selection
 
 
@@ -180,6 +192,7 @@ HANDLERS: Handlers = {
     "arith.cmpf": compare("fcmp", _CMPF),
     "arith.select": choose,
     **{name: elementwise(primitive) for name, primitive in CONVERSIONS.items()},
+    "arith.fptosi": to_signed,
     **{f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "roundeven", "copysign")},
     "math.absf": _unary(intrinsic("fabs")),
     "math.fma": _unary(fused_multiply_add),

@@ -16,20 +16,10 @@ from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.words import DOTS, Dot, shifts
 from dlc.emission.llvm.core import Writer, text_of
 from dlc.emission.llvm.order import Place
+from dlc.emission.visit.constants import number_in
 from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import (
-    Attribute,
-    DenseIntOrFPElementsAttr,
-    IntegerAttr,
-    Operation,
-    SSAValue,
-    VectorType,
-    arith,
-    func,
-    i32,
-    vector,
-)
+from dlc.ir import Attribute, Operation, SSAValue, VectorType, arith, func, i32
 from dlc.target import Target
 
 # What intrinsics are called, by the width of a register in words.
@@ -97,29 +87,16 @@ def _words(total: SSAValue, dot: Dot, inner: list[Operation]) -> tuple[SSAValue,
 def _word(part: SSAValue, kind: Attribute, j: int, inner: list[Operation]) -> SSAValue | None:
     """The word whose integer `j` this is."""
     up, down = shifts(kind, j)
-    if not isinstance(part.owner, arith.ShRUIOp if is_unsigned(kind) else arith.ShRSIOp) or _constant(part.owner.rhs) != down:
+    if not isinstance(part.owner, arith.ShRUIOp if is_unsigned(kind) else arith.ShRSIOp) or number_in(part.owner.rhs) != down:
         return None
     inner.append(part.owner)
     word = part.owner.lhs
     if not up:
         return word
-    if not isinstance(word.owner, arith.ShLIOp) or _constant(word.owner.rhs) != up:
+    if not isinstance(word.owner, arith.ShLIOp) or number_in(word.owner.rhs) != up:
         return None
     inner.append(word.owner)
     return word.owner.lhs
-
-
-def _constant(value: SSAValue) -> int | None:
-    """The integer in all elements of a constant."""
-    if isinstance(value.owner, vector.BroadcastOp):
-        value = value.owner.source
-    match value.owner:
-        case arith.ConstantOp(value=IntegerAttr() as number):
-            return number.value.data
-        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as dense) if dense.is_splat():
-            return int(next(iter(dense.iter_values())))
-        case _:
-            return None
 
 
 class DotWriter(Writer):

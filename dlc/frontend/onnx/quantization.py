@@ -28,9 +28,14 @@ def _parameter(node: Node, v: Value) -> Value:
     return node.emit.reshape(v, ()) if v.shape == (1,) else v
 
 
-def _zero_point(node: Node, k: int, like: Value, default: Attribute) -> Value:
+def _zero_point(node: Node, k: int, default: Attribute) -> Value:
+    """The zero point, as one number where it is: 0 if there is none."""
     zero = node.get(k)
-    return node.emit.full(0, like.shape, default) if zero is None else _parameter(node, zero)
+    if zero is None:
+        return node.emit.scalar(0, default)
+    if zero.known is not None and zero.known.size and (zero.known == zero.known.flat[0]).all():
+        return node.emit.scalar(zero.known.flat[0], zero)
+    return _parameter(node, zero)
 
 
 def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribute) -> Value:
@@ -39,7 +44,8 @@ def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribu
     if not block:
         scale = _parameter(node, scale)
         along = node.axis(axis, x.rank) if scale.rank else 0
-        return emit(op, x, scale, _zero_point(node, 2, scale, default), axis=along)
+        # Weights stay integers, also few of them.
+        return emit.unfolded(op, x, scale, _zero_point(node, 2, default), axis=along)[0]
     axis, zero = node.axis(axis, x.rank), node.get(2)
     size = x.shape[axis]
     if scale.shape != tuple(size // block if a == axis else s for a, s in enumerate(x.shape)) or size % block != 0:
