@@ -12,6 +12,7 @@ from typing import cast
 
 import numpy as np
 
+from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import (
     Array,
     DlOp,
@@ -26,7 +27,6 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
-from dlc.dialects.dl import scalar
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure
 from dlc.dialects.dl.scalar import wide_float
 from dlc.dialects.dl.words import DOTS, Dot, parts_of
@@ -128,7 +128,7 @@ class ProductSum(Contraction):
             return _result_type(self, self.result_element)
         types = [element_type_of(v) for v in self.operands]
         if self.dot_name.data not in DOTS or types != [i32, i32] or self.result_element is not None:
-            raise DTypeError(f"{self.name}: dot {self.dot_name} of {types[0]} and {types[1]}; expected words, by {', '.join(DOTS)}")
+            raise DTypeError(f"{self.name}: dot {self.dot_name} of {types}; expected words, by {', '.join(DOTS)}")
         return i32
 
     def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:

@@ -36,9 +36,7 @@ class Dot:
 
     def scalar(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
         """The product of two words of i32."""
-        terms = [
-            scalar.multiply(body, part(body, a, self.data, j), part(body, b, self.weights, j)) for j in range(self.count)
-        ]
+        terms = [scalar.multiply(body, part(body, a, self.data, j), part(body, b, self.weights, j)) for j in range(self.count)]
         return reduce(lambda x, y: scalar.add(body, x, y), terms)
 
 

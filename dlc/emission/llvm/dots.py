@@ -104,12 +104,12 @@ class DotWriter(Writer):
 
     def __init__(self, kernel: func.FuncOp, target: Target, handlers: Handlers) -> None:
         super().__init__(kernel, target, handlers)
-        found = products(kernel, target)
-        self.products = {op: p for op, p in found.items() if all(t.width in _NAMES[p.dot] for t in self.layout(op.results[0].type))}
-        self.inside = {op for p in self.products.values() for op in p.inner}
+        found = products(kernel, target).items()
+        self.products = {op: p for op, p in found if all(t.width in _NAMES[p.dot] for t in self.layout(op.results[0].type))}
+        self.unwritten = {op for p in self.products.values() for op in p.inner}
 
     def visit(self, op: Operation) -> None:
-        if op in self.inside:
+        if op in self.unwritten:
             return
         if (product := self.products.get(op)) is None:
             super().visit(op)

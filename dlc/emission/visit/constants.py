@@ -13,6 +13,7 @@ def number_in(value: SSAValue) -> int | float | None:
         case arith.ConstantOp(value=IntegerAttr() | FloatAttr() as number):
             return number.value.data
         case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as dense) if dense.is_splat():
-            return next(iter(dense.iter_values()))
+            number = next(iter(dense.iter_values()))
+            return None if isinstance(number, tuple) else number
         case _:
             return None

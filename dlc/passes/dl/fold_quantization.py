@@ -20,7 +20,7 @@ from dlc.passes.dl.rewriting import program_blocks, rewrite_forward, splat
 
 @dataclass(frozen=True)
 class FoldQuantizationPass(ModulePass):
-    """`fold-quantization`: quantize(max(x · a + b, c), s, z)  =  quantize(max(x · (a / s) + b / s, c / s), 1, z), a, b, c known.
+    """`fold-quantization`: quantize(x · a + b, s, z)  =  quantize(x · (a / s) + b / s, 1, z), with a and b known.
 
         %m = dl.mul %x, %a;  %y = dl.add %m, %b;  %q = dl.quantize %y, 0.5, %z
     →   %m = dl.mul %x, %a2;  %y = dl.add %m, %b2;  %q = dl.quantize %y, 1.0, %z
@@ -44,9 +44,9 @@ class _Folder:
     def folded(self, op: DlOp) -> Sequence[SSAValue] | None:
         if not isinstance(op, QuantizeOp) or element_type_of(op.x) != f32 or rank_of(op.scale):
             return None
-        scale = splat(op.scale)
-        factor = np.float32(1) / np.float32(scale or 0) if scale is not None and scale > 0 and scale != 1 else np.float32(np.inf)
-        if not np.isfinite(factor) or op.x in self.constant:
+        scale = np.float32(splat(op.scale) or 0)
+        factor = np.float32(1) / scale if scale > 0 else np.float32(np.inf)
+        if scale == 1 or not np.isfinite(factor) or op.x in self.constant:
             return None
         b = Build(op)
         by = b.scalar(float(factor), like=op.scale)

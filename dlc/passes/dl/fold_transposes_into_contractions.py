@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, attribute, ints, rank_of, shape_of
+from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.movement import TransposeOp

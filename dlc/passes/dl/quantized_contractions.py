@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
@@ -125,10 +126,10 @@ def _is_by_matrix(op: MatmulOp) -> bool:
 
 # quantize(moves(dequantize(x, s, z)), s, z) = moves(x)
 def _kept(op: QuantizeOp) -> Sequence[SSAValue] | None:
-    x, scale = Quantized.of(op.x, windows=True), splat(op.scale)
-    if x is None or x.scale is None or not x.is_single() or scale is None or not scale > 0 or splat(x.scale) != scale:
+    x, scale, zero = Quantized.of(op.x, windows=True), splat(op.scale), splat(op.zero_point)
+    if x is None or x.scale is None or not x.is_single() or scale is None or not scale > 0 or zero is None:
         return None
-    if element_type_of(x.stored) != element_type_of(op.result) or x.zero_number is None or x.zero_number != splat(op.zero_point):
+    if splat(x.scale) != scale or x.zero_number != zero or element_type_of(x.stored) != element_type_of(op.result):
         return None
     return [x.moved(Build(op), x.stored, lambda: op.zero_point)]
 

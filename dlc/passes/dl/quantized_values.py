@@ -87,8 +87,8 @@ def _source(value: SSAValue) -> tuple[SSAValue, SSAValue | None, SSAValue | None
     match value.owner:
         case DequantizeOp() as op if element_type_of(op.x) in BYTES:
             return op.x, op.zero_point, op.scale, op.channel_axis
-        case SubOp() as op if (wide := _widened(op.lhs)) is not None:
-            zero = op.rhs
+        case SubOp() as op if (wide := _widened(op.operands[0])) is not None:
+            zero = op.operands[1]
             shape = shape_of(zero)
             axis = rank_of(wide) - len(shape)
             if not shape:

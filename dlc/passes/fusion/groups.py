@@ -192,7 +192,7 @@ class Grouper:
         return sorted(group, key=lambda op: self.position[op])
 
     def _only_widens(self, members: Sequence[DlOp], kept: int, space: Space) -> bool:
-        """Whether the first `kept` members make integers of which the others make but wider floats: who reads those can, too."""
+        """Whether the first `kept` members make integers, and the others but wider floats of them: who reads those can, too."""
         made, now = results_of(members[:kept]), results_of(members)
         if not all(is_integer(element_type_of(v)) for v in made) or _widest(now) <= _widest(made):
             return False
