@@ -156,8 +156,13 @@ _OPENCL_FORMS = (
 REFERENCE = Target("reference", "", (), 64, 32, has_fma=True)
 # How /proc/cpuinfo spells the features whose LLVM names differ.
 _CPUINFO = {
-    "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm",
-    "avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni",
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "avxvnni": "avx_vnni",
+    "avx512vnni": "avx512_vnni",
 }
 
 
