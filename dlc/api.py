@@ -50,9 +50,9 @@ def compile_model(
 ) -> Model:
     """The ONNX file `model` compiled for `target`.
 
-    Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`; `opencl` (the first OpenCL device that works, or
-    the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`; one of your own, a value or where it is
-    found, `FILE.py:NAME` (docs/extending.md).
+    Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
+    is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,
+    device 1); `reference`; one of your own, a value or where it is found, `FILE.py:NAME` (docs/extending.md).
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range:
     `{"x": ("N:1..32", 3, 224, 224)}`. A model with open sizes is compiled once for all of them that it holds for, or where

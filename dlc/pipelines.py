@@ -67,6 +67,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 ExpandTransformationsPass(),
                 UnrollScansPass(),
                 SimplifyPass(),
+                # While what is quantised says so, as one op.
                 QuantizedContractionsPass(target),
                 *quantization,
                 DecomposeCompositesPass(target),

@@ -26,6 +26,7 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import differ
 from dlc.dialects.dl.conversion import CastOp
+from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.elementwise import AddOp, DivOp, EqualOp, MaximumOp, MinimumOp, MulOp, NegOp, SelectOp, SubOp
 from dlc.dialects.dl.functions import RoundOp
@@ -55,6 +56,11 @@ _STORED = {ELEMENT_TYPES[f"{sign}int{width}"] for sign in ("", "u") for width in
 
 def _saturate(value: Array, to: Attribute) -> Array:
     return np.nan_to_num(np.clip(value, *limits(to))).astype(numpy_dtype(to))
+
+
+def _is_zero(zero_point: SSAValue) -> bool:
+    """Whether a zero point is known to be 0."""
+    return isinstance(zero_point.owner, ConstantOp) and not zero_point.owner.reference().any()
 
 
 def _holds(to: Attribute, stored: Attribute) -> bool:
@@ -147,7 +153,9 @@ class QuantizeOp(Scaled):
         if stored in FORMATS:
             return [b(CastOp, ratio, to=stored, saturate=True)]
         steps = b(RoundOp, ratio)
-        shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), element_type_of(x)))
+        shifted = steps
+        if not _is_zero(operands[2]):
+            shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), element_type_of(x)))
         if is_narrow(stored):
             # Casts to these wrap around; to others they saturate.
             low, high = (b.scalar(limit, like=shifted) for limit in limits(stored))
