@@ -1,4 +1,4 @@
-"""Quantised models to compare with: python benchmarks/quantized.py FOLDER [MODEL:KIND …], then benchmarks/models.py FOLDER/*.onnx.
+"""Quantised models: python benchmarks/quantized.py FOLDER [MODEL:KIND …], and then python benchmarks/models.py FOLDER/*.onnx.
 
 Models are those of `benchmarks/models.py`; ONNX Runtime's quantiser makes them, calibrated with one input. KIND is words of
 qdq (the default), qoperator or dynamic; per_channel; s8 (data, else u8), u8w (weights, else s8): `resnet18:qdq,per_channel`.
