@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar
 
 import numpy as np
 
@@ -80,7 +79,6 @@ class WordsOp(DlOp):
     """
 
     name = "dl.words"
-    TAKES_NARROW: ClassVar[bool] = False
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
