@@ -60,9 +60,9 @@ def compile_model(
 ) -> Model:
     """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto.
 
-    Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`; `opencl` (the first OpenCL device that works, or
-    the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`; one of your own, a value or where it is
-    found, `FILE.py:NAME` (docs/extending.md).
+    Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
+    is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,
+    device 1); `reference`; one of your own, a value or where it is found, `FILE.py:NAME` (docs/extending.md).
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range, or as
     the file has it: `{"x": ("N:1..32", None, 224, 224)}`; `{"batch": 8}` gives the size that the file calls so. A model with

@@ -16,9 +16,11 @@ from dlc.passes.dl.compute_early import ComputeEarlyPass
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.fold_quantization import FoldQuantizationPass
 from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
+from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.unroll_scans import UnrollScansPass
@@ -60,6 +62,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
     winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
+    quantization = () if strict else (FoldQuantizationPass(),)
     return (
         Stage(
             "dl",
@@ -69,6 +72,9 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 SimplifyPass(),
                 # What an argmax finds is seen to be inside as long as it is one.
                 CheckIndicesPass(),
+                # While what is quantised says so, as one op.
+                QuantizedContractionsPass(target),
+                *quantization,
                 DecomposeCompositesPass(target),
                 SimplifyPass(),
                 HoistInvariantsPass(),

@@ -84,7 +84,8 @@ class Target:
 
     `cpu` and `features` are LLVM's names; sizes are bytes; `vector_registers` counts registers of `vector_bytes` each, those
     of one item where there are `groups`. Without groups a point of a grid is one task, computed by one thread. `halves` and
-    `doubles`: the device computes in f16 and f64. Buffers start at multiples of `alignment`. `version` is of what makes its
+    `doubles`: the device computes in f16 and f64. `dots`: the products of words that it has an instruction for, the quickest
+    first, by their names in `dl` (`DOTS`). Buffers start at multiples of `alignment`. `version` is of what makes its
     code, where dlc's own sources do not say it all (their digest, a compiler's version); None: what is compiled for it is not
     kept in the cache. `machine` is what things cost on it.
     """
@@ -98,6 +99,7 @@ class Target:
     groups: Groups | None = None
     halves: bool = True
     doubles: bool = True
+    dots: tuple[str, ...] = ()
     alignment: int = 64
     version: str | None = None
     machine: Machine = field(default_factory=Machine)
@@ -111,10 +113,17 @@ _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
+# vpmaddwd is as old as vectors of integers; vpdpbusd came later, first for vectors of 64 bytes.
+_PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
 CPU_LEVELS = {
-    "cpu:generic": Target("cpu:generic", "x86-64-v2", _V2, 16, 16, has_fma=False, version=""),
-    "cpu:avx2": Target("cpu:avx2", "x86-64-v3", _V3, 32, 16, has_fma=True, version=""),
-    "cpu:avx512": Target("cpu:avx512", "x86-64-v4", _V4, 64, 32, has_fma=True, version=""),
+    t.name: t
+    for t in (
+        Target("cpu:generic", "x86-64-v2", _V2, 16, 16, has_fma=False, dots=_PAIRS, version=""),
+        Target("cpu:avx2", "x86-64-v3", _V3, 32, 16, has_fma=True, dots=_PAIRS, version=""),
+        Target("cpu:avx2_vnni", "x86-64-v3", (*_V3, "avxvnni"), 32, 16, has_fma=True, dots=_FOURS, version=""),
+        Target("cpu:avx512", "x86-64-v4", _V4, 64, 32, has_fma=True, dots=_PAIRS, version=""),
+        Target("cpu:avx512_vnni", "x86-64-v4", (*_V4, "avx512vnni"), 64, 32, has_fma=True, dots=_FOURS, version=""),
+    )
 }
 # Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.
 _OF_GROUPS = Machine(winograd=None, prefetch=None)
@@ -146,7 +155,15 @@ _OPENCL_FORMS = (
 )
 REFERENCE = Target("reference", "", (), 64, 32, has_fma=True)
 # How /proc/cpuinfo spells the features whose LLVM names differ.
-_CPUINFO = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm"}
+_CPUINFO = {
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "avxvnni": "avx_vnni",
+    "avx512vnni": "avx512_vnni",
+}
 
 
 @lru_cache(maxsize=1)

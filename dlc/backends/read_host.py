@@ -101,7 +101,7 @@ class _Reader:
                 case host.BufferOp():
                     self.places[op.result] = self.first_region + op.region.value.data, 0
                 case host.ViewOp():
-                    self.places[op.result] = self.part(op.source, op.offset.value.data, op.result)
+                    self.places[op.result] = self.part(op.source, op.offset.value.data)
                 case memref.ReinterpretCastOp():
                     self.places[op.result] = self.view(op)
                 case host.LaunchOp():
@@ -163,12 +163,12 @@ class _Reader:
         elements = int(cast(Any, op.static_offsets).get_values()[0])
         if op.offsets or elements < 0:
             raise CompileError("memref.reinterpret_cast in the host program: its offset must be static")
-        return self.part(op.source, elements, op.result)
+        return self.part(op.source, elements)
 
-    def part(self, source: SSAValue, elements: int, part: SSAValue) -> Place:
-        """Where a part of a buffer begins."""
+    def part(self, source: SSAValue, elements: int) -> Place:
+        """Where what begins at an element of a buffer is."""
         slot, offset = self.places[source]
-        return slot, offset + elements * numpy_dtype(_type(part).element_type).itemsize
+        return slot, offset + elements * numpy_dtype(_type(source).element_type).itemsize
 
     def launch(self, kernel: str | None, arguments: Iterable[SSAValue], numbers: tuple[Size, ...]) -> Launch | OpenLaunch:
         values = tuple(arguments)

@@ -109,7 +109,7 @@ class BufferOp(IRDLOperation):
 
 @irdl_op_definition
 class ViewOp(IRDLOperation):
-    """What of a buffer begins at an element, in another shape, which follows from the sizes of a call."""
+    """What of a buffer begins at an element: in another shape, which may follow from the sizes of a call, or as words."""
 
     name = "host.view"
     source = operand_def(MemRefType)

@@ -30,7 +30,7 @@ def _times(op: Operation) -> int:
 
 
 def flops(module: ModuleOp) -> dict[str, Size]:
-    """The floating-point operations of the contractions of each kernel of a module, in its sizes; a multiply-add is two."""
+    """The operations of the contractions of each kernel of a module, in its sizes: a multiply-add is two, of words as well."""
     return {op.symbol: _flops(op) for op in module.ops if isinstance(op, KernelOp)}
 
 

@@ -1,4 +1,4 @@
-"""Values of the host program that are parts of others: reshapes, what is itself but later, slices that are one piece."""
+"""Values of the host program that are parts of others: reshapes, words, what is itself but later, slices that are one piece."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
+from dlc.dialects.dl.words import WordsOp
 from dlc.dims import is_static, row_major
 from dlc.ir import Operation, SSAValue, func
+
+# Ops whose result is all of their operand's buffer.
+RENAMED = (ReshapeOp, WordsOp, AfterOp)
 
 
 def is_view(op: Operation | None, alignment: int) -> bool:
@@ -21,7 +25,7 @@ def is_view(op: Operation | None, alignment: int) -> bool:
     and if the operand is a buffer: neither the caller's, which may lie anywhere, nor moved around by whoever reads it. What
     the program returns is copied, from wherever it is.
     """
-    if isinstance(op, ReshapeOp | AfterOp):
+    if isinstance(op, RENAMED):
         return True
     if not isinstance(op, SliceOp) or not _is_one_piece(op):
         return False
@@ -56,11 +60,16 @@ def offset_of(op: SliceOp) -> int:
 
 
 def source_of(value: SSAValue) -> tuple[SSAValue, int]:
-    """The value that `value` is a part of through such ops, and where it begins there, in elements."""
+    """The value that `value` is a part of through such ops, and where it begins there, in elements of that value."""
     offset = 0
-    while isinstance(value.owner, ReshapeOp | AfterOp | SliceOp):
-        if isinstance(value.owner, SliceOp):
-            offset += offset_of(value.owner)
+    while isinstance(value.owner, (*RENAMED, SliceOp)):
+        match value.owner:
+            case SliceOp() as op:
+                offset += offset_of(op)
+            case WordsOp() as op:
+                offset *= op.count
+            case _:
+                pass
         value = value.owner.x
     return value, offset
 

@@ -11,7 +11,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, shape_of, tensor_type
 from dlc.dims import Dim, Size
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Attribute, Block, f16, f32, i1, i8, i32, i64
+from dlc.ir import Attribute, Block, f16, f32, i1, i8, i16, i32, i64
 
 N = Dim.symbol("n")
 
@@ -51,6 +51,11 @@ REFUSED = {
     "concatenation of nothing": (dl.ConcatOp, [], {"axis": 1}, "no operands"),
     "tile of zero": (dl.PackOp, [f(4)], {"axis": 0, "tile": 0}, "tile 0"),
     "no packing": (dl.UnpackOp, [f(2, 4)], {"axis": 0, "tile": 4, "size": 9}, "no packing of 9"),
+    "words of floats": (dl.WordsOp, [f(4)], {}, "C1"),
+    "a part of a word": (dl.WordsOp, [((2, 6), i8)], {}, "C2"),
+    "products of half a word": (dl.MatmulOp, [((2, 2), i8), ((2, 2), i8)], {"dot": "u8i8"}, "expected words"),
+    "an unknown product": (dl.MatmulOp, [((2, 2), i32), ((2, 2), i32)], {"dot": "i4"}, "expected words, by i16, u8i8"),
+    "held in too little": (dl.QuantizeOp, [f(4), f(), ((), i16)], {"axis": 0, "to": i8}, "C4"),
     "places of floats": (dl.GatherOp, [f(4), f(2)], {"axis": 0}, "indices have element type f32"),
     "places on nothing": (dl.GatherOp, [f(0), ((2,), i64)], {"axis": 0}, "no elements to take"),
     "places too deep": (dl.GatherNdOp, [f(4), ((1, 2), i64)], {}, "C2"),

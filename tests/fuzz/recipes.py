@@ -330,6 +330,10 @@ def _pack(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, x, axis=p.axis(x), tile=p.random.choice([1, 3, 8, 16, 32]))
 
 
+def _words(p: RandomProgram, op: type[DlOp]) -> Known:
+    return p.add(op, p.any([d for d in NUMBERS if d.kind in "iu" and d.itemsize < 4], lambda s: len(s) > 0 and s[-1] % 4 == 0))
+
+
 def _unpack(p: RandomProgram, op: type[DlOp]) -> Known:
     x = p.any(NUMBERS, lambda s: 1 < len(s) < 6 and s[-1] > 0)
     size = max(0, x.shape[0] * x.shape[-1] - p.random.randrange(x.shape[-1])) if x.shape[0] else 0
@@ -529,6 +533,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.ConcatOp: _concat,
     dl.PackOp: _pack,
     dl.UnpackOp: _unpack,
+    dl.WordsOp: _words,
     dl.GatherOp: _gather,
     dl.GatherNdOp: _gather_nd,
     dl.GatherElementsOp: _gather_elements,

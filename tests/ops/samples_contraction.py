@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.ir import f32, i32
-from tests.ops.sample import BF16, F16, F32, F64, I8, I32, U8, Sample, exactly, values
+from tests.ops.sample import BF16, F16, F32, F64, I8, I16, I32, I64, U8, Sample, exactly, values
 
 _TOLERANCE = {F32: 2e-6, F64: 1e-14, F16: 1e-3, BF16: 8e-3}
 
@@ -78,6 +78,37 @@ def _conv(
     return Sample(op, operands, exactly(lambda x, w: formula(x, w, **properties)), properties, _TOLERANCE.get(dtype, 0), label)
 
 
+def _of_words(dot: str, a: np.dtype, b: np.dtype) -> list[Sample]:
+    """Products of words: of extreme numbers, in rows of whole vectors and of parts of them, and as a convolution."""
+    r = 4 // a.itemsize
+
+    def words(dtype: np.dtype, *shape: int) -> np.ndarray:
+        limits = np.iinfo(dtype)
+        return np.random.default_rng(7).integers(limits.min, limits.max, (*shape, r), dtype, endpoint=True).view(I32)[..., 0]
+
+    def numbers(words: np.ndarray, dtype: np.dtype, axis: int) -> np.ndarray:
+        return np.moveaxis(words[..., None].view(dtype), -1, axis).astype(I64)
+
+    def matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return np.einsum("mkr,krn->mn", numbers(x, a, 2), numbers(w, b, 1))
+
+    def dot_general(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return np.einsum("jkmr,krn->jmn", numbers(x, a, 3), numbers(w, b, 1))
+
+    def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        n, h, d, c = x.shape
+        x = numbers(x, a, 4).reshape(n, h, d, c * r)
+        return conv(x, numbers(w, b, 3).reshape(*w.shape[:2], c * r, -1), (2, 1), (1, 1), 1)
+
+    axes = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (1,), "rhs_contract": (0,), "dot": dot}
+    windows = {"strides": (2, 1), "dilations": (1, 1), "groups": 1, "dot": dot}
+    return [
+        *(Sample(dl.MatmulOp, (words(a, 5, 3), words(b, 3, n)), matmul, {"dot": dot}, label=f"{dot}_{n}") for n in (3, 45)),
+        Sample(dl.DotGeneralOp, (words(a, 2, 3, 4), words(b, 3, 16)), dot_general, axes, label=dot),
+        Sample(dl.ConvOp, (words(a, 1, 5, 7, 3), words(b, 3, 2, 3, 16)), convolved, windows, label=dot),
+    ]
+
+
 def _pool(label: str, x: np.ndarray, *window: tuple[int, ...]) -> list[Sample]:
     properties = dict(zip(("kernel", "strides", "dilations"), window, strict=True))
     return [
@@ -101,6 +132,8 @@ SAMPLES = [
         {"result": i32},
         label="widening",
     ),
+    *_of_words("i16", I16, I16),
+    *_of_words("u8i8", U8, I8),
     Sample(dl.MatmulOp, (values(F16, 4, 6), values(F16, 6, 5)), exactly(lambda x, y: x @ y), {"result": f32}, 2e-6, "widening"),
     Sample(
         dl.DotGeneralOp,

@@ -9,7 +9,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import tensor_type
 from dlc.dialects.dl.dtypes import dense_attribute, element_type
 from dlc.ir import bf16, f16, f32, i8, i64
-from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U64, Sample, exactly, values
+from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U64, Sample, exactly, values
 from tests.ops.samples_elementwise import telling
 
 # NumPy itself makes no views of it.
@@ -109,6 +109,7 @@ def _movement() -> list[Sample]:
         ),
         Sample(dl.BroadcastToOp, (np.array(2, I32),), lambda x: np.full((2, 2), 2), {"shape": (2, 2)}, label="scalar"),
         Sample(dl.ReshapeOp, (x,), lambda x: x.flatten().reshape(4, 6), {"shape": (4, 6)}),
+        *(Sample(dl.WordsOp, (values(d, 3, 8),), lambda x: x.view(np.int32)) for d in (I8, U8, I16)),
         Sample(dl.ReshapeOp, (values(I8, 1, 1),), lambda x: x[0, 0], {"shape": ()}, label="scalar"),
         Sample(
             dl.SliceOp,

@@ -34,6 +34,7 @@ KNOWN_WITHOUT_INTERFACE: dict[type[DlOp], str] = {
     dl.ConstantOp: "a literal: kernels hold it as arith.constant",
     dl.WeightOp: "a name of the weights store",
     dl.ReshapeOp: "another view of the same buffer",
+    dl.WordsOp: "another view of the same buffer",
     dl.AfterOp: "another name of the same buffer",
 }
 KNOWN_WITHOUT_SAMPLE: dict[type[DlOp], str] = {dl.WeightOp: "its value is in the store"}

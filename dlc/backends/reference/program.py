@@ -239,7 +239,8 @@ def host_buffer(op: host.BufferOp, frame: Frame) -> Sequence[Value]:
 @rule(host.ViewOp)
 def host_view(op: host.ViewOp, frame: Frame) -> Sequence[Value]:
     source, shape = frame.view(op.source), tuple(map(int, op.sizes.sizes))
-    return (source.part(source.offset + int(op.offset.value.data), shape, contiguous_strides(shape)),)
+    part = source.part(source.offset + int(op.offset.value.data), shape, contiguous_strides(shape))
+    return (part.of_type(dtype_of(op.result.type)),)
 
 
 @rule(host.LoopOp)

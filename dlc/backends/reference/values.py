@@ -60,6 +60,14 @@ class View:
         """Another view of the same allocation."""
         return View(self.base, offset, shape, strides, self.origin)
 
+    def of_type(self, dtype: np.dtype[Any]) -> View:
+        """The same memory as elements of another size, from a place that is the same for all points on."""
+        if dtype == self.base.dtype:
+            return self
+        start, size = int(self.offset) * self.base.itemsize, span(self.shape, self.strides)
+        flat = self.base.view(np.uint8)[start : start + size * dtype.itemsize].view(dtype)
+        return View(flat, 0, self.shape, self.strides)
+
     def alone(self) -> View:
         """The same places, as an allocation of their own."""
         return View(self.base, self.offset, self.shape, self.strides, self.offset)

@@ -35,6 +35,7 @@ from dlc.dialects.dl import (
     transformations,
     window,
     winograd,
+    words,
 )
 from dlc.dialects.dl.activation import *
 from dlc.dialects.dl.adjoints import *
@@ -63,6 +64,7 @@ from dlc.dialects.dl.sorting import *
 from dlc.dialects.dl.transformations import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
+from dlc.dialects.dl.words import *
 from dlc.ir import Dialect, Operation
 
 FAMILIES: tuple[ModuleType, ...] = (
@@ -88,6 +90,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     composite,
     normalization,
     quantization,
+    words,
     random,
     control,
     transformations,

@@ -6,11 +6,13 @@ Sums over 16-bit floats are kept in f32 and rounded once; integer sums wrap in t
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
 
+from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import (
     Array,
     DlOp,
@@ -20,12 +22,14 @@ from dlc.dialects.dl.base import (
     ints,
     normalized_axes,
     number,
+    rank_of,
     shape_of,
     tensor_type,
 )
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
-from dlc.dialects.dl.interfaces import Contraction, Structure
+from dlc.dialects.dl.interfaces import Body, Contraction, Structure
 from dlc.dialects.dl.scalar import wide_float
+from dlc.dialects.dl.words import DOTS, Dot, parts_of
 from dlc.dims import Size, UndecidableError, is_static
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
@@ -35,7 +39,9 @@ from dlc.ir import (
     DenseArrayBase,
     IntegerAttr,
     SSAValue,
+    StringAttr,
     TensorType,
+    i32,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -95,6 +101,48 @@ def _magnitude(a: Array) -> int:
     return max(abs(int(a.min())), abs(int(a.max())))
 
 
+class ProductSum(Contraction):
+    """A contraction whose products are those of numbers, or of words of narrow integers.
+
+    `result` is the type of the sum, where it is not the operands'. `dot` names the product of two words (`DOTS`): both operands
+    are of words then, along the last axis that is summed over, and the result is of i32.
+    """
+
+    result_element = opt_prop_def(Attribute, prop_name="result")
+    dot_name = opt_prop_def(StringAttr, prop_name="dot")
+    result = result_def(TensorType)
+
+    @property
+    def dot(self) -> Dot | None:
+        """The product of two words; None where operands are numbers."""
+        return None if self.dot_name is None else DOTS[self.dot_name.data]
+
+    @property
+    @abstractmethod
+    def word_axes(self) -> tuple[int, int]:
+        """The axes of the operands along which words lie."""
+
+    def result_type(self) -> Attribute:
+        """The element type of the result; raises DTypeError where there is none."""
+        if self.dot_name is None:
+            return _result_type(self, self.result_element)
+        types = [element_type_of(v) for v in self.operands]
+        if self.dot_name.data not in DOTS or types != [i32, i32] or self.result_element is not None:
+            raise DTypeError(f"{self.name}: dot {self.dot_name} of {types}; expected words, by {', '.join(DOTS)}")
+        return i32
+
+    def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The product of an element of each operand, as wide as the sum."""
+        return scalar.multiply(body, a, b) if self.dot is None else self.dot.scalar(body, a, b)
+
+    def contracted(self, compute: Callable[[Array, Array], Array], operands: Sequence[Array]) -> Array:
+        """`compute`, a sum of products, of the operands' numbers."""
+        if (dot := self.dot) is not None:
+            kinds = zip(operands, self.word_axes, (dot.data, dot.weights), strict=True)
+            operands = [parts_of(words, axis, kind) for words, axis, kind in kinds]
+        return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
+
+
 def _result_type(op: DlOp, given: Attribute | None) -> Attribute:
     """The element type of a contraction's result: the operands' own, or the one given for integers."""
     a, b = (element_type_of(v) for v in op.operands)
@@ -111,12 +159,13 @@ def _result_type(op: DlOp, given: Attribute | None) -> Attribute:
 
 
 @irdl_op_definition
-class MatmulOp(Contraction):
+class MatmulOp(ProductSum):
     """`c[…, m, n] = Σₖ a[…, m, k] · b[…, k, n]`, as `numpy.matmul`.
 
     (C1) both operands have rank 1 or more; a rank-1 `a` is a row, a rank-1 `b` a column, and their axis is dropped from the
     result; (C2) the contracted sizes are equal; (C3) leading axes broadcast; (C4) element types are equal numbers, or
-    integers with the type of the sum in `result`. An empty contraction is 0.
+    integers with the type of the sum in `result`, or words of integers (`dl.words`) whose product `dot` names, i16 or u8i8,
+    and the sum is i32. An empty contraction is 0.
 
         >>> b(MatmulOp, x, w)                  # f32[8, 4] · f32[4, 2] → f32[8, 2]
         >>> b(MatmulOp, x, w, result=i32)      # ui8[8, 4] · i8[4, 2] → i32[8, 2]
@@ -125,8 +174,10 @@ class MatmulOp(Contraction):
     name = "dl.matmul"
     lhs = operand_def(TensorType)
     rhs = operand_def(TensorType)
-    result_element = opt_prop_def(Attribute, prop_name="result")
-    result = result_def(TensorType)
+
+    @property
+    def word_axes(self) -> tuple[int, int]:
+        return -1, max(-2, -rank_of(self.rhs))
 
     def infer(self) -> Sequence[Tensor]:
         a, b = shape_of(self.lhs), shape_of(self.rhs)
@@ -135,10 +186,10 @@ class MatmulOp(Contraction):
         if differ(a[-1], b[-2:][0]):
             raise ShapeError(f"dl.matmul: contracted sizes differ: lhs {a}, rhs {b}; transpose one operand or check K")
         batch = broadcast_shapes("dl.matmul", a[:-2], b[:-2])
-        return [tensor_type((*batch, *a[-2:-1], *b[-1:][len(b) == 1 :]), _result_type(self, self.result_element))]
+        return [tensor_type((*batch, *a[-2:-1], *b[-1:][len(b) == 1 :]), self.result_type())]
 
     def reference(self, *operands: Array) -> Array:
-        return contract(np.matmul, operands, numpy_dtype(element_type_of(self.result)))
+        return self.contracted(np.matmul, operands)
 
     def structure(self) -> Structure:
         a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
@@ -164,7 +215,7 @@ def _aligned(iterators: Sequence[AffineExpr], sizes: Sequence[Size], batch: Sequ
 
 
 @irdl_op_definition
-class DotGeneralOp(Contraction):
+class DotGeneralOp(ProductSum):
     """Sum of products over paired axes; the result's axes are batch, then lhs free, then rhs free ones, each in order.
 
     (C1) `lhs_batch` and `rhs_batch` pair axes of equal size, so do `lhs_contract` and `rhs_contract`; (C2) no axis occurs
@@ -178,8 +229,11 @@ class DotGeneralOp(Contraction):
     rhs_batch = prop_def(DenseArrayBase)
     lhs_contract = prop_def(DenseArrayBase)
     rhs_contract = prop_def(DenseArrayBase)
-    result_element = opt_prop_def(Attribute, prop_name="result")
-    result = result_def(TensorType)
+
+    @property
+    def word_axes(self) -> tuple[int, int]:
+        (_, _, a_sum), (_, _, b_sum) = self._axes()
+        return a_sum[-1], b_sum[-1]
 
     def _axes(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """(batch, free, contracted) axes of lhs and of rhs."""
@@ -199,7 +253,7 @@ class DotGeneralOp(Contraction):
             if len(left) != len(right) or any(differ(a[i], b[j]) for i, j in zip(left, right, strict=True)):
                 raise ShapeError(f"dl.dot_general: {kind} axes {left} of {a} and {right} of {b} do not pair up")
         result = (*(a[i] for i in a_batch), *(a[i] for i in a_free), *(b[j] for j in b_free))
-        return [tensor_type(result, _result_type(self, self.result_element))]
+        return [tensor_type(result, self.result_type())]
 
     def reference(self, *operands: Array) -> Array:
         (a_batch, a_free, a_sum), (b_batch, b_free, b_sum) = self._axes()
@@ -213,7 +267,7 @@ class DotGeneralOp(Contraction):
             columns = b.transpose(b_batch + b_sum + b_free).reshape(*lead, k, n)
             return (rows @ columns).reshape((*lead, *(a.shape[i] for i in a_free), *(b.shape[i] for i in b_free)))
 
-        return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
+        return self.contracted(compute, operands)
 
     def structure(self) -> Structure:
         a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
@@ -279,7 +333,7 @@ def convolve(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int
 
 
 @irdl_op_definition
-class ConvOp(Contraction):
+class ConvOp(ProductSum):
     """Convolution of channels-last `x` [N, *S, C] with `w` [*K, C/groups, O], without padding.
 
     `y[n, s, o] = Σ_{k, c} x[n, s·stride + k·dilation, g·C/groups + c] · w[k, c, o]` with `g = o // (O/groups)`.
@@ -296,8 +350,10 @@ class ConvOp(Contraction):
     strides = prop_def(DenseArrayBase)
     dilations = prop_def(DenseArrayBase)
     groups = prop_def(IntegerAttr)
-    result_element = opt_prop_def(Attribute, prop_name="result")
-    result = result_def(TensorType)
+
+    @property
+    def word_axes(self) -> tuple[int, int]:
+        return -1, -2
 
     def infer(self) -> Sequence[Tensor]:
         x, w, groups = shape_of(self.x), shape_of(self.w), number(self.groups)
@@ -308,13 +364,11 @@ class ConvOp(Contraction):
                 f"dl.conv: channels of x {x} and w {w} do not fit {groups} groups; w must be [*kernel, C/groups, O]"
             )
         spatial = window_sizes(self, x[1:-1], w[:-2], ints(self.strides), ints(self.dilations))
-        return [tensor_type((x[0], *spatial, w[-1]), _result_type(self, self.result_element))]
+        return [tensor_type((x[0], *spatial, w[-1]), self.result_type())]
 
     def reference(self, *operands: Array) -> Array:
         strides, dilations, groups = ints(self.strides), ints(self.dilations), number(self.groups)
-        return contract(
-            lambda x, w: convolve(x, w, strides, dilations, groups), operands, numpy_dtype(element_type_of(self.result))
-        )
+        return self.contracted(lambda x, w: convolve(x, w, strides, dilations, groups), operands)
 
     def structure(self) -> Structure:
         x, w, y = map(shape_of, (self.x, self.w, self.result))

@@ -105,6 +105,10 @@ class Contraction(DlOp, ABC):
     def structure(self) -> Structure:
         """The iteration space; parallel iterators in result order first, then the reduced ones."""
 
+    @abstractmethod
+    def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The product of an element of each operand, both as wide as the sum."""
+
 
 class Window(DlOp, ABC):
     """A reduction over sliding windows of one operand (pooling); padding is a `dl.pad` before it."""

@@ -16,6 +16,7 @@ from dlc.dialects.dl.base import (
     Array,
     Tensor,
     element_type_of,
+    is_narrow,
     normalized_axes,
     number,
     rank_of,
@@ -25,7 +26,8 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import differ
 from dlc.dialects.dl.conversion import CastOp
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
+from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.elementwise import AddOp, DivOp, EqualOp, MaximumOp, MinimumOp, MulOp, NegOp, SelectOp, SubOp
 from dlc.dialects.dl.functions import RoundOp
 from dlc.dialects.dl.interfaces import Composite
@@ -43,6 +45,7 @@ from dlc.ir import (
     i32,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
 )
@@ -51,15 +54,21 @@ _UI8 = ELEMENT_TYPES["uint8"]
 _STORED = {ELEMENT_TYPES[f"{sign}int{width}"] for sign in ("", "u") for width in (2, 4, 8, 16)} | FORMATS.keys()
 
 
-def _saturated(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
-    """An integral f32 or f64 as an integer type, the nearest value of it."""
-    low, high = limits(to)
-    inside = b(MinimumOp, b(MaximumOp, value, b.scalar(low, like=value)), b.scalar(high, like=value))
-    return casted(b, inside, to)
-
-
 def _saturate(value: Array, to: Attribute) -> Array:
     return np.nan_to_num(np.clip(value, *limits(to))).astype(numpy_dtype(to))
+
+
+def _is_zero(zero_point: SSAValue) -> bool:
+    """Whether a zero point is known to be 0."""
+    return isinstance(zero_point.owner, ConstantOp) and not zero_point.owner.reference().any()
+
+
+def _holds(to: Attribute, stored: Attribute) -> bool:
+    """Whether a type has all integers of another."""
+    if not is_integer(stored):
+        return False
+    (low, high), (lowest, highest) = limits(stored), limits(to)
+    return lowest <= low and high <= highest
 
 
 class Scaled(Composite):
@@ -103,18 +112,27 @@ class Scaled(Composite):
 class QuantizeOp(Scaled):
     """`y = saturate(round(x / scale) + zero_point)`, in the zero point's type; without zero point if that is a narrow float.
 
-    (C1) `x` and `scale` are of one float type; (C2) `zero_point` is of integers of at most 16 bits or narrow floats; (C3)
-    scale and zero point have rank 0 or one entry per place of `axis`. NaN gives 0, in a narrow float what `dl.cast` says.
+    `to` is another type to hold it, of integers. (C1) `x` and `scale` are of one float type; (C2) `zero_point` is of integers
+    of at most 16 bits or narrow floats; (C3) scale and zero point have rank 0 or one entry per place of `axis`; (C4) `to` has
+    all integers of the zero point's type. NaN gives 0, in a narrow float what `dl.cast` says.
     """
 
     name = "dl.quantize"
+    to = opt_prop_def(Attribute)
+
+    @property
+    def held(self) -> Attribute:
+        """The element type of the result."""
+        return self.to or element_type_of(self.zero_point)
 
     def infer(self) -> Sequence[Tensor]:
         self.check_parameters()
         x, stored = element_type_of(self.x), element_type_of(self.zero_point)
         if x != element_type_of(self.scale) or stored not in _STORED:
             raise DTypeError(f"dl.quantize: x {x}, scale {element_type_of(self.scale)}, zero point {stored}; see (C1) and (C2)")
-        return [tensor_type(shape_of(self.x), stored)]
+        if self.to is not None and not (is_integer(self.to) and _holds(self.to, stored)):
+            raise DTypeError(f"dl.quantize: {self.to} does not have all of {stored} (C4)")
+        return [tensor_type(shape_of(self.x), self.held)]
 
     def reference(self, *operands: Array) -> Array:
         x, scale, zero = operands
@@ -124,7 +142,8 @@ class QuantizeOp(Scaled):
             if element_type_of(self.zero_point) in FORMATS:
                 return narrowed(ratio, element_type_of(self.zero_point), saturate=True)
             steps = np.rint(ratio)
-            return _saturate(steps + self.trailing(zero, x.ndim).astype(wide), element_type_of(self.zero_point))
+            number = _saturate(steps + self.trailing(zero, x.ndim).astype(wide), element_type_of(self.zero_point))
+            return number.astype(numpy_dtype(self.held))
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
@@ -134,8 +153,14 @@ class QuantizeOp(Scaled):
         if stored in FORMATS:
             return [b(CastOp, ratio, to=stored, saturate=True)]
         steps = b(RoundOp, ratio)
-        shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), element_type_of(x)))
-        return [_saturated(b, shifted, stored)]
+        shifted = steps
+        if not _is_zero(operands[2]):
+            shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), element_type_of(x)))
+        if is_narrow(stored):
+            # Casts to these wrap around; to others they saturate.
+            low, high = (b.scalar(limit, like=shifted) for limit in limits(stored))
+            shifted = b(MinimumOp, b(MaximumOp, shifted, low), high)
+        return [casted(b, casted(b, shifted, stored), self.held)]
 
 
 @irdl_op_definition
@@ -209,6 +234,5 @@ class DynamicQuantizeLinearOp(Composite):
         high = b(MaximumOp, b(ReduceMaxOp, x, axes=axes, keepdims=False), zero)
         span = b(DivOp, b(SubOp, high, low), b.scalar(255.0, like=x))
         scale = b(SelectOp, b(EqualOp, span, zero), one, span)
-        steps = _saturated(b, b(RoundOp, b(DivOp, b(NegOp, low), scale)), _UI8)
-        shifted = b(AddOp, b(RoundOp, b(DivOp, x, scale)), casted(b, steps, f32))
-        return [_saturated(b, shifted, _UI8), scale, steps]
+        steps = casted(b, b(RoundOp, b(DivOp, b(NegOp, low), scale)), _UI8)
+        return [b(QuantizeOp, x, scale, steps, axis=0), scale, steps]

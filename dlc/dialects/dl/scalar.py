@@ -20,6 +20,7 @@ from dlc.ir import (
     bf16,
     f16,
     f32,
+    i32,
     i64,
     index,
     tensor,
@@ -31,6 +32,10 @@ _PREDICATES = {
     "lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"),
     "gt": ("ogt", "sgt", "ugt"), "ge": ("oge", "sge", "uge"),
 }  # fmt: skip
+
+
+# Integers of so many bits are floats of 32.
+_EXACT_BITS = 16
 
 
 def constant(body: Body, value: int | float, type: Attribute) -> SSAValue:
@@ -188,6 +193,8 @@ def saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     """A float as an integer, truncated, within the limits of `target`; NaN as 0."""
     x = _resize_float(body, x, wide_float(x.type))
     low, high = limits(target)
+    if bits(target) <= _EXACT_BITS:
+        return _clamped(body, x, target)
     # high + 1 is a power of two, so a float exactly; high itself may not be.
     too_large = compare_with(body, "ge", x, float(high + 1), x.type)
     too_small = compare_with(body, "lt", x, float(low), x.type)
@@ -197,6 +204,19 @@ def saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     value = body(arith.FPToUIOp(safe, to) if is_unsigned(target) else arith.FPToSIOp(safe, to))
     value = select(body, too_large, like(body, high, value), value)
     return select(body, too_small, like(body, low, value), value)
+
+
+def _clamped(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
+    """`saturate` to an integer type whose limits are floats: two comparisons, of which NaN fails the first.
+
+    x = x > low ? x : low;  x = x < high ? x : high
+    """
+    low, high = (like(body, float(limit), x) for limit in limits(target))
+    if not is_unsigned(target):
+        x = select(body, compare(body, "eq", x, x, x.type), x, like(body, 0.0, x))
+    x = select(body, compare(body, "gt", x, low, x.type), x, low)
+    x = select(body, compare(body, "lt", x, high, x.type), x, high)
+    return body(arith.TruncIOp(body(arith.FPToSIOp(x, i32)), cast(Any, storage_type(target))))
 
 
 def position(body: Body, value: int) -> SSAValue:

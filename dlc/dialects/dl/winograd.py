@@ -17,11 +17,12 @@ from math import prod
 
 import numpy as np
 
+from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import contract, differ, iteration_space
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.dialects.dl.interfaces import Contraction, Staged, Structure
+from dlc.dialects.dl.interfaces import Body, Contraction, Staged, Structure
 from dlc.dialects.dl.movement import ReshapeOp, WindowsOp
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import AffineExpr, IntegerAttr, SSAValue, TensorType, irdl_op_definition, operand_def, prop_def, result_def
@@ -68,6 +69,9 @@ class ModeProductOp(Contraction):
             return np.moveaxis(rows.reshape(len(matrix), *moved.shape[1:]), 0, to)
 
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
+
+    def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
+        return scalar.multiply(body, a, b)
 
     def structure(self) -> Structure:
         x, matrix, y = map(shape_of, (self.x, self.matrix, self.result))

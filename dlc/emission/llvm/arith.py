@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import cast
 
+from dlc.emission.llvm.clamped import is_within
 from dlc.emission.llvm.convert import CONVERSIONS, extend_half, truncate_half
 from dlc.emission.llvm.core import Writer, bits_of, splat_literal
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.registers import Register, is_half
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import IndexType, IntegerAttr, Operation, VectorType, arith
+from dlc.ir import Attribute, IndexType, IntegerAttr, Operation, VectorType, arith
 
 Primitive = Callable[[Writer, Register, Register, tuple[str, ...]], str]
 Handler = Callable[[Writer, Operation], None]
@@ -114,6 +116,20 @@ def shift(opcode: str) -> Primitive:
     return compute
 
 
+# Conversion
+
+
+def to_signed(e: Writer, op: Operation) -> None:
+    """arith.fptosi, which saturates; what is seen to be within the limits is converted as it stands."""
+    result = op.results[0].type
+    element = cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
+    apply(e, op, in_float(_truncated) if is_within(op.operands[0], element) else CONVERSIONS[op.name])
+
+
+def _truncated(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+    return e.cast("fptosi", s, xs[0], t)
+
+
 # Comparison and selection
 
 
@@ -180,6 +196,7 @@ HANDLERS: Handlers = {
     "arith.cmpf": compare("fcmp", _CMPF),
     "arith.select": choose,
     **{name: elementwise(primitive) for name, primitive in CONVERSIONS.items()},
+    "arith.fptosi": to_signed,
     **{f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "roundeven", "copysign")},
     "math.absf": _unary(intrinsic("fabs")),
     "math.fma": _unary(fused_multiply_add),

@@ -26,6 +26,7 @@ from dlc.dialects.sizes import size_arguments, sizes_of
 from dlc.dims import Size, product
 from dlc.emission.llvm import arith
 from dlc.emission.llvm.control import ControlWriter
+from dlc.emission.llvm.dots import DotWriter
 from dlc.emission.llvm.memory import MemoryWriter, prefetch
 from dlc.emission.llvm.order import ordered
 from dlc.emission.llvm.vectors import VectorWriter
@@ -76,7 +77,7 @@ def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
     return KernelText("\n".join(texts), tuple(counts), len(size_arguments(block)), bytes_)
 
 
-class _Grid(MemoryWriter, VectorWriter, ControlWriter):
+class _Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
     """Writes the function of one grid."""
 
     def __init__(self, kernel: func.FuncOp, target: Target, number: int) -> None:

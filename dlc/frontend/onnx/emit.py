@@ -111,6 +111,10 @@ class Emitter:
             folded = _fold(probe, known)
             if folded is not None:
                 return folded
+        return self.unfolded(op, *operands, **properties)
+
+    def unfolded(self, op: type[DlOp], *operands: Value, **properties: PropertyValue | None) -> tuple[Value, ...]:
+        """Every result of a new op, also where the operands are known: for whom the compiler knows more of them."""
         made = self.build.insert(op.make(*map(self.ssa, operands), **properties))
         return tuple(Value(r.type, ssa=r) for r in made.results)  # pyright: ignore[reportArgumentType]
 

@@ -37,7 +37,7 @@ from dlc.frontend.onnx.functions import (
 )
 from dlc.frontend.onnx.graph import ModelFile, Source, all_nodes, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators import OPERATORS
+from dlc.frontend.onnx.operators import OPERATORS, OTHER_OPERATORS
 from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
 from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenInputsError, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
@@ -253,7 +253,7 @@ class _Importer:
     def _converter(self, node: NodeProto, inputs: Sequence[Value | None] = ()) -> Converter | FunctionProto:
         """What makes the node's results: a converter, or the function that it calls."""
         if node.domain not in OWN_DOMAIN:
-            return self._function_of_domain(node, inputs)
+            return self._of_other_domain(node, inputs)
         entries = OPERATORS.get(node.op_type, [])
         opset = min(max(self.scope.opset, FIRST_OPSET), LAST_OPSET)
         if self.scope.opset > LAST_OPSET and _defined(node, self.scope.opset) != _defined(node, LAST_OPSET):
@@ -271,15 +271,18 @@ class _Importer:
         known = ", ".join(f"{e.since} to {e.until}" for e in entries)
         raise NodeProblem("opset", f"supported in opset {known}; the model has {self.scope.opset}")
 
-    def _function_of_domain(self, node: NodeProto, inputs: Sequence[Value | None]) -> FunctionProto:
-        """The function that a node of another domain calls: the model's, or one that ONNX defines."""
+    def _of_other_domain(self, node: NodeProto, inputs: Sequence[Value | None]) -> Converter | FunctionProto:
+        """A converter, or the function that a node of another domain calls: the model's, or one that ONNX defines."""
         if (node.domain, node.op_type) in self.functions:
             return self.functions[node.domain, node.op_type]
+        if (entries := OTHER_OPERATORS.get(node.domain, {}).get(node.op_type)) is not None:
+            return entries[0].convert
         version = next((v.version for v in self.model.proto.opset_import if v.domain == node.domain), 0)
         versions = {"": self.scope.opset, node.domain: version}
         function = _body(node, versions, inputs) if has_body(node.op_type, version, node.domain) else None
         if function is None:
-            raise NodeProblem("operator", f"domain '{node.domain}' is not supported")
+            known = " but for others of its operators" if node.domain in OTHER_OPERATORS else ""
+            raise NodeProblem("operator", f"domain '{node.domain}' is not supported{known}")
         return function
 
     def _inlined(self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None]) -> Sequence[Value | None]:

@@ -1,4 +1,4 @@
-"""Every ONNX operator that dlc reads: the families' tables, joined."""
+"""Every operator that dlc reads: the tables of ONNX's families, joined, and those of other domains."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dlc.frontend.onnx import (
     creation,
     elementwise,
     indexing,
+    microsoft,
     movement,
     normalization,
     pooling,
@@ -35,3 +36,6 @@ FAMILIES = (
 )  # fmt: skip
 
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}
+
+# By domain, in any version.
+OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {microsoft.DOMAIN: microsoft.table.entries}

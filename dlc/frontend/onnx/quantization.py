@@ -21,25 +21,31 @@ from dlc.ir import Attribute, f32, i32
 table = Table()
 
 
-def _parameter(node: Node, v: Value) -> Value:
+def parameter(node: Node, v: Value) -> Value:
     """A scale or zero point of one element as rank 0, else as it is: one entry per place of an axis."""
     if v.rank > 1:
         raise NodeProblem("input", f"scales of shape {list(v.shape)} are not supported here")
     return node.emit.reshape(v, ()) if v.shape == (1,) else v
 
 
-def _zero_point(node: Node, k: int, like: Value, default: Attribute) -> Value:
+def zero_point(node: Node, k: int, default: Attribute) -> Value:
+    """The zero point, as one number where it is: 0 if there is none."""
     zero = node.get(k)
-    return node.emit.full(0, like.shape, default) if zero is None else _parameter(node, zero)
+    if zero is None:
+        return node.emit.scalar(0, default)
+    if zero.known is not None and zero.known.size and (zero.known == zero.known.flat[0]).all():
+        return node.emit.scalar(zero.known.flat[0], zero)
+    return parameter(node, zero)
 
 
 def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribute) -> Value:
     """`op` with a scale and a zero point for all, for each place of an axis, or for each block of places."""
     emit, block, axis = node.emit, node.integer("block_size", 0), node.integer("axis", 1)
     if not block:
-        scale = _parameter(node, scale)
+        scale = parameter(node, scale)
         along = node.axis(axis, x.rank) if scale.rank else 0
-        return emit(op, x, scale, _zero_point(node, 2, scale, default), axis=along)
+        # Weights stay integers, also few of them.
+        return emit.unfolded(op, x, scale, zero_point(node, 2, default), axis=along)[0]
     axis, zero = node.axis(axis, x.rank), node.get(2)
     size = x.shape[axis]
     if scale.shape != tuple(size // block if a == axis else s for a, s in enumerate(x.shape)) or size % block != 0:
@@ -79,12 +85,12 @@ def dynamic_quantize_linear(node: Node) -> tuple[Value, ...]:
     return node.emit.all(dl.DynamicQuantizeLinearOp, node[0])
 
 
-def _centred(node: Node, x: Value, zero: Value | None, axis: int = 0) -> Value:
+def centred(node: Node, x: Value, zero: Value | None, axis: int = 0) -> Value:
     """Quantised numbers as i32 without their zero point, which has rank 0 or an entry per place of `axis`."""
     wide = node.emit.cast(x, i32)
     if zero is None:
         return wide
-    zero = _parameter(node, zero)
+    zero = parameter(node, zero)
     if zero.known is not None and not zero.known.any():
         return wide
     if zero.rank:
@@ -94,37 +100,37 @@ def _centred(node: Node, x: Value, zero: Value | None, axis: int = 0) -> Value:
 
 @table("MatMulInteger")
 def matmul_integer(node: Node) -> Value:
-    return _integer_product(node, node[0], node[1], node.get(2), node.get(3))
+    return integer_product(node, node[0], node[1], node.get(2), node.get(3))
 
 
-def _integer_product(node: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+def integer_product(node: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
     # One zero point per row of a, per column of b.
-    rows = _centred(node, a, a_zero, max(a.rank - 2, 0))
-    return node.emit(dl.MatmulOp, rows, _centred(node, b, b_zero, b.rank - 1))
+    rows = centred(node, a, a_zero, max(a.rank - 2, 0))
+    return node.emit(dl.MatmulOp, rows, centred(node, b, b_zero, b.rank - 1))
 
 
 @table("ConvInteger")
 def conv_integer(node: Node) -> Value:
     # Padding follows the subtraction, so that it is the zero point.
-    return channels_first(node, convolved(node, _centred(node, node[0], node.get(2)), _centred(node, node[1], node.get(3))))
+    return channels_first(node, convolved(node, centred(node, node[0], node.get(2)), centred(node, node[1], node.get(3))))
 
 
-def _requantized(node: Node, sum_: Value, factors: tuple[Value, Value], scale: Value, zero: Value) -> Value:
+def requantized(node: Node, sum_: Value, factors: tuple[Value, Value], scale: Value, zero: Value) -> Value:
     """An integer sum of products with the factors' scales as quantised numbers; the last axis is the channels'."""
     emit = node.emit
-    product = emit(dl.MulOp, *(_parameter(node, f) for f in factors))
+    product = emit(dl.MulOp, *(parameter(node, f) for f in factors))
     real = emit(dl.MulOp, emit.cast(sum_, product.element_type), product)
-    scale, zero = _parameter(node, scale), _parameter(node, zero)
+    scale, zero = parameter(node, scale), parameter(node, zero)
     return emit(dl.QuantizeOp, real, emit.cast(scale, real.element_type), zero, axis=real.rank - 1)
 
 
 @table("QLinearConv")
 def qlinear_conv(node: Node) -> Value:
-    y = convolved(node, _centred(node, node[0], node[2]), _centred(node, node[3], node[5]))
+    y = convolved(node, centred(node, node[0], node[2]), centred(node, node[3], node[5]))
     bias = node.get(8)
     if bias is not None:
         y = node.emit(dl.AddOp, y, bias)
-    return channels_first(node, _requantized(node, y, (node[1], node[4]), node[6], node[7]))
+    return channels_first(node, requantized(node, y, (node[1], node[4]), node[6], node[7]))
 
 
 @table("QLinearMatMul")
@@ -132,5 +138,5 @@ def qlinear_matmul(node: Node) -> Value:
     for k in (1, 6):
         if node[k].rank > 1 or node[k].shape not in ((), (1,)):
             raise ModelError(f"{node.place}: input {k} must be one scale, got shape {list(node[k].shape)}")
-    y = _integer_product(node, node[0], node[3], node[2], node[5])
-    return _requantized(node, y, (node[1], node[4]), node[6], node[7])
+    y = integer_product(node, node[0], node[3], node[2], node[5])
+    return requantized(node, y, (node[1], node[4]), node[6], node[7])

@@ -50,6 +50,7 @@ def product(lanes: Lanes, op: Contraction) -> Sequence[SSAValue]:
         lhs_contract=[lhs_axes.index(i) for i in contracted],
         rhs_contract=[rhs_axes.index(i) for i in contracted],
         result=op.properties.get("result"),
+        dot=op.properties.get("dot"),
     )
     order = [*batch, *(i for axes in (lhs_axes, rhs_axes) for i in axes if i not in both)]
     return [lanes.transposed(y, [order.index(i) for i in (LANE, *result) if i is not None])]
@@ -107,6 +108,7 @@ def conv(lanes: Lanes, op: ConvOp) -> Sequence[SSAValue] | None:
         lhs_contract=(*range(rank), 2 * rank + 3),
         rhs_contract=range(1, rank + 2),
         result=op.properties.get("result"),
+        dot=op.properties.get("dot"),
     )
     return [lanes.reshaped(lanes.moved(y, 1, rank + 2), lanes.size, *shape_of(op.result))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, attribute, ints, rank_of, shape_of
+from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.movement import TransposeOp
@@ -69,7 +69,7 @@ def _folded(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
     if lhs is None and rhs is None:
         return None
     lhs, rhs = lhs or sides[0], rhs or sides[1]
-    result = op.properties.get("result")
+    kinds = {name: value for name, value in op.properties.items() if name in ("result", "dot")}
     return [
         Build(op)(
             DotGeneralOp,
@@ -79,7 +79,7 @@ def _folded(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
             rhs_batch=rhs.batch,
             lhs_contract=lhs.contracted,
             rhs_contract=rhs.contracted,
-            result=None if result is None else attribute(result),
+            **kinds,
         )
     ]
 

@@ -30,13 +30,14 @@ class FormKernelsPass(TargetPass):
 
     A contraction, window, reduction or gather takes the elementwise ops that follow it, then a transpose, then a pad with a
     constant; other readers of the padded value read a slice of it. Elementwise ops and reductions of rows that share a shape
-    form kernels too, with up to three results. Slices, broadcasts and transposes are read through where that costs nothing.
-    Reshapes, slices that are one piece of a buffer, at a multiple of the target's alignment, and expressions of weights stay in
-    the host program; known numbers go into the kernels that read them.
+    form kernels too, with up to three results. A kernel that makes integers leaves it to who reads them to make floats of
+    them. Slices, broadcasts and transposes are read through where that costs nothing. Reshapes, slices that are one piece of
+    a buffer, at a multiple of the target's alignment, and expressions of weights stay in the host program; known numbers go
+    into the kernels that read them.
 
     Symbolic sizes get names of the kernel's own, so that equal kernels are equal; a dispatch says what they stand for.
 
-    Requires composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, such `dl.slice`,
+    Requires composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, `dl.words`, such `dl.slice`,
     `dl.weight`, expressions of weights, loops and branches in functions. Each kernel has one dispatch; `dedupe-kernels` shares
     equal ones.
     """

@@ -11,7 +11,8 @@ import heapq
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, ints, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
+from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import (
     Contraction,
     Elementwise,
@@ -141,13 +142,13 @@ class Grouper:
             return all(absorbs(use.operation, use.index, root) for r in root.results for use in r.uses)
         if not isinstance(root, Elementwise):
             return False
-        reader = only_user(root.results[0])
-        if isinstance(reader, Elementwise) and any(self._belongs_to_heavy(v, root) for v in reader.operands):
-            return True
+        last, reader = root, only_user(root.results[0])
         for _ in range(MAX_OPS):
             if not isinstance(reader, Elementwise) or shape_of(reader.results[0]) != shape_of(root.results[0]):
                 return takes_makers(reader, self.longest_row)
-            reader = only_user(reader.results[0])
+            if any(self._belongs_to_heavy(v, last) for v in reader.operands):
+                return True
+            last, reader = reader, only_user(reader.results[0])
         return False
 
     def _belongs_to_heavy(self, value: SSAValue, besides: Operation) -> bool:
@@ -184,12 +185,23 @@ class Grouper:
                 members[op] = None
                 self._enqueue(op, queue, queued)
             results = results_of(members)
-            if len(results) <= space.max_results and len({shape_of(r) for r in results}) == 1:
+            if len(results) > space.max_results or len({shape_of(r) for r in results}) > 1:
+                continue
+            if not self._only_widens(list(members), best, space):
                 best = len(members)
         group = list(members)[:best]
         if not space.rows and not isinstance(root, Procedure):
             group += self._finishing(root, group)
         return sorted(group, key=lambda op: self.position[op])
+
+    def _only_widens(self, members: Sequence[DlOp], kept: int, space: Space) -> bool:
+        """Whether the first `kept` members make integers, and the others but wider floats of them: who reads those can, too."""
+        made, now = results_of(members[:kept]), results_of(members)
+        if not all(is_integer(element_type_of(v)) for v in made) or _widest(now) <= _widest(made):
+            return False
+        inside = set[Operation](members)
+        read = (v for op in members[kept:] for v in op.operands if v.owner not in inside and v not in self.constant)
+        return is_float(element_type_of(now[-1])) and not any(shape_of(v) == space.shape for v in read)
 
     def _enqueue(self, op: Operation, queue: list[tuple[int, int, Operation]], queued: set[Operation]) -> None:
         for result in op.results:
@@ -282,6 +294,11 @@ def results_of(members: Iterable[DlOp]) -> list[SSAValue]:
         return isinstance(op, Procedure) or any(use.operation not in inside for use in value.uses)
 
     return [r for op in members for r in op.results if is_stored(op, r)]
+
+
+def _widest(values: Iterable[SSAValue]) -> int:
+    """The most bytes of an element of any of these."""
+    return max(numpy_dtype(element_type_of(v)).itemsize for v in values)
 
 
 def is_border(pad: PadOp, value: SSAValue) -> bool:

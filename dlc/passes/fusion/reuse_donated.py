@@ -7,14 +7,13 @@ from typing import cast
 
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.interfaces import Elementwise
-from dlc.dialects.dl.movement import ReshapeOp, SliceOp
+from dlc.dialects.dl.movement import SliceOp
 from dlc.dialects.dl.program import DONOR, DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, BlockArgument, Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, func
 from dlc.passes.dl.rewriting import users
-from dlc.passes.views import source_of
+from dlc.passes.views import RENAMED, source_of
 
 _COPY = "keep"
 
@@ -112,7 +111,7 @@ class _Donations:
     def writer(self, k: int) -> DispatchOp | None:
         """The dispatch that makes a result, whole."""
         value = self.returned.operands[k]
-        while isinstance(value.owner, ReshapeOp | AfterOp):
+        while isinstance(value.owner, RENAMED):
             value = value.owner.x
         return value.owner if isinstance(value.owner, DispatchOp) and value.owner.parent is self.block else None
 
@@ -122,7 +121,7 @@ class _Donations:
         pending: list[SSAValue] = [argument]
         while pending:
             for user in users(pending.pop()):
-                if isinstance(user, ReshapeOp | AfterOp | SliceOp):
+                if isinstance(user, (*RENAMED, SliceOp)):
                     pending.append(user.result)
                     continue
                 while user.parent is not self.block:

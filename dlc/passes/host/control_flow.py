@@ -13,6 +13,7 @@ from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp, YieldOp
+from dlc.dialects.dl.words import WordsOp
 from dlc.dims import Size, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
 from dlc.passes.views import source_of
@@ -57,7 +58,7 @@ class Bufferizer:
                 case WeightOp():
                     weight = host.WeightOp(op.symbol.string_value(), buffer_type(op.result))
                     self.buffers[op.result] = self.value(weight, op, op.result)
-                case ReshapeOp() | AfterOp() | SliceOp():
+                case ReshapeOp() | WordsOp() | AfterOp() | SliceOp():
                     self.buffers[op.result] = self.part(op.result, op)
                 case DispatchOp():
                     results = [self.place(r, op) for r in op.outputs]
@@ -205,11 +206,11 @@ class Bufferizer:
         return self.view(self.buffers[root], value, origin, offset)
 
     def view(self, buffer: SSAValue, like: SSAValue, origin: Operation, offset: int = 0) -> SSAValue:
-        """What of `buffer` begins at an element, in the shape of `like`."""
+        """What of `buffer` begins at an element, in the shape of `like`, and in elements of its type."""
         t = buffer_type(like)
         if buffer.type == t and self.sizes.get(buffer, shape_of(like)) == shape_of(like):
             return buffer
-        if self.is_open:
+        if self.is_open or cast("MemRefType[Attribute]", buffer.type).element_type != t.element_type:
             return self.value(host.ViewOp(buffer, offset, shape_of(like), t), origin, like)
         strides = cast("tuple[int, ...]", row_major(t.get_shape()))
         if offset:

@@ -167,7 +167,7 @@ def contraction(write: Writer, op: Contraction, structure: Structure, operands: 
     def code(body: Body, a: SSAValue, b: SSAValue, accumulator: SSAValue) -> SSAValue:
         # The operands' own signs decide how they widen; a literal's is that of its type.
         a, b = (scalar.convert(body, x, t, accumulator.type) for x, t in zip((a, b), types, strict=True))
-        return scalar.add(body, scalar.multiply(body, a, b), accumulator)
+        return scalar.add(body, op.product(body, a, b), accumulator)
 
     element_type = element_type_of(op.results[0])
     return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store)

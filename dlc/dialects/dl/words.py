@@ -1,0 +1,99 @@
+"""Words: narrow integers that share 32 bits, as processors multiply and add them up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, is_narrow, shape_of, tensor_type
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_integer, numpy_dtype
+from dlc.dialects.dl.interfaces import Body, is_unsigned
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import Attribute, SSAValue, TensorType, arith, i32, irdl_op_definition, operand_def, result_def
+
+WORD_BITS = 32
+
+
+@dataclass(frozen=True)
+class Dot:
+    """The product of two words: `Σⱼ aⱼ · bⱼ` of the integers in them, the first of each in the lowest bits.
+
+    The sum is exact, but that it wraps as i32.
+    """
+
+    data: Attribute
+    weights: Attribute
+
+    @property
+    def count(self) -> int:
+        """How many integers a word holds."""
+        return WORD_BITS // scalar.bits(self.data)
+
+    def scalar(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The product of two words of i32."""
+        terms = [scalar.multiply(body, part(body, a, self.data, j), part(body, b, self.weights, j)) for j in range(self.count)]
+        return reduce(lambda x, y: scalar.add(body, x, y), terms)
+
+
+# By name: operands of data, then of weights. A processor multiplies pairs of i16 (vpmaddwd), or fours of bytes (vpdpbusd).
+DOTS: Mapping[str, Dot] = {
+    "i16": Dot(ELEMENT_TYPES["int16"], ELEMENT_TYPES["int16"]),
+    "u8i8": Dot(ELEMENT_TYPES["uint8"], ELEMENT_TYPES["int8"]),
+}
+
+
+def shifts(element_type: Attribute, j: int) -> tuple[int, int]:
+    """How far integer `j` of a word moves up, so that nothing is above it, and then down."""
+    bits = scalar.bits(element_type)
+    return WORD_BITS - bits * (j + 1), WORD_BITS - bits
+
+
+def part(body: Body, word: SSAValue, element_type: Attribute, j: int) -> SSAValue:
+    """Integer `j` of a word, as i32."""
+    up, down = shifts(element_type, j)
+    if up:
+        word = body(arith.ShLIOp(word, scalar.like(body, up, word)))
+    shift = arith.ShRUIOp if is_unsigned(element_type) else arith.ShRSIOp
+    return body(shift(word, scalar.like(body, down, word)))
+
+
+def parts_of(words: Array, axis: int, element_type: Attribute) -> Array:
+    """The integers in words of i32, those of one word one after the other along `axis`."""
+    dtype = numpy_dtype(element_type)
+    parts = np.ascontiguousarray(words)[..., None].view(dtype)
+    axis %= words.ndim
+    return np.moveaxis(parts, -1, axis + 1).reshape(*words.shape[:axis], -1, *words.shape[axis + 1 :])
+
+
+@irdl_op_definition
+class WordsOp(DlOp):
+    """The integers along the last axis of `x`, as many to a word of i32 as fit: NumPy's `x.view(numpy.int32)`.
+
+    `[…, n·r]` becomes `[…, n]`, the first of r integers in the lowest bits: another name of the same buffer.
+
+    (C1) `x` is of integers of 8 or 16 bits; (C2) it has an axis, whose size is a multiple of r.
+    """
+
+    name = "dl.words"
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    @property
+    def count(self) -> int:
+        """How many integers a word holds."""
+        return WORD_BITS // scalar.bits(element_type_of(self.x))
+
+    def infer(self) -> Sequence[Tensor]:
+        element, shape = element_type_of(self.x), shape_of(self.x)
+        if not is_integer(element) or is_narrow(element) or scalar.bits(element) not in (8, 16):
+            raise DTypeError(f"dl.words: element type {element}; expected integers of 8 or 16 bits (C1)")
+        if not shape or (isinstance(shape[-1], int) and shape[-1] % self.count):
+            raise ShapeError(f"dl.words: {self.count} integers share a word, but the last axis of {shape} is no multiple (C2)")
+        return [tensor_type((*shape[:-1], shape[-1] // self.count), i32)]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.ascontiguousarray(operands[0]).view(np.int32)

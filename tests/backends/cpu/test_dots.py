@@ -1,0 +1,48 @@
+"""Products of words become the processor's instructions, and nothing is left of the arithmetic that says what they are."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from dlc.backends.cpu.llvm import assembly
+from dlc.dialects import dl
+from dlc.emission.llvm.kernel import emit_kernel
+from dlc.ir import Context, SSAValue, i32
+from dlc.passes.base import kernels_of
+from dlc.pipelines import stages_of
+from dlc.target import CPU_LEVELS
+from tests.passes.programs import Writer, program
+
+INSTRUCTIONS = {
+    "cpu:generic": r"pmaddwd\s.*%xmm",
+    "cpu:avx2": r"vpmaddwd\s.*%ymm",
+    "cpu:avx2_vnni": r"vpdpbusd\s.*%ymm",
+    "cpu:avx512": r"vpmaddwd\s.*%zmm",
+    "cpu:avx512_vnni": r"vpdpbusd\s.*%zmm",
+}
+
+
+def product(b: Writer, x: SSAValue) -> SSAValue:
+    w = b.weight(np.random.default_rng(0).integers(-127, 127, (64, 64), np.int8, endpoint=True))
+    return b(dl.MatmulOp, *(b(dl.CastOp, v, to=i32) for v in (x, w)))
+
+
+@pytest.mark.parametrize("name", CPU_LEVELS)
+def test_instruction(name: str) -> None:
+    target = CPU_LEVELS[name]
+    p = program(product, np.random.default_rng(1).integers(0, 255, (24, 64), np.uint8, endpoint=True))
+    expected = p.run()
+    for stage in stages_of(target):
+        for step in stage.passes:
+            step.apply(Context(), p.module)
+    # What no processor here may run is evaluated as loops.
+    np.testing.assert_array_equal(p.run(), expected)
+    kernel = next(k for k in kernels_of(p.module) if "matmul" in k.sym_name.data)
+    code = assembly(emit_kernel(kernel, target).text, target)
+    assert len(re.findall(INSTRUCTIONS[name], code)) >= 8
+    # No product is computed as it is said.
+    assert not re.search(r"mull[dw]|pmuludq|psrad|psllw", code)
+    assert "Spill" not in code

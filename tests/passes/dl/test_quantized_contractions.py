@@ -1,0 +1,156 @@
+"""`quantized-contractions` and `fold-quantization`: products of quantised numbers in integers, and what becomes of scales."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import element_type_of, tensor_type
+from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.ir import SSAValue, i32
+from dlc.passes.dl.cse import CsePass
+from dlc.passes.dl.dce import DcePass
+from dlc.passes.dl.fold_quantization import FoldQuantizationPass
+from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
+from dlc.passes.dl.simplify import SimplifyPass
+from dlc.target import CPU_LEVELS, REFERENCE, Target
+from tests.passes.programs import Program, Writer, program, randoms
+
+PAIRS, FOURS, PLAIN = CPU_LEVELS["cpu:avx2"], CPU_LEVELS["cpu:avx512_vnni"], REFERENCE
+SCALE, STEP = 0.02, 0.05
+
+
+def number(b: Writer, value: float, dtype: Any = np.float32) -> SSAValue:
+    return b.scalar(value, like=tensor_type((), element_type(dtype)))
+
+
+def quantized(b: Writer, x: SSAValue, dtype: Any, scale: float = SCALE, zero: int = 9) -> tuple[SSAValue, SSAValue]:
+    """`x` quantised, and dequantised again."""
+    parameters = number(b, scale), number(b, zero, dtype)
+    q = b(dl.QuantizeOp, x, *parameters, axis=0)
+    return q, b(dl.DequantizeOp, q, *parameters, axis=0)
+
+
+def dequantized(b: Writer, shape: tuple[int, ...], dtype: Any, axis: int, zero: int = 0) -> SSAValue:
+    """Weights with a scale for each place of an axis."""
+    rng, limits = np.random.default_rng(1), np.iinfo(dtype)
+    w = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    scales = rng.uniform(0.001, 0.002, shape[axis]).astype(np.float32)
+    zeros = b.constant(np.full(shape[axis], zero), element_type(dtype))
+    return b(dl.DequantizeOp, b.weight(w), b.weight(scales), zeros, axis=axis)
+
+
+def convolution(b: Writer, x: SSAValue, channels: int, groups: int, dtype: Any = np.int8, zero: int = 0) -> SSAValue:
+    """Channels first, padded, as importers write it."""
+    x = b(dl.TransposeOp, x, permutation=(0, 2, 3, 1))
+    x = b(dl.PadOp, x, b.scalar(0, like=x), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
+    w = dequantized(b, (8, channels // groups, 3, 3), dtype, 0, zero)
+    w = b(dl.TransposeOp, w, permutation=(2, 3, 1, 0))
+    y = b(dl.ConvOp, x, w, strides=(1, 2), dilations=(1, 1), groups=groups)
+    return b(dl.TransposeOp, b(dl.AddOp, y, b.weight(randoms((8,))[0])), permutation=(0, 3, 1, 2))
+
+
+def contractions(p: Program) -> list[Any]:
+    return [op for op in p.main.body.block.ops if isinstance(op, dl.ConvOp | dl.MatmulOp)]
+
+
+def rewritten(body: Any, target: Target, *inputs: np.ndarray, tolerance: float = 0.0) -> Program:
+    return program(body, *inputs).apply(
+        *(SimplifyPass(), QuantizedContractionsPass(target), SimplifyPass(), CsePass(), DcePass()), tolerance=tolerance
+    )
+
+
+@pytest.mark.parametrize("target", [PAIRS, FOURS, PLAIN], ids=lambda t: t.name)
+@pytest.mark.parametrize("data", [np.uint8, np.int8])
+@pytest.mark.parametrize("channels, groups", [(5, 1), (8, 1), (8, 8)])
+def test_convolutions(data: Any, channels: int, groups: int, target: Target) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReluOp, convolution(b, quantized(b, x, data)[1], channels, groups))
+        return quantized(b, y, data, STEP)[1]
+
+    p = rewritten(body, target, *randoms((2, channels, 5, 7)), tolerance=1.01 * STEP)
+    (conv,) = contractions(p)
+    assert element_type_of(conv.result) == i32
+    assert conv.dot is dl.DOTS.get(target.dots[0]) if target.dots and groups == 1 else conv.dot is None
+    p.apply(FoldQuantizationPass(), tolerance=1.01 * STEP)
+
+
+@pytest.mark.parametrize(
+    "dtype, zero, dot", [(np.int8, 0, "u8i8"), (np.int8, 1, "i16"), (np.uint8, 128, "u8i8"), (np.uint8, 100, "i16")]
+)
+def test_words_that_centred_weights_fit(dtype: Any, zero: int, dot: str) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(dl.MatmulOp, quantized(b, x, np.uint8)[1], dequantized(b, (10, 6), dtype, 1, zero))
+
+    (matmul,) = contractions(rewritten(body, FOURS, *randoms((4, 10)), tolerance=1e-4))
+    assert matmul.dot is dl.DOTS[dot]
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+@pytest.mark.parametrize("target", [PAIRS, FOURS], ids=lambda t: t.name)
+def test_sums_of_centred_integers_are_exact(target: Target, zeros: bool) -> None:
+    def centred(b: Writer, x: SSAValue, zero: SSAValue) -> SSAValue:
+        wide = b(dl.CastOp, x, to=i32)
+        return b(dl.SubOp, wide, b(dl.CastOp, zero, to=i32)) if zeros else wide
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        q = dl.DynamicQuantizeLinearOp.make(x)
+        b.insert(q)
+        (w,) = (b.weight(np.random.default_rng(0).integers(-127, 127, (12, 5), np.int8)) for _ in range(1))
+        of_columns = b.weight(np.arange(5, dtype=np.int8))
+        return b(dl.MatmulOp, centred(b, q.y, q.zero_point), centred(b, w, of_columns))
+
+    (matmul,) = contractions(rewritten(body, target, *randoms((2, 3, 12))))
+    assert matmul.dot is not None
+
+
+def test_what_is_moved_stays_as_it_is() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.TransposeOp, quantized(b, x, np.int8)[1], permutation=(0, 2, 3, 1))
+        y = b(dl.PadOp, y, b.scalar(-math.inf, like=y), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
+        y = b(dl.MaxPoolOp, y, kernel=(3, 3), strides=(2, 2), dilations=(1, 1))
+        return quantized(b, y, np.int8)[0]
+
+    p = rewritten(body, PAIRS, *randoms((1, 4, 6, 6)))
+    assert p.ops == ["quantize", "transpose", "pad", "max_pool"]
+
+
+def test_all_readers_share_what_is_stored() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        q, y = quantized(b, x, np.int8)
+        again = b(dl.DequantizeOp, q, number(b, SCALE), number(b, 9, np.int8), axis=0)
+        return b(dl.AddOp, convolution(b, y, 8, 1), b(dl.ReduceSumOp, again, axes=(2, 3), keepdims=True))
+
+    for target, stored in ((PAIRS, np.int16), (FOURS, np.uint8)):
+        p = rewritten(body, target, *randoms((1, 8, 3, 5)), tolerance=1e-3)
+        (store,) = (op for op in p.main.body.block.ops if isinstance(op, dl.QuantizeOp))
+        assert numpy_dtype(element_type_of(store.result)) == stored
+
+
+def test_products_of_data_stay_floats() -> None:
+    def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
+        return b(dl.MatmulOp, quantized(b, x, np.uint8)[1], quantized(b, y, np.uint8)[1])
+
+    (matmul,) = contractions(rewritten(body, PAIRS, *randoms((4, 6), (6, 4))))
+    assert matmul.dot is None and element_type_of(matmul.result) != i32
+
+
+def test_scales_fold_through_extrema_and_sums() -> None:
+    def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
+        _, skip = quantized(b, y, np.uint8)
+        w, bias = (b.weight(v) for v in randoms((6,), (6,)))
+        total = b(dl.AddOp, b(dl.AddOp, b(dl.MulOp, x, w), bias), skip)
+        return quantized(b, b(dl.MinimumOp, b(dl.ReluOp, total), number(b, 6.0)), np.uint8, STEP)[1]
+
+    p = program(body, *randoms((4, 6), (4, 6))).apply(FoldQuantizationPass(), SimplifyPass(), tolerance=1.01 * STEP)
+    # x by its factors, and y where it is quantised.
+    assert sum(isinstance(op, dl.MulOp) and is_of_data(op) for op in p.main.body.block.ops) == 2
+
+
+def is_of_data(op: dl.MulOp) -> bool:
+    """Whether it multiplies what is known only when the program runs."""
+    return any(not isinstance(v.owner, dl.WeightOp | dl.ConstantOp | dl.MulOp) for v in op.operands)
