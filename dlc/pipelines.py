@@ -44,6 +44,8 @@ from dlc.target import REFERENCE, Target, resolve
 # Names of dialects and ops that may exist after a stage, outside and inside the kernels.
 _HOST = frozenset({"builtin", "func", "dl"})
 _SCALARS = frozenset({"arith", "math", "func"})
+# What kernels are made of that are loops from the start.
+_LOOPS = frozenset({"memref", "scf", "vector"})
 
 
 def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
@@ -95,12 +97,12 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             _HOST,
             frozenset({"dl"}),
         ),
-        Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | {"linalg", "tensor"}),
+        Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | _LOOPS | {"linalg", "tensor"}),
         Stage(
             "tiling",
             (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target)),
             _HOST,
-            _SCALARS | {"linalg", "memref", "scf"} | meeting,
+            _SCALARS | _LOOPS | {"linalg"} | meeting,
         ),
         Stage(
             "loops",
@@ -113,7 +115,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 NameValuesPass(),
             ),
             _HOST,
-            _SCALARS | {"memref", "scf", "vector"} | meeting,
+            _SCALARS | _LOOPS | meeting,
         ),
     )
 

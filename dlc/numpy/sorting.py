@@ -44,7 +44,7 @@ def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False,
 def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """The elements along `axis` in ascending order, or descending. None: flattened."""
     x, axis = along("sort", x, axis)
-    return take_along_axis(x, argsort(x, axis, descending=descending), axis) if x.size else x
+    return apply(dl.SortOp, x, axis=axis, descending=descending)
 
 
 def lexsort(keys: ArrayLike, /, axis: int = -1) -> Any:
@@ -176,7 +176,8 @@ def quantile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = 
     below, above = take(rows, low, axis=0), take(rows, high, axis=0)
     # Not below + weight · (above - below): equal infinities have no difference.
     result = where(less(0, weight), where(less(weight, 1), _between(below, above, weight), above), below)
-    result = where(any_true(isnan(rows), 0), np.nan, result)
+    # NaN is last.
+    result = where(isnan(take(rows, size - 1, axis=0)), np.nan, result)
     return _with_axes(result, part, x, axes) if keepdims else result
 
 

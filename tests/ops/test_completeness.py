@@ -26,6 +26,7 @@ INTERFACES = [
     interfaces.Movement,
     interfaces.Gathering,
     interfaces.Scattering,
+    interfaces.Sequential,
     interfaces.Composite,
     interfaces.DataDependent,
 ]

@@ -28,6 +28,7 @@ from dlc.dialects.dl import (
     quantization,
     random,
     reduction,
+    rows,
     selection,
     sorted,
     sorting,
@@ -55,6 +56,7 @@ from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
 from dlc.dialects.dl.random import *
 from dlc.dialects.dl.reduction import *
+from dlc.dialects.dl.rows import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
@@ -80,6 +82,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     indexing,
     irregular,
     sorting,
+    rows,
     sorted,
     selection,
     composite,

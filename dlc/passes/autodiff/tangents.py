@@ -100,6 +100,12 @@ def _max_pool(op: dl.MaxPoolOp, r: Term, x: Sequence[Term], t: Sequence[Term | N
     return first_in_windows(op, x[0], r, _only(t))
 
 
+def _sort(op: dl.SortOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The tangents in the order of the elements."""
+    order = x[0].op(dl.ArgsortOp, axis=op.sorted_axis, descending=op.is_descending)
+    return _only(t).op(dl.GatherElementsOp, order, axis=op.sorted_axis)
+
+
 def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
     """Of the largest, or smallest, the mean of the tangents of all that are it."""
     rows, indices, updates = x
@@ -127,4 +133,5 @@ TANGENTS: dict[type[DlOp], Rule] = {
     dl.ReduceL2Op: _norm,
     dl.MaxPoolOp: _max_pool,
     dl.ScatterRowsOp: _scatter_rows,
+    dl.SortOp: _sort,
 }

@@ -30,8 +30,9 @@ from dlc.dialects.dl.normalization import BatchNormOp, LrnOp, Softmaxes, Trailin
 from dlc.dialects.dl.quantization import Scaled
 from dlc.dialects.dl.random import RandomBitsOp
 from dlc.dialects.dl.reduction import ArgExtremum
-from dlc.dialects.dl.sorted import MergeSortedOp, SearchsortedOp
-from dlc.dialects.dl.sorting import ArgsortOp
+from dlc.dialects.dl.rows import SortColumnsOp, SortDigitOp
+from dlc.dialects.dl.sorted import SearchsortedOp
+from dlc.dialects.dl.sorting import ArgsortOp, SortOp
 from dlc.ir import SSAValue, i1
 from dlc.passes.batching.lanes import Lanes
 
@@ -71,6 +72,13 @@ def axes_behind_lanes(op: DlOp) -> Mapping[str, Any]:
 def rows(lanes: Lanes, op: DlOp) -> Sequence[SSAValue]:
     """Ops whose operands have common leading axes."""
     return lanes.again(op, *map(lanes.all, op.operands))
+
+
+def more_rows(lanes: Lanes, op: SortColumnsOp | SortDigitOp) -> Sequence[SSAValue]:
+    """Ops of any number of rows along their first axis."""
+    b, (rows, *rest) = lanes.build, shape_of(op.x)
+    (y,) = lanes.again(op, b(ReshapeOp, lanes.all(op.x), shape=(lanes.size * rows, *rest)))
+    return [b(ReshapeOp, y, shape=(lanes.size, rows, *rest))]
 
 
 def transpose(lanes: Lanes, op: TransposeOp) -> Sequence[SSAValue]:
@@ -131,6 +139,7 @@ RULES: dict[type, Rule] = {
             Activation,
             Running,
             ArgsortOp,
+            SortOp,
             ReverseOp,
             ConcatOp,
             GatherElementsOp,
@@ -139,7 +148,8 @@ RULES: dict[type, Rule] = {
         beside_axes,
     ),
     **dict.fromkeys((TrailingNorm, BatchNormOp, Scaled, PreluOp), beside_axes_of_first),
-    **dict.fromkeys((SearchsortedOp, MergeSortedOp, RandomBitsOp), rows),
+    **dict.fromkeys((SearchsortedOp, RandomBitsOp), rows),
+    **dict.fromkeys((SortColumnsOp, SortDigitOp), more_rows),
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,
     ReshapeOp: reshape,

@@ -16,9 +16,11 @@ from dlc.dialects.dl.interfaces import (
     Movement,
     Reduction,
     Scattering,
+    Sequential,
     Window,
     storage_type,
 )
+from dlc.dialects.dl.loops import Loops
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp
 from dlc.dialects.sizes import size_arguments, symbol
@@ -46,7 +48,7 @@ from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.destinations import Destination, Root, borders
 from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map
 from dlc.passes.linalg.write import Writer, shape
-from dlc.passes.structured import Constants, Place
+from dlc.passes.structured import Constants, Place, memref_type
 
 # Ops whose result is computed, so that it can be computed where it is wanted.
 _COMPUTED = (Elementwise, Reduction, Contraction, Window, Gathering, Scattering)
@@ -71,14 +73,15 @@ class LowerKernelsToLinalgPass(ModulePass):
 
     Transposes, broadcasts, slices and unpacked weights become the indexing maps of their readers. What a pad or a
     concatenation is made of is computed in its window of the result. Sizes that a kernel is given at each dispatch are its
-    last arguments, of type `index`. Requires kernels without weights.
+    last arguments, of type `index`. What goes step by step has no form in values: its kernel is loops on buffers from here on.
+    Requires kernels without weights.
     """
 
     name = "lower-kernels-to-linalg"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = [k for k in op.ops if isinstance(k, KernelOp)]
-        functions = [_KernelLowering(k).run() for k in kernels]
+        functions = [_loops_of(k, alone) if (alone := _alone(k)) else _KernelLowering(k).run() for k in kernels]
         for kernel in kernels:
             kernel.detach()
             kernel.erase()
@@ -87,6 +90,30 @@ class LowerKernelsToLinalgPass(ModulePass):
 
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
     return op.decompose(*op.operands) if isinstance(op, Composite) else None
+
+
+def _alone(kernel: KernelOp) -> Sequential | None:
+    """The op that is all of a kernel and writes it itself."""
+    first = kernel.body.block.first_op
+    return first if isinstance(first, Sequential) else None
+
+
+def _loops_of(kernel: KernelOp, op: Sequential) -> func.FuncOp:
+    """The kernel of an op that writes its loops."""
+    types = [memref_type(storage_type(element_type_of(v)), shape_of(v)) for v in (*op.operands, *op.results)]
+    body = Block(arg_types=types)
+    operands, results = body.args[: len(op.operands)], body.args[len(op.operands) :]
+    for argument, value in zip(operands, op.operands, strict=True):
+        argument.name_hint = value.name_hint
+    for k, argument in enumerate(results):
+        argument.name_hint = f"out{k}" if len(results) > 1 else "out"
+    function = func.FuncOp(kernel.symbol, FunctionType.from_lists(types, []), Region(body))
+    function.attributes["kernel"] = UnitAttr()
+    function.location = kernel.location
+    loops = Loops(body, op.location)
+    op.loops(loops, operands, results)
+    loops.insert(func.ReturnOp())
+    return function
 
 
 class _KernelLowering:
