@@ -35,9 +35,9 @@ SIZES = (10**3, 10**5, 10**7)
 
 # What computes nothing from the elements of an array, or copies nothing of them.
 WITHOUT = {
-    *dnp.dtypes.__all__, "arange", "asarray", "atleast_1d", "broadcast_shapes", "empty", "empty_like", "eye", "from_dlpack", "full",
-    "geomspace", "identity", "indices", "linspace", "logspace", "ndim", "ones", "real", "shape", "size", "tri", "tril_indices",
-    "triu_indices", "zeros",
+    *dnp.dtypes.__all__, "arange", "asarray", "atleast_1d", "broadcast_shapes", "empty", "empty_like", "eye", "from_dlpack",
+    "full", "geomspace", "identity", "indices", "linspace", "logspace", "ndim", "ones", "real", "shape", "size", "tri",
+    "tril_indices", "triu_indices", "zeros",
 }  # fmt: skip
 
 # The text between the brackets, over the arrays of `arrays`.

@@ -72,6 +72,29 @@ def _cumprod(dtype: np.dtype, exclusive: bool, reverse: bool) -> Sample:
     return Sample(dl.CumprodOp, (values(dtype, 2, 5, 3),), formula, properties, {F32: 1e-5, BF16: 1e-2}.get(dtype, 0), label)
 
 
+def _accumulate(dtype: np.dtype, kind: str, exclusive: bool, reverse: bool, *shape: int) -> Sample:
+    label = "x".join(map(str, shape)) + f"_{kind}" + "_exclusive" * exclusive + "_reverse" * reverse
+    formula = exactly(lambda x: running(x, 1, exclusive, reverse, product=kind == "mul"))
+    properties = {"kind": kind, "exclusive": exclusive, "reverse": reverse}
+    return Sample(dl.AccumulateOp, (values(dtype, *shape),), formula, properties, {F32: 1e-5}.get(dtype, 0), label)
+
+
+def _extreme_place(dtype: np.dtype, smallest: bool, last: bool, *shape: int) -> Sample:
+    """Ties, and a NaN in a column where there is one."""
+    x = np.round(values(dtype, *shape).astype(np.float64)).astype(dtype)
+    if dtype.kind == "f":
+        x[0, 2:4, 0] = x[-1, -1, -1] = np.nan
+        x[-1, :, 0] = np.inf if smallest else -np.inf
+
+    def place(column: np.ndarray) -> int:
+        order = [(v == v, float(v) if smallest else -float(v)) if v == v else (False, 0.0) for v in column]
+        return max(k for k, v in enumerate(order) if v == min(order)) if last else order.index(min(order))
+
+    label = "x".join(map(str, shape)) + "_smallest" * smallest + "_last" * last
+    properties = {"smallest": smallest, "last": last}
+    return Sample(dl.ExtremePlaceOp, (x,), lambda x: np.apply_along_axis(place, 1, x), properties, label=label)
+
+
 def _argsort(dtype: np.dtype, axis: int, descending: bool, count: int | None = None) -> Sample:
     x = values(dtype, 3, 9, 2, scale=1.0)
     if dtype.kind == "f":
@@ -190,6 +213,16 @@ SAMPLES = [
     _sort_columns(I8, 3, 5, 1),
     _sort_columns(I64, 17, 1, 1),
     _sort_digit(I32, 0, 8, False),
+    _accumulate(F32, "add", False, False, 2, 300, 1),
+    _accumulate(F32, "mul", True, False, 2, 5, 18),
+    _accumulate(I32, "add", True, True, 1, 9, 3),
+    _accumulate(U8, "mul", False, True, 2, 3, 1),
+    *(_extreme_place(F32, smallest, last, 3, 37, 1) for smallest in (False, True) for last in (False, True)),
+    _extreme_place(F32, False, False, 2, 1030, 1),
+    _extreme_place(F64, True, True, 2, 5, 18),
+    _extreme_place(F32, False, False, 2, 9, 3),
+    _extreme_place(U8, False, False, 1, 21, 1),
+    _extreme_place(I32, True, True, 2, 6, 1),
     _sort_digit(I32, 21, 11, True),
     _sort_digit(I8, 0, 8, True),
     _sort_digit(I64, 60, 4, True),

@@ -33,6 +33,7 @@ from dlc.dialects.dl import (
     sorted,
     sorting,
     transformations,
+    walks,
     window,
     winograd,
 )
@@ -61,6 +62,7 @@ from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
 from dlc.dialects.dl.transformations import *
+from dlc.dialects.dl.walks import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
 from dlc.ir import Dialect, Operation
@@ -81,6 +83,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     adjoints,
     indexing,
     irregular,
+    walks,
     sorting,
     rows,
     sorted,

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Body
+from dlc.dims import Dim, Size
 from dlc.ir import (
     AffineDimExpr,
     AffineMap,
@@ -23,6 +25,7 @@ from dlc.ir import (
     FloatAttr,
     IntegerAttr,
     IntegerType,
+    LocationAttr,
     MemRefType,
     Operation,
     Region,
@@ -36,12 +39,40 @@ from dlc.ir import (
     vector,
 )
 
-# A place in a buffer: a number, or what is computed.
-Index = SSAValue | int
+# A place in a buffer: a number, what is computed, or a size that the kernel is given.
+Index: TypeAlias = "SSAValue | Size"
+
+
+def tiles(extent: Size, width: int) -> list[tuple[int, int, Size]]:
+    """What cuts an extent: (where the first begins, how wide each is, how many), and what is left over as one more.
+
+    An extent that the kernel is given goes one by one.
+    """
+    if not isinstance(extent, int):
+        return [(0, 1, extent)]
+    whole, rest = divmod(extent, width)
+    return [part for part in ((0, width, whole), (extent - rest, rest, 1)) if part[1] and part[2]]
+
+
+@dataclass
+class Carrying:
+    """A loop that is open: where it stands, what it carries, what it carries on, and what is left of that in the end."""
+
+    at: SSAValue
+    values: Sequence[SSAValue]
+    following: Sequence[SSAValue] = ()
+    results: Sequence[SSAValue] = ()
 
 
 class Loops(Body):
-    """Appends to the innermost open loop. Indices are never negative, and everything named is inside of its buffer."""
+    """Appends to the innermost open loop. Indices are never negative, and everything named is inside of its buffer.
+
+    `sizes` are the values of those that the kernel is given.
+    """
+
+    def __init__(self, block: Block, location: LocationAttr, sizes: Mapping[Dim, SSAValue]) -> None:
+        super().__init__(block, location)
+        self.sizes = sizes
 
     def insert(self, op: Operation) -> Operation:
         """Appends any op."""
@@ -52,10 +83,12 @@ class Loops(Body):
 
     def at(self, i: Index) -> SSAValue:
         """An index as a value."""
-        return self(arith.ConstantOp(IntegerAttr(i, index))) if isinstance(i, int) else i
+        if isinstance(i, SSAValue):
+            return i
+        return self(arith.ConstantOp(IntegerAttr(i, index))) if isinstance(i, int) else self.sizes[i]
 
     @contextmanager
-    def grid(self, *counts: int) -> Generator[Sequence[SSAValue]]:
+    def grid(self, *counts: Size) -> Generator[Sequence[SSAValue]]:
         """Points that do not know of one another: any may run first, or all at once."""
         body = Block(arg_types=[index] * len(counts))
         bounds = [*(0 for _ in counts), *counts, *(1 for _ in counts)]
@@ -74,12 +107,24 @@ class Loops(Body):
     @contextmanager
     def loop(self, low: Index, high: Index, step: Index = 1, name: str = "i") -> Generator[SSAValue]:
         """low, low + step, … below high."""
-        body = Block(arg_types=[index])
+        with self.carry([], low, high, step, name) as loop:
+            yield loop.at
+
+    @contextmanager
+    def carry(
+        self, values: Sequence[SSAValue], low: Index, high: Index, step: Index = 1, name: str = "i"
+    ) -> Generator[Carrying]:
+        """A loop in which each step leaves values (`following`) to the next one; the last step's are its `results`."""
+        types = [v.type for v in values]
+        body = Block(arg_types=[index, *types])
         body.args[0].name_hint = name
-        self.insert(scf.ForOp.create(operands=[self.at(low), self.at(high), self.at(step)], regions=[Region(body)]))
+        operands = [self.at(low), self.at(high), self.at(step), *values]
+        op = scf.ForOp.create(operands=operands, result_types=types, regions=[Region(body)])
+        self.insert(op)
+        loop = Carrying(body.args[0], body.args[1:], results=op.results)
         with self._inside(body):
-            yield body.args[0]
-            self.insert(scf.YieldOp())
+            yield loop
+            self.insert(scf.YieldOp.create(operands=loop.following))
 
     @contextmanager
     def _inside(self, block: Block) -> Generator[None]:
@@ -98,6 +143,9 @@ class Loops(Body):
     def times(self, i: Index, j: Index) -> SSAValue:
         return self(arith.MuliOp(self.at(i), self.at(j)))
 
+    def remainder(self, i: Index, j: Index) -> SSAValue:
+        return self(arith.RemUIOp(self.at(i), self.at(j)))
+
     def halved(self, i: Index, times: Index) -> SSAValue:
         """i / 2^times, rounded down."""
         return self(arith.ShRUIOp(self.at(i), self.at(times)))
@@ -114,6 +162,10 @@ class Loops(Body):
         return self(arith.IndexCastOp(value, index))
 
     # Buffers
+
+    def spread(self, value: SSAValue, width: int) -> SSAValue:
+        """A scalar in every lane."""
+        return self(vector.BroadcastOp.create(operands=[value], result_types=[VectorType(value.type, (width,))]))
 
     def local(self, element: Attribute, *shape: int) -> SSAValue:
         """A buffer of the point's own, for a few kilobytes."""

@@ -12,7 +12,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import Sequential, is_unsigned, storage_type
-from dlc.dialects.dl.loops import Index, Loops
+from dlc.dialects.dl.loops import Index, Loops, tiles
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
@@ -69,9 +69,7 @@ class SortColumnsOp(Sequential):
         # Columns lie side by side already; rows are turned.
         turned = columns == 1
         lanes = rows if turned else columns
-        for first, width, count in ((0, _LANES, lanes // _LANES), (lanes - lanes % _LANES, lanes % _LANES, 1)):
-            if not width or not count:
-                continue
+        for first, width, count in tiles(lanes, _LANES):
             with b.grid(1 if turned else rows, count) as (row, tile):
                 start = b.plus(b.times(tile, width), first)
                 local = b.local(storage_type(element_type_of(self.x)), n, width)
@@ -163,17 +161,16 @@ class SortDigitOp(Sequential):
         _, mask, _ = self._counted
         zero, one = (scalar.constant(b, k, i32) for k in (0, 1))
         with b.grid(rows) as (row,):
-            counts, total = b.local(i32, mask + 1), b.local(i32, 1)
+            counts = b.local(i32, mask + 1)
             with b.loop(0, mask + 1, name="d") as d:
                 b.store(zero, counts, d)
             with b.loop(0, n) as i:
                 digit = self._digit(b, b.load(x, row, i), element)
                 b.store(scalar.add(b, b.load(counts, digit), one), counts, digit)
-            b.store(zero, total, 0)
-            with b.loop(0, mask + 1, name="d") as d:
-                count, begun = b.load(counts, d), b.load(total, 0)
-                b.store(begun, counts, d)
-                b.store(scalar.add(b, begun, count), total, 0)
+            with b.carry([zero], 0, mask + 1, name="d") as walk:
+                (begun,), count = walk.values, b.load(counts, walk.at)
+                b.store(begun, counts, walk.at)
+                walk.following = [scalar.add(b, begun, count)]
             with b.loop(0, n) as i:
                 value = b.load(x, row, i)
                 digit = self._digit(b, value, element)

@@ -14,7 +14,7 @@ from dlc.dialects.dl.composite import CompositeReduction
 from dlc.dialects.dl.elementwise import SelectOp
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.indexing import GatherElementsOp
-from dlc.dialects.dl.interfaces import Elementwise, Reduction
+from dlc.dialects.dl.interfaces import Elementwise, Reduction, Sequential
 from dlc.dialects.dl.irregular import Running, ScatterElementsOp
 from dlc.dialects.dl.movement import (
     BroadcastToOp,
@@ -30,7 +30,6 @@ from dlc.dialects.dl.normalization import BatchNormOp, LrnOp, Softmaxes, Trailin
 from dlc.dialects.dl.quantization import Scaled
 from dlc.dialects.dl.random import RandomBitsOp
 from dlc.dialects.dl.reduction import ArgExtremum
-from dlc.dialects.dl.rows import SortColumnsOp, SortDigitOp
 from dlc.dialects.dl.sorted import SearchsortedOp
 from dlc.dialects.dl.sorting import ArgsortOp, SortOp
 from dlc.ir import SSAValue, i1
@@ -74,11 +73,11 @@ def rows(lanes: Lanes, op: DlOp) -> Sequence[SSAValue]:
     return lanes.again(op, *map(lanes.all, op.operands))
 
 
-def more_rows(lanes: Lanes, op: SortColumnsOp | SortDigitOp) -> Sequence[SSAValue]:
+def more_rows(lanes: Lanes, op: Sequential) -> Sequence[SSAValue]:
     """Ops of any number of rows along their first axis."""
-    b, (rows, *rest) = lanes.build, shape_of(op.x)
-    (y,) = lanes.again(op, b(ReshapeOp, lanes.all(op.x), shape=(lanes.size * rows, *rest)))
-    return [b(ReshapeOp, y, shape=(lanes.size, rows, *rest))]
+    b, (rows, *rest) = lanes.build, shape_of(op.operands[0])
+    (y,) = lanes.again(op, b(ReshapeOp, lanes.all(op.operands[0]), shape=(lanes.size * rows, *rest)))
+    return [b(ReshapeOp, y, shape=(lanes.size, *shape_of(op.results[0])))]
 
 
 def transpose(lanes: Lanes, op: TransposeOp) -> Sequence[SSAValue]:
@@ -149,7 +148,7 @@ RULES: dict[type, Rule] = {
     ),
     **dict.fromkeys((TrailingNorm, BatchNormOp, Scaled, PreluOp), beside_axes_of_first),
     **dict.fromkeys((SearchsortedOp, RandomBitsOp), rows),
-    **dict.fromkeys((SortColumnsOp, SortDigitOp), more_rows),
+    Sequential: more_rows,
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,
     ReshapeOp: reshape,

@@ -23,13 +23,14 @@ from dlc.dialects.dl.interfaces import (
 from dlc.dialects.dl.loops import Loops
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp
-from dlc.dialects.sizes import size_arguments, symbol
+from dlc.dialects.sizes import say_sizes, size_arguments, symbol
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
+    ArrayAttr,
     Attribute,
     Block,
     Context,
@@ -100,20 +101,36 @@ def _alone(kernel: KernelOp) -> Sequential | None:
 
 def _loops_of(kernel: KernelOp, op: Sequential) -> func.FuncOp:
     """The kernel of an op that writes its loops."""
-    types = [memref_type(storage_type(element_type_of(v)), shape_of(v)) for v in (*op.operands, *op.results)]
+    shapes = [shape_of(v) for v in (*op.operands, *op.results)]
+    elements = [storage_type(element_type_of(v)) for v in (*op.operands, *op.results)]
+    types = [*map(memref_type, elements, shapes), *(index for _ in kernel.representative)]
     body = Block(arg_types=types)
-    operands, results = body.args[: len(op.operands)], body.args[len(op.operands) :]
+    function = func.FuncOp(kernel.symbol, FunctionType.from_lists(types, []), Region(body))
+    _describe(function, kernel)
+    said = [say_sizes(shape) for shape in (*shapes, *(() for _ in kernel.representative))]
+    if any(attributes.data for attributes in said):
+        function.properties["arg_attrs"] = ArrayAttr(said)
+    operands, results = body.args[: len(op.operands)], body.args[len(op.operands) : len(shapes)]
     for argument, value in zip(operands, op.operands, strict=True):
         argument.name_hint = value.name_hint
     for k, argument in enumerate(results):
         argument.name_hint = f"out{k}" if len(results) > 1 else "out"
-    function = func.FuncOp(kernel.symbol, FunctionType.from_lists(types, []), Region(body))
-    function.attributes["kernel"] = UnitAttr()
-    function.location = kernel.location
-    loops = Loops(body, op.location)
+    place = Place(Constants(function), body, op.location)
+    given = {size: place.value(place.size(size)) for shape in shapes for size in shape if not isinstance(size, int)}
+    loops = Loops(body, op.location, given)
     op.loops(loops, operands, results)
     loops.insert(func.ReturnOp())
     return function
+
+
+def _describe(function: func.FuncOp, kernel: KernelOp) -> None:
+    """What a kernel's function is, beside its body."""
+    function.attributes["kernel"] = UnitAttr()
+    if REPRESENTATIVE in kernel.attributes:
+        function.attributes[REPRESENTATIVE] = kernel.attributes[REPRESENTATIVE]
+    function.location = kernel.location
+    for number, argument in enumerate(size_arguments(function.body.block)):
+        argument.name_hint = symbol(number)
 
 
 class _KernelLowering:
@@ -124,12 +141,7 @@ class _KernelLowering:
         outputs = [_storage(t) for t in kernel.function_type.outputs.data]
         body = Block(arg_types=[*inputs, *outputs, *(index for _ in kernel.representative)])
         self.function = func.FuncOp(kernel.symbol, FunctionType.from_lists(body.arg_types, outputs), Region(body))
-        self.function.attributes["kernel"] = UnitAttr()
-        if REPRESENTATIVE in kernel.attributes:
-            self.function.attributes[REPRESENTATIVE] = kernel.attributes[REPRESENTATIVE]
-        self.function.location = kernel.location
-        for number, argument in enumerate(size_arguments(body)):
-            argument.name_hint = symbol(number)
+        _describe(self.function, kernel)
         self.write = Writer(Place(Constants(self.function), body))
         self.reads: dict[SSAValue, Read] = {}
         for given, argument in zip(kernel.body.block.args, body.args, strict=False):

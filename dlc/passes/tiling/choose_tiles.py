@@ -61,7 +61,9 @@ class _Chooser:
         nest = self.nest
         shared = nest.shared
         if any(s.reads_at_computed_places for s in nest.stages):
-            return TilePlan(self.grid({}, shared), {}, tuple(shared), {d: 1 for d in self.own_dims()})
+            register = self.lanes_of_loads()
+            order = (*(d for d in shared if d not in register), *register)
+            return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.own_dims()})
         if (in_panels := self.plan_with_panels()) is not None:
             return in_panels
         contraction = next((s for s in nest.stages if s.is_contraction), None)
@@ -95,6 +97,14 @@ class _Chooser:
         blocks = self.blocks(stage)
         grid = self.shared_grid(stage, register, order, blocks)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
+
+    def lanes_of_loads(self) -> dict[int, int]:
+        """The tile along which all loads at computed places read vectors, if there is such a dimension."""
+        found = {s.neighbours for s in self.nest.stages if s.reads_at_computed_places}
+        lane = found.pop()
+        if found or lane is None or lane not in self.nest.shared or lane != lane_dim(self.nest, self.nest.stages[-1]):
+            return {}
+        return {lane: self.lane_tile(lane)}
 
     def own_dims(self) -> list[int]:
         """Dimensions of single stages."""
