@@ -50,11 +50,6 @@ def _before(body: Body, x: SSAValue, y: SSAValue, element: Attribute, descending
     return scalar.either(body, before, only)
 
 
-def _inside(body: Body, place: SSAValue, size: int) -> SSAValue:
-    """An i64 as a place on an axis; the last one where it is outside, as a negative number is."""
-    return body(arith.IndexCastOp(body(arith.MinUIOp(place, scalar.constant(body, size - 1, i64))), index))
-
-
 @irdl_op_definition
 class SearchsortedOp(Gathering):
     """Where `values` [.., n] belong in the ascending rows of `x` [.., m], as i64: how many elements come before each of them.
@@ -87,19 +82,25 @@ class SearchsortedOp(Gathering):
         return result
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        """Shar's bisection (Knuth, 6.2.1 C): steps of powers of two from the start, or from where the last one ends at the end."""
         *rows, _ = indices
         size, element = int(shape_of(self.x)[-1]), element_type_of(self.x)
         value = scalar.extract(body, sources[1], list(indices))
-        low, high = scalar.constant(body, 0, i64), scalar.constant(body, size, i64)
-        for _ in range(size.bit_length()):
-            middle = body(arith.ShRUIOp(scalar.add(body, low, high), scalar.constant(body, 1, i64)))
-            found = scalar.extract(body, sources[0], [*rows, _inside(body, middle, size)])
-            if flag(self.right):
-                stays = _before(body, value, found, element, False)
-            else:
-                stays = body(arith.XOrIOp(_before(body, found, value, element, False), scalar.constant(body, 1, i1)))
-            # Once they have met, low stays: middle is high then.
-            stays = scalar.either(body, stays, scalar.compare(body, "ge", low, high, i64))
-            low = scalar.select(body, stays, low, scalar.add(body, middle, scalar.constant(body, 1, i64)))
-            high = scalar.select(body, stays, body(arith.MinSIOp(middle, high)), high)
+        if size == 0:
+            return scalar.constant(body, 0, i64)
+
+        def comes_before(place: SSAValue) -> SSAValue:
+            found = scalar.extract(body, sources[0], [*rows, body(arith.IndexCastOp(place, index))])
+            if not flag(self.right):
+                return _before(body, found, value, element, False)
+            behind = _before(body, value, found, element, False)
+            return body(arith.XOrIOp(behind, scalar.constant(body, 1, i1)))
+
+        step = 1 << (size.bit_length() - 1)
+        first = comes_before(scalar.constant(body, step - 1, i64))
+        low = scalar.select(body, first, scalar.constant(body, size - step + 1, i64), scalar.constant(body, 0, i64))
+        while step := step // 2:
+            further = scalar.add(body, low, scalar.constant(body, step, i64))
+            place = scalar.add(body, low, scalar.constant(body, step - 1, i64))
+            low = scalar.select(body, comes_before(place), further, low)
         return low
