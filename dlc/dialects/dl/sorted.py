@@ -82,7 +82,7 @@ class SearchsortedOp(Gathering):
         return result
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        """Shar's bisection (Knuth, 6.2.1 C): steps of powers of two from the start, or from where the last one ends at the end."""
+        """Shar's bisection (Knuth, 6.2.1 C): steps of powers of two from the start, or from where the last one ends there."""
         *rows, _ = indices
         size, element = int(shape_of(self.x)[-1]), element_type_of(self.x)
         value = scalar.extract(body, sources[1], list(indices))
