@@ -206,13 +206,13 @@ def digits(low: int, high: int, n: int) -> list[Digit]:
     return [Digit(start, end - start) for start, end in pairwise(ends)]
 
 
-# The longest column whose lanes are a local buffer, of 64 KB for the widest integers.
-_LONGEST = 512
+# What the longest columns have, whose lanes are a local buffer.
+_LOCAL_BYTES = 1 << 16
 
 
 def network_is_quicker(before: int, n: int, behind: int, element: Attribute, bits: int) -> bool:
     """Whether columns [before, n, behind] are sorted sooner by comparisons than by digits of so many bits, in cycles."""
-    if n > _LONGEST:
+    if n * _LANES * scalar.bits(element) // 8 > _LOCAL_BYTES:
         return False
     tiles = -(-before // _LANES) if behind == 1 else before * -(-behind // _LANES)
     levels = (n - 1).bit_length()

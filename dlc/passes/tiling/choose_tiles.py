@@ -71,7 +71,7 @@ class _Chooser:
         if contraction is not None and lane in shared:
             register = self.contraction_tile(contraction, lane)
         elif lane in shared:
-            register = {lane: self.lane_tile(lane)}
+            register = self.turned_tile(lane) or {lane: self.lane_tile(lane)}
             self.widen(register, shared)
         else:
             register = {}
@@ -97,6 +97,16 @@ class _Chooser:
         blocks = self.blocks(stage)
         grid = self.shared_grid(stage, register, order, blocks)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
+
+    def turned_tile(self, lane: int) -> dict[int, int]:
+        """Squares in which what lies side by side along another dimension than the results is turned in registers, if it does."""
+        if any(s.reductions for s in self.nest.stages):
+            return {}
+        for a in (a for s in self.nest.stages for a in s.inputs if a.stride(lane) > 1):
+            side = min(8, self.lanes(self.nest.stages[-1]))
+            for d in (d for d in self.nest.shared if d != lane and a.stride(d) == 1 and self.nest.extents[d] >= side):
+                return {lane: self.fitting(lane, self.lanes(self.nest.stages[-1])), d: self.fitting(d, side)}
+        return {}
 
     def lanes_of_loads(self) -> dict[int, int]:
         """The tile along which all loads at computed places read vectors, if there is such a dimension."""
