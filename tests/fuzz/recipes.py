@@ -119,6 +119,15 @@ def _sort_integers(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), shift=shift, bits=bits, signed=p.flag())
 
 
+def _walk(p: RandomProgram, op: type[DlOp]) -> Known:
+    """Along the middle of three axes, the last of them often alone."""
+    wide = [d for d in NUMBERS if d.itemsize > 2 or d.kind in "iu"]
+    x = p.fresh(p.dtype(wide), (p.random.choice([1, 3]), p.random.choice([1, 5, 40]), p.random.choice([1, 1, 3, 18])))
+    if op is dl.ExtremePlaceOp:
+        return p.add(op, x, smallest=p.flag(), last=p.flag())
+    return p.add(op, x, kind=p.random.choice(["add", "mul"]), exclusive=p.flag(), reverse=p.flag())
+
+
 def _searchsorted(p: RandomProgram, op: type[DlOp]) -> Known:
     """A row in order to look values up in."""
     rows, dtype = p.shape(p.random.choice([0, 1, 2]), 16), p.dtype(NUMBERS)
@@ -483,6 +492,8 @@ RECIPES: dict[type[DlOp], Recipe] = {
     Running: _running,
     dl.ArgsortOp: _argsort,
     dl.SortOp: _sort,
+    dl.AccumulateOp: _walk,
+    dl.ExtremePlaceOp: _walk,
     dl.SortColumnsOp: _sort_integers,
     dl.SortDigitOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,

@@ -76,7 +76,7 @@ class _Order(Composite):
 
 @irdl_op_definition
 class SortOp(_Order):
-    """The elements along `axis` in ascending order, largest first if `descending`; NaN counts as the largest.
+    """The elements along `axis` in ascending order, largest first if `descending`; NaN counts as the largest, -0 as below 0.
 
     (C1) `axis` is an axis of `x`; (C2) sizes are known when it is decomposed. See Note [Sorting integers].
     """
@@ -89,6 +89,10 @@ class SortOp(_Order):
 
     def reference(self, *operands: Array) -> Array:
         (x,), axis = operands, self.sorted_axis
+        if is_float(element_type_of(self.x)):
+            # Equal elements keep their order, so zeros are put in theirs before.
+            by_sign = stable_order(np.where(np.signbit(x), 0, 1), axis, self.is_descending)
+            x = np.take_along_axis(x, by_sign, axis)
         return np.take_along_axis(x, stable_order(x, axis, self.is_descending), axis)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:

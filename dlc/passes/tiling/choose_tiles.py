@@ -99,7 +99,7 @@ class _Chooser:
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
 
     def turned_tile(self, lane: int) -> dict[int, int]:
-        """Squares in which what lies side by side along another dimension than the results is turned in registers, if it does."""
+        """Squares, turned in registers, where an input lies side by side along another dimension than the results."""
         if any(s.reductions for s in self.nest.stages):
             return {}
         for a in (a for s in self.nest.stages for a in s.inputs if a.stride(lane) > 1):
