@@ -18,6 +18,9 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
 from dlc.target import Target
 
+# The vectors of a row of a contraction that has next to no other.
+_MOST_VECTORS = 8
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -149,11 +152,14 @@ class _Chooser:
         lanes = self.lanes(stage)
         extents = self.nest.extents
         # Panels are as wide as is best for the contraction that they were made for, up to four vectors.
-        columns = self.fitting(lane, (self.target.machine.vectors if lane in packed_periods(self.nest) else 2) * lanes)
+        row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
+        # Where there are few rows at all, wider ones keep as many accumulators busy, and read longer pieces of memory.
+        few = self.target.vector_registers // (2 * prod(extents[d] for d in row_dims))
+        wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, _MOST_VECTORS))
+        columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
         rows = max(1, int(self.variant.rows * ((self.target.vector_registers - 1 - vectors) // vectors)))
         register = {lane: columns}
-        row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
             # An even cut of an example is none of the other extents.

@@ -208,6 +208,12 @@ def identity_of(stage: Stage, nest: Nest) -> SSAValue:
 def lane_dim(nest: Nest, stage: Stage) -> int | None:
     """The dimension that is contiguous in memory: in the output, else in most inputs."""
     candidates = [d for d in stage.dims if d >= 0]
+    kept = [d for d in candidates if d not in stage.reductions]
+    along = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs)]
+    beside = any(a.stride(d) == 1 for a in stage.inputs for d in kept)
+    if along and not beside and any(all(a.uses(d) for d in kept) for a in stage.inputs):
+        # Each element of an operand serves one result, and is beside others of the same sum: rows are summed in vectors.
+        return max(along, key=lambda d: nest.extents[d])
     votes = {d: 0 for d in candidates}
     for weight, accesses in ((2, (stage.output,)), (1, stage.inputs)):
         for a in accesses:
