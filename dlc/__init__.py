@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from dlc.api import devices as devices
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
+    from dlc.arrays import ShapeDtype as ShapeDtype
     from dlc.calculus.batching import vmap as vmap
     from dlc.calculus.custom import checkpoint as checkpoint
     from dlc.calculus.custom import custom_jvp as custom_jvp
@@ -84,6 +85,8 @@ if TYPE_CHECKING:
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
 
+__version__: str
+
 # The public names and where they live; imported when asked for, so that `import dlc` costs nothing. A module must not have
 # the name of what it defines: importing a submodule sets the package's attribute of that name.
 _PUBLIC = {
@@ -108,6 +111,7 @@ _PUBLIC = {
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
+    "ShapeDtype": "dlc.arrays",
     "TrainStep": "dlc.derived",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
@@ -123,10 +127,12 @@ _PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "optim", "random", "tree")
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC_MODULES:
         return import_module(f"dlc.{name}")
+    if name == "__version__":
+        return import_module("importlib.metadata").version("dlc")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'dlc' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC, *_PUBLIC_MODULES})
+    return sorted({*globals(), "__version__", *_PUBLIC, *_PUBLIC_MODULES})

@@ -15,9 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo
 from dlc.derived import Derived, TrainStep, derived_of
+from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
 from dlc.model_cache import CachedFile, reason_not_cached
+from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
+from dlc.runtime import load
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.array import DeviceArray, put
 from dlc.runtime.opencl.devices import Device, all_devices, target_of
@@ -25,15 +28,22 @@ from dlc.runtime.variants import Variants
 from dlc.target import Target, host_supports, place_of
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from dlc.backends.base import Backend
     from dlc.compiler import Program
+    from dlc.frontend.onnx.graph import ModelFile
+
+
+# Imported for what it does: models can be pickled.
+_load = load
 
 
 def compile_model(
-    model: str | PathLike[str],
+    model: ModelSource | ModelProto,
     *,
     target: str | Backend = "cpu",
-    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_shapes: Mapping[str, int | str | Sequence[int | str | None]] | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
     num_threads: int | None = None,
     dump_ir: str | PathLike[str] | None = None,
@@ -48,17 +58,18 @@ def compile_model(
     wrt: str | Sequence[str] | None = None,
     train_step: TrainStep | None = None,
 ) -> Model:
-    """The ONNX file `model` compiled for `target`.
+    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto.
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`; `opencl` (the first OpenCL device that works, or
     the one that DLC_DEVICE names), `opencl:0:1` (platform 0, device 1); `reference`; one of your own, a value or where it is
     found, `FILE.py:NAME` (docs/extending.md).
 
-    `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range:
-    `{"x": ("N:1..32", 3, 224, 224)}`. A model with open sizes is compiled once for all of them that it holds for, or where
-    that cannot be when it is called, once per set of input shapes. `input_values` makes constants of inputs, which are none
-    of the model's then. Without it, inputs that shapes hang on (axes, repeats, a condition: `model.values` are their names)
-    are taken from the call, and the model is compiled once for each of their values. `num_threads=None` uses the processors
+    `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range, or as
+    the file has it: `{"x": ("N:1..32", None, 224, 224)}`; `{"batch": 8}` gives the size that the file calls so. A model with
+    open sizes is compiled once for all of them that it holds for, or where that cannot be when it is called, once per set of
+    input shapes. `input_values` makes constants of inputs, which are none of the model's then. Without it, inputs that shapes
+    hang on (axes, repeats, a condition: `model.values` are their names) are taken from the call, and the model is compiled
+    once for each of their values. `num_threads=None` uses the processors
     that this process may use.
     `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. With
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
@@ -85,13 +96,13 @@ def compile_model(
     )
     values = {name: np.asarray(value) for name, value in (input_values or {}).items()}
     derived = derived_of(vjp, jvp, hvp, train_step, wrt)
-    return compile_file(Path(model), target, input_shapes, options, values=values, derived=derived)
+    return compile_file(path_or_bytes(model), target, given_shapes(input_shapes), options, values=values, derived=derived)
 
 
 def compile_file(
-    path: Path,
+    source: Path | bytes,
     target: str | Backend = "cpu",
-    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_shapes: GivenShapes | None = None,
     options: Options | None = None,
     *,
     values: Mapping[str, NDArray[Any]] | None = None,
@@ -100,8 +111,8 @@ def compile_file(
     progress: Progress | None = None,
     examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None = None,
 ) -> Model:
-    """The model in an ONNX file or a dumped module, or what is `derived` of it; `examine` is told its inputs, and which
-    of them may be left out, before it is compiled.
+    """The model in an ONNX file, given as its path or its bytes, or in a dumped module, or what is `derived` of it; `examine`
+    is told its inputs, and which of them may be left out, before it is compiled.
 
     Raises what compile_model raises.
     """
@@ -110,10 +121,11 @@ def compile_file(
     report = report if report is not None else Report()
     device = _record_of(target, options)
     file = None
-    # What is derived of a file is found by its program.
-    if derived is None and reason_not_cached(device, options, path) is None and host_supports(device):
+    # What has no file, or is derived of one, is found by its program.
+    by_file = derived is None and reason_not_cached(device, options, source) is None and host_supports(device)
+    if by_file and isinstance(source, Path):
         with report.timed("key"), suppress(OSError):  # the importer says what is wrong
-            file = CachedFile.look(path, input_shapes or {}, device, options, values or {})
+            file = CachedFile.look(source, input_shapes or {}, device, options, values or {})
     if file is not None:
         with report.timed("load"):
             artifact = file.find(report)
@@ -121,19 +133,21 @@ def compile_file(
             if examine is not None:
                 examine(artifact.host.inputs, ())
             with report.timed("load"):
-                model = artifact.model(options.num_threads)
+                loaded = artifact.model(options.num_threads)
             report.seconds += perf_counter() - began
-            return model
+            return loaded
     report.seconds += perf_counter() - began
     # A model that was compiled before needs no compiler.
     from dlc.backends.registry import backend_of
     from dlc.compiler import compile
     from dlc.frontend.onnx import OpenInputsError
+    from dlc.frontend.onnx.graph import load
 
     began = perf_counter()
     with report.timed("import"):
+        model = source if isinstance(source, Path) else load(source)
         try:
-            program = program_of(path, input_shapes, values, derived)
+            program = program_of(model, input_shapes, values, derived)
         except OpenInputsError as found:
             report.each_size = "reading it takes the shapes of its inputs"
             if examine is not None:
@@ -144,10 +158,12 @@ def compile_file(
 
             def variant(more_shapes: Mapping[str, Sequence[int]], more_values: Mapping[str, NDArray[Any]]) -> Model:
                 shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
-                return compile_file(path, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
+                return compile_file(source, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
 
-            variants = Variants(path.stem, found.inputs, found.outputs, found.values, variant)
-            return variants.model(takes_device_arrays=backend_of(target, options.device).takes_device_arrays)
+            variants = Variants(model.stem, found.inputs, found.outputs, found.values, variant)
+            asked = variants.model(takes_device_arrays=backend_of(target, options.device).takes_device_arrays)
+            asked.num_threads = options.num_threads
+            return asked
     if examine is not None:
         examine(program.inputs, program.defaults)
     report.seconds += perf_counter() - began
@@ -156,20 +172,20 @@ def compile_file(
 
 
 def program_of(
-    path: Path,
-    input_shapes: Mapping[str, Sequence[int | str]] | None,
+    model: Path | ModelFile,
+    input_shapes: GivenShapes | None,
     values: Mapping[str, NDArray[Any]] | None,
     derived: Derived | None,
 ) -> Program:
-    """The program of a file, or of what is derived of it, before any pass."""
+    """The program of a model, or of what is derived of it, before any pass."""
     # What comes out of the cache needs no compiler.
     from dlc.compiler import load_program
 
     if derived is None:
-        return load_program(path, input_shapes, values)
+        return load_program(model, input_shapes, values)
     from dlc.training.reading import derived_program
 
-    return derived_program(path, derived, input_shapes, values)
+    return derived_program(model, derived, input_shapes, values)
 
 
 def _record_of(target: str | Backend, options: Options) -> Target:

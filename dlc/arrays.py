@@ -7,14 +7,15 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlc.dims import Size
-from dlc.errors import DeviceError, DTypeError
+from dlc.errors import DeviceError, DTypeError, ShapeError
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
@@ -39,6 +40,26 @@ class Array(np.ndarray[Any, np.dtype[Any]]):
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False, /) -> Any:
         return array[()] if return_scalar else np.asarray(array)
+
+
+class ShapeDtype:
+    """Stands for an array of which only the shape and the dtype matter: `f.lower(dlc.ShapeDtype((64, 784), np.float32))`."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
+        """Raises ShapeError and DTypeError for what is none."""
+        try:
+            self.shape = tuple(index(size) for size in shape)
+            self.dtype: np.dtype[Any] = np.dtype(dtype)
+        except TypeError as error:
+            raise DTypeError(f"ShapeDtype({shape!r}, {dtype!r}): expected a sequence of sizes and a dtype: {error}") from error
+        if any(size < 0 for size in self.shape):
+            raise ShapeError(f"ShapeDtype: the shape {self.shape} has a negative size")
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise DTypeError(f"{self!r} has no elements; only .lower takes it in an array's place")
+
+    def __repr__(self) -> str:
+        return f"ShapeDtype({self.shape}, {self.dtype})"
 
 
 def address_of(array: NDArray[Any]) -> int:

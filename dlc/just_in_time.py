@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
+from time import perf_counter
 from typing import Any, overload
 
 import numpy as np
@@ -25,8 +26,10 @@ from dlc.frontend.donation import donate
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
 from dlc.options import Options
+from dlc.runtime.kept import MOST
 from dlc.runtime.model import Model, as_result, require_fitting, require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
+from dlc.runtime.recompilations import Recompilations
 
 # Imported for what it does: it gives traced arrays their operators.
 _operators = dlc.numpy
@@ -72,13 +75,15 @@ class JitFunction:
         static_argnames: Sequence[str] = (),
         dynamic: Mapping[str, Mapping[int, str]] | None = None,
         donate_argnames: Sequence[str] = (),
+        static_argnums: Sequence[int] = (),
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._target = target
         self._options = options
         self._signature = inspect.signature(function)
-        self._static, self._donated = frozenset(static_argnames), frozenset(donate_argnames)
+        self._static = frozenset(static_argnames) | self._named(static_argnums)
+        self._donated = frozenset(donate_argnames)
         for kind, argnames in (("static", self._static), ("donate", self._donated)):
             if unknown := argnames - set(self._signature.parameters):
                 raise DTypeError(f"jit: {kind}_argnames {sorted(unknown)} are no arguments of {self._name}{self._signature}")
@@ -88,7 +93,10 @@ class JitFunction:
         self._dynamic = {name: {axis: _open_size(size) for axis, size in axes.items()} for name, axes in named}
         # For each structure of arguments, which sizes of its leaves are open.
         self._open: dict[Tree, tuple[Mapping[int, OpenSize], ...]] = {}
+        # What was compiled first makes room for new ones.
         self._compiled: dict[Hashable, _Compiled] = {}
+        advice = "leave sizes that change open (jit's `dynamic`), and take settings that change as arrays"
+        self._recompilations = Recompilations(self._name, advice)
         # What is traced for each set of shapes by itself although sizes of it are open.
         self._by_shape: set[Hashable] = set()
         self._lock = Lock()
@@ -121,11 +129,18 @@ class JitFunction:
             require_fitting(self._name, compiled.model.inputs, arrays)
         return unflatten(compiled.results, iter([as_result(r) for r in compiled.model.run(arrays)]))
 
+    def __reduce__(self) -> str:
+        """Pickled by its name, as functions are: it is compiled where it is called."""
+        return getattr(self._function, "__qualname__", self._name)
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The function traced for arguments like these; only shapes, dtypes and static values matter."""
+        """The function traced for arguments like these; only shapes, dtypes and static values matter.
+
+        A `dlc.ShapeDtype` may stand in an array's place.
+        """
         args, kwargs, static = self._split(args, kwargs)
         leaves, tree = flatten((args, kwargs))
         return self._lower(leaves, tree, static, self._open_sizes(tree))
@@ -133,6 +148,13 @@ class JitFunction:
     @property
     def _name(self) -> str:
         return getattr(self._function, "__name__", "function")
+
+    def _named(self, argnums: Sequence[int]) -> frozenset[str]:
+        """The arguments at these places; negative ones count from the end."""
+        names = list(self._signature.parameters)
+        if wrong := [n for n in argnums if not -len(names) <= n < len(names)]:
+            raise DTypeError(f"jit: static_argnums {wrong}: {self._name}{self._signature} has {len(names)} arguments")
+        return frozenset(names[n] for n in argnums)
 
     def _split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -198,10 +220,10 @@ class JitFunction:
         shapes: tuple[tuple[int, ...], ...],
     ) -> _Compiled:
         """What is compiled for `key`: with open sizes, or, where the function cannot be traced with them, for these shapes."""
-        open_ = self._open_sizes(tree)
+        if key in self._compiled:
+            return self._compiled[key]
+        began, open_, lowered = perf_counter(), self._open_sizes(tree), None
         if key not in self._by_shape:
-            if key in self._compiled:
-                return self._compiled[key]
             try:
                 lowered = self._lower(leaves, tree, static, open_)
             except (DlcError, ArithmeticError, TypeError) as error:
@@ -210,16 +232,29 @@ class JitFunction:
                 # What is wrong for known sizes too is said by the trace with them.
                 warnings.warn(f"{self._name} is compiled for each set of sizes: {error}", stacklevel=3)
                 self._by_shape.add(key)
-            else:
-                self._compiled[key] = self._compile(lowered)
+        names = argument_names(self._function, tree)
+        if lowered is None:
+            self._require_stated(names, shapes, open_)
+            key = key, shapes
+            if key in self._compiled:
                 return self._compiled[key]
-        for name, shape, axes in zip(argument_names(self._function, tree), shapes, open_, strict=True):
+            lowered = self._lower(leaves, tree, static, [{} for _ in leaves])
+        made = self._compile(lowered)
+        if len(self._compiled) >= MOST:
+            del self._compiled[next(iter(self._compiled))]
+        self._compiled[key] = made
+        texts = {name: _told(leaf, shape) for name, leaf, shape in zip(names, leaves, shapes, strict=True)}
+        self._recompilations.note({**texts, **{name: repr(value) for name, value in static}}, perf_counter() - began)
+        return made
+
+    def _require_stated(
+        self, names: Sequence[str], shapes: Sequence[tuple[int, ...]], open_: Sequence[Mapping[int, OpenSize]]
+    ) -> None:
+        """Raises ShapeError for a size outside of the range that it was said to have."""
+        for name, shape, axes in zip(names, shapes, open_, strict=True):
             for axis, (size, stated) in axes.items():
                 if stated is not None and shape[axis] not in stated:
                     raise ShapeError(f"{name} of {self._name}: {size} = {shape[axis]}, which was said to be {stated}")
-        if (key, shapes) not in self._compiled:
-            self._compiled[key, shapes] = self._compile(self._lower(leaves, tree, static, [{} for _ in leaves]))
-        return self._compiled[key, shapes]
 
     def _compile(self, lowered: Lowered) -> _Compiled:
         options = self._options
@@ -227,6 +262,11 @@ class JitFunction:
             # A dump is of the first compilation; later ones differ in shapes only.
             lowered = replace(lowered, options=replace(options, dump_ir=None))
         return _Compiled(lowered.compile(), lowered.results)
+
+
+def _told(leaf: Any, shape: tuple[int, ...]) -> str:
+    """What matters of an argument, as it is told."""
+    return type(leaf).__name__ if is_number(leaf) else f"{leaf.dtype}[{', '.join(map(str, shape))}]"
 
 
 def _open_size(text: str) -> OpenSize:
@@ -248,9 +288,10 @@ def jit(function: Callable[..., Any], /) -> JitFunction: ...
 def jit(
     *,
     target: str | Backend = "cpu",
-    static_argnames: Sequence[str] = (),
+    static_argnames: str | Sequence[str] = (),
+    static_argnums: int | Sequence[int] = (),
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
-    donate_argnames: Sequence[str] = (),
+    donate_argnames: str | Sequence[str] = (),
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
@@ -263,9 +304,10 @@ def jit(
     /,
     *,
     target: str | Backend = "cpu",
-    static_argnames: Sequence[str] = (),
+    static_argnames: str | Sequence[str] = (),
+    static_argnums: int | Sequence[int] = (),
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
-    donate_argnames: Sequence[str] = (),
+    donate_argnames: str | Sequence[str] = (),
     dump_ir: str | Path | None = None,
     num_threads: int | None = None,
     pipeline: str | None = None,
@@ -275,7 +317,8 @@ def jit(
 ) -> Any:
     """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
-    `static_argnames`: arguments that are settings, not arrays; each value is compiled for by itself. `dynamic`:
+    `static_argnames`, `static_argnums`: arguments, by name or by place, that are settings, not arrays; each value is compiled
+    for by itself. `dynamic`:
     sizes that are open, by argument and axis, with a range if there is one: `{"x": {0: "N:1..32"}}` compiles once for all of
     them where that can be. `donate_argnames`: arguments that the caller gives away: each array of them is overwritten by the
     first result of its type that is left, both in their order, and is that result afterwards (on a CPU; one that cannot be
@@ -299,6 +342,9 @@ def jit(
     )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:
-        return JitFunction(f, target, options, static_argnames, dynamic, donate_argnames)
+        static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
+        donated = (donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames
+        places = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+        return JitFunction(f, target, options, static, dynamic, donated, places)
 
     return wrap if function is None else wrap(function)

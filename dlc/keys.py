@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +21,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.cpus import usable_cpus
+from dlc.given_shapes import GivenShapes
 from dlc.options import Options
 from dlc.target import CPU_LEVELS, Target
 from dlc.weights import WeightStore
@@ -63,7 +64,7 @@ class Key:
 
 def file_key(
     path: Path,
-    shapes: Mapping[str, Sequence[int | str]],
+    shapes: GivenShapes,
     target: Target,
     options: Options,
     values: Mapping[str, NDArray[Any]],

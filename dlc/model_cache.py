@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.cache import Cache, Entry
 from dlc.errors import ModelError
+from dlc.given_shapes import GivenShapes
 from dlc.instrument.report import KernelReport, Report
 from dlc.keys import PARTS, Key, file_key, sources_changed, with_external
 from dlc.options import Options
@@ -31,7 +32,7 @@ MODEL, EXTERNAL = "model", "external"
 DUMPED = ".mlir"
 
 
-def reason_not_cached(target: Target, options: Options, file: Path | None = None) -> str | None:
+def reason_not_cached(target: Target, options: Options, file: Path | bytes | None = None) -> str | None:
     """Why a compilation does not go through the cache; None if it does."""
     if not options.cache:
         return "it was asked to be compiled anew"
@@ -39,7 +40,7 @@ def reason_not_cached(target: Target, options: Options, file: Path | None = None
         return f"models for {target.name} are not kept whole"
     if options.dump_ir is not None or options.verify or options.check_each_pass:
         return "its passes are to be watched (a dump, a check of each pass, DLC_VERIFY=1)"
-    if file is not None and file.suffix == DUMPED:
+    if isinstance(file, Path) and file.suffix == DUMPED:
         return "a dumped module is known by what it and the weights beside it hold"
     return None
 
@@ -83,7 +84,7 @@ class CachedFile:
     @staticmethod
     def look(
         path: Path,
-        shapes: Mapping[str, Sequence[int | str]],
+        shapes: GivenShapes,
         target: Target,
         options: Options,
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, cast
 
 from dlc.errors import UnsupportedError
+
+# What DLC_LOG can ask for.
+LOGS = ("recompiles",)
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Environment:
     but this one); `DLC_NUM_THREADS=N` is the number of threads of a model that is not told one. `DLC_CACHE=0` turns off the
     cache (cache.py), `DLC_CACHE_DIR` is its folder (`~/.cache/dlc`; no folder if there is no home), `DLC_CACHE_SIZE` its
     capacity (`500M`, `4G`, or bytes). `DLC_DEVICE=0:1` makes device 1 of platform 0 the one that the target `opencl` is.
+    `DLC_LOG=recompiles` tells of whatever is compiled for other sizes or settings of a call.
     """
 
     verify: bool = False
@@ -28,6 +33,7 @@ class Environment:
     cache_folder: Path | None = None
     cache_bytes: int = 4 << 30
     device: str | None = None
+    log: frozenset[str] = frozenset()
 
     @staticmethod
     def read(variables: Mapping[str, str] | None = None) -> Environment:
@@ -44,6 +50,7 @@ class Environment:
             cache_folder=_cache_folder(given),
             cache_bytes=_bytes(given, "DLC_CACHE_SIZE", Environment.cache_bytes),
             device=given.get("DLC_DEVICE") or None,
+            log=_words(given, "DLC_LOG", LOGS),
         )
 
 
@@ -52,6 +59,13 @@ def _switch(given: Mapping[str, str], name: str, default: bool) -> bool:
     if text not in ("", "0", "1"):
         raise UnsupportedError(f"{name}={text}: it takes 0 or 1")
     return text == "1" if text else default
+
+
+def _words(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> frozenset[str]:
+    words = frozenset(given.get(name, "").replace(",", " ").split())
+    if not words <= set(known):
+        raise UnsupportedError(f"{name}={given[name]}: it takes {', '.join(known)}")
+    return words
 
 
 def _count(given: Mapping[str, str], name: str) -> int | None:
@@ -78,6 +92,10 @@ def _bytes(given: Mapping[str, str], name: str, default: int) -> int:
     if text and not (number.isdecimal() and unit in _UNITS):
         raise UnsupportedError(f"{name}={text}: it takes a number of bytes, such as 500M or 4G")
     return int(number) << _UNITS[unit] if text else default
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool) and index(value) > 0
 
 
 # How far results may be from those of the operations one by one.
@@ -113,6 +131,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
             raise UnsupportedError(f"numerics {self.numerics!r}: there are {' and '.join(NUMERICS)}")
+        for name, number in (("num_threads", self.num_threads), ("workers", self.workers)):
+            if number is not None and not _is_count(number):
+                raise UnsupportedError(f"{name} {number!r}: expected a whole number from 1 on")
+        if not isinstance(cast(object, self.tune), int | float) or not self.tune >= 0:
+            raise UnsupportedError(f"tune {self.tune!r}: expected a number of seconds")
 
     @staticmethod
     def of(**given: Any) -> Options:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
+import pickle
 import threading
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -508,3 +511,52 @@ def test_masked_arrays_are_refused() -> None:
     with pytest.raises(dlc.DTypeError, match=r"masked array"):
         model(hidden)
     np.testing.assert_array_equal(next(iter(model(np.ma.masked_array(np.ones(2, np.float32))).values())), [2, 2])
+
+
+def test_static_arguments_by_place() -> None:
+    @dlc.jit(static_argnums=1)
+    def scale(x: Any, n: int) -> Any:
+        return x * len(range(n))
+
+    np.testing.assert_array_equal(scale(np.ones(2), 3), [3, 3])
+    np.testing.assert_array_equal(dlc.jit(static_argnums=(-1,))(lambda x, n: x * len(range(n)))(np.ones(2), 2), [2, 2])
+    with pytest.raises(DTypeError, match=r"static_argnums \[3\]"):
+        dlc.jit(static_argnums=3)(lambda x: x)
+
+
+def test_lowering_for_a_shape_and_dtype() -> None:
+    lowered = dlc.jit(lambda x: x @ x.T).lower(dlc.ShapeDtype((3, 4), np.float32))
+    assert "tensor<3x4xf32>" in lowered.as_text()
+    assert lowered.compile()(np.ones((3, 4), np.float32))["result"][0, 0] == 4
+    with pytest.raises(DTypeError, match=r"has no elements; only \.lower takes it"):
+        dlc.jit(lambda x: x)(dlc.ShapeDtype((3, 4), np.float32))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [(3, "f4"), ((2.5,), "f4"), ((2,), "no dtype"), ((-2,), "f4")])
+def test_what_is_no_shape_and_dtype(shape: Any, dtype: Any) -> None:
+    with pytest.raises((DTypeError, ShapeError), match="ShapeDtype"):
+        dlc.ShapeDtype(shape, dtype)
+
+
+@dlc.jit(target="reference")
+def doubled(x: Any) -> Any:
+    return x + x
+
+
+def test_a_function_is_pickled_by_its_name() -> None:
+    assert pickle.loads(pickle.dumps(doubled)) is doubled and copy.deepcopy(doubled) is doubled
+
+
+@pytest.mark.parametrize("use", [lambda x: {x: 1}, lambda x: x in {1, 2}])
+def test_a_traced_value_is_no_key(use: Any) -> None:
+    with pytest.raises(DTypeError, match=r"test_jit.py:\d+: a key of a dict"):
+        dlc.jit(use)(np.ones(2))
+
+
+def test_results_in_dicts_of_every_kind() -> None:
+    x = np.ones(2)
+    lists: Any = defaultdict(list)
+    lists["a"] = x
+    for given in (OrderedDict(b=x, a=x), lists, Counter(a=x)):
+        got = dlc.jit(target="reference")(lambda d: d)(given)
+        assert type(got) is type(given) and list(got) == list(given)

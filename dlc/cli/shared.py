@@ -27,7 +27,7 @@ from dlc.options import NUMERICS
 from dlc.target import OpenCLName, is_opencl, place_of, resolve
 
 # The shapes of inputs as `--shape` gives them.
-Shapes: TypeAlias = "dict[str, tuple[int | str, ...]]"
+Shapes: TypeAlias = "dict[str, tuple[int | str | None, ...]]"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ def _target(context: click.Context, option: click.Parameter, value: str) -> str:
 
 
 # A number; or a name, and the range of the sizes that it stands for.
-_SIZE = re.compile(r"\d+|[A-Za-z_]\w*(:\d*\.\.\d*)?")
+_SIZE = re.compile(r"\d+|([A-Za-z_]\w*:)?\d*\.\.\d*|[A-Za-z_]\w*")
 
 
 def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Shapes:
@@ -117,7 +117,9 @@ def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, 
         name, separator, sizes = value.rpartition("=")
         entries = [entry.strip() for entry in sizes.split(",")] if sizes else []
         if not separator or not name or not all(map(_SIZE.fullmatch, entries)):
-            raise click.BadParameter(f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224 or x=N:1..32,3,224,224")
+            raise click.BadParameter(
+                f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224 or x=N:1..32,3,224,224, or a size: batch=8"
+            )
         shapes[name] = tuple(int(entry) if entry.isdecimal() else entry for entry in entries)
     return shapes
 
@@ -139,7 +141,7 @@ shape_option = click.option(
     multiple=True,
     callback=_shapes,
     metavar="NAME=SIZE,…",
-    help="The shape of an input; repeatable. Sizes may be open: x=N:1..32,3,224,224.",
+    help="The shape of an input, or a size by its name; repeatable. Sizes may be open: x=N:1..32,3,224,224.",
 )
 value_option = click.option(
     "--value", "values", multiple=True, callback=_values, metavar="NAME=FILE.npy", help="Make an input a constant; repeatable."

@@ -19,10 +19,11 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.ranges import state_ranges
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
-from dlc.dims import Range, Size, bind_sizes, is_static, parse_ranged, substitute
+from dlc.dims import Size, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
-from dlc.frontend.onnx.graph import Source
+from dlc.frontend.onnx.graph import ModelFile, Source
+from dlc.given_shapes import GivenShapes, split_ranges
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
 from dlc.ir import (
@@ -122,33 +123,10 @@ def _info(type: Attribute, name: str) -> TensorInfo:
     return TensorInfo(name, shape_of(type), numpy_dtype(element_type_of(type)))
 
 
-def split_ranges(
-    shapes: Mapping[str, Sequence[int | str]],
-) -> tuple[dict[str, tuple[int | str, ...]], dict[str, Range]]:
-    """Shapes as people give them, without the ranges in them, and these.
-
-    Raises ShapeError for a range that is none, or that differs from another one of the same size.
-    """
-    ranges: dict[str, Range] = {}
-
-    def plain(where: str, entry: int | str) -> int | str:
-        if not isinstance(entry, str):
-            return entry
-        try:
-            size, stated = parse_ranged(entry)
-        except ValueError as error:
-            raise ShapeError(f"input '{where}': {entry!r}: {error}; write N, N:1..32 or N:1..") from error
-        if stated is not None and ranges.setdefault(size, stated) != stated:
-            raise ShapeError(f"input '{where}': {size} is {stated} here and {ranges[size]} in another place")
-        return size
-
-    return {name: tuple(plain(name, entry) for entry in shape) for name, shape in shapes.items()}, ranges
-
-
 def imported_program(
     source: Source,
     name: str,
-    input_shapes: Mapping[str, Sequence[int | str]],
+    input_shapes: GivenShapes,
     input_values: Mapping[str, NDArray[Any]] | None = None,
     *,
     extra_outputs: Sequence[str] = (),
@@ -162,22 +140,30 @@ def imported_program(
 
 
 def load_program(
-    path: Path,
-    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    source: Path | ModelFile,
+    input_shapes: GivenShapes | None = None,
     input_values: Mapping[str, NDArray[Any]] | None = None,
 ) -> Program:
-    """The program in an ONNX file, or in a dumped module with its weights beside it.
+    """The program in an ONNX file, or in a dumped module with its weights beside it; or of a model that was read.
 
     Raises ModelError for a file that is neither or whose weights are not there, and what the importer raises.
     """
-    if path.suffix == ".dlc":
-        raise ModelError(f"{path}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
-    if path.suffix != DUMPED:
+    if isinstance(source, Path) and source.suffix == ".dlc":
+        raise ModelError(f"{source}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
+    if isinstance(source, Path) and source.suffix == DUMPED:
+        return _dumped_program(source, input_shapes, input_values)
 
-        def read_for(known: Mapping[str, Sequence[int]]) -> Program:
-            return load_program(path, {**(input_shapes or {}), **known}, input_values)
+    def read_for(known: Mapping[str, Sequence[int]]) -> Program:
+        return load_program(source, {**(input_shapes or {}), **known}, input_values)
 
-        return replace(imported_program(path, path.stem, input_shapes or {}, input_values), read_for=read_for)
+    return replace(imported_program(source, source.stem, input_shapes or {}, input_values), read_for=read_for)
+
+
+def _dumped_program(
+    path: Path,
+    input_shapes: GivenShapes | None,
+    input_values: Mapping[str, NDArray[Any]] | None,
+) -> Program:
     if input_shapes or input_values:
         raise ShapeError(f"{path}: a dumped module has its shapes and constants; give them when the model is imported")
     try:

@@ -33,6 +33,7 @@ from dlc.passes.dl.rewriting import users
 from dlc.runtime import steps as host
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
+from dlc.runtime.recompilations import Recompilations
 
 # The model that a program is for its sizes; None where it is to be compiled for each set of them.
 Compile: TypeAlias = "Callable[[Program, Options], host.Served | None]"
@@ -148,7 +149,11 @@ def _models(
         assert known is not None and known.domain.is_whole, "no sizes are open"
         return known.model
 
-    return served, symbols, Kept(make)
+    def told(key: host.Numbers) -> dict[str, str]:
+        return {symbol: str(number) for symbol, number in zip(symbols, key, strict=True)}
+
+    advice = "sizes that are served without compiling, and why not all are, compile-model says"
+    return served, symbols, Kept(make, recompilations=Recompilations(program.name, advice), tell=told)
 
 
 def split(program: Program) -> Segments:

@@ -25,6 +25,7 @@ from dlc.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
+from dlc.runtime import load
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model, Run
 from dlc.runtime.steps import Served
@@ -32,6 +33,10 @@ from dlc.runtime.steps_format import model_of
 
 # The forms of a program that are the code of its kernels, on dlc's own targets.
 CODE = ("llvm", "asm", "opencl")
+
+
+# Imported for what it does: models can be pickled.
+_load = load
 
 
 def compile(
@@ -54,8 +59,10 @@ def compile(
     Raises UnsupportedError for what the target cannot do, DeviceError for one that this machine is not, and CompileError
     for a bug of dlc.
     """
-    model = _compiled(program, target, options or Options(), report, progress, file)
+    options = options or Options()
+    model = _compiled(program, target, options, report, progress, file)
     model.defaults = program.defaults
+    model.num_threads = options.num_threads
     return model
 
 

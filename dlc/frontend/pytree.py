@@ -113,7 +113,11 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
     children = [unflatten(child, leaves) for child in tree.children]
     make: Callable[..., Any] = tree.kind
     if issubclass(tree.kind, dict):
-        return make(zip(tree.keys, children, strict=True))
+        # Item by item: what a subclass makes of a sequence of pairs is its own affair, as with a Counter.
+        entries: Any = cast(Any, dict).__new__(make)
+        for key, child in zip(tree.keys, children, strict=True):
+            entries[key] = child
+        return entries
     if issubclass(tree.kind, tuple | list):
         named_tuple = "_fields" in vars(cast(Any, tree.kind))
         return make(*children) if named_tuple else make(children)

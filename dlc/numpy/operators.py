@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
-from dlc.frontend.trace import Tracer
+from dlc.errors import DTypeError
+from dlc.frontend.trace import Tracer, at_user_line
 from dlc.numpy import comparing as cmp
 from dlc.numpy import elementwise as ew
 from dlc.numpy import indexing, linear, reductions, running, shaping, sorting, updating
@@ -78,8 +79,13 @@ def _attribute(x: Tracer, name: str) -> NoReturn:
     raise_absent("an array of a traced function", name, ABSENT)
 
 
+def _hash(x: Tracer) -> NoReturn:
+    problem = f"a key of a dict, or a member of a set, must be known while the function is traced, and {x!r} is not"
+    raise at_user_line(DTypeError(f"{problem}; use its place in a list, or keep it as a value of the dict"))
+
+
 def install() -> None:
-    """Gives Tracer the operators and methods of an array; equality is elementwise, so Tracers hash by identity."""
+    """Gives Tracer the operators and methods of an array; equality is elementwise, so that it has no hash."""
     for name, function in (_BINARY | _COMPARISONS | _UNARY).items():
         setattr(Tracer, f"__{name}__", _operator(function))
     for name, function in _BINARY.items():
@@ -88,5 +94,5 @@ def install() -> None:
         setattr(Tracer, name, function)
     for name, function in _PROPERTIES.items():
         setattr(Tracer, name, property(function))
-    Tracer.__hash__ = object.__hash__
+    Tracer.__hash__ = _hash  # pyright: ignore[reportAttributeAccessIssue]
     Tracer.__getattr__ = _attribute  # pyright: ignore[reportAttributeAccessIssue]

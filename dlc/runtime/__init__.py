@@ -3,7 +3,7 @@
 host_program.py   what runs in which order on which buffers, as plain data; host_format.py: as JSON; execute.py: in Python
 bounds.py         which parts of the buffers that is given, whatever a file says
 open_program.py   the same where sizes come with a call; input_sizes.py: what they are; size_function.py: what follows
-artifact.py       a compiled program; variants.py, steps.py: models of several, which kept.py keeps
+artifact.py       a compiled program; variants.py, steps.py: models of several, which kept.py keeps; recompilations.py counts them
 container.py      their file: a header and sections; *_format.py: what it says of them; load.py: the model in a file
 selection.py      what data decides the sizes of, by NumPy; control.py: loops that the host runs
 model.py          what users call

@@ -80,7 +80,9 @@ class Artifact:
     def model(self, num_threads: int | None = None) -> Model:
         """The model as users call it."""
         program = self.program(num_threads)
-        return Model(program.inputs, program.outputs, program.run, self.name, self)
+        model = Model(program.inputs, program.outputs, program.run, self.name, self)
+        model.num_threads = num_threads
+        return model
 
     def save(self, path: Path) -> None:
         """Writes a file of this alone; what `container.save` says."""

@@ -4,7 +4,8 @@
 
 The first section is the run-time's code; the others are kernels' objects and packed weights, each kept once however many
 parts of a model have it. The header says what is made of them. Every section and the header have a checksum that is checked
-when the file is read, CRC-32C by the run-time's code for sections; they are then memory-mapped, so that processes share them.
+when the file is read, CRC-32C by the run-time's code for sections; they are then memory-mapped, so that processes share them,
+unless they are asked to be read into memory.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -90,8 +92,8 @@ class Writer:
         self._checksums.append(checksum)
         return alike[-1]
 
-    def write(self, path: Path, model: Mapping[str, Any]) -> None:
-        """Writes the file; `path` is either the whole new file or what it was before. Raises DlcError when it cannot."""
+    def write(self, file: IO[bytes], model: Mapping[str, Any]) -> None:
+        """Writes all there is to a file that is empty."""
         starts = [0]
         for data in self._sections:
             starts.append(starts[-1] + len(data) + -len(data) % _ALIGNMENT)
@@ -99,18 +101,28 @@ class Writer:
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(_PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
-        with written_whole(path) as file:
-            file.write(_PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header)
-            for at, data in zip(starts, self._sections, strict=False):
-                file.seek(start + at)
-                file.write(data)
-            file.truncate(start + starts[-1])
+        file.write(_PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header)
+        for at, data in zip(starts, self._sections, strict=False):
+            file.write(bytes(start + at - file.tell()))
+            file.write(data)
+        file.write(bytes(start + starts[-1] - file.tell()))
 
 
 def save(path: Path, model: Saveable) -> None:
-    """Writes a model to a file."""
+    """Writes a model to a file; `path` is either the whole new file or what it was before. Raises DlcError when it cannot."""
     writer = Writer()
-    writer.write(path, model.written(writer))
+    fields = model.written(writer)
+    with written_whole(path) as file:
+        writer.write(file, fields)
+
+
+def to_bytes(model: Saveable) -> bytes:
+    """What the file of a model holds."""
+    writer = Writer()
+    fields = model.written(writer)
+    file = BytesIO()
+    writer.write(file, fields)
+    return file.getvalue()
 
 
 @dataclass(frozen=True)
@@ -127,10 +139,13 @@ class Container:
     sections: tuple[tuple[int, int, int], ...]
 
     @staticmethod
-    def read(path: Path) -> Container:
-        """Raises ModelError for a file that is none, is damaged, or was written by another version of dlc, and DeviceError
-        for one that was compiled for another processor."""
-        header, data = _read(path)
+    def read(path: Path, content: memoryview | None = None) -> Container:
+        """The model in a file, or in the `content` that messages call `path`, which begins where a page of memory does.
+
+        Raises ModelError for a file that is none, is damaged, or was written by another version of dlc, and DeviceError
+        for one that was compiled for another processor.
+        """
+        header, data = _read(path, content if content is not None else _mapped(path))
         try:
             sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
             common = _read_common(path, header, data, sections) if sections else None
@@ -205,27 +220,39 @@ def _slice(path: Path, data: memoryview, sections: tuple[tuple[int, int, int], .
     return data[at : at + size]
 
 
-def _read(path: Path) -> tuple[dict[str, Any], memoryview]:
-    """The header, and the memory-mapped rest of the file."""
+def _mapped(path: Path) -> memoryview:
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            prefix = file.read(_PREFIX.size)
-            if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
-                made = path.with_suffix(".dlc").name
-                raise ModelError(f"{path}: not a model that dlc compiled; `compile-model MODEL.onnx -o {made}` makes one")
-            _, version, checksum, length = _PREFIX.unpack(prefix)
-            if version != VERSION:
-                raise ModelError(f"{path}: written in format {version}, this dlc reads {VERSION}; compile the model again")
-            if length > min(size, _LARGEST_HEADER):
-                raise ModelError(f"{path}: damaged: a header of {length} bytes in a file of {size}")
-            header = file.read(length)
-            if zlib.crc32(header) != checksum:
-                raise damaged(path, "header")
-            memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            # An empty file cannot be mapped.
+            empty = os.fstat(file.fileno()).st_size == 0
+            return memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def in_memory(content: bytes | bytearray | memoryview) -> memoryview:
+    """A copy of the content of a file that begins where a page of memory does, as kernels want it of weights."""
+    # An empty one has no pages.
+    memory = memoryview(mmap.mmap(-1, max(len(content), 1)))[: len(content)]
+    memory[:] = content
+    return memory.toreadonly()
+
+
+def _read(path: Path, memory: memoryview) -> tuple[dict[str, Any], memoryview]:
+    """The header, and the rest."""
+    size = len(memory)
+    if size < _PREFIX.size or bytes(memory[: len(MAGIC)]) != MAGIC:
+        made = path.with_suffix(".dlc").name
+        raise ModelError(f"{path}: not a model that dlc compiled; `compile-model MODEL.onnx -o {made}` makes one")
+    _, version, checksum, length = _PREFIX.unpack_from(memory)
+    if version != VERSION:
+        raise ModelError(f"{path}: written in format {version}, this dlc reads {VERSION}; compile the model again")
+    if length > min(size, _LARGEST_HEADER):
+        raise ModelError(f"{path}: damaged: a header of {length} bytes in a file of {size}")
     end = _PREFIX.size + length
+    header = bytes(memory[_PREFIX.size : end])
+    if zlib.crc32(header) != checksum:
+        raise damaged(path, "header")
     start = end + -end % _ALIGNMENT
     if any(memory[end:start]):
         raise damaged(path, "after the header")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from threading import Lock
+from time import perf_counter
 from typing import Generic, TypeVar
 
 from dlc.runtime.model import Model
+from dlc.runtime.recompilations import Recompilations
 
 Key = TypeVar("Key")
 
@@ -17,8 +19,17 @@ MOST = 128
 class Kept(Generic[Key]):
     """A model for each key; `make` makes those that are not there."""
 
-    def __init__(self, make: Callable[[Key], Model], made: Mapping[Key, Model] | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[Key], Model],
+        made: Mapping[Key, Model] | None = None,
+        *,
+        recompilations: Recompilations | None = None,
+        tell: Callable[[Key], Mapping[str, str]] = lambda key: {},
+    ) -> None:
+        """Where a model is compiled for each key, `recompilations` counts them, and hears of a key by what `tell` says."""
         self._make = make
+        self._recompilations, self._tell = recompilations, tell
         self._made = dict(made or {})
         self._lock, self._making = Lock(), Lock()
 
@@ -29,7 +40,10 @@ class Kept(Generic[Key]):
             with self._making:
                 model = self._find(key)
                 if model is None:
+                    began = perf_counter()
                     model = self._make(key)
+                    if self._recompilations is not None:
+                        self._recompilations.note(self._tell(key), perf_counter() - began)
                     with self._lock:
                         if len(self._made) >= MOST:
                             del self._made[next(iter(self._made))]

@@ -49,6 +49,8 @@ class Model:
         # The inputs for whose values it is compiled when it is called.
         self.values = tuple(values)
         self.defaults: Mapping[str, NDArray[Any]] = {}
+        # What was asked for: all usable processors if None.
+        self.num_threads: int | None = None
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
         self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
@@ -106,6 +108,13 @@ class Model:
         if self._open is not None:
             return [a.dtype for a in arrays] == self._dtypes and self._open.fit([a.shape for a in arrays])
         return all(a.shape == info.shape and a.dtype == info.dtype for a, info in zip(arrays, self.inputs, strict=True))
+
+    def __copy__(self) -> Model:
+        """Itself: a model does not change."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Model:
+        return self
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, infos)) for infos in (self.inputs, self.outputs))

@@ -22,6 +22,7 @@ from dlc.runtime.host_format import count, text
 from dlc.runtime.info_format import info_from_json, info_to_json
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
+from dlc.runtime.recompilations import Recompilations
 
 Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 Values: TypeAlias = "Mapping[str, NDArray[Any]]"
@@ -51,7 +52,9 @@ class Variants:
         self.values = tuple(values)
         self._by_value = [info for info in inputs if info.name in values]
         self._compile = compile
-        self._kept = Kept[Key](self._made, made)
+        advice = f"it is compiled for {self._of}; fix those that do not change beforehand"
+        counted = Recompilations(name, advice) if compile is not None else None
+        self._kept = Kept[Key](self._made, made, recompilations=counted, tell=self._told)
 
     def model(self, *, takes_device_arrays: bool = False) -> Model:
         """The model as users call it."""
@@ -127,10 +130,13 @@ class Variants:
     def _pairs(self, key: Any) -> list[tuple[TensorInfo, bytes]]:
         return list(zip(self._by_value, key, strict=True))
 
-    def _shown(self, key: Any) -> str:
+    def _told(self, key: Any) -> dict[str, str]:
         if self.values:
-            return ", ".join(f"{info.name} = {_value(info, data).tolist()}" for info, data in self._pairs(key))
-        return ", ".join(f"{info.name}: {list(shape)}" for info, shape in zip(self.inputs, key, strict=True))
+            return {info.name: str(_value(info, data).tolist()) for info, data in self._pairs(key)}
+        return {info.name: str(list(shape)) for info, shape in zip(self.inputs, key, strict=True)}
+
+    def _shown(self, key: Any) -> str:
+        return ", ".join(f"{name}{' =' if self.values else ':'} {text}" for name, text in self._told(key).items())
 
 
 def _value(info: TensorInfo, data: bytes) -> NDArray[Any]:

@@ -15,7 +15,8 @@ from dlc.derived import Derivative, Derived, TrainStep
 from dlc.dims import UndecidableError, is_static
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import OpenInputsError
-from dlc.frontend.onnx.graph import load
+from dlc.frontend.onnx.graph import ModelFile, load
+from dlc.given_shapes import GivenShapes
 from dlc.model_cache import DUMPED
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.training.choosing import Names
@@ -24,12 +25,12 @@ from dlc.training.steps import step_of, trained_output
 
 
 def derived_program(
-    path: Path,
+    source: Path | ModelFile,
     derived: Derived,
-    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_shapes: GivenShapes | None = None,
     input_values: Mapping[str, NDArray[Any]] | None = None,
 ) -> Program:
-    """The program of a derivative, or of a training step, of the model in an ONNX file.
+    """The program of a derivative, or of a training step, of an ONNX model in a file or that was read.
 
     Weights that it is with respect to are inputs, which a call may leave out: they are then what the file has. The others
     are constants, as in the model itself.
@@ -37,28 +38,28 @@ def derived_program(
     Raises what the importer raises, DlcError and DTypeError for names that the model has not or that have no gradient, and
     UnsupportedError where the shapes or values of inputs have to be given first.
     """
-    if path.suffix in (DUMPED, ".dlc"):
-        raise ModelError(f"{path}: derivatives and training steps are made of ONNX models, whose weights have names")
-    file = load(path)
+    if isinstance(source, Path) and source.suffix in (DUMPED, ".dlc"):
+        raise ModelError(f"{source}: derivatives and training steps are made of ONNX models, whose weights have names")
+    file = load(source)
     names = Names.of(file)
     of = derived.of if isinstance(derived, Derivative) else (trained_output(names, derived),)
     for name in of:
         names.require_output(name)
     chosen = [info.name for info in names.chosen(derived.wrt)]
     if fixed := [name for name in chosen if name in (input_values or {})]:
-        raise DlcError(f"{path}: {', '.join(fixed)}: made a constant, which has no gradient; leave it out of wrt")
+        raise DlcError(f"{file.name}: {', '.join(fixed)}: made a constant, which has no gradient; leave it out of wrt")
     if isinstance(derived, TrainStep) and (given := [i.name for i in names.inputs if i.name in chosen]):
-        raise DlcError(f"{path}: wrt: {', '.join(given)} is an input; a training step changes weights")
+        raise DlcError(f"{file.name}: wrt: {', '.join(given)} is an input; a training step changes weights")
     parameters = [w.name for w in names.weights if w.name in chosen]
     inner = [name for name in of if name not in names.outputs]
     try:
         program = imported_program(
-            file, path.stem, input_shapes or {}, input_values, extra_outputs=inner, parameters=parameters
+            file, file.stem, input_shapes or {}, input_values, extra_outputs=inner, parameters=parameters
         )
     except OpenInputsError as error:
         if needed := [name for name in error.values if name in parameters]:
             raise UnsupportedError(
-                f"{path}: {', '.join(needed)}: the model can only be compiled for values of these, so that there is no "
+                f"{file.name}: {', '.join(needed)}: the model can only be compiled for values of these, so that there is no "
                 f"gradient with respect to them; leave them out of wrt\n{error}",
                 error.problems,
             ) from error
@@ -67,7 +68,7 @@ def derived_program(
 
     def read_for(known: Mapping[str, Sequence[int]]) -> Program:
         own = {info.name: known[info.name] for info in names.inputs if info.name in known}
-        return derived_program(path, derived, {**(input_shapes or {}), **own}, input_values)
+        return derived_program(source, derived, {**(input_shapes or {}), **own}, input_values)
 
     return replace(_settled(made), read_for=read_for)
 

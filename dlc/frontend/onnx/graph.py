@@ -26,6 +26,11 @@ class ModelFile:
     folder: Path | None
     name: str
 
+    @property
+    def stem(self) -> str:
+        """What its programs are called."""
+        return Path(self.name).stem
+
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | ModelFile"
 
@@ -37,7 +42,7 @@ def load(source: Source) -> ModelFile:
     if isinstance(source, ModelProto):
         return _checked(ModelFile(source, None, source.graph.name or "model"))
     if isinstance(source, bytes):
-        return _checked(ModelFile(_parse(source, "model"), None, "model"))
+        return load(_parse(source, "model"))
     path = Path(source)
     try:
         data = path.read_bytes()

@@ -35,6 +35,7 @@ from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
 from dlc.frontend.onnx.values import NoTensor
+from dlc.given_shapes import GivenShapes
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
 from dlc.weights import WeightStore
 
@@ -73,7 +74,7 @@ class _Scope:
 
 def import_model(
     source: Source,
-    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_shapes: GivenShapes | None = None,
     *,
     input_values: Mapping[str, Array] | None = None,
     extra_outputs: Sequence[str] = (),
@@ -104,7 +105,7 @@ def import_model(
     return imported
 
 
-def check_model(source: Source, input_shapes: Mapping[str, Sequence[int | str]] | None = None) -> list[Problem]:
+def check_model(source: Source, input_shapes: GivenShapes | None = None) -> list[Problem]:
     """Everything in a model that dlc does not support, what hangs on the inputs of a call, and shapes that contradict.
 
     Raises ModelError for a malformed file.
@@ -118,7 +119,7 @@ class _Importer:
     def __init__(
         self,
         model: ModelFile,
-        input_shapes: Mapping[str, Sequence[int | str]],
+        input_shapes: GivenShapes,
         input_values: Mapping[str, Array],
         extra_outputs: Sequence[str],
         parameters: Sequence[str] = (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from keyword import iskeyword
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from dlc.dims import Dim, Size
 from dlc.errors import ModelError, ShapeError
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.given_shapes import GivenShapes
 
 # Hears of what is not supported, and where.
 Note: TypeAlias = Callable[[str, NodeProblem], None]
@@ -23,7 +24,7 @@ Note: TypeAlias = Callable[[str, NodeProblem], None]
 
 def signature(
     declared: Sequence[ValueInfoProto],
-    input_shapes: Mapping[str, Sequence[int | str]],
+    input_shapes: GivenShapes,
     note: Note,
 ) -> tuple[TensorInfo, ...]:
     """The inputs under the shapes given; `note` hears of what is not supported.
@@ -31,23 +32,37 @@ def signature(
     A symbol that one input's shape gives a size has it in all of them. Raises ShapeError for shapes that contradict the
     model or one another.
     """
-    for name in input_shapes:
-        if name not in {i.name for i in declared}:
-            raise ShapeError(f"there is no input '{name}' to give a shape; inputs: {', '.join(i.name for i in declared)}")
     infos = [_declared(i, input_shapes.get(i.name), note) for i in declared]
-    bindings: dict[str, Size] = {}
+    bindings = _bound_by_name(
+        infos, {name: shape for name, shape in input_shapes.items() if name not in {i.name for i in infos}}
+    )
     given = [(i, _given_shape(i, input_shapes[i.name])) for i in infos if i.name in input_shapes]
     for info, shape in given:
         for size, wanted in zip(info.shape, shape, strict=True):
-            _bind(info, size, wanted, bindings)
+            if wanted != size:
+                _bind(info, size, wanted, bindings)
     for info, shape in given:
         for size, wanted in zip(info.shape, shape, strict=True):
-            if dims.substitute(size, bindings) != wanted:
+            if dims.substitute(size, bindings) != dims.substitute(wanted, bindings):
                 raise ShapeError(f"input '{info.name}': size {wanted} given where the model has {size}")
     return tuple(TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos)
 
 
-def _declared(value: ValueInfoProto, given: Sequence[int | str] | None, note: Note) -> TensorInfo:
+def _bound_by_name(infos: Sequence[TensorInfo], given: GivenShapes) -> dict[str, Size]:
+    """The sizes of symbols that are given by their names alone."""
+    symbols = sorted({symbol for info in infos for size in info.shape if isinstance(size, Dim) for symbol in size.symbols()})
+    bindings: dict[str, Size] = {}
+    for name, shape in given.items():
+        size = shape[0] if len(shape) == 1 else None
+        if identifier(name) not in symbols or size is None:
+            sizes = f", nor a size of this name for one number: {', '.join(symbols)}" if symbols else ""
+            inputs = ", ".join(info.name for info in infos)
+            raise ShapeError(f"there is no input '{name}' to give a shape; inputs: {inputs}{sizes}")
+        bindings[identifier(name)] = dims.parse(size) if isinstance(size, str) else size
+    return bindings
+
+
+def _declared(value: ValueInfoProto, given: Sequence[int | str | None] | None, note: Note) -> TensorInfo:
     where = f"input '{value.name}'"
     dtype = np.dtype(np.float32)
     if not value.type.HasField("tensor_type"):
@@ -64,11 +79,11 @@ def _declared(value: ValueInfoProto, given: Sequence[int | str] | None, note: No
     return TensorInfo(value.name, tuple(_unnamed(value, k) for k in range(len(given or ()))), dtype)
 
 
-def _given_shape(info: TensorInfo, shape: Sequence[int | str]) -> tuple[Size, ...]:
-    given = tuple(dims.parse(s) if isinstance(s, str) else int(s) for s in shape)
+def _given_shape(info: TensorInfo, shape: Sequence[int | str | None]) -> tuple[Size, ...]:
+    given = [dims.parse(s) if isinstance(s, str) else s for s in shape]
     if len(given) != len(info.shape) or any(isinstance(s, int) and s < 0 for s in given):
-        raise ShapeError(f"input '{info.name}': the shape {given} does not fit the model's {info.shape}")
-    return given
+        raise ShapeError(f"input '{info.name}': the shape {tuple(given)} does not fit the model's {info.shape}")
+    return tuple(own if size is None else size for own, size in zip(info.shape, given, strict=True))
 
 
 def _bind(info: TensorInfo, size: Size, given: Size, bindings: dict[str, Size]) -> None:

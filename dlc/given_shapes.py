@@ -1,0 +1,73 @@
+"""Shapes of inputs by name, as people give them.
+
+{"x": ("N:1..32", None, 224, 224)}      a size with a name and a range, one that is as the model says, two known ones
+{"batch": 8}                            the size that the model calls so, wherever it stands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any, SupportsIndex, TypeAlias, cast
+
+from dlc.dims import Range, parse_ranged
+from dlc.errors import ShapeError
+
+GivenShapes: TypeAlias = "Mapping[str, Sequence[int | str | None]]"
+
+
+def given_shapes(shapes: object) -> GivenShapes:
+    """Shapes as `compile_model` takes them, where a size by its name may be given without a sequence around it.
+
+    Raises ShapeError for anything else.
+    """
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        raise ShapeError(f"input_shapes: expected a dict from names of inputs to shapes, got {type(shapes).__name__}")
+    return {_given_name(name): _given_shape(name, shape) for name, shape in cast("Mapping[Any, Any]", shapes).items()}
+
+
+def _given_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ShapeError(f"input_shapes: expected the name of an input, got {name!r}")
+    return name
+
+
+def _given_shape(name: str, shape: object) -> tuple[int | str | None, ...]:
+    alone = isinstance(shape, str) or not isinstance(shape, Sequence)
+    entries = cast("Sequence[Any]", (shape,) if alone else shape)
+    if shape is None or not all(s is None or isinstance(s, str) or _is_size(s) for s in entries):
+        raise ShapeError(
+            f"input_shapes: {name!r}: {shape!r} is no shape; write sizes as numbers from 0 on, names (N, N:1..32) or None, "
+            "such as (None, 3, 224, 224)"
+        )
+    return tuple(s if s is None or isinstance(s, str) else index(s) for s in entries)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool) and index(value) >= 0
+
+
+def split_ranges(
+    shapes: GivenShapes,
+) -> tuple[dict[str, tuple[int | str | None, ...]], dict[str, Range]]:
+    """Shapes as people give them, without the ranges in them, and these.
+
+    Raises ShapeError for a range that is none, or that differs from another one of the same size.
+    """
+    ranges: dict[str, Range] = {}
+
+    def plain(where: str, entry: int | str | None) -> int | str | None:
+        if not isinstance(entry, str):
+            return entry
+        try:
+            # A range alone is of the size that is given by its name.
+            size, stated = parse_ranged(f"{where}:{entry}" if ".." in entry and ":" not in entry else entry)
+        except ValueError as error:
+            raise ShapeError(f"input '{where}': {entry!r}: {error}; write N, N:1..32 or N:1..") from error
+        if stated is not None and ranges.setdefault(size, stated) != stated:
+            raise ShapeError(f"input '{where}': {size} is {stated} here and {ranges[size]} in another place")
+        return size
+
+    return {name: tuple(plain(name, entry) for entry in shape) for name, shape in shapes.items()}, ranges

@@ -1,0 +1,68 @@
+"""What is compiled for calls is counted, told and warned of."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.options import Environment
+from dlc.runtime import kept
+from dlc.runtime.recompilations import Recompilations
+
+
+def test_each_is_told_with_what_changed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("DLC_LOG", "recompiles")
+
+    @dlc.jit(target="reference", static_argnames="n")
+    def scale(x: Any, y: Any, n: int = 1) -> Any:
+        return x * n + y
+
+    x = np.ones(3, np.float32)
+    scale(x, 1.5)
+    scale(x, 2.5)
+    scale(x[:2], 1.5)
+    scale(x[:2], 1.5, n=2)
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.partition(" number ")[2] for line in lines] == [
+        "1: x: float32[3], y: float",
+        "2: x: float32[3] → float32[2]",
+        "3: x: float32[2], y: float, n: 2",
+    ]
+
+
+def test_nothing_is_told_unasked(capfd: pytest.CaptureFixture[str]) -> None:
+    dlc.jit(target="reference")(lambda x: x)(np.ones(3))
+    assert capfd.readouterr().err == ""
+
+
+def test_the_ninth_is_warned_of_once() -> None:
+    counted = Recompilations("step", "leave sizes open")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for k in range(20):
+            counted.note({"x": str(k)}, 0.1)
+    (warning,) = caught
+    assert "step was compiled 9 times, now for x: 7 → 8; leave sizes open" in str(warning.message)
+
+
+def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.just_in_time.MOST", 2)
+    traced: list[int] = []
+
+    @dlc.jit(target="reference")
+    def double(x: Any) -> Any:
+        traced.append(x.shape[0])
+        return x + x
+
+    for size in (1, 2, 2, 3, 2, 1, 3):
+        assert double(np.ones(size)).shape == (size,)
+    assert traced == [1, 2, 3, 1] and kept.MOST > 8
+
+
+def test_a_word_that_nothing_is_told_for_is_refused() -> None:
+    with pytest.raises(dlc.UnsupportedError, match="DLC_LOG=everything: it takes recompiles"):
+        Environment.read({"DLC_LOG": "everything"})
