@@ -1,6 +1,7 @@
 """Every function of dlc.numpy beside NumPy's: python benchmarks/numpy_functions.py [--only NAMES] [--sizes N …] [--write].
 
-Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor; they take turns with NumPy's, and medians count. A
+Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor; they take turns with NumPy's, and the quickest of each
+counts: what else a machine does only adds. A
 call is counted as a user makes it, with its dispatch, a new array for each result and all: `call` is what that costs by
 itself, and a * stands where NumPy is faster by less than that. The functions are those of the package; what no case says
 takes as many arrays as it must. --write puts the table into docs/numpy.speed.md, a part of docs/numpy.md.
@@ -141,7 +142,7 @@ def updated_by_dlc(x: Any, mode: str, key: Any, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Row:
-    """Medians of a call in seconds, for a number of elements."""
+    """The quickest call in seconds, for a number of elements."""
 
     call: str
     size: int
@@ -218,7 +219,7 @@ def materialised(result: Any) -> Any:
 def measured(size: int, words: Sequence[str], seconds: float) -> Iterator[Row]:
     data, small = arrays(size), arrays(100)
     with np.errstate(all="ignore"):
-        overhead = interleaved({"dlc": pair("negative", "x", small)["dlc"]}, 0.2)["dlc"].median
+        overhead = interleaved({"dlc": pair("negative", "x", small)["dlc"]}, 0.2)["dlc"].least
         for name, text in calls():
             if words and name not in words:
                 continue
@@ -227,7 +228,7 @@ def measured(size: int, words: Sequence[str], seconds: float) -> Iterator[Row]:
             except Exception as error:
                 print(f"{name}({text}) of {size}: {error}", file=sys.stderr)
                 continue
-            yield Row(f"{name}({text})", size, times["dlc"].median, times["numpy"].median, overhead)
+            yield Row(f"{name}({text})", size, times["dlc"].least, times["numpy"].least, overhead)
 
 
 def lines(rows: Sequence[Row], sizes: Sequence[int]) -> list[list[str]]:
