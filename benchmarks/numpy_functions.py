@@ -1,10 +1,9 @@
 """Every function of dlc.numpy beside NumPy's: python benchmarks/numpy_functions.py [--only NAMES] [--sizes N …] [--write].
 
-Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor; they take turns with NumPy's, and the quickest of each
-counts: what else a machine does only adds. A
-call is counted as a user makes it, with its dispatch, a new array for each result and all: `call` is what that costs by
-itself, and a * stands where NumPy is faster by less than that. The functions are those of the package; what no case says
-takes as many arrays as it must. --write puts the table into docs/numpy.speed.md, a part of docs/numpy.md.
+Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor; they take turns with NumPy's, and the quickest of
+each counts: what else a machine does only adds. A call is counted as a user makes it, with its dispatch, a new array for each
+result and all: a * stands where NumPy is faster by less than that costs by itself. The functions are those of the package; what
+no case says takes as many arrays as it must. --write puts the table into docs/numpy.speed.md, a part of docs/numpy.md.
 """
 
 from __future__ import annotations
