@@ -48,6 +48,7 @@ from dlc.target import REFERENCE, Target, resolve
 # Names of dialects and ops that may exist after a stage, outside and inside the kernels.
 _HOST = frozenset({"builtin", "func", "dl"})
 _SCALARS = frozenset({"arith", "math", "func"})
+# What kernels are made of that are loops from the start.
 _LOOPS = frozenset({"memref", "scf", "vector"})
 
 
@@ -107,13 +108,12 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
             _HOST,
             frozenset({"dl"}),
         ),
-        # Procedures are loops on buffers from here on.
-        Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | {"linalg", "tensor"} | _LOOPS),
+        Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | _LOOPS | {"linalg", "tensor"}),
         Stage(
             "tiling",
             (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target)),
             _HOST,
-            _SCALARS | {"linalg"} | _LOOPS | meeting,
+            _SCALARS | _LOOPS | {"linalg"} | meeting,
         ),
         Stage(
             "loops",

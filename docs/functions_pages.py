@@ -23,6 +23,7 @@ def numpy_page() -> str:
     shown = {
         "functions": sections,
         "count": str(sections.count("\n- `")),
+        "speed": (Path(__file__).parent / "numpy.speed.md").read_text().strip(),
         "absent": "\n".join([*_reasons("", ABSENT), *_reasons("linalg.", LINALG_ABSENT)]),
     }
     return _filled("numpy.template.md", shown)

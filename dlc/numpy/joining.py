@@ -12,8 +12,19 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike, apply, axis_of, convert, operand, promote, refuse
-from dlc.numpy.shaping import atleast_1d, atleast_2d, atleast_3d, expand_dims, part, ravel, reshape, squeeze
+from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, operand, promote, refuse
+from dlc.numpy.shaping import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_to,
+    expand_dims,
+    flip,
+    part,
+    ravel,
+    reshape,
+    squeeze,
+)
 
 __all__ = [
     "append", "array_split", "column_stack", "concat", "dsplit", "dstack", "hsplit", "hstack", "pad", "split", "stack",
@@ -141,5 +152,23 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         if any(width):
             if x.shape[axis] == 0:
                 refuse(ShapeError(f"pad: mode {mode!r} needs an element along axis {axis} of {x.shape}"))
-            x = operand(apply(dl.GatherOp, x, np.pad(np.arange(x.shape[axis]), width, cast(Any, mode)), axis=axis))
+            x = operand(_in_runs(x, np.pad(np.arange(x.shape[axis]), width, cast(Any, mode)), axis))
     return x
+
+
+def _in_runs(x: Operand, places: np.ndarray, axis: int) -> Any:
+    """`take(x, places, axis)` for places that mostly go up or down one by one, or stay: each such run is a slice."""
+    steps = np.diff(places)
+    runs: list[Any] = []
+    start = 0
+    while start < len(places):
+        step = int(steps[start]) if start < len(steps) and abs(steps[start]) < 2 else 0
+        same = steps[start:] == step
+        stop = start + 1 + (len(same) if same.all() else int(np.argmin(same)))
+        first, last = sorted((int(places[start]), int(places[stop - 1])))
+        run = part(x, axis, first, last + 1)
+        if step == 0:
+            run = broadcast_to(run, [stop - start if a == axis else s for a, s in enumerate(x.shape)])
+        runs.append(flip(run, axis) if step < 0 else run)
+        start = stop
+    return concat(runs, axis=axis)

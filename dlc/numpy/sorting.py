@@ -18,13 +18,12 @@ from dlc.numpy.apply import (
     axes_of,
     axis_of,
     convert,
-    is_floating,
     operand,
     promote,
     promote_to_float,
     refuse,
 )
-from dlc.numpy.comparing import equal, isnan, less, less_equal, logical_and, logical_not, logical_or, minimum
+from dlc.numpy.comparing import equal, isnan, less, less_equal, logical_not, minimum
 from dlc.numpy.elementwise import add, floor, multiply, subtract, where
 from dlc.numpy.indexing import take, take_along_axis
 from dlc.numpy.reductions import any as any_true
@@ -44,7 +43,7 @@ def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False,
 def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """The elements along `axis` in ascending order, or descending. None: flattened."""
     x, axis = along("sort", x, axis)
-    return take_along_axis(x, argsort(x, axis, descending=descending), axis) if x.size else x
+    return apply(dl.SortOp, x, axis=axis, descending=descending)
 
 
 def lexsort(keys: ArrayLike, /, axis: int = -1) -> Any:
@@ -80,22 +79,9 @@ def searchsorted(x: ArrayLike, v: ArrayLike, /, side: str = "left", sorter: Arra
         refuse(ShapeError(f"searchsorted: x of shape {a.shape}; expected a sorted vector"))
     if sorter is not None:
         a = take(a, sorter, axis=0)
-    size = a.size
-    found: Any = np.zeros(v.shape, np.int64)
-    # `found` elements stand before: each step tries a power of two more of them, as many as the size has bits.
-    for step in (1 << bit for bit in reversed(range(size.bit_length()))):
-        further = add(found, step)
-        element = apply(dl.GatherOp, a, minimum(subtract(further, 1), size - 1), axis=0)
-        before = _before(element, v) if side == "left" else logical_not(_before(v, element))
-        found = where(logical_and(less_equal(further, size), before), further, found)
-    return found
-
-
-def _before(a: Any, b: Any) -> Any:
-    """Whether a stands before b in ascending order."""
-    if not is_floating(a.dtype):
-        return less(a, b)
-    return logical_or(less(a, b), logical_and(isnan(b), logical_not(isnan(a))))
+    if a.dtype == np.bool_:
+        a, v = (convert(array, np.int8) for array in (a, v))
+    return reshape(apply(dl.SearchsortedOp, a, ravel(v), right=side == "right"), v.shape)
 
 
 def digitize(x: ArrayLike, bins: ArrayLike, /, right: bool = False) -> Any:
@@ -103,9 +89,18 @@ def digitize(x: ArrayLike, bins: ArrayLike, /, right: bool = False) -> Any:
     return searchsorted(bins, x, side="left" if right else "right")
 
 
+# More values than that are sorted to look elements up among them.
+_COMPARED = 128
+
+
 def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False) -> Any:
-    """Whether each element is one of `values`, or none of them if `invert`. Every pair is compared."""
-    found = any_true(equal(expand_dims(x, -1), ravel(values)), -1)
+    """Whether each element is one of `values`, or none of them if `invert`. With few values every pair is compared."""
+    x, values = (operand(array) for array in promote(x, ravel(values)))
+    if values.size <= _COMPARED or values.dtype == np.bool_:
+        found = any_true(equal(expand_dims(x, -1), values), -1)
+    else:
+        ordered = sort(values)
+        found = equal(take(ordered, minimum(searchsorted(ordered, x), values.size - 1), axis=0), x)
     return logical_not(found) if invert else found
 
 
@@ -176,7 +171,8 @@ def quantile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = 
     below, above = take(rows, low, axis=0), take(rows, high, axis=0)
     # Not below + weight · (above - below): equal infinities have no difference.
     result = where(less(0, weight), where(less(weight, 1), _between(below, above, weight), above), below)
-    result = where(any_true(isnan(rows), 0), np.nan, result)
+    # NaN is last.
+    result = where(isnan(take(rows, size - 1, axis=0)), np.nan, result)
     return _with_axes(result, part, x, axes) if keepdims else result
 
 

@@ -16,7 +16,17 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.interfaces import Composite, Contraction, Elementwise, Gathering, Movement, Procedure, Reduction, Window
+from dlc.dialects.dl.interfaces import (
+    Composite,
+    Contraction,
+    Elementwise,
+    Gathering,
+    Movement,
+    Procedure,
+    Reduction,
+    Sequential,
+    Window,
+)
 from dlc.dialects.dl.pointwise import Binary, Comparison, Unary
 from dlc.ir import Block, SSAValue
 from tests.fuzz.floats import (
@@ -77,7 +87,7 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             return [spacing(arrays[0]) * 2 if is_float(arrays[0].dtype) else None]
         case Composite() if exact and not any(is_float(o.array.dtype) for o in operands):
             return [None] * len(arrays)
-        case dl.CumsumOp() | dl.CumprodOp() if is_float(arrays[0].dtype):
+        case dl.CumsumOp() | dl.CumprodOp() | dl.AccumulateOp() if is_float(arrays[0].dtype):
             return [reduced(op, operands[0], arrays[0])]
         case Composite():
             return _decomposed(op, operands, arrays)
@@ -102,7 +112,7 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             return [reduced(op, operands[0], arrays[0])]
         case Contraction():
             return [contracted(op, operands, arrays[0])]
-        case Gathering():
+        case Gathering() | Sequential():
             # What is compared on the way to a place decides which place it is.
             return [None if exact else np.full(arrays[0].shape, np.inf)]
         case Procedure():

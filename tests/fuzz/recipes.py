@@ -105,18 +105,35 @@ def _argsort(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, x, axis=axis, descending=p.flag(), count=count)
 
 
-def _sorted(p: RandomProgram, op: type[DlOp]) -> Known:
-    """Runs in order to merge, or a row in order to look values up in."""
+def _sort(p: RandomProgram, op: type[DlOp]) -> Known:
+    x = p.any(ANY, lambda s: len(s) > 0, exact=True)
+    return p.add(op, x, axis=p.axis(x), descending=p.flag())
+
+
+def _sort_integers(p: RandomProgram, op: type[DlOp]) -> Known:
+    dtype, size = np.dtype(p.random.choice(["i1", "i2", "i4", "i8"])), p.random.choice([1, 2, 5, 8, 19, 33])
+    if op is dl.SortColumnsOp:
+        return p.add(op, p.fresh(dtype, (p.random.choice([1, 3, 17]), size, p.random.choice([1, 5, 16]))))
+    bits = p.random.randint(1, 8)
+    shift = p.random.randint(0, 8 * dtype.itemsize - bits)
+    return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), shift=shift, bits=bits, signed=p.flag())
+
+
+def _walk(p: RandomProgram, op: type[DlOp]) -> Known:
+    """Along the middle of three axes, the last of them often alone."""
+    wide = [d for d in NUMBERS if d.itemsize > 2 or d.kind in "iu"]
+    x = p.fresh(p.dtype(wide), (p.random.choice([1, 3]), p.random.choice([1, 5, 40]), p.random.choice([1, 1, 3, 18])))
+    if op is dl.ExtremePlaceOp:
+        return p.add(op, x, smallest=p.flag(), last=p.flag())
+    return p.add(op, x, kind=p.random.choice(["add", "mul"]), exclusive=p.flag(), reverse=p.flag())
+
+
+def _searchsorted(p: RandomProgram, op: type[DlOp]) -> Known:
+    """A row in order to look values up in."""
     rows, dtype = p.shape(p.random.choice([0, 1, 2]), 16), p.dtype(NUMBERS)
-    if op is dl.SearchsortedOp:
-        x = p.numbers_of(dtype, (*rows, p.random.choice([0, 1, 5, 16, 33])))
-        x = np.take_along_axis(x, stable_order(x, -1, False), -1)
-        return p.add(op, p.given(x), p.fresh(dtype, (*rows, p.random.choice(SMALL))), right=p.flag())
-    pairs, run, descending = p.random.randint(1, 3), p.random.choice(SMALL), p.flag()
-    x = p.fresh(dtype, (*rows, 2 * pairs * run))
-    runs = x.tracked.array.reshape(*rows, 2 * pairs, run)
-    places = stable_order(runs, -1, descending) + np.arange(2 * pairs)[:, None] * run
-    return p.add(op, x, p.given(places), count=p.random.randint(1, 2 * run), descending=descending)
+    x = p.numbers_of(dtype, (*rows, p.random.choice([0, 1, 5, 16, 33])))
+    x = np.take_along_axis(x, stable_order(x, -1, False), -1)
+    return p.add(op, p.given(x), p.fresh(dtype, (*rows, p.random.choice(SMALL))), right=p.flag())
 
 
 def _softmax(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -508,8 +525,12 @@ RECIPES: dict[type[DlOp], Recipe] = {
     ArgExtremum: _arg_extremum,
     Running: _running,
     dl.ArgsortOp: _argsort,
-    dl.MergeSortedOp: _sorted,
-    dl.SearchsortedOp: _sorted,
+    dl.SortOp: _sort,
+    dl.AccumulateOp: _walk,
+    dl.ExtremePlaceOp: _walk,
+    dl.SortColumnsOp: _sort_integers,
+    dl.SortDigitOp: _sort_integers,
+    dl.SearchsortedOp: _searchsorted,
     Softmaxes: _softmax,
     dl.LayerNormOp: _trailing_norm,
     dl.RmsNormOp: _trailing_norm,

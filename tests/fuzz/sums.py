@@ -50,7 +50,7 @@ def reduced(op: DlOp, x: Tracked, array: Array) -> Array | None:
     count, magnitudes = total(np.ones(x.array.shape)), finite_magnitudes(x.array)
     unit = unit_of(array.dtype)
     exact = _widened(op).evaluate(x.array.astype(np.float64))[0]
-    if isinstance(op, dl.ReduceProdOp | dl.CumprodOp):
+    if isinstance(op, dl.ReduceProdOp | dl.CumprodOp) or (isinstance(op, dl.AccumulateOp) and op.kind.data == "mul"):
         product = _widened(op)
         (low,), (high,) = (product.evaluate(m) for m in (magnitudes, magnitudes + x.errors))
         error = (high - low) + high * count * unit
@@ -103,6 +103,9 @@ def _sum_of(op: DlOp) -> Callable[[Array], Array]:
     wide = _widened(op)
     if isinstance(op, dl.CumsumOp | dl.CumprodOp):
         total: DlOp = dl.CumsumOp.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
+    elif isinstance(op, dl.AccumulateOp):
+        properties = {**wide.properties, "kind": StringAttr("add")}
+        total = dl.AccumulateOp.create(operands=wide.operands, properties=properties, result_types=wide.result_types)
     elif isinstance(op, Window):
         total = dl.SumPoolOp.create(operands=wide.operands, properties=wide.properties, result_types=wide.result_types)
     else:

@@ -147,7 +147,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "lexsort": ("m.stack([ties, ties[::-1]])", "f"),
         "searchsorted": ("edges, f", "edges, f, 'right'", "m.sort(ties), 2", "m.sort(v), v", "edges, n", "v, f, 'left', m.argsort(v)"),
         "digitize": ("f, edges", "f, edges, True"),
-        "isin": ("i, [3, 5]", "ties, v", "f, f[:2]", "t, True", "i, j, invert=True", "zero, w"),
+        "isin": ("i, [3, 5]", "ties, v", "f, f[:2]", "t, True", "i, j, invert=True", "zero, w", "n, list(range(-70, 70))"),
         "interp": ("f, m.sort(v), v", "f, m.sort(v), v, -9, 9.5"),
         "median": ("f", "f, 1", "v", "c, (0, 2), keepdims=True", "n, 1", "i", "h, 0"),
         "quantile": ("f, 0.3", "f, [0.1, 0.9], 1", "c, 0.5, (0, 1)", *(f"v, 0.37, method='{k}'" for k in ("lower", "higher", "nearest", "midpoint"))),

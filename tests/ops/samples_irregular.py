@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import BF16, BOOL, F16, F32, I8, I32, I64, U8, Sample, exactly, values
+from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, Sample, exactly, values
 
 _COMBINE = {
     "none": lambda old, new: new,
@@ -72,6 +72,29 @@ def _cumprod(dtype: np.dtype, exclusive: bool, reverse: bool) -> Sample:
     return Sample(dl.CumprodOp, (values(dtype, 2, 5, 3),), formula, properties, {F32: 1e-5, BF16: 1e-2}.get(dtype, 0), label)
 
 
+def _accumulate(dtype: np.dtype, kind: str, exclusive: bool, reverse: bool, *shape: int) -> Sample:
+    label = "x".join(map(str, shape)) + f"_{kind}" + "_exclusive" * exclusive + "_reverse" * reverse
+    formula = exactly(lambda x: running(x, 1, exclusive, reverse, product=kind == "mul"))
+    properties = {"kind": kind, "exclusive": exclusive, "reverse": reverse}
+    return Sample(dl.AccumulateOp, (values(dtype, *shape),), formula, properties, {F32: 1e-5}.get(dtype, 0), label)
+
+
+def _extreme_place(dtype: np.dtype, smallest: bool, last: bool, *shape: int) -> Sample:
+    """Ties, and a NaN in a column where there is one."""
+    x = np.round(values(dtype, *shape).astype(np.float64)).astype(dtype)
+    if dtype.kind == "f":
+        x[0, 2:4, 0] = x[-1, -1, -1] = np.nan
+        x[-1, :, 0] = np.inf if smallest else -np.inf
+
+    def place(column: np.ndarray) -> int:
+        order = [(v == v, float(v) if smallest else -float(v)) if v == v else (False, 0.0) for v in column]
+        return max(k for k, v in enumerate(order) if v == min(order)) if last else order.index(min(order))
+
+    label = "x".join(map(str, shape)) + "_smallest" * smallest + "_last" * last
+    properties = {"smallest": smallest, "last": last}
+    return Sample(dl.ExtremePlaceOp, (x,), lambda x: np.apply_along_axis(place, 1, x), properties, label=label)
+
+
 def _argsort(dtype: np.dtype, axis: int, descending: bool, count: int | None = None) -> Sample:
     x = values(dtype, 3, 9, 2, scale=1.0)
     if dtype.kind == "f":
@@ -94,19 +117,34 @@ def _long_argsort(dtype: np.dtype, descending: bool, count: int | None, *shape: 
     return Sample(dl.ArgsortOp, (x,), lambda x: argsort(x, 1, descending, count), properties, label=label)
 
 
-def _merge_sorted(dtype: np.dtype, descending: bool, run: int, count: int) -> Sample:
-    x = values(dtype, 2, 4 * run, scale=3.0)
-    if dtype.kind == "f":
-        x[:, 1] = x[:, -1] = np.nan
-    runs = argsort(x.reshape(2, 4, run), 2, descending, None) + np.arange(4)[:, None] * run
+def _sort(dtype: np.dtype, axis: int, descending: bool, *shape: int) -> Sample:
+    """Ties, NaN and infinities where there are any."""
+    x = np.round(values(dtype, *shape, scale=9.0).astype(np.float64)).astype(dtype)
+    if dtype.kind in "fV":
+        x[0, 1:3], x[-1, :2], x[0, 0] = np.nan, -np.inf, np.inf
 
-    def expected(x: np.ndarray, _: np.ndarray) -> np.ndarray:
-        first, second = np.split(x, 2, 1)
-        return np.stack([argsort(first, 1, descending, count), argsort(second, 1, descending, count) + 2 * run], 1)
+    def expected(x: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(x, argsort(x, axis, descending, None), axis)
 
-    properties = {"count": count, "descending": descending}
-    label = f"runs_of_{run}_first{count}" + "_descending" * descending
-    return Sample(dl.MergeSortedOp, (x, runs), expected, properties, label=label)
+    label = f"axis{axis}_of_{'x'.join(map(str, shape))}" + "_descending" * descending
+    return Sample(dl.SortOp, (x,), expected, {"axis": axis, "descending": descending}, label=label)
+
+
+def _sort_columns(dtype: np.dtype, *shape: int) -> Sample:
+    x, label = values(dtype, *shape, scale=90.0), "x".join(map(str, shape))
+    return Sample(dl.SortColumnsOp, (x,), lambda x: np.apply_along_axis(sorted, 1, x).astype(dtype), label=label)
+
+
+def _sort_digit(dtype: np.dtype, shift: int, bits: int, signed: bool) -> Sample:
+    x = values(dtype, 2, 37, scale=90.0)
+
+    def digit(v: int) -> int:
+        unsigned = (int(v) >> shift) % 2**bits
+        return (unsigned + 2 ** (bits - 1)) % 2**bits if signed else unsigned
+
+    properties = {"shift": shift, "bits": bits, "signed": signed}
+    label = f"bits{shift}to{shift + bits}" + "_signed" * signed
+    return Sample(dl.SortDigitOp, (x,), lambda x: np.array([sorted(r, key=digit) for r in x], dtype), properties, label=label)
 
 
 def _searchsorted(dtype: np.dtype, right: bool) -> Sample:
@@ -161,8 +199,33 @@ SAMPLES = [
     _long_argsort(I8, False, None, 1, 65),
     _long_argsort(U8, True, 70, 1, 300),
     _long_argsort(F16, False, None, 1, 129),
-    *(_merge_sorted(F32, d, 5, count) for d in (False, True) for count in (10, 7)),
-    _merge_sorted(I32, False, 1, 2),
+    _long_argsort(I64, False, None, 1, 90),
+    _long_argsort(F32, True, None, 33, 12),
+    _sort(F32, 1, False, 3, 150),
+    _sort(F32, 1, True, 20, 13),
+    _sort(F32, 0, False, 9, 20),
+    _sort(F64, 1, False, 1, 40),
+    *(_sort(d, 1, False, 2, 9) for d in (F16, BF16, BOOL)),
+    _sort(I64, 1, True, 1, 40),
+    _sort(U8, 1, True, 1, 200),
+    _sort_columns(I32, 2, 7, 18),
+    _sort_columns(I32, 19, 21, 1),
+    _sort_columns(I8, 3, 5, 1),
+    _sort_columns(I64, 17, 1, 1),
+    _sort_digit(I32, 0, 8, False),
+    _accumulate(F32, "add", False, False, 2, 300, 1),
+    _accumulate(F32, "mul", True, False, 2, 5, 18),
+    _accumulate(I32, "add", True, True, 1, 9, 3),
+    _accumulate(U8, "mul", False, True, 2, 3, 1),
+    *(_extreme_place(F32, smallest, last, 3, 37, 1) for smallest in (False, True) for last in (False, True)),
+    _extreme_place(F32, False, False, 2, 1030, 1),
+    _extreme_place(F64, True, True, 2, 5, 18),
+    _extreme_place(F32, False, False, 2, 9, 3),
+    _extreme_place(U8, False, False, 1, 21, 1),
+    _extreme_place(I32, True, True, 2, 6, 1),
+    _sort_digit(I32, 21, 11, True),
+    _sort_digit(I8, 0, 8, True),
+    _sort_digit(I64, 60, 4, True),
     *(_elements(F32, mode, 1, 3, 4, 4) for mode in _COMBINE),
     _elements(F32, "none", 0, 2, 4, 3),
     _elements(BF16, "add", 2, 3, 2, 5),

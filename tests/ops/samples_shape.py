@@ -102,6 +102,8 @@ def _movement() -> list[Sample]:
     return [
         Sample(dl.TransposeOp, (x,), lambda x: np.einsum("abc->cab", x), {"permutation": (2, 0, 1)}),
         Sample(dl.TransposeOp, (telling(BF16)[None],), lambda x: x.T, {"permutation": (1, 0)}),
+        # Squares, and what is left of them.
+        *(Sample(dl.TransposeOp, (values(d, 19, 21),), lambda x: x.T, {"permutation": (1, 0)}) for d in (F32, F64, I8)),
         Sample(dl.TransposeOp, (np.array(3.0),), lambda x: x, {"permutation": ()}, label="scalar"),
         *(
             Sample(dl.BroadcastToOp, (values(d, 3, 1),), lambda x: x + np.zeros((2, 3, 5), x.dtype), {"shape": (2, 3, 5)})
@@ -223,6 +225,14 @@ def _indexing() -> list[Sample]:
     return [
         Sample(dl.GatherOp, (x, rows), lambda x, i: x[i], {"axis": 0}),
         Sample(dl.GatherOp, (x, rows), lambda x, i: x[i], {"axis": 0, "checked": True}, label="checked"),
+        # Rows of vectors, and what is left of them.
+        Sample(
+            dl.GatherOp,
+            (values(F32, 5, 75), np.array([[3, -1], [0, 9]])),
+            lambda x, i: x[i.clip(None, 4)],
+            {"axis": 0},
+            label="long",
+        ),
         Sample(dl.GatherOp, (x, np.array([3, 0], U8)), lambda x, i: x[:, i], {"axis": 1}, label="columns"),
         Sample(dl.GatherOp, (values(BF16, 3, 2), np.array(1, I32)), lambda x, i: x[1], {"axis": 0}, label="scalar"),
         Sample(

@@ -27,6 +27,7 @@ INTERFACES = [
     interfaces.Gathering,
     interfaces.Scattering,
     interfaces.Procedure,
+    interfaces.Sequential,
     interfaces.Composite,
     interfaces.DataDependent,
 ]

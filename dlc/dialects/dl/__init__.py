@@ -29,10 +29,12 @@ from dlc.dialects.dl import (
     quantization,
     random,
     reduction,
+    rows,
     selection,
     sorted,
     sorting,
     transformations,
+    walks,
     window,
     winograd,
     words,
@@ -58,10 +60,12 @@ from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
 from dlc.dialects.dl.random import *
 from dlc.dialects.dl.reduction import *
+from dlc.dialects.dl.rows import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
 from dlc.dialects.dl.transformations import *
+from dlc.dialects.dl.walks import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
 from dlc.dialects.dl.words import *
@@ -84,7 +88,9 @@ FAMILIES: tuple[ModuleType, ...] = (
     adjoints,
     indexing,
     irregular,
+    walks,
     sorting,
+    rows,
     sorted,
     selection,
     composite,

@@ -10,12 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of
 from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue, i8
 from dlc.runtime.selection import Setting, select
+
+if TYPE_CHECKING:
+    from dlc.dialects.dl.loops import Loops
 
 
 class Body:
@@ -169,6 +172,14 @@ class Procedure(DlOp, ABC):
     It is a kernel by itself: nothing is fused to it, its operands are whole tensors and all its results are stored. What its
     loops are stands in `dlc/passes/procedures`. Leading axes that all operands have are many problems, each solved by itself.
     """
+
+
+class Sequential(DlOp, ABC):
+    """What one step leaves, the next one reads: an order, running sums. The op writes its kernel itself, alone in it."""
+
+    @abstractmethod
+    def loops(self, b: Loops, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
+        """The kernel, as grids of loops on buffers that hold the operands and take the results."""
 
 
 class Composite(DlOp, ABC):

@@ -16,7 +16,6 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.activation import casted, widened
 from dlc.dialects.dl.base import (
     Array,
-    DlOp,
     Tensor,
     element_type_of,
     flag,
@@ -46,7 +45,8 @@ from dlc.dialects.dl.indexing import SCATTER_MODES, GatherElementsOp, ScatterRow
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, known_less
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
-from dlc.dims import Size
+from dlc.dialects.dl.walks import AccumulateOp
+from dlc.dims import product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -67,12 +67,12 @@ from dlc.ir import (
 class Running(Composite):
     """Along `axis`, each element combined with those before it, or after it if `reverse`; without itself if `exclusive`.
 
-    (C1) `axis` is an axis of `x`; (C2) `x` is of numbers; (C3) the size of the axis is known when it is decomposed. The
-    combination is reassociated; 16-bit floats are computed in f32, integers wrap around.
+    (C1) `axis` is an axis of `x`; (C2) `x` is of numbers. The combination is reassociated;
+    16-bit floats are computed in f32, integers wrap around.
     """
 
-    # How two elements combine, as an op and in NumPy, and what changes nothing.
-    COMBINE: ClassVar[type[DlOp]]
+    # How elements combine, in NumPy too, and what changes nothing.
+    KIND: ClassVar[str]
     UFUNC: ClassVar[Callable[..., Any]]
     IDENTITY: ClassVar[int]
 
@@ -109,27 +109,11 @@ class Running(Composite):
         b, axis = Build(self), self.running_axis
         x = widened(b, operands[0])
         size = shape_of(x)[axis]
-        if not isinstance(size, int):
-            raise ShapeError(f"{self.name}: the size {size} of axis {axis} is symbolic; bind it (pass bind-dims)")
-        total = self.shifted(b, x, 1) if flag(self.exclusive) and size else x
-        # After the step of distance d, each element has combined the 2·d nearest before and at it.
-        distance = 1
-        while distance < size:
-            total = b(self.COMBINE, total, self.shifted(b, total, distance))
-            distance *= 2
+        before, behind = (product(part) for part in (shape_of(x)[:axis], shape_of(x)[axis + 1 :]))
+        rows = b(ReshapeOp, x, shape=(before, size, behind))
+        settings = {"exclusive": flag(self.exclusive), "reverse": flag(self.reverse)}
+        total = b(ReshapeOp, b(AccumulateOp, rows, kind=self.KIND, **settings), shape=shape_of(x))
         return [casted(b, total, element_type_of(operands[0]))]
-
-    def shifted(self, b: Build, x: SSAValue, distance: int) -> SSAValue:
-        """`x` moved along the axis in the direction of combination, the identity in its place."""
-        axis, rank, limits = self.running_axis, rank_of(x), list(shape_of(x))
-        starts: list[Size] = [0] * rank
-        before, after = [0] * rank, [0] * rank
-        if flag(self.reverse):
-            starts[axis], after[axis] = distance, distance
-        else:
-            limits[axis], before[axis] = limits[axis] - distance, distance
-        kept = b(SliceOp, x, starts=starts, limits=limits, strides=(1,) * rank)
-        return b(PadOp, kept, b.scalar(self.IDENTITY, like=x), low=before, high=after)
 
 
 @irdl_op_definition
@@ -137,7 +121,7 @@ class CumsumOp(Running):
     """`y[…, j, …] = Σ x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`."""
 
     name = "dl.cumsum"
-    COMBINE: ClassVar[type[DlOp]] = AddOp
+    KIND: ClassVar[str] = "add"
     UFUNC: ClassVar[Callable[..., Any]] = np.cumsum
     IDENTITY: ClassVar[int] = 0
 
@@ -147,7 +131,7 @@ class CumprodOp(Running):
     """`y[…, j, …] = Π x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`."""
 
     name = "dl.cumprod"
-    COMBINE: ClassVar[type[DlOp]] = MulOp
+    KIND: ClassVar[str] = "mul"
     UFUNC: ClassVar[Callable[..., Any]] = np.cumprod
     IDENTITY: ClassVar[int] = 1
 

@@ -26,14 +26,13 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.creation import IotaOp
-from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.elementwise import EqualOp, OrOp, SelectOp
-from dlc.dialects.dl.functions import IsnanOp
+from dlc.dialects.dl.conversion import CastOp
+from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.interfaces import Body, Composite, Reduction
 from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.pointwise import common_element_type, widened
-from dlc.dims import Size
+from dlc.dialects.dl.walks import ExtremePlaceOp
+from dlc.dims import Size, product
 from dlc.errors import ShapeError
 from dlc.ir import (
     Attribute,
@@ -42,6 +41,8 @@ from dlc.ir import (
     IntegerAttr,
     SSAValue,
     TensorType,
+    f32,
+    i8,
     i64,
     irdl_op_definition,
     operand_def,
@@ -211,7 +212,7 @@ class ArgExtremum(Composite, ABC):
     size 1 there if `keepdims` is set.
     """
 
-    EXTREMUM: ClassVar[type[AxisReduction]]
+    SMALLEST: ClassVar[bool]
     x = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     keepdims = opt_prop_def(BoolAttr)
@@ -241,19 +242,14 @@ class ArgExtremum(Composite, ABC):
         return np.expand_dims(found, axis) if flag(self.keepdims) else found
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        (x,), axis = operands, self.reduction_axis
-        b, shape, last = Build(self), shape_of(x), flag(self.select_last)
-        size = shape[axis]
-        extremum = b(self.EXTREMUM, x, axes=(axis,), keepdims=True)
-        found = b(EqualOp, x, extremum)
-        if is_float(element_type_of(x)):
-            found = b(OrOp, found, b(IsnanOp, x))
-        place = b(IotaOp, size=(size,), to=i64, start=0, step=1)
-        place = b(ReshapeOp, place, shape=[size if a == axis else 1 for a in range(len(shape))])
-        # Places without the extremum lose against every place with it.
-        nowhere = b.scalar(-1 if last else np.iinfo(np.int64).max, like=place)
-        reduce = ReduceMaxOp if last else ReduceMinOp
-        return [b(reduce, b(SelectOp, found, place, nowhere), axes=(axis,), keepdims=flag(self.keepdims))]
+        (x,), axis, b = operands, self.reduction_axis, Build(self)
+        shape, element = shape_of(x), element_type_of(x)
+        if is_bool(element) or element != scalar.wide_float(element):
+            x = b(CastOp, x, to=i8 if is_bool(element) else f32)
+        before, behind = product(shape[:axis]), product(shape[axis + 1 :])
+        rows = b(ReshapeOp, x, shape=(before, shape[axis], behind))
+        places = b(ExtremePlaceOp, rows, smallest=self.SMALLEST, last=flag(self.select_last))
+        return [b(ReshapeOp, places, shape=reduced_shape(shape, (axis,), flag(self.keepdims)))]
 
 
 @irdl_op_definition
@@ -261,7 +257,7 @@ class ArgmaxOp(ArgExtremum):
     """The place of the largest element along `axis`; NaN counts as largest."""
 
     name = "dl.argmax"
-    EXTREMUM: ClassVar[type[AxisReduction]] = ReduceMaxOp
+    SMALLEST: ClassVar[bool] = False
 
     def place(self, x: Array, axis: int) -> Array:
         return np.argmax(x, axis)
@@ -272,7 +268,7 @@ class ArgminOp(ArgExtremum):
     """The place of the smallest element along `axis`; NaN counts as smallest."""
 
     name = "dl.argmin"
-    EXTREMUM: ClassVar[type[AxisReduction]] = ReduceMinOp
+    SMALLEST: ClassVar[bool] = True
 
     def place(self, x: Array, axis: int) -> Array:
         return np.argmin(x, axis)

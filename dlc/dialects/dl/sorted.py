@@ -10,17 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, shape_of, tensor_type
 from dlc.dialects.dl.contraction import differ
 from dlc.dialects.dl.dtypes import is_bool, is_float
-from dlc.dialects.dl.indexing import clamped_places
 from dlc.dialects.dl.interfaces import Body, Gathering
-from dlc.dialects.dl.movement import known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
     BoolAttr,
-    IntegerAttr,
     SSAValue,
     TensorType,
     arith,
@@ -30,7 +27,6 @@ from dlc.ir import (
     irdl_op_definition,
     operand_def,
     opt_prop_def,
-    prop_def,
     result_def,
 )
 
@@ -52,92 +48,6 @@ def _before(body: Body, x: SSAValue, y: SSAValue, element: Attribute, descending
     largest, other = (x, y) if descending else (y, x)
     only = scalar.both(body, body(arith.CmpfOp(largest, largest, "uno")), body(arith.CmpfOp(other, other, "ord")))
     return scalar.either(body, before, only)
-
-
-def _inside(body: Body, place: SSAValue, size: int) -> SSAValue:
-    """An i64 as a place on an axis; the last one where it is outside, as a negative number is."""
-    return body(arith.IndexCastOp(body(arith.MinUIOp(place, scalar.constant(body, size - 1, i64))), index))
-
-
-@irdl_op_definition
-class MergeSortedOp(Gathering):
-    """Sorted runs merged in pairs: `places` [.., runs, run] name elements of `x` [.., n] in order, the result half as many.
-
-    Run k of the result [.., runs/2, min(2·run, count)] is the start of runs 2k and 2k+1 in one order: ascending, largest
-    first if `descending`; of equal elements those of the first run come first; NaN counts as the largest.
-    (C1) `places` are i64; (C2) their axes but the last two are those of `x` but the last; (C3) there are as many runs in the
-    first half as in the second, and an element. Each element of the result is found by bisection: n elements take n·log(run)
-    steps.
-    """
-
-    name = "dl.merge_sorted"
-    x = operand_def(TensorType)
-    places = operand_def(TensorType)
-    count = prop_def(IntegerAttr)
-    descending = opt_prop_def(BoolAttr)
-    result = result_def(TensorType)
-
-    def infer(self) -> Sequence[Tensor]:
-        x, places = shape_of(self.x), shape_of(self.places)
-        if element_type_of(self.places) != i64:
-            raise DTypeError(f"dl.merge_sorted: places of {element_type_of(self.places)}; expected i64 (C1)")
-        if not x or len(places) != len(x) + 1 or any(differ(n, m) for n, m in zip(x, places[:-2], strict=False)):
-            raise ShapeError(f"dl.merge_sorted: places {places} for x {x} (C2)")
-        runs, run = places[-2:]
-        if differ(runs % 2, 0) or x[-1] == 0:
-            raise ShapeError(f"dl.merge_sorted: {runs} runs of {x[-1]} elements (C3)")
-        longest, count = run * 2, int(number(self.count))
-        return [tensor_type((*places[:-2], runs // 2, longest if known_less(longest, count) else count), i64)]
-
-    def reference(self, *operands: Array) -> Array:
-        x, places = operands
-        *rows, runs, run = places.shape
-        pairs = places.reshape(*rows, runs // 2, 2 * run)
-        keys = np.take_along_axis(x[..., None, :], clamped_places(pairs, x.shape[-1]), -1)
-        order = stable_order(keys, -1, flag(self.descending))[..., : int(number(self.count))]
-        return np.take_along_axis(pairs, order, -1)
-
-    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        *rows, pair, place = indices
-        size, run = int(shape_of(self.x)[-1]), int(shape_of(self.places)[-1])
-        element = element_type_of(self.x)
-
-        def literal(value: int) -> SSAValue:
-            return scalar.constant(body, value, i64)
-
-        first_run = scalar.multiply(body, pair, scalar.position(body, 2))
-        runs = (first_run, scalar.add(body, first_run, scalar.position(body, 1)))
-
-        def named(second: int, k: SSAValue) -> SSAValue:
-            """Entry `k` of the first or second run of the pair, any where there is no such entry."""
-            return scalar.extract(body, sources[1], [*rows, runs[second], _inside(body, k, run)])
-
-        def second_is_first(i: SSAValue, k: SSAValue) -> SSAValue:
-            """Whether entry `k` of the second run comes before entry `i` of the first."""
-            first, second = (
-                scalar.extract(body, sources[0], [*rows, _inside(body, named(run, at), size)]) for run, at in ((0, i), (1, k))
-            )
-            return _before(body, second, first, element, flag(self.descending))
-
-        # Of the first j elements of both, i are of the first run: the least i whose entry comes after entry j-1-i of the
-        # second. It is between low and high.
-        j = body(arith.IndexCastOp(place, i64))
-        low = body(arith.MaxSIOp(scalar.subtract(body, j, literal(run)), literal(0)))
-        high = body(arith.MinSIOp(j, literal(run)))
-        for _ in range(run.bit_length()):
-            middle = body(arith.ShRUIOp(scalar.add(body, low, high), literal(1)))
-            opposite = scalar.subtract(body, scalar.subtract(body, j, middle), literal(1))
-            after = second_is_first(middle, opposite)
-            # Once they have met, low stays: middle is high then.
-            after = scalar.either(body, after, scalar.compare(body, "ge", low, high, i64))
-            low = scalar.select(body, after, low, scalar.add(body, middle, literal(1)))
-            high = scalar.select(body, after, body(arith.MinSIOp(middle, high)), high)
-        k = scalar.subtract(body, j, low)
-        used_up = scalar.compare_with(body, "ge", low, run, i64)
-        only_first = scalar.compare_with(body, "ge", k, run, i64)
-        takes_second = scalar.either(body, used_up, second_is_first(low, k))
-        takes_first = scalar.either(body, only_first, body(arith.XOrIOp(takes_second, scalar.constant(body, 1, i1))))
-        return scalar.select(body, takes_first, named(0, low), named(1, k))
 
 
 @irdl_op_definition
@@ -172,19 +82,25 @@ class SearchsortedOp(Gathering):
         return result
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        """Shar's bisection (Knuth, 6.2.1 C): steps of powers of two from the start, or from where the last one ends there."""
         *rows, _ = indices
         size, element = int(shape_of(self.x)[-1]), element_type_of(self.x)
         value = scalar.extract(body, sources[1], list(indices))
-        low, high = scalar.constant(body, 0, i64), scalar.constant(body, size, i64)
-        for _ in range(size.bit_length()):
-            middle = body(arith.ShRUIOp(scalar.add(body, low, high), scalar.constant(body, 1, i64)))
-            found = scalar.extract(body, sources[0], [*rows, _inside(body, middle, size)])
-            if flag(self.right):
-                stays = _before(body, value, found, element, False)
-            else:
-                stays = body(arith.XOrIOp(_before(body, found, value, element, False), scalar.constant(body, 1, i1)))
-            # Once they have met, low stays: middle is high then.
-            stays = scalar.either(body, stays, scalar.compare(body, "ge", low, high, i64))
-            low = scalar.select(body, stays, low, scalar.add(body, middle, scalar.constant(body, 1, i64)))
-            high = scalar.select(body, stays, body(arith.MinSIOp(middle, high)), high)
+        if size == 0:
+            return scalar.constant(body, 0, i64)
+
+        def comes_before(place: SSAValue) -> SSAValue:
+            found = scalar.extract(body, sources[0], [*rows, body(arith.IndexCastOp(place, index))])
+            if not flag(self.right):
+                return _before(body, found, value, element, False)
+            behind = _before(body, value, found, element, False)
+            return body(arith.XOrIOp(behind, scalar.constant(body, 1, i1)))
+
+        step = 1 << (size.bit_length() - 1)
+        first = comes_before(scalar.constant(body, step - 1, i64))
+        low = scalar.select(body, first, scalar.constant(body, size - step + 1, i64), scalar.constant(body, 0, i64))
+        while step := step // 2:
+            further = scalar.add(body, low, scalar.constant(body, step, i64))
+            place = scalar.add(body, low, scalar.constant(body, step - 1, i64))
+            low = scalar.select(body, comes_before(place), further, low)
         return low

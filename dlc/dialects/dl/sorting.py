@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
-from dlc.dialects.dl.activation import casted, widened
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.activation import casted
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import static
+from dlc.dialects.dl.conversion import BitcastOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_float
-from dlc.dialects.dl.elementwise import AddOp, AndOp, EqualOp, GreaterOp, LessOp, NotOp, OrOp, SelectOp
+from dlc.dialects.dl.elementwise import (
+    BitwiseAndOp,
+    BitwiseNotOp,
+    BitwiseOrOp,
+    BitwiseXorOp,
+    EqualOp,
+    NotEqualOp,
+    SelectOp,
+    ShiftLeftOp,
+    ShiftRightOp,
+)
 from dlc.dialects.dl.functions import IsnanOp
-from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, TransposeOp, known_less
-from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp
-from dlc.dialects.dl.scalar import limits
-from dlc.dialects.dl.sorted import MergeSortedOp, stable_order
+from dlc.dialects.dl.indexing import GatherElementsOp
+from dlc.dialects.dl.interfaces import Composite, is_unsigned
+from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, known_less
+from dlc.dialects.dl.rows import SortColumnsOp, SortDigitOp, digits, network_is_quicker
+from dlc.dialects.dl.sorted import stable_order
 from dlc.errors import ShapeError
 from dlc.ir import (
+    Attribute,
     BoolAttr,
     IntegerAttr,
+    IntegerType,
     SSAValue,
     TensorType,
     i8,
@@ -34,31 +49,20 @@ from dlc.ir import (
     result_def,
 )
 
-# Note [Sorting by merging]
+# Note [Sorting integers]
 #
-# Short runs are sorted by counting: an element's rank is the number of elements before it. That compares every pair, but in
-# vectors. Then runs are merged in pairs; each element of a merged run finds by bisection what belongs there, so that a pass
-# is parallel and writes nothing twice. Of the runs only as much is kept as can be among the first `count`: the largest k of
-# n take n·(run + log k) steps, a full order n·(run + log² n).
-
-# The longest run that is sorted by counting.
-_COUNTED = 64
+# Every element becomes a signed integer of its width, its key: of floats the bits, those behind the sign turned around where it
+# is set, NaN the largest. Keys are sorted and become elements again. The order of elements is that of keys with the numbers
+# of their places below them, in one integer of 64 bits: equal elements keep their order, and sorting by digits leaves out
+# the places, which are in order as they stand. Keys of 64 bits are ordered by their lower half first, then by their upper.
 
 
-@irdl_op_definition
-class ArgsortOp(Composite):
-    """The places of the elements along `axis` in ascending order, largest first if `descending`, as i64.
+class _Order(Composite):
+    """(C1) `axis` is an axis of `x`; (C2) sizes are known when it is decomposed."""
 
-    Equal elements keep their order; NaN counts as the largest. With `count`, only the first so many places.
-    (C1) `axis` is an axis of `x`; (C2) `count` is not negative and at most the size of the axis; (C3) sizes are known when it
-    is decomposed. See Note [Sorting by merging].
-    """
-
-    name = "dl.argsort"
     x = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     descending = opt_prop_def(BoolAttr)
-    count = opt_prop_def(IntegerAttr)
     result = result_def(TensorType)
 
     @property
@@ -68,6 +72,49 @@ class ArgsortOp(Composite):
     @property
     def is_descending(self) -> bool:
         return flag(self.descending)
+
+
+@irdl_op_definition
+class SortOp(_Order):
+    """The elements along `axis` in ascending order, largest first if `descending`; NaN counts as the largest, -0 as below 0.
+
+    (C1) `axis` is an axis of `x`; (C2) sizes are known when it is decomposed. See Note [Sorting integers].
+    """
+
+    name = "dl.sort"
+
+    def infer(self) -> Sequence[Tensor]:
+        _ = self.sorted_axis
+        return [tensor_type(shape_of(self.x), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,), axis = operands, self.sorted_axis
+        if is_float(element_type_of(self.x)):
+            # Equal elements keep their order, so zeros are put in theirs before.
+            by_sign = stable_order(np.where(np.signbit(x), 0, 1), axis, self.is_descending)
+            x = np.take_along_axis(x, by_sign, axis)
+        return np.take_along_axis(x, stable_order(x, axis, self.is_descending), axis)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, axis, (x,) = Build(self), self.sorted_axis, operands
+        (shape,) = static(self, x)
+        if 0 in shape or shape[axis] == 1:
+            return [b(ReshapeOp, x, shape=shape)]
+        keys = _ascending(b, _keys(b, x, self.is_descending), axis)
+        return [_elements(b, keys, element_type_of(x), self.is_descending)]
+
+
+@irdl_op_definition
+class ArgsortOp(_Order):
+    """The places of the elements along `axis` in ascending order, largest first if `descending`, as i64.
+
+    Equal elements keep their order; NaN counts as the largest. With `count`, only the first so many places.
+    (C1) `axis` is an axis of `x`; (C2) `count` is not negative and at most the size of the axis; (C3) sizes are known when it
+    is decomposed. See Note [Sorting integers].
+    """
+
+    name = "dl.argsort"
+    count = opt_prop_def(IntegerAttr)
 
     def infer(self) -> Sequence[Tensor]:
         shape, axis = list(shape_of(self.x)), self.sorted_axis
@@ -84,62 +131,94 @@ class ArgsortOp(Composite):
         return stable_order(x, axis, self.is_descending).take(range(count), axis).astype(np.int64)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis = Build(self), self.sorted_axis
-        (shape,) = static(self, operands[0])
-        size = shape[axis]
-        count = size if self.count is None else int(number(self.count))
-        if 0 in shape or count == 0:
-            result = (*shape[:axis], count, *shape[axis + 1 :])
-            return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=result)]
-        x = casted(b, operands[0], i8) if is_bool(element_type_of(operands[0])) else widened(b, operands[0])
-        if size <= _COUNTED:
-            return [_counted(b, x, axis, count, self.is_descending)]
-        # The axis last; the permutation is its own inverse.
+        b, axis, (x,) = Build(self), self.sorted_axis, operands
+        (shape,) = static(self, x)
+        count = shape[axis] if self.count is None else int(number(self.count))
+        first = (*shape[:axis], count, *shape[axis + 1 :])
+        if 0 in first or shape[axis] == 1:
+            return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=first)]
+        if is_float(element_type_of(x)):
+            # -0 and 0 are equal.
+            zero = b.scalar(0, like=x)
+            x = b(SelectOp, b(EqualOp, x, zero), zero, x)
+        keys = _keys(b, x, self.is_descending)
+        if scalar.bits(element_type_of(keys)) == 64:
+            half = b.scalar(32, like=keys)
+            # The lower half is unsigned: its highest bit turned around, it is in order as a signed number.
+            sign = b.scalar(1 << 31, like=keys)
+            low = b(BitwiseXorOp, b(BitwiseAndOp, keys, b.scalar((1 << 32) - 1, like=keys)), sign)
+            by_low = _places(b, b(ShiftRightOp, b(ShiftLeftOp, low, half), half), 32, axis)
+            high = b(ShiftRightOp, b(GatherElementsOp, keys, by_low, axis=axis), half)
+            places = b(GatherElementsOp, by_low, _places(b, high, 32, axis), axis=axis)
+        else:
+            places = _places(b, casted(b, keys, i64), scalar.bits(element_type_of(keys)), axis)
+        ends = dict(starts=(0,) * len(shape), limits=first, strides=(1,) * len(shape))
+        return [places if count == shape[axis] else b(SliceOp, places, **ends)]
+
+
+def _keys(b: Build, x: SSAValue, descending: bool) -> SSAValue:
+    """Signed integers in the order of the elements, or the opposite."""
+    element = element_type_of(x)
+    if is_bool(element):
+        keys = casted(b, x, i8)
+    elif is_float(element):
+        signed = IntegerType(scalar.bits(element))
+        bits = b(BitcastOp, x, to=signed)
+        keys = b(SelectOp, b(IsnanOp, x), b.scalar(scalar.limits(signed)[1], like=bits), _turned(b, bits))
+    elif is_unsigned(element):
+        signed = IntegerType(scalar.bits(element))
+        bits = b(BitcastOp, x, to=signed)
+        keys = b(BitwiseXorOp, bits, b.scalar(scalar.limits(signed)[0], like=bits))
+    else:
+        keys = x
+    return b(BitwiseNotOp, keys) if descending else keys
+
+
+def _elements(b: Build, keys: SSAValue, element: Attribute, descending: bool) -> SSAValue:
+    """The elements whose keys these are."""
+    keys = b(BitwiseNotOp, keys) if descending else keys
+    if is_bool(element):
+        return b(NotEqualOp, keys, b.scalar(0, like=keys))
+    if is_float(element):
+        # The largest key is a NaN by its bits too.
+        return b(BitcastOp, _turned(b, keys), to=element)
+    if is_unsigned(element):
+        return b(BitcastOp, b(BitwiseXorOp, keys, b.scalar(scalar.limits(element_type_of(keys))[0], like=keys)), to=element)
+    return keys
+
+
+def _turned(b: Build, bits: SSAValue) -> SSAValue:
+    """Bits of floats as ordered integers, and back: those behind the sign turned around where it is set.
+
+    y = x xor (x < 0 ? 0x7f…f : 0)
+    """
+    element = element_type_of(bits)
+    sign = b(ShiftRightOp, bits, b.scalar(scalar.bits(element) - 1, like=bits))
+    return b(BitwiseXorOp, bits, b(BitwiseAndOp, sign, b.scalar(scalar.limits(element)[1], like=bits)))
+
+
+def _places(b: Build, keys: SSAValue, bits: int, axis: int) -> SSAValue:
+    """The order along an axis of i64 that are signed numbers of so few bits, equal ones in theirs."""
+    shape = shape_of(keys)
+    numbers = b(IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
+    numbers = b(ReshapeOp, numbers, shape=tuple(s if a == axis else 1 for a, s in enumerate(shape)))
+    keyed = b(BitwiseOrOp, b(ShiftLeftOp, keys, b.scalar(32, like=keys)), numbers)
+    return b(BitwiseAndOp, _ascending(b, keyed, axis, (32, 32 + bits)), b.scalar((1 << 32) - 1, like=keys))
+
+
+def _ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:
+    """Signed integers in order along an axis; of i64, `bits` are those by which they are not in order yet."""
+    shape, element = [int(s) for s in shape_of(x)], element_type_of(x)
+    n, before, behind = shape[axis], prod(shape[:axis]), prod(shape[axis + 1 :])
+    low, high = bits or (0, scalar.bits(element))
+    if network_is_quicker(before, n, behind, element, high - low):
+        sorted_ = b(SortColumnsOp, b(ReshapeOp, x, shape=(before, n, behind)))
+        return b(ReshapeOp, sorted_, shape=shape)
+    if behind > 1:
         order = list(range(len(shape)))
         order[axis], order[-1] = order[-1], order[axis]
-        places = _merged(b, b(TransposeOp, x, permutation=order), count, self.is_descending)
-        return [b(TransposeOp, places, permutation=order)]
-
-
-def _counted(b: Build, x: SSAValue, axis: int, count: int, descending: bool) -> SSAValue:
-    """The first `count` places in order, by counting for each element those before it."""
-    shape = [int(s) for s in shape_of(x)]
-    size = shape[axis]
-
-    def numbered(size: int, position: int) -> SSAValue:
-        numbers = b(IotaOp, size=(size,), to=i64, start=0, step=1)
-        return b(ReshapeOp, numbers, shape=tuple(size if a == position else 1 for a in range(len(shape) + 1)))
-
-    # The elements along `axis`, those that they are compared with along the axis behind it.
-    own = b(ReshapeOp, x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
-    other = b(ReshapeOp, x, shape=(*shape[:axis], 1, *shape[axis:]))
-    earlier = b(LessOp, numbered(size, axis + 1), numbered(size, axis))
-    before, tied = b(GreaterOp if descending else LessOp, other, own), b(EqualOp, other, own)
-    if is_float(element_type_of(x)):
-        nan, other_nan = b(IsnanOp, own), b(IsnanOp, other)
-        larger = (other_nan, nan) if descending else (nan, other_nan)
-        before = b(OrOp, before, b(AndOp, larger[0], b(NotOp, larger[1])))
-        tied = b(OrOp, tied, b(AndOp, nan, other_nan))
-    before = b(OrOp, before, b(AndOp, tied, earlier))
-    rank = b(ReduceSumOp, casted(b, before, i64), axes=(axis + 1,))
-    # Place k of the result is the element of rank k.
-    wanted = b(EqualOp, b(ReshapeOp, rank, shape=(*shape[:axis], 1, *shape[axis:])), numbered(count, axis))
-    places = b(SelectOp, wanted, numbered(size, axis + 1), b.scalar(-1, like=tensor_type((), i64)))
-    return b(ReduceMaxOp, places, axes=(axis + 1,))
-
-
-def _merged(b: Build, x: SSAValue, count: int, descending: bool) -> SSAValue:
-    """The first `count` places in order along the last axis: sorted runs, merged in pairs until one is left."""
-    *rows, size = (int(s) for s in shape_of(x))
-    passes = (-(-size // _COUNTED) - 1).bit_length()
-    runs, run = 1 << passes, -(-size >> passes)
-    # What fills up the last runs comes after all elements: none is behind it, and of equals the first comes first.
-    low, high = limits(element_type_of(x))
-    filling = b.scalar(low if descending else float("nan") if is_float(element_type_of(x)) else high, like=x)
-    x = b(PadOp, x, filling, low=(0,) * (len(rows) + 1), high=(*(0,) * len(rows), runs * run - size))
-    own = _counted(b, b(ReshapeOp, x, shape=(*rows, runs, run)), len(rows) + 1, min(run, count), descending)
-    starts = b(ReshapeOp, b(IotaOp, size=(runs,), to=i64, start=0, step=run), shape=(runs, 1))
-    places = b(AddOp, own, starts)
-    for _ in range(passes):
-        places = b(MergeSortedOp, x, places, count=count, descending=descending)
-    return b(ReshapeOp, places, shape=(*rows, count))
+        return b(TransposeOp, _ascending(b, b(TransposeOp, x, permutation=order), len(shape) - 1, bits), permutation=order)
+    rows = b(ReshapeOp, x, shape=(before, n))
+    for digit in digits(low, high, n):
+        rows = b(SortDigitOp, rows, shift=digit.shift, bits=digit.bits, signed=digit.shift + digit.bits == high)
+    return b(ReshapeOp, rows, shape=shape)

@@ -39,6 +39,7 @@ NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.PackOp: _LATER,
     dl.UnpackOp: _LATER,
     dl.ModeProductOp: _LATER,
+    dl.AccumulateOp: _LATER,
 }
 
 

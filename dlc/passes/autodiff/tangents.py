@@ -70,6 +70,34 @@ def _product(op: dl.ReduceProdOp, r: Term, x: Sequence[Term], t: Sequence[Term |
     return _reduced(_only(t) * others, op)
 
 
+def _cumprod(op: dl.CumprodOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """In doubling steps, y being the product of the nearest so far and y' that of as many before them: dy·y' + y·dy'."""
+    axis, (y,), dy = op.running_axis, x, _only(t)
+    size = y.shape[axis]
+    if not isinstance(size, int):
+        raise UnsupportedError(f"{place(op.location)}{op.name} has no derivative along an axis of {size}; give it a size")
+    if flag(op.exclusive) and size:
+        y, dy = (_before(op, v, 1, identity) for v, identity in ((y, 1), (dy, 0)))
+    distance = 1
+    while distance < size:
+        other = _before(op, y, distance, 1)
+        y, dy = y * other, dy * other + y * _before(op, dy, distance, 0)
+        distance *= 2
+    return dy
+
+
+def _before(op: dl.CumprodOp, x: Term, distance: int, identity: int) -> Term:
+    """The elements so far before each, in the direction of combination; `identity` where there are none."""
+    axis, limits = op.running_axis, list(x.shape)
+    starts: list[Size] = [0 for _ in limits]
+    low, high = [0 for _ in limits], [0 for _ in limits]
+    if flag(op.reverse):
+        starts[axis], high[axis] = distance, distance
+    else:
+        limits[axis], low[axis] = limits[axis] - distance, distance
+    return x.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(limits)).op(dl.PadOp, identity, low=low, high=high)
+
+
 def _softmax(op: dl.SoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
     """y·(dx - Σ y·dx)"""
     dx = _only(t)
@@ -99,6 +127,12 @@ def _norm(op: dl.ReduceL2Op, r: Term, x: Sequence[Term], t: Sequence[Term | None
 def _max_pool(op: dl.MaxPoolOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
     """The tangent of the first maximum in each window."""
     return first_in_windows(op, x[0], r, _only(t))
+
+
+def _sort(op: dl.SortOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The tangents in the order of the elements."""
+    order = x[0].op(dl.ArgsortOp, axis=op.sorted_axis, descending=op.is_descending)
+    return _only(t).op(dl.GatherElementsOp, order, axis=op.sorted_axis)
 
 
 def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
@@ -152,6 +186,7 @@ TANGENTS: dict[type[DlOp], Rule] = {
     dl.ReduceMaxOp: _extremum,
     dl.ReduceMinOp: _extremum,
     dl.ReduceProdOp: _product,
+    dl.CumprodOp: _cumprod,
     dl.SoftmaxOp: _softmax,
     dl.LogSoftmaxOp: _log_softmax,
     dl.ReduceLogSumExpOp: _log_sum_exp,
@@ -160,4 +195,5 @@ TANGENTS: dict[type[DlOp], Rule] = {
     dl.ScatterRowsOp: _scatter_rows,
     dl.TriangularSolveOp: _triangular_solve,
     dl.CholeskyOp: _cholesky,
+    dl.SortOp: _sort,
 }

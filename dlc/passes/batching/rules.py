@@ -14,7 +14,7 @@ from dlc.dialects.dl.composite import CompositeReduction
 from dlc.dialects.dl.elementwise import SelectOp
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.indexing import GatherElementsOp
-from dlc.dialects.dl.interfaces import Elementwise, Procedure, Reduction
+from dlc.dialects.dl.interfaces import Elementwise, Procedure, Reduction, Sequential
 from dlc.dialects.dl.irregular import Running, ScatterElementsOp
 from dlc.dialects.dl.movement import (
     BroadcastToOp,
@@ -30,8 +30,8 @@ from dlc.dialects.dl.normalization import BatchNormOp, LrnOp, Softmaxes, Trailin
 from dlc.dialects.dl.quantization import Scaled
 from dlc.dialects.dl.random import RandomBitsOp
 from dlc.dialects.dl.reduction import ArgExtremum
-from dlc.dialects.dl.sorted import MergeSortedOp, SearchsortedOp
-from dlc.dialects.dl.sorting import ArgsortOp
+from dlc.dialects.dl.sorted import SearchsortedOp
+from dlc.dialects.dl.sorting import ArgsortOp, SortOp
 from dlc.ir import SSAValue, i1
 from dlc.passes.batching.lanes import Lanes
 
@@ -71,6 +71,13 @@ def axes_behind_lanes(op: DlOp) -> Mapping[str, Any]:
 def rows(lanes: Lanes, op: DlOp) -> Sequence[SSAValue]:
     """Ops whose operands have common leading axes."""
     return lanes.again(op, *map(lanes.all, op.operands))
+
+
+def more_rows(lanes: Lanes, op: Sequential) -> Sequence[SSAValue]:
+    """Ops of any number of rows along their first axis."""
+    b, (rows, *rest) = lanes.build, shape_of(op.operands[0])
+    (y,) = lanes.again(op, b(ReshapeOp, lanes.all(op.operands[0]), shape=(lanes.size * rows, *rest)))
+    return [b(ReshapeOp, y, shape=(lanes.size, *shape_of(op.results[0])))]
 
 
 def transpose(lanes: Lanes, op: TransposeOp) -> Sequence[SSAValue]:
@@ -131,6 +138,7 @@ RULES: dict[type, Rule] = {
             Activation,
             Running,
             ArgsortOp,
+            SortOp,
             ReverseOp,
             ConcatOp,
             GatherElementsOp,
@@ -139,7 +147,8 @@ RULES: dict[type, Rule] = {
         beside_axes,
     ),
     **dict.fromkeys((TrailingNorm, BatchNormOp, Scaled, PreluOp), beside_axes_of_first),
-    **dict.fromkeys((SearchsortedOp, MergeSortedOp, RandomBitsOp, Procedure), rows),
+    **dict.fromkeys((SearchsortedOp, RandomBitsOp, Procedure), rows),
+    Sequential: more_rows,
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,
     ReshapeOp: reshape,

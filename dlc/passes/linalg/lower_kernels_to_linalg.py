@@ -16,18 +16,21 @@ from dlc.dialects.dl.interfaces import (
     Movement,
     Reduction,
     Scattering,
+    Sequential,
     Window,
     storage_type,
 )
+from dlc.dialects.dl.loops import Loops
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp
-from dlc.dialects.sizes import size_arguments, symbol
+from dlc.dialects.sizes import say_sizes, size_arguments, symbol
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
+    ArrayAttr,
     Attribute,
     Block,
     Context,
@@ -47,7 +50,7 @@ from dlc.passes.linalg.destinations import Destination, Root, borders
 from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map
 from dlc.passes.linalg.write import Writer, shape
 from dlc.passes.procedures.write_kernel import procedure_of, written
-from dlc.passes.structured import Constants, Place
+from dlc.passes.structured import Constants, Place, memref_type
 
 # Ops whose result is computed, so that it can be computed where it is wanted.
 _COMPUTED = (Elementwise, Reduction, Contraction, Window, Gathering, Scattering)
@@ -73,7 +76,7 @@ class LowerKernelsToLinalgPass(ModulePass):
     Transposes, broadcasts, slices and unpacked weights become the indexing maps of their readers. What a pad or a
     concatenation is made of is computed in its window of the result. Sizes that a kernel is given at each dispatch are its
     last arguments, of type `index`. A procedure is written as the loops that it is, on buffers: no later stage has anything
-    to decide about them. Requires kernels without weights.
+    to decide about them; so is what goes step by step. Requires kernels without weights.
     """
 
     name = "lower-kernels-to-linalg"
@@ -88,12 +91,48 @@ class LowerKernelsToLinalgPass(ModulePass):
 
 
 def _lowered(kernel: KernelOp) -> func.FuncOp:
-    op = procedure_of(kernel)
-    return _KernelLowering(kernel).run() if op is None else written(kernel, op)
+    if (procedure := procedure_of(kernel)) is not None:
+        return written(kernel, procedure)
+    first = kernel.body.block.first_op
+    return _loops_of(kernel, first) if isinstance(first, Sequential) else _KernelLowering(kernel).run()
 
 
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
     return op.decompose(*op.operands) if isinstance(op, Composite) else None
+
+
+def _loops_of(kernel: KernelOp, op: Sequential) -> func.FuncOp:
+    """The kernel of an op that writes its loops."""
+    shapes = [shape_of(v) for v in (*op.operands, *op.results)]
+    elements = [storage_type(element_type_of(v)) for v in (*op.operands, *op.results)]
+    types = [*map(memref_type, elements, shapes), *(index for _ in kernel.representative)]
+    body = Block(arg_types=types)
+    function = func.FuncOp(kernel.symbol, FunctionType.from_lists(types, []), Region(body))
+    _describe(function, kernel)
+    said = [say_sizes(shape) for shape in (*shapes, *(() for _ in kernel.representative))]
+    if any(attributes.data for attributes in said):
+        function.properties["arg_attrs"] = ArrayAttr(said)
+    operands, results = body.args[: len(op.operands)], body.args[len(op.operands) : len(shapes)]
+    for argument, value in zip(operands, op.operands, strict=True):
+        argument.name_hint = value.name_hint
+    for k, argument in enumerate(results):
+        argument.name_hint = f"out{k}" if len(results) > 1 else "out"
+    place = Place(Constants(function), body, op.location)
+    given = {size: place.value(place.size(size)) for shape in shapes for size in shape if not isinstance(size, int)}
+    loops = Loops(body, op.location, given)
+    op.loops(loops, operands, results)
+    loops.insert(func.ReturnOp())
+    return function
+
+
+def _describe(function: func.FuncOp, kernel: KernelOp) -> None:
+    """What a kernel's function is, beside its body."""
+    function.attributes["kernel"] = UnitAttr()
+    if REPRESENTATIVE in kernel.attributes:
+        function.attributes[REPRESENTATIVE] = kernel.attributes[REPRESENTATIVE]
+    function.location = kernel.location
+    for number, argument in enumerate(size_arguments(function.body.block)):
+        argument.name_hint = symbol(number)
 
 
 class _KernelLowering:
@@ -104,12 +143,7 @@ class _KernelLowering:
         outputs = [_storage(t) for t in kernel.function_type.outputs.data]
         body = Block(arg_types=[*inputs, *outputs, *(index for _ in kernel.representative)])
         self.function = func.FuncOp(kernel.symbol, FunctionType.from_lists(body.arg_types, outputs), Region(body))
-        self.function.attributes["kernel"] = UnitAttr()
-        if REPRESENTATIVE in kernel.attributes:
-            self.function.attributes[REPRESENTATIVE] = kernel.attributes[REPRESENTATIVE]
-        self.function.location = kernel.location
-        for number, argument in enumerate(size_arguments(body)):
-            argument.name_hint = symbol(number)
+        _describe(self.function, kernel)
         self.write = Writer(Place(Constants(self.function), body))
         self.reads: dict[SSAValue, Read] = {}
         for given, argument in zip(kernel.body.block.args, body.args, strict=False):

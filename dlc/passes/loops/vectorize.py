@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,7 +26,13 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Index, Place, memref_of, vector_type, zero_attribute
-from dlc.passes.tiling.nests import iterator_extents, loads_at_computed_places, operand_maps, reduction_iterators
+from dlc.passes.tiling.nests import (
+    iterator_extents,
+    loads_at_computed_places,
+    neighbour_loads,
+    operand_maps,
+    reduction_iterators,
+)
 
 # Which vector.reduction an op that combines two elements is.
 _KINDS: dict[type[Operation], str] = {
@@ -73,12 +79,15 @@ class _Vectorizer:
         self.op = op
         self.place = place
         self.body = op.regions[0].block
+        self.own = set(self.body.ops)
         self.maps = operand_maps(op)
         self.extents = [int(extent) for extent in iterator_extents(op)]
         self.reduced = reduction_iterators(op)
         self.output = op.operands[-1]
         out = [_position(e) for e in self.maps[-1].results]
-        self.axes: list[int] = [] if loads_at_computed_places(op) else out
+        # Of a body that loads at computed places the lanes are those that its loads have.
+        lane = neighbour_loads(op) if loads_at_computed_places(op) else None
+        self.axes: list[int] = [lane] if lane in out else [] if loads_at_computed_places(op) else out
         self.shape = tuple(self.extents[d] for d in self.axes)
         self.loops = [d for d in range(len(self.extents)) if d not in self.axes]
 
@@ -126,6 +135,8 @@ class _Vectorizer:
     def compute(self, place: Place, accumulator: SSAValue, at: dict[int, Index]) -> SSAValue:
         """The body on vectors; `at` says where the loops stand."""
         values: dict[SSAValue, SSAValue] = {self.body.args[-1]: accumulator}
+        # What is the same in every lane, where places are computed of it.
+        scalars: dict[SSAValue, SSAValue] = {}
         for k, arg in enumerate(self.body.args[:-1]):
             if arg.first_use:
                 values[arg] = self.read(place, k, at)
@@ -133,10 +144,13 @@ class _Vectorizer:
 
         def lookup(value: SSAValue) -> SSAValue:
             if value not in values:
-                values[value] = self.spread(place, value)
+                values[value] = self.spread(place, scalars.get(value, value))
             return values[value]
 
         for op in self.body.ops:
+            if self.loads_lanes and self.is_uniform(op, scalars):
+                scalars[op.results[0]] = self.uniform(place, op, scalars, at)
+                continue
             match op:
                 case linalg.YieldOp():
                     return lookup(op.operands[0])
@@ -144,6 +158,13 @@ class _Vectorizer:
                     values[op.result] = self.iteration(place, op.dim.value.data, at)
                 case arith.ConstantOp():
                     values[op.result] = self.spread(place, place.constants.get(op.value, op.result.type))
+                case memref.LoadOp() if self.loads_lanes:
+                    *outer, last = op.indices
+                    first = [scalars.get(i, i) for i in (*outer, *self.offsets(last))]
+                    indices = [*first, *(0 for _ in op.indices[len(first) :])]
+                    rank = len(op.indices)
+                    lanes = AffineMap(rank, 0, (AffineDimExpr(rank - 1),))
+                    values[op.results[0]] = place.transfer_read(op.memref, indices, self.shape, lanes)
                 case memref.LoadOp() if self.shape:
                     places = [place.constants.get(cast(arith.ConstantOp, i.owner).value, index) for i in op.indices]
                     load = memref.LoadOp.create(operands=[op.memref, *places], result_types=[op.results[0].type])
@@ -157,6 +178,39 @@ class _Vectorizer:
                     else:
                         values[op.results[0]] = self.lifted(place, op, [lookup(v) for v in op.operands])
         raise AssertionError("a structured op's body ends in linalg.yield")
+
+    @property
+    def loads_lanes(self) -> bool:
+        """Whether loads at computed places are vectors."""
+        return bool(self.axes) and loads_at_computed_places(self.op)
+
+    def is_uniform(self, op: Operation, scalars: Mapping[SSAValue, SSAValue]) -> bool:
+        """Whether an op of the body has one result for all lanes."""
+        if isinstance(op, linalg.IndexOp):
+            return op.dim.value.data not in self.axes
+        inside = [v for v in op.operands if v.owner is self.body or _owner(v) in self.own]
+        return bool(op.results) and all(v in scalars for v in inside)
+
+    def uniform(self, place: Place, op: Operation, scalars: Mapping[SSAValue, SSAValue], at: dict[int, Index]) -> SSAValue:
+        """Such a result."""
+        match op:
+            case linalg.IndexOp():
+                return place.value(at[op.dim.value.data])
+            case arith.ConstantOp():
+                return place.constants.get(op.value, op.result.type)
+            case _:
+                copy = op.create(
+                    operands=[scalars.get(v, v) for v in op.operands],
+                    result_types=[r.type for r in op.results],
+                    properties=op.properties,
+                    attributes=op.attributes,
+                )
+                return place.op(copy, op.results[0].name_hint)
+
+    def offsets(self, last: SSAValue) -> list[SSAValue]:
+        """What is added to the lane's number in an index, if anything is."""
+        terms = last.owner.operands if isinstance(last.owner, arith.AddiOp) else ()
+        return [t for t in terms if not (isinstance(t.owner, linalg.IndexOp) and t.owner.dim.value.data in self.axes)]
 
     def lifted(self, place: Place, op: Operation, operands: Sequence[SSAValue]) -> SSAValue:
         """A scalar op on whole vectors."""

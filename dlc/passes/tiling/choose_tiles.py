@@ -22,6 +22,8 @@ from dlc.target import Target
 _SUMS = 12
 # Elements of a line that are turned in registers with those of as many others.
 _TURNED = 8
+# The vectors of a row of a contraction that has next to no other.
+_MOST_VECTORS = 8
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class _Chooser:
         nest = self.nest
         shared = nest.shared
         if any(s.reads_at_computed_places for s in nest.stages):
-            return TilePlan(self.grid({}, shared), {}, tuple(shared), {d: 1 for d in self.own_dims()})
+            register = self.lanes_of_loads()
+            order = (*(d for d in shared if d not in register), *register)
+            return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.own_dims()})
         if (in_panels := self.plan_with_panels()) is not None:
             return in_panels
         contraction = next((s for s in nest.stages if s.is_contraction), None)
@@ -102,6 +106,14 @@ class _Chooser:
         grid = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
 
+    def lanes_of_loads(self) -> dict[int, int]:
+        """The tile along which all loads at computed places read vectors, if there is such a dimension."""
+        found = {s.neighbours for s in self.nest.stages if s.reads_at_computed_places}
+        lane = found.pop()
+        if found or lane is None or lane not in self.nest.shared or lane != lane_dim(self.nest, self.nest.stages[-1]):
+            return {}
+        return {lane: self.lane_tile(lane)}
+
     def own_dims(self) -> list[int]:
         """Dimensions of single stages."""
         return [d for d in self.nest.extents if d not in self.nest.shared]
@@ -135,11 +147,14 @@ class _Chooser:
         lanes = self.lanes(stage)
         extents = self.nest.extents
         # Panels are as wide as is best for the contraction that they were made for, up to four vectors.
-        columns = self.fitting(lane, (self.target.machine.vectors if lane in packed_periods(self.nest) else 2) * lanes)
+        row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
+        # Where there are few rows at all, wider ones keep as many accumulators busy, and read longer pieces of memory.
+        few = self.target.vector_registers // (2 * prod(extents[d] for d in row_dims))
+        wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, _MOST_VECTORS))
+        columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
         rows = max(1, int(self.variant.rows * ((self.target.vector_registers - 1 - vectors) // vectors)))
         register = {lane: columns}
-        row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
             # An even cut of an example is none of the other extents.
@@ -152,14 +167,15 @@ class _Chooser:
         return register
 
     def turned_tile(self, lane: int) -> dict[int, int]:
-        """A block of elements whose neighbours in memory are along another dimension, as a copy that transposes reads them.
+        """A block of elements whose neighbours in memory are along another dimension for an operand than for the result.
 
         It is turned in registers; empty where nothing is to be turned.
         """
-        stage, extents = self.nest.stages[-1], self.nest.extents
-        apart = [a for a in stage.inputs if a.uses(lane) and a.stride(lane) != 1]
+        stages, extents = self.nest.stages, self.nest.extents
+        apart = [a for s in stages for a in s.inputs if a.uses(lane) and a.stride(lane) != 1]
         across = {d for a in apart for d in self.nest.shared if a.stride(d) == 1}
-        if len(self.nest.stages) > 1 or len(across) != 1 or min(extents[lane], extents[d := min(across)]) < _TURNED:
+        sums = any(s.reductions for s in stages)
+        if sums or len(across) != 1 or min(extents[lane], extents[d := min(across)]) < _TURNED:
             return {}
         return {lane: self.fitting(lane, 2 * _TURNED), d: self.fitting(d, _TURNED)}
 

@@ -8,12 +8,12 @@ ops that share the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dlc.dialects.remainder import RemFOp
-from dlc.dialects.sizes import sizes_of
+from dlc.dialects.sizes import sizes_of, strides_of
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, func, linalg, math, memref
@@ -74,6 +74,12 @@ class Stage:
     def reads_at_computed_places(self) -> bool:
         return loads_at_computed_places(self.op)
 
+    @cached_property
+    def neighbours(self) -> int | None:
+        """The dimension along which its loads at computed places read neighbours."""
+        d = neighbour_loads(self.op)
+        return None if d is None else self.dims[d]
+
     @property
     def has_long_formulas(self) -> bool:
         """Whether its body calls functions that become polynomials."""
@@ -88,6 +94,35 @@ def loads_at_computed_places(op: Operation) -> bool:
     """Whether its body loads from memory at other places than constants: such a body runs element by element."""
     loads = (o for o in op.regions[0].block.ops if isinstance(o, memref.LoadOp))
     return any(not isinstance(index.owner, arith.ConstantOp) for load in loads for index in load.indices)
+
+
+def neighbour_loads(op: Operation) -> int | None:
+    """The iterator along which all loads at computed places read neighbours or the same: they take vectors along it.
+
+    %row = memref.load %indices[%i];  %v = memref.load %x[%row, %j]   →   j
+    """
+    body = op.regions[0].block
+    lanes = [o for o in body.ops if isinstance(o, linalg.IndexOp)]
+    for d in sorted({o.dim.value.data for o in lanes}, reverse=True):
+        varying: set[SSAValue] = set()
+        for inner in body.ops:
+            here = isinstance(inner, linalg.IndexOp) and inner.dim.value.data == d
+            if here or not varying.isdisjoint(inner.operands):
+                varying.update(inner.results)
+        loads = [o for o in body.ops if isinstance(o, memref.LoadOp) and not varying.isdisjoint(o.indices)]
+        if loads and all(reads_neighbours(load, varying) for load in loads):
+            return d
+    return None
+
+
+def reads_neighbours(load: memref.LoadOp, varying: Container[SSAValue]) -> bool:
+    """Whether only the last index varies, as an iterator does, on which something may be added, over contiguous memory."""
+    *outer, last = load.indices
+    if any(i in varying for i in outer) or strides_of(load.memref)[-1] != 1:
+        return False
+    terms = last.owner.operands if isinstance(last.owner, arith.AddiOp) else [last]
+    (term, *others) = [t for t in terms if t in varying]
+    return not others and isinstance(term.owner, linalg.IndexOp)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,274 @@
+"""Every function of dlc.numpy beside NumPy's: python benchmarks/numpy_functions.py [--only NAMES] [--sizes N …] [--write].
+
+Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor; they take turns with NumPy's, and the quickest of
+each counts: what else a machine does only adds. A call is counted as a user makes it, with its dispatch, a new array for each
+result and all: a * stands where NumPy is faster by less than that costs by itself. The functions are those of the package; what
+no case says takes as many arrays as it must. --write puts the table into docs/numpy.speed.md, a part of docs/numpy.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+# Before NumPy's libraries count processors.
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import numpy as np  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.markup import escape  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+import dlc  # noqa: E402
+import dlc.numpy as dnp  # noqa: E402
+from dlc.measure.latency import interleaved  # noqa: E402
+
+PAGE = Path(__file__).parents[1] / "docs" / "numpy.speed.md"
+SIZES = (10**3, 10**5, 10**7)
+
+# What computes nothing from the elements of an array, or copies nothing of them.
+WITHOUT = {
+    *dnp.dtypes.__all__, "arange", "asarray", "atleast_1d", "broadcast_shapes", "empty", "empty_like", "eye", "from_dlpack",
+    "full", "geomspace", "identity", "indices", "linspace", "logspace", "ndim", "ones", "real", "shape", "size", "tri",
+    "tril_indices", "triu_indices", "zeros",
+}  # fmt: skip
+
+# The text between the brackets, over the arrays of `arrays`.
+CASES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(["acos", "asin", "atanh"], ("u",)),
+    **dict.fromkeys(["acosh"], ("p + 1",)),
+    **dict.fromkeys(["log", "log10", "log2", "sqrt"], ("p",)),
+    **dict.fromkeys(["power", "float_power"], ("p, y",)),
+    **dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor"], ("i, k",)),
+    **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift"], ("i, k",)),
+    **dict.fromkeys(["logical_and", "logical_or", "logical_xor"], ("b, b[::-1]",)),
+    "any": ("x > 9", "t, 0"),
+    "all": ("x < 9", "t, 0"),
+    **dict.fromkeys(["sum", "max", "mean", "argmax", "var"], ("x", "f, 0", "f, 1")),
+    **dict.fromkeys(["cumsum", "cumprod", "cumulative_sum", "cumulative_prod"], ("x, axis=0", "f, axis=0", "f, axis=1")),
+    **dict.fromkeys(["convolve", "correlate"], ("x, y[:9]",)),
+    **dict.fromkeys(["sort", "argsort"], ("x", "f, 1", "f, 0", "i")),
+    **dict.fromkeys(["median"], ("x", "f, 1", "f, 0")),
+    **dict.fromkeys(["quantile", "nanquantile"], ("x, 0.3", "f, 0.3, 1")),
+    **dict.fromkeys(["percentile", "nanpercentile"], ("x, 30", "f, [10, 90], 1")),
+    **dict.fromkeys(["matmul", "dot"], ("q, q", "f, r", "x, y")),
+    **dict.fromkeys(["fliplr", "flipud", "matrix_transpose", "tril", "triu", "trace", "diag", "diagonal", "rot90"], ("f",)),
+    **dict.fromkeys(["array_split", "split"], ("x, 4",)),
+    **dict.fromkeys(["hsplit", "vsplit", "dsplit"], ()),
+    **dict.fromkeys(["column_stack", "dstack", "hstack", "vstack"], ("[f, g]",)),
+    "astype": ("x, m.int32", "i, m.float32", "x, m.float64", "x, m.float16"),
+    "where": ("b, x, y",),
+    "clip": ("x, -1, 1",),
+    "round": ("x", "x, 2"),
+    "bitwise_invert": ("i",),
+    "average": ("x, weights=p", "f, 1, r"),
+    "ptp": ("f, 1",),
+    "trapezoid": ("x",),
+    "lexsort": ("m.stack([k, i])",),
+    "searchsorted": ("s, x",),
+    "digitize": ("x, s[:100]",),
+    "isin": ("i, k[:100]",),
+    "interp": ("x, s, y",),
+    "broadcast_to": ("r, f.shape",),
+    "expand_dims": ("x, 0",),
+    "flip": ("x", "f, 0"),
+    "moveaxis": ("c, 0, -1",),
+    "permute_dims": ("c, (2, 0, 1)",),
+    "repeat": ("x, 3", "f, 3, 0"),
+    "reshape": ("f, -1",),
+    "roll": ("x, 7", "f, 7, 1"),
+    "squeeze": ("x[None]",),
+    "swapaxes": ("c, 0, 1",),
+    "tile": ("x, 3", "f, (2, 2)"),
+    "transpose": ("f", "c, (0, 2, 1)"),
+    "append": ("x, y",),
+    "concat": ("[x, y]", "[f, g], axis=1"),
+    "stack": ("[x, y]", "[x, y], axis=1"),
+    "unstack": ("f.T[:8]",),
+    "pad": ("f, 1", *(f"f, 3, mode='{mode}'" for mode in ("edge", "reflect", "symmetric", "wrap"))),
+    "choose": ("j % 2, [x, y]",),
+    "select": ("[x > 0, y > 0], [x, y]",),
+    "take": ("x, j", "f, o, 0"),
+    "take_along_axis": ("x, j, 0",),
+    "broadcast_arrays": ("f, r",),
+    "cross": ("v, v[::-1]",),
+    "inner": ("x, y",),
+    "kron": ("x[:100], y[: x.size // 100]",),
+    "matvec": ("f, r", "q, q[0]"),
+    "vecmat": ("q[0], q",),
+    "outer": ("x[:100], y[: x.size // 100]",),
+    "tensordot": ("q, q, 1",),
+    "vdot": ("x, y",),
+    "vecdot": ("f, g",),
+    "einsum": ("'ij,ij->i', f, g", "'ij->ji', f", "'ij,j->i', f, r"),
+    "full_like": ("x, y[0]",),
+    "meshgrid": ("x[:100], y[: x.size // 100]",),
+    "vander": ("x[: x.size // 8], 8",),
+    "nan_to_num": ("x",),
+    "heaviside": ("x, y",),
+    "top_k": ("x, 8", "f, 8, axis=1"),
+    "at": ("x, 'set', j, y", "x, 'add', j, y", "f, 'add', o, g", "f, 'set', slice(3, None, 2), 0.0"),
+}  # fmt: skip
+
+
+def top_k(x: Any, k: int, axis: int = -1) -> Any:
+    """What NumPy has to do for dlc.numpy's function of this name."""
+    order = np.flip(np.argsort(x, axis, kind="stable"), axis).take(range(k), axis)
+    return np.take_along_axis(x, order, axis), order
+
+
+def updated(x: Any, mode: str, key: Any, value: Any) -> Any:
+    """What NumPy has to do for `x.at[key].add(value)` or `set`."""
+    result = x.copy()
+    if mode == "set":
+        result[key] = value
+    else:
+        np.add.at(result, key, value)
+    return result
+
+
+def updated_by_dlc(x: Any, mode: str, key: Any, value: Any) -> Any:
+    return getattr(dnp.at(x)[key], mode)(value)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The quickest call in seconds, for a number of elements."""
+
+    call: str
+    size: int
+    dlc: float
+    numpy: float
+    overhead: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times NumPy's speed."""
+        return self.numpy / self.dlc
+
+    @property
+    def shown(self) -> str:
+        decided = self.ratio < 1 and self.dlc - self.overhead <= self.numpy
+        return f"{self.ratio:.2f}{'*' if decided else ''}"
+
+
+def arrays(size: int) -> dict[str, Any]:
+    """Arrays of about so many elements: flat ones, rows of 100, a square matrix, three axes."""
+    draw = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray:
+        return draw.standard_normal(shape, np.float32)
+
+    x, side, rows = normal(size), int(size**0.5), size // 100
+    return {
+        "x": x, "y": normal(size), "z": normal(size), "p": np.abs(normal(size)) + np.float32(0.1), "s": np.sort(x),
+        "u": (draw.random(size, np.float32) - np.float32(0.5)) * np.float32(1.9),
+        "f": normal(rows, 100), "g": normal(rows, 100), "r": normal(100), "q": normal(side, side), "v": normal(size // 3, 3),
+        "c": normal(10, rows // 10 or 1, 100), "b": draw.random(size) < 0.5, "t": draw.random((rows, 100)) < 0.999,
+        "i": draw.integers(-1000, 1000, size, np.int32), "k": draw.integers(0, 31, size, np.int32),
+        "j": draw.integers(0, size, size), "o": draw.integers(0, rows, rows),
+    }  # fmt: skip
+
+
+def calls() -> Iterator[tuple[str, str]]:
+    """Every function with what stands between its brackets."""
+    for family in dnp.FAMILIES:
+        for name in family.__all__:
+            function = getattr(family, name, None)
+            if not inspect.isfunction(function) or name in WITHOUT:
+                continue
+            given = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+            yield from ((name, text) for text in CASES.get(name, (", ".join("xyz"[: len(given)]),)))
+
+
+def pair(name: str, text: str, data: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """The call by dlc and by NumPy, on these arrays."""
+    places = {"at": (updated_by_dlc, updated), "top_k": (dnp.top_k, top_k)}.get(name)
+    if places is None:
+        places = (getattr(dnp, name), getattr(np, name))
+    code = compile(f"call({text})", "<call>", "eval")
+    used = [n for n in code.co_names if n in data]
+
+    def run(call: Any, module: Any) -> Callable[..., Any]:
+        def function(*given: Any) -> Any:
+            return eval(code, {"call": call, "m": module}, dict(zip(used, given, strict=True)))
+
+        return function
+
+    compiled, given = dlc.jit(num_threads=1)(run(places[0], dnp)), [data[n] for n in used]
+    by_numpy = run(places[1], np)
+    return {"dlc": lambda: compiled(*given), "numpy": lambda: materialised(by_numpy(*given))}
+
+
+def materialised(result: Any) -> Any:
+    """NumPy's views as the arrays that a compiled function returns."""
+    if isinstance(result, list | tuple):
+        return [materialised(r) for r in result]
+    return result.copy() if isinstance(result, np.ndarray) and result.base is not None else result
+
+
+def measured(size: int, words: Sequence[str], seconds: float) -> Iterator[Row]:
+    data, small = arrays(size), arrays(100)
+    with np.errstate(all="ignore"):
+        overhead = interleaved({"dlc": pair("negative", "x", small)["dlc"]}, 0.2)["dlc"].least
+        for name, text in calls():
+            if words and name not in words:
+                continue
+            try:
+                times = interleaved(pair(name, text, data), seconds)
+            except Exception as error:
+                print(f"{name}({text}) of {size}: {error}", file=sys.stderr)
+                continue
+            yield Row(f"{name}({text})", size, times["dlc"].least, times["numpy"].least, overhead)
+
+
+def lines(rows: Sequence[Row], sizes: Sequence[int]) -> list[list[str]]:
+    """A line for each call, the slowest beside NumPy first."""
+    table: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        table.setdefault(row.call, {})[row.size] = row
+
+    def times(row: Row | None) -> list[str]:
+        return ["", ""] if row is None else [f"{1e6 * row.dlc:.4g}", row.shown]
+
+    ordered = sorted(table.items(), key=lambda item: min(r.numpy / max(r.dlc - r.overhead, 1e-7) for r in item[1].values()))
+    return [[call, *(cell for n in sizes for cell in times(by_size.get(n)))] for call, by_size in ordered]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names of functions, separated by commas")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--seconds", type=float, default=0.3, help="for one function and size")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    words = [w for w in arguments.only.split(",") if w]
+    rows = [row for size in arguments.sizes for row in measured(size, words, arguments.seconds)]
+    if arguments.json:
+        print(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows]))
+        return
+    heads = ["call", *(h for n in arguments.sizes for h in (f"{n:,} µs", "faster"))]
+    cells = lines(rows, arguments.sizes)
+    if arguments.write:
+        shown = [heads, ["---"] * len(heads), *([f"`{call}`", *rest] for call, *rest in cells)]
+        text = f"A call: {1e6 * median(row.overhead for row in rows):.0f} µs.\n\n"
+        PAGE.write_text(text + "".join(f"| {' | '.join(line)} |\n" for line in shown))
+        return
+    table = Table(*heads)
+    for line in cells:
+        table.add_row(*map(escape, line))
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    print(f"A call: {1e6 * median(row.overhead for row in rows):.1f} µs", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
