@@ -27,7 +27,6 @@ INTERFACES = [
     interfaces.Gathering,
     interfaces.Scattering,
     interfaces.Procedure,
-    interfaces.Sequential,
     interfaces.Composite,
     interfaces.DataDependent,
 ]

@@ -169,13 +169,13 @@ class Scattering(DlOp, ABC):
 class Procedure(DlOp, ABC):
     """Results that loops make, written by hand, in which a step goes on with what the steps before it have left.
 
-    It is a kernel by itself: nothing is fused to it, its operands are whole tensors and all its results are stored. What its
-    loops are stands in `dlc/passes/procedures`. Leading axes that all operands have are many problems, each solved by itself.
+    It is a kernel by itself: nothing is fused to it, its operands are whole tensors and all its results are stored. Of factors
+    of matrices the loops stand in `dlc/passes/procedures`, and leading axes that all operands have are many problems.
     """
 
 
-class Sequential(DlOp, ABC):
-    """What one step leaves, the next one reads: an order, running sums. The op writes its kernel itself, alone in it."""
+class Sequential(Procedure, ABC):
+    """A procedure along rows, an order or running sums, which writes its loops itself."""
 
     @abstractmethod
     def loops(self, b: Loops, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:

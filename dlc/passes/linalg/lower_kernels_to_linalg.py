@@ -14,6 +14,7 @@ from dlc.dialects.dl.interfaces import (
     Elementwise,
     Gathering,
     Movement,
+    Procedure,
     Reduction,
     Scattering,
     Sequential,
@@ -22,15 +23,13 @@ from dlc.dialects.dl.interfaces import (
 )
 from dlc.dialects.dl.loops import Loops
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
-from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp
-from dlc.dialects.sizes import say_sizes, size_arguments, symbol
+from dlc.dialects.dl.program import KernelOp
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    ArrayAttr,
     Attribute,
     Block,
     Context,
@@ -40,17 +39,17 @@ from dlc.ir import (
     Region,
     SSAValue,
     StringAttr,
-    UnitAttr,
     func,
     index,
 )
 from dlc.passes.dl.rewriting import rewrite_forward, splat
 from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.destinations import Destination, Root, borders
+from dlc.passes.linalg.on_buffers import describe, function_on_buffers, result_name
 from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map
 from dlc.passes.linalg.write import Writer, shape
 from dlc.passes.procedures.write_kernel import procedure_of, written
-from dlc.passes.structured import Constants, Place, memref_type
+from dlc.passes.structured import Constants, Place
 
 # Ops whose result is computed, so that it can be computed where it is wanted.
 _COMPUTED = (Elementwise, Reduction, Contraction, Window, Gathering, Scattering)
@@ -91,10 +90,13 @@ class LowerKernelsToLinalgPass(ModulePass):
 
 
 def _lowered(kernel: KernelOp) -> func.FuncOp:
-    if (procedure := procedure_of(kernel)) is not None:
-        return written(kernel, procedure)
-    first = kernel.body.block.first_op
-    return _loops_of(kernel, first) if isinstance(first, Sequential) else _KernelLowering(kernel).run()
+    match procedure_of(kernel):
+        case Sequential() as op:
+            return _loops_of(kernel, op)
+        case Procedure() as op:
+            return written(kernel, op)
+        case None:
+            return _KernelLowering(kernel).run()
 
 
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
@@ -103,36 +105,15 @@ def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
 
 def _loops_of(kernel: KernelOp, op: Sequential) -> func.FuncOp:
     """The kernel of an op that writes its loops."""
-    shapes = [shape_of(v) for v in (*op.operands, *op.results)]
-    elements = [storage_type(element_type_of(v)) for v in (*op.operands, *op.results)]
-    types = [*map(memref_type, elements, shapes), *(index for _ in kernel.representative)]
-    body = Block(arg_types=types)
-    function = func.FuncOp(kernel.symbol, FunctionType.from_lists(types, []), Region(body))
-    _describe(function, kernel)
-    said = [say_sizes(shape) for shape in (*shapes, *(() for _ in kernel.representative))]
-    if any(attributes.data for attributes in said):
-        function.properties["arg_attrs"] = ArrayAttr(said)
-    operands, results = body.args[: len(op.operands)], body.args[len(op.operands) : len(shapes)]
-    for argument, value in zip(operands, op.operands, strict=True):
-        argument.name_hint = value.name_hint
-    for k, argument in enumerate(results):
-        argument.name_hint = f"out{k}" if len(results) > 1 else "out"
+    function, buffers = function_on_buffers(kernel)
+    body = function.body.block
     place = Place(Constants(function), body, op.location)
+    shapes = [shape_of(v) for v in (*op.operands, *op.results)]
     given = {size: place.value(place.size(size)) for shape in shapes for size in shape if not isinstance(size, int)}
     loops = Loops(body, op.location, given)
-    op.loops(loops, operands, results)
+    op.loops(loops, [buffers[v] for v in op.operands], [buffers[v] for v in op.results])
     loops.insert(func.ReturnOp())
     return function
-
-
-def _describe(function: func.FuncOp, kernel: KernelOp) -> None:
-    """What a kernel's function is, beside its body."""
-    function.attributes["kernel"] = UnitAttr()
-    if REPRESENTATIVE in kernel.attributes:
-        function.attributes[REPRESENTATIVE] = kernel.attributes[REPRESENTATIVE]
-    function.location = kernel.location
-    for number, argument in enumerate(size_arguments(function.body.block)):
-        argument.name_hint = symbol(number)
 
 
 class _KernelLowering:
@@ -143,7 +124,7 @@ class _KernelLowering:
         outputs = [_storage(t) for t in kernel.function_type.outputs.data]
         body = Block(arg_types=[*inputs, *outputs, *(index for _ in kernel.representative)])
         self.function = func.FuncOp(kernel.symbol, FunctionType.from_lists(body.arg_types, outputs), Region(body))
-        _describe(self.function, kernel)
+        describe(self.function, kernel)
         self.write = Writer(Place(Constants(self.function), body))
         self.reads: dict[SSAValue, Read] = {}
         for given, argument in zip(kernel.body.block.args, body.args, strict=False):
@@ -151,7 +132,7 @@ class _KernelLowering:
             self.reads[given] = Read.of(argument)
         self.outputs: list[Root] = []
         for i, argument in enumerate(body.args[len(inputs) : len(inputs) + len(outputs)]):
-            argument.name_hint = f"out{i}" if len(outputs) > 1 else "out"
+            argument.name_hint = result_name(i, len(outputs))
             self.outputs.append(Root(*_shape_and_element(argument), argument))
         self.destinations: dict[SSAValue, Destination] = {}
 

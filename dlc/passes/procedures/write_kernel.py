@@ -8,16 +8,16 @@ from typing import Any, TypeAlias
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, number, shape_of
 from dlc.dialects.dl.interfaces import Procedure
-from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp
-from dlc.dialects.sizes import say_sizes, size_arguments, symbol
+from dlc.dialects.dl.program import KernelOp
 from dlc.dims import Size, UndecidableError, product, row_major
-from dlc.ir import ArrayAttr, Block, FunctionType, Region, UnitAttr, func, index
+from dlc.ir import func
+from dlc.passes.linalg.on_buffers import function_on_buffers
 from dlc.passes.procedures.code import Buffer, Code, Index, Value
 from dlc.passes.procedures.elimination import cholesky, lu, triangular_solve
 from dlc.passes.procedures.reflections import ROWS as REFLECTED
 from dlc.passes.procedures.reflections import householder, orthogonal
 from dlc.passes.procedures.spectra import eigh, svd
-from dlc.passes.structured import Constants, Place, memref_type
+from dlc.passes.structured import Constants, Place
 
 # Writes the loops of an op, for `count` problems whose operands and results are along the first axis of buffers.
 Rule: TypeAlias = "Callable[[Code, Any, Size, Sequence[Buffer]], None]"
@@ -115,25 +115,10 @@ def written(kernel: KernelOp, op: Procedure) -> func.FuncOp:
 
     Raises UndecidableError for matrices of open sizes; how many they are may be open.
     """
-    inputs, outputs = kernel.function_type.inputs.data, kernel.function_type.outputs.data
-    types = [memref_type(element_type_of(t), shape_of(t)) for t in (*inputs, *outputs)]
-    body = Block(arg_types=[*types, *(index for _ in kernel.representative)])
-    function = func.FuncOp(kernel.symbol, FunctionType.from_lists(body.arg_types, []), Region(body))
-    function.attributes |= {"kernel": UnitAttr()} | {
-        name: value for name, value in kernel.attributes.items() if name == REPRESENTATIVE
-    }
-    said = [say_sizes(shape_of(t)) for t in (*inputs, *outputs)]
-    if any(attributes.data for attributes in said):
-        function.properties["arg_attrs"] = ArrayAttr([*said, *(say_sizes(()) for _ in kernel.representative)])
-    function.location = kernel.location
-    arguments = dict(zip((*kernel.body.block.args, *kernel.yielded), body.args, strict=False))
-    names = [*(a.name_hint for a in kernel.body.block.args), *(r.name_hint for r in kernel.yielded)]
-    for argument, name in zip(body.args, names, strict=False):
-        argument.name_hint = name
-    for place, argument in enumerate(size_arguments(body)):
-        argument.name_hint = symbol(place)
+    function, arguments = function_on_buffers(kernel)
     leading = shape_of(op.operands[0])[:-2]
-    code, count = Code(Place(Constants(function), body, op.location), element_type_of(op.operands[0])), product(leading)
+    code = Code(Place(Constants(function), function.body.block, op.location), element_type_of(op.operands[0]))
+    count = product(leading)
     buffers: list[Buffer] = []
     for value in (*op.operands, *op.results):
         rest = shape_of(value)[len(leading) :] or (1,)

@@ -20,6 +20,11 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
     dl.WeightOp: "weights are arguments",
     dl.AfterOp: "it is a name for a buffer of the host program",
     dl.MaxPoolGradientOp: "decomposed, it reads arrays, which are arguments",
+    dl.WordsOp: "it is a name for a buffer of the host program",
+    **dict.fromkeys(
+        (dl.ArgmaxOp, dl.ArgminOp, dl.CumsumOp, dl.CumprodOp, dl.ArgsortOp, dl.SortOp),
+        "decomposed, it has procedures, which are kernels by themselves",
+    ),
     **dict.fromkeys((dl.NonzeroOp, dl.UniqueOp, dl.NonMaxSuppressionOp), "the host computes what has a size of its own"),
 }
 
