@@ -178,6 +178,11 @@ def test_updates() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_a_number_is_written_where_data_says() -> None:
+    got = dlc.jit(lambda x, i: x.at[i].set(7))(np.arange(3), np.array(-1))
+    np.testing.assert_array_equal(got, [0, 1, 7])
+
+
 def test_methods_and_properties() -> None:
     agrees(
         lambda x: (

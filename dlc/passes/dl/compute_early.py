@@ -68,7 +68,8 @@ class _Mover:
         start, constants = self.position[place], set[Operation]()
         for op in sorted(formula, key=lambda op: self.position[op]):
             for constant in (v.owner for v in op.operands if isinstance(v.owner, ConstantOp)):
-                if self.position[constant] > start and constant not in constants:
+                # One of a block outside stands before all of this one.
+                if self.position.get(constant, start) > start and constant not in constants:
                     constants.add(constant)
                     place = self.put(constant, place)
             place = self.put(op, place)

@@ -83,7 +83,8 @@ def split(op: linalg.GenericOp, scatter: Scatter, place: Place, load: Callable[[
     row = computed(scatter.row)
     last = body.last_op
     assert last is not None
-    last.operands = [inner[scatter.element]]
+    # A number that is written everywhere stands outside of the body.
+    last.operands = [inner.get(scatter.element, scatter.element)]
     for value, copy in inner.items():
         if copy.first_use and not isinstance(value.owner, linalg.IndexOp) and _is_uniform(op, value):
             copy.replace_all_uses_with(computed(value))

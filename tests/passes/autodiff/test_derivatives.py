@@ -122,9 +122,8 @@ _NO_FLOATS: dict[type[DlOp], str] = {
         ),
         "of integers",
     ),
-    dl.RandomBitsOp: "its result is bits",
     **dict.fromkeys((dl.NonzeroOp, dl.SearchsortedOp, dl.ExtremePlaceOp), "its result is places"),
-    **dict.fromkeys((dl.SortColumnsOp, dl.SortDigitOp), "of integers"),
+    **dict.fromkeys((dl.SortColumnsOp, dl.SortDigitOp, dl.WordsOp), "of integers"),
     dl.RandomBitsOp: "its result is bits",
 }
 
