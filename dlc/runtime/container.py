@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -186,7 +186,9 @@ def _common_to_json(common: Common | None) -> dict[str, Any]:
 
 def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sections: tuple[tuple[int, int, int], ...]) -> Common:
     fields: dict[str, Any] = header["target"]
-    target = Target(**{name: tuple(cast("list[str]", v)) if isinstance(v, list) else v for name, v in fields.items()})
+    # JSON has no tuples.
+    fields |= {name: tuple(fields[name]) for name in ("features", "dots")}
+    target = Target(**fields)
     if not host_supports(target):
         raise DeviceError(
             f"{path}: compiled for {target.name}, which needs {', '.join(target.features)}; this processor lacks some "
