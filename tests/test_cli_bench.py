@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from dlc.cli import main
+from dlc.cli.shared import out
 from dlc.measure.peers import PEERS
 
 MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
@@ -29,9 +31,13 @@ def test_kernels_add_up() -> None:
     assert report["limits"]["flops"] > 0 and report["calls"] >= 1
 
 
-def test_tables() -> None:
+@pytest.mark.parametrize("width", [80, 160])
+def test_tables(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "width", width)
     result = bench(MNIST, "--kernels", "--num-threads", 1)
     assert "of limit" in result.stdout and "GFLOP/s" in result.stdout and "conv" in result.stdout
+    # Each kernel's time, whatever room there is.
+    assert len(re.findall(r"│ \d+\.\d{3} │ +\d+\.\d% │", result.stdout)) >= 5
 
 
 def test_a_compiled_model_has_the_same_kernels(tmp_path: Path) -> None:

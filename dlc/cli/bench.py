@@ -146,9 +146,9 @@ def _print_latencies(name: str, target: str, threads: int, latencies: dict[str, 
 
 def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
     table = Table("kernel", "runs", "ms", "share", "GFLOP/s", "GB/s", "of limit", "layers", title="Kernels, in one call")
-    for k, column in enumerate(table.columns):
-        column.no_wrap = True
-        column.justify = "right" if 0 < k < 7 else "left"
+    for column in table.columns[1:-1]:
+        # Where there is little room, names give way.
+        column.no_wrap, column.justify = True, "right"
     total = sum(t.seconds for t in times)
     for t in times:
         first = t.origins[0] if t.origins else ""
