@@ -20,7 +20,6 @@ from dlc.instrument.report import Progress, Report
 from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
-from dlc.runtime import load
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.array import DeviceArray, put
 from dlc.runtime.opencl.devices import Device, all_devices, target_of
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from dlc.backends.base import Backend
     from dlc.compiler import Program
     from dlc.frontend.onnx.graph import ModelFile
-
-
-# Imported for what it does: models can be pickled.
-_load = load
 
 
 def compile_model(
@@ -69,14 +64,13 @@ def compile_model(
     open sizes is compiled once for all of them that it holds for, or where that cannot be when it is called, once per set of
     input shapes. `input_values` makes constants of inputs, which are none of the model's then. Without it, inputs that shapes
     hang on (axes, repeats, a condition: `model.values` are their names) are taken from the call, and the model is compiled
-    once for each of their values. `num_threads=None` uses the processors
-    that this process may use.
+    once for each of their values. `num_threads=None` uses the processors that this process may use.
     `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. With
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
-    after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a
-    CPU is kept and found again by the contents of the file, unless `cache` is False. `numerics="strict"` keeps to the
-    operations as the model has them (docs/numerics.md). `tune` is for how many seconds tile plans for a CPU are measured on
-    this machine; what was found is kept in the cache.
+    after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a CPU is kept and
+    found again by the contents of the file, unless `cache` is False. `numerics="strict"` keeps to the operations as the model
+    has them (docs/numerics.md). `tune` is for how many seconds tile plans for a CPU are measured on this machine; what was
+    found is kept in the cache.
 
     `vjp`, `jvp` and `hvp` are outputs whose derivative is compiled instead, with respect to the inputs and weights `wrt`, and
     `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out.

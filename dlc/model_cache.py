@@ -23,8 +23,12 @@ from dlc.given_shapes import GivenShapes
 from dlc.instrument.report import KernelReport, Report
 from dlc.keys import PARTS, Key, file_key, sources_changed, with_external
 from dlc.options import Options
+from dlc.runtime import load
 from dlc.runtime.artifact import Artifact
 from dlc.target import Target
+
+# Imported for what it does: whatever is compiled or found here can be pickled.
+_load = load
 
 # Kinds of entries: artifacts, and for a model file that has them, the names of its files of external data.
 MODEL, EXTERNAL = "model", "external"

@@ -20,8 +20,8 @@ from dlc.ir import ModuleOp, gpu, memref
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.weights import WeightStore
+from tests.fuzz.drawing import random_program
 from tests.fuzz.random_program import Batch
-from tests.fuzz.recipes import random_program
 from tests.fuzz.tracked import difference
 from tests.mlir import accepted_by_mlir
 from tests.models.skeletons import path_of, recordings

@@ -16,8 +16,8 @@ from dlc.compiler.lowering import Lowering
 from dlc.dialects.dl.base import Array
 from dlc.options import Options
 from dlc.pipelines import HOST
+from tests.fuzz.drawing import random_program
 from tests.fuzz.random_program import Batch
-from tests.fuzz.recipes import random_program
 from tests.fuzz.tracked import Tracked, difference
 from tests.models.skeletons import path_of, recordings
 

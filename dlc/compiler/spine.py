@@ -25,7 +25,6 @@ from dlc.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
-from dlc.runtime import load
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model, Run
 from dlc.runtime.steps import Served
@@ -33,10 +32,6 @@ from dlc.runtime.steps_format import model_of
 
 # The forms of a program that are the code of its kernels, on dlc's own targets.
 CODE = ("llvm", "asm", "opencl")
-
-
-# Imported for what it does: models can be pickled.
-_load = load
 
 
 def compile(

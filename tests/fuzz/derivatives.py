@@ -23,9 +23,9 @@ from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.frontend.trace import Tracer
 from dlc.ir import SSAValue, StringAttr
 from dlc.passes.autodiff.rules import NO_DERIVATIVE
+from tests.fuzz.drawing import random_program
 from tests.fuzz.random_control import PLAIN, Interpreter, RandomControl
 from tests.fuzz.random_program import RandomProgram
-from tests.fuzz.recipes import random_program
 from tests.fuzz.supervise import supervised
 from tests.ops.sample import F64
 

@@ -22,10 +22,10 @@ from dlc.dialects.dl.base import Array, DlOp, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import Block, ModuleOp, Region, SSAValue, func
 from tests.fuzz.bounds import track
+from tests.fuzz.drawing import random_program
 from tests.fuzz.programs import OPTIONS
 from tests.fuzz.random_control import PLAIN, Interpreter, RandomControl
 from tests.fuzz.random_program import RandomProgram, named_values, track_scan
-from tests.fuzz.recipes import random_program
 from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import Tracked, difference
 

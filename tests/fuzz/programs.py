@@ -13,8 +13,8 @@ from dlc.compiler import compile
 from dlc.dialects.dl.base import DlOp
 from dlc.options import Options
 from dlc.target import host_supports, resolve
+from tests.fuzz.drawing import random_program
 from tests.fuzz.random_program import Batch
-from tests.fuzz.recipes import random_program
 from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import difference
 

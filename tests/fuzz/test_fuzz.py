@@ -12,7 +12,8 @@ from dlc.dialects import dl
 from dlc.ir import Block
 from tests.fuzz import derivatives, files, lanes, programs
 from tests.fuzz.bounds import track
-from tests.fuzz.recipes import OPS, random_program
+from tests.fuzz.drawing import random_program
+from tests.fuzz.recipes import OPS
 from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import Tracked, difference
 

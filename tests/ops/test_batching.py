@@ -20,14 +20,13 @@ from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAtt
 from dlc.options import Options
 from dlc.passes.batching.control_flow import CONTROL
 from dlc.passes.batching.expand_vmap import RULES, expand_vmap
-from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
 from tests.ops.sample import Sample, assert_close
 from tests.ops.samples import SAMPLES
 from tests.ops.test_targets import ROUNDING
+from tests.targets import NATIVE
 
 LANES = 3
-TARGETS = ["cpu", pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no OpenCL device"))]
 # Ops that are in no body, and the reason.
 WITHOUT_LANES: dict[type[DlOp], str] = {
     dl.ConstantOp: "the same in all lanes",
@@ -121,7 +120,7 @@ def test_sample_in_lanes(sample: Sample) -> None:
         require_close(sample, evaluate(expanded(module), operands, WeightStore()), expected(sample, differs))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", NATIVE)
 @pytest.mark.parametrize("sample", ONE_PER_RULE, ids=lambda s: s.name)
 def test_compiled(sample: Sample, target: str) -> None:
     differs = (True,) * len(sample.operands)

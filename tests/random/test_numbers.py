@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dlc
-from dlc.runtime.opencl.devices import all_devices
 from tests.random.calls import CALLS, CALLS_64, RECORDED, called
+from tests.targets import TARGETS
 
 EXPECTED = {
     call: np.array(values, getattr(ml_dtypes, dtype, dtype))
@@ -44,9 +44,6 @@ def test_nothing_is_drawn_of_nothing() -> None:
 def test_on_plain_arrays() -> None:
     key = dlc.random.key(42)
     assert not (wrong := [d for call in EXPECTED if (d := difference(call, called(call, dlc.random, key)))]), "\n".join(wrong)
-
-
-TARGETS = ["reference", "cpu", pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no OpenCL device"))]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -22,12 +22,11 @@ from dlc.frontend.onnx import import_model
 from dlc.ir import SSAValue, i8, i64
 from dlc.options import Options
 from dlc.passes.dl.check_indices import CheckIndicesPass
-from dlc.runtime.opencl.devices import all_devices
 from tests.frontend.onnx.build import model
 from tests.passes.programs import Program, program
+from tests.targets import TARGETS
 
 X = np.arange(15, dtype=np.float32).reshape(5, 3)
-TARGETS = ["reference", "cpu", pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no OpenCL device"))]
 
 
 def checks(p: Program) -> int:

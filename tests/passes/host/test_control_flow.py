@@ -22,11 +22,10 @@ from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.runtime.bounds import check_program
 from dlc.runtime.host_format import from_json, to_json
 from dlc.runtime.host_program import Branch, Carried, Element, Fail, HostProgram, Instruction, Launch, Loop, While
-from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
+from tests.targets import TARGETS
 
 V = "tensor<3xf32>"
-TARGETS = ["reference", "cpu", pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no OpenCL device"))]
 
 # h, m ← m, h + x: each state becomes the other one.
 SWAPPED = f"""

@@ -1,0 +1,78 @@
+"""A random program: ops as their recipes draw them, and now and then some that meet in models, which passes look for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.build import Build
+from dlc.ir import Block
+from dlc.weights import WeightStore
+from tests.fuzz.random_program import FLOATS, Known, RandomProgram, Unsuitable
+from tests.fuzz.recipes import OPS, conv, recipe
+from tests.ops.sample import is_float
+
+
+def _attention(p: RandomProgram) -> Known:
+    """Rows of a value against one another."""
+    x = p.any(FLOATS, lambda s: len(s) >= 2 and s[-2] ** 2 * math.prod(s[:-2]) < 4096)
+    rank = len(x.shape)
+    batch, last = tuple(range(rank - 2)), (rank - 1,)
+    scores = p.add(dl.DotGeneralOp, x, x, lhs_batch=batch, rhs_batch=batch, lhs_contract=last, rhs_contract=last)
+    scaled = p.add(dl.MulOp, scores, p.given(np.full((), 0.25, x.dtype)))
+    return p.add(dl.MatmulOp, p.add(dl.SoftmaxOp, scaled, axis=rank - 1), x)
+
+
+def _block(p: RandomProgram) -> Known:
+    """A convolution, its normalisation with statistics that are weights, perhaps a shortcut, an activation."""
+    y = conv(p, dl.ConvOp)
+    if not is_float(y.dtype):
+        raise Unsuitable
+    statistics = [p.numbers.standard_normal(y.shape[-1]) for _ in range(3)]
+    statistics.append(np.abs(p.numbers.standard_normal(y.shape[-1])) + 0.1)
+    weights = [p.weight(np.asarray(s).astype(y.dtype)) for s in statistics]
+    y = p.add(dl.BatchNormOp, y, *weights, axis=len(y.shape) - 1, epsilon=1e-3)
+    if p.flag():
+        y = p.add(dl.AddOp, y, p.partner(y))
+    return p.add(p.random.choice([dl.ReluOp, dl.SiluOp, dl.HardswishOp]), y)
+
+
+def _recurrence(p: RandomProgram) -> Known:
+    """A state and the elements of a sequence, step by step."""
+    x = p.any(FLOATS, lambda s: math.prod(s) < 500)
+    length = p.random.choice([0, 1, 2, 3, 5])
+    xs = p.fresh(x.dtype, (length, *x.shape))
+    body = Block(arg_types=[x.value.type, x.value.type])
+    b = Build(body)
+    both = p.random.sample(list(body.args), 2)
+    made = b(p.random.choice([dl.AddOp, dl.SubOp, dl.MulOp, dl.MaximumOp, dl.MinimumOp]), *both)
+    state = b(p.random.choice([dl.TanhOp, dl.AbsOp, dl.NegOp, dl.ReluOp, dl.SigmoidOp]), made)
+    body.add_op(dl.YieldOp([state, made]))
+    return p.scan(dl.ScanOp.of([x.value, xs.value], body, 1, length), x, xs)
+
+
+def _step(p: RandomProgram) -> None:
+    if p.random.random() < 0.05:
+        p.random.choice([_attention, _block, _recurrence])(p)
+        return
+    op = p.random.choice(OPS)
+    recipe(op)(p, op)
+
+
+def random_program(
+    seed: int,
+    block: Block | None = None,
+    weights: WeightStore | None = None,
+    size: int | None = None,
+    dtype: np.dtype | None = None,
+) -> RandomProgram:
+    """The program of a seed, of about `size` ops; tame and mostly of one dtype if that is given."""
+    p = RandomProgram(seed, block, weights)
+    if dtype is not None:
+        p.types, p.special = [dtype], False
+    p.grow(_step, size or p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))
+    while not p.values:
+        p.grow(_step, 1)
+    return p
