@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from dlc.dims import Size
-from dlc.ir import ModuleOp, func
+from dlc.ir import ModuleOp, Operation, func
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import stages_of
@@ -120,6 +120,15 @@ class KernelBackend(Backend, Generic[Text, Code]):
     @abstractmethod
     def show(self, form: str, texts: Mapping[str, Text], headers: Mapping[str, str]) -> str:
         """Kernels in one of the forms, for a reader; a header is the comment above a kernel."""
+
+    def listings(self, kernel: func.FuncOp, text: Text, lines: Mapping[Operation, int]) -> list[tuple[str, str, list[int]]]:
+        """A kernel's code for a reader who follows it: each form, its text, and for each line where it comes from.
+
+        That is one of the `lines` on which the kernel's ops stand; -1 where it is not known.
+        """
+        name = kernel.sym_name.data
+        shown = {form: self.show(form, {name: text}, {name: ""}) for form in self.forms}
+        return [(form, code, [-1] * len(code.splitlines())) for form, code in shown.items()]
 
     def smaller(self) -> KernelBackend[Text, Code] | None:
         """What kernels are compiled by that the device turns out not to hold; None: nothing is smaller."""

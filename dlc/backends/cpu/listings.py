@@ -1,0 +1,39 @@
+"""LLVM IR and assembly code for a reader: without what is there for debuggers, which says where lines come from."""
+
+from __future__ import annotations
+
+import re
+
+_DEBUG = re.compile(r"(?:,| ) ?!dbg !(?:DILocation\(line: (\d+), scope: !\d+\)|\d+)")
+_LOC = re.compile(r"\t\.loc\t\d+ (\d+)")
+# A line of assembly code that is an instruction, or a label that something may jump to.
+_CODE = re.compile(r"\t[a-z]|[.\w$\"]+:")
+_DEBUG_LABEL = re.compile(r"\.L(?:tmp|func_(?:begin|end))\d+:")
+
+
+def llvm_listing(text: str) -> tuple[str, list[int]]:
+    """The functions of LLVM IR that has debug locations, and the line that each line names (from 0; -1: none)."""
+    shown: list[str] = []
+    lines: list[int] = []
+    for line in text.partition("\n!llvm.dbg.cu")[0].strip().splitlines():
+        found = _DEBUG.search(line)
+        lines.append(int(found[1]) - 1 if found is not None and found[1] else -1)
+        shown.append(_DEBUG.sub("", line))
+    return "\n".join(shown) + "\n", lines
+
+
+def asm_listing(text: str) -> tuple[str, list[int]]:
+    """The instructions and labels of assembly code, and the line that each comes from, as `llvm_listing` has them."""
+    shown: list[str] = []
+    lines: list[int] = []
+    current = -1
+    for line in text.partition("\t.section\t.debug")[0].splitlines():
+        if (found := _LOC.match(line)) is not None:
+            current = int(found[1]) - 1
+        elif _CODE.match(line) and not _DEBUG_LABEL.match(line):
+            is_label = not line.startswith("\t")
+            # A function begins where nothing is known yet.
+            current = -1 if is_label and not line.startswith(".") else current
+            shown.append(line.partition("#")[0].rstrip() if not is_label else line.partition("#")[0].rstrip())
+            lines.append(-1 if is_label else current)
+    return "\n".join(shown) + "\n", lines
