@@ -141,4 +141,5 @@ def _compile_kernel(
         return made
     for form, shown, lines in backend.listings(lowered, text, watch.lines):
         watch.add_code(form, backend.compiler, shown, lines)
+    watch.record.passes = passes
     return replace(made, record=watch.record)

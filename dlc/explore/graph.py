@@ -72,10 +72,21 @@ class _Drawing:
             elif isinstance(op, DlOp) and op.operands and all(v in self.constant for v in op.operands):
                 names = tuple(dict.fromkeys(name for v in op.operands for name in self.constant[v]))
                 self.constant.update(dict.fromkeys(op.results, names))
+            elif self.passes_unseen(op):
+                self.made_by[op.results[0]] = self.made_by[op.operands[0]]
             elif not isinstance(op, YieldOp | FailOp | func.ReturnOp):
                 part = Part((op.name.partition(".")[2],), origins(op.location), 0)
                 box = Box("view", op.name.partition(".")[2], parent, parts=(part,), results=_results(op))
                 self.connect(op.operands, self.made(op, self.add(box)))
+
+    def passes_unseen(self, op: Operation) -> bool:
+        """Whether an op is a view that the compiler made: of a node that its neighbour has ops of, too."""
+        if len(op.operands) != 1 or len(op.results) != 1 or op.operands[0] not in self.made_by:
+            return False
+        names = set(origins(op.location))
+        readers = {name for use in op.results[0].uses for name in origins(use.operation.location)}
+        source = self.boxes[self.made_by[op.operands[0]]]
+        return names <= readers | {name for part in source.parts for name in part.origins}
 
     def made(self, op: Operation, box: int) -> int:
         self.made_by.update(dict.fromkeys(op.results, box))
