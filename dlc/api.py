@@ -17,7 +17,7 @@ from dlc.arrays import Array, TensorInfo
 from dlc.derived import Derived, TrainStep, derived_of
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
-from dlc.model_cache import CachedFile, reason_not_cached
+from dlc.model_cache import DUMPED, CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
 from dlc.runtime.model import Model
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from dlc.backends.base import Backend
     from dlc.compiler import Program
+    from dlc.explore import Page
     from dlc.frontend.onnx.graph import ModelFile
 
 
@@ -110,9 +111,30 @@ def compile_file(
 
     Raises what compile_model raises.
     """
-    began = perf_counter()
     options = options or Options()
     report = report if report is not None else Report()
+    made = _compiled_file(source, target, input_shapes, options, values, derived, report, progress, examine)
+
+    def page(arrays: Mapping[str, NDArray[Any]]) -> Page:
+        own = replace(options, dump_ir=None)
+        return explore_file(source, target, input_shapes, own, values=values, derived=derived, inputs=lambda _: arrays)
+
+    made.draw, made.phases = page, report.phases
+    return made
+
+
+def _compiled_file(
+    source: Path | bytes,
+    target: str | Backend,
+    input_shapes: GivenShapes | None,
+    options: Options,
+    values: Mapping[str, NDArray[Any]] | None,
+    derived: Derived | None,
+    report: Report,
+    progress: Progress | None,
+    examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None,
+) -> Model:
+    began = perf_counter()
     device = _record_of(target, options)
     file = None
     # What has no file, or is derived of one, is found by its program.
@@ -163,6 +185,37 @@ def compile_file(
     report.seconds += perf_counter() - began
     file = file.imported(program.files) if file is not None else None
     return compile(program, target, options, report=report, progress=progress, file=file)
+
+
+def explore_file(
+    source: Path | bytes,
+    target: str | Backend = "cpu",
+    input_shapes: GivenShapes | None = None,
+    options: Options | None = None,
+    *,
+    values: Mapping[str, NDArray[Any]] | None = None,
+    derived: Derived | None = None,
+    inputs: Callable[[Program], Mapping[str, NDArray[Any]]] | None = None,
+    progress: Progress | None = None,
+) -> Page:
+    """The page of the model in a file, as `compile_file` takes it, measured on what `inputs` gives for its program.
+
+    Raises what compile_model raises, and UnsupportedError for a model that is compiled in parts.
+    """
+    from dlc.explore import explore
+    from dlc.explore.sources import onnx_listing
+    from dlc.frontend.onnx.graph import load
+
+    is_dump = isinstance(source, Path) and source.suffix == DUMPED
+    model = source if is_dump else load(source)
+    program = program_of(model, input_shapes, values, derived)
+    arrays = None
+    if inputs is not None:
+        given = {**program.defaults, **inputs(program)}
+        arrays = [given[info.name] for info in program.inputs]
+        program = program.for_inputs(arrays)
+    listing = None if isinstance(model, Path) else onnx_listing(model)
+    return explore(program, target, options, inputs=arrays, source=listing, progress=progress)
 
 
 def program_of(

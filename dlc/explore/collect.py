@@ -15,7 +15,7 @@ from dlc.compiler import Program, compile
 from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
 from dlc.explore.data import Exploration, Kernel, Measured, Span, Step, Unit
-from dlc.explore.graph import graph_of
+from dlc.explore.graph import Ends, graph_of, stem
 from dlc.explore.memory import memory_of
 from dlc.explore.sources import python_listing
 from dlc.instrument.provenance import origins
@@ -137,17 +137,18 @@ class _Seen:
         """The origins of each dispatch, in the order of the program's text."""
         return [origins(op.location) for op in self.recorder.modules["fusion"].walk() if op.name == "dl.dispatch"]
 
-    def ends(self) -> dict[tuple[str, ...], tuple[str, str]]:
-        """Where each kernel ended and why, by the origins of its dispatch."""
+    def ends(self) -> Ends:
+        """Where each kernel ended and why."""
         module = self.recorder.modules.get(FormKernelsPass.name)
         if module is None:
             return {}
-        found: dict[tuple[str, ...], tuple[str, str]] = {}
+        found: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
         for formed in form_kernels(module, self.backend.target):
             following = formed.before
             place = next(iter(origins(following.location)), "") if following is not None else ""
             name = following.name.partition(".")[2] if following is not None else ""
-            found[origins(formed.dispatch.location)] = f"{name} {place}".strip(), formed.reason
+            key = stem(formed.dispatch.symbol), origins(formed.dispatch.location)
+            found[key] = f"{name} {place}".strip(), formed.reason
         return found
 
     def kernel(self, name: str, record: KernelRecord, origins: tuple[str, ...], time: KernelTime | None) -> Kernel:

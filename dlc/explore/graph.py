@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -20,8 +21,8 @@ from dlc.ir import Block, ModuleOp, Operation, SSAValue, func
 
 # What a kernel's body has besides what it computes.
 _SILENT = ("dl.constant", "dl.unpack", "dl.yield", "dl.weight")
-# Why the kernel of some origins ended before an op.
-Ends = Mapping[tuple[str, ...], tuple[str, str]]
+# Why a kernel ended before an op: by its name without a number, and the origins of its dispatch.
+Ends = Mapping[tuple[str, tuple[str, ...]], tuple[str, str]]
 
 
 def graph_of(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str], ends: Ends) -> Graph:
@@ -95,7 +96,7 @@ class _Drawing:
     def run(self, op: DispatchOp, parent: int | None) -> int:
         places = origins(op.location)
         weights = tuple(dict.fromkeys(name for v in op.operands for name in self.constant.get(v, ())))
-        before, reason = self.ends.get(places, ("", ""))
+        before, reason = self.ends.get((stem(op.symbol), places), ("", ""))
         parts = tuple(_parts(self.kernels[op.symbol], places)) if op.symbol in self.kernels else ()
         box = Box("kernel", op.symbol, parent, self.launches, parts, _results(op), weights, before, reason)
         self.launches += 1
@@ -118,6 +119,11 @@ class _Drawing:
         while inside is not None:
             yield inside
             inside = self.boxes[inside].parent
+
+
+def stem(kernel: str) -> str:
+    """The name of a kernel without its number: equal kernels have one number, whichever it was at first."""
+    return re.sub(r"_\d+$", "", kernel)
 
 
 def _loop_name(op: Control) -> str:

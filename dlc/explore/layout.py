@@ -8,7 +8,7 @@ layer is a least-squares problem that pooling adjacent violators solves exactly.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlc.explore.data import Box, Edge, Graph
@@ -138,12 +138,17 @@ class _Layers:
 
     def _stack(self) -> None:
         """Gives each layer its height."""
-        self.tops, top = list[float](), 0.0
+        self.top_of: dict[int, float] = {}
+        # Lines pass a layer straight, so that they cross none of its boxes.
+        self.bottom_of: dict[int, float] = {}
+        top = 0.0
         for layer in self.layers:
-            self.tops.append(top)
-            top += max(self.all[k].height for k in layer) + _GAP_Y
+            height = max((self.all[k].height for k in layer), default=0.0)
+            for k in layer:
+                self.top_of[k] = top
+                self.bottom_of[k] = top + (self.all[k].height or height)
+            top += height + _GAP_Y
         self.height = max(0.0, top - _GAP_Y)
-        self.top_of = {k: top for layer, top in zip(self.layers, self.tops, strict=True) for k in layer}
 
     def places(self) -> dict[int, tuple[float, float]]:
         """The left upper corner of each box."""
@@ -151,13 +156,16 @@ class _Layers:
 
     def lines(self) -> list[tuple[tuple[float, float], ...]]:
         """The corners of each edge, from the bottom of a box to the top of another."""
-        return [
-            tuple(
-                (round(self.all[k].x, 1), round(self.top_of[k] + (self.all[k].height if i == 0 else 0), 1))
-                for i, k in enumerate(path)
-            )
-            for path in self.paths
-        ]
+
+        def corners(path: list[int]) -> Iterator[tuple[float, float]]:
+            for i, k in enumerate(path):
+                x = round(self.all[k].x, 1)
+                if i > 0:
+                    yield x, round(self.top_of[k], 1)
+                if i < len(path) - 1:
+                    yield x, round(self.bottom_of[k], 1)
+
+        return [tuple(corners(path)) for path in self.paths]
 
 
 def _depths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:

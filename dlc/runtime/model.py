@@ -51,6 +51,9 @@ class Model:
         self.defaults: Mapping[str, NDArray[Any]] = {}
         # What was asked for: all usable processors if None.
         self.num_threads: int | None = None
+        # Of a model that was compiled by this process: seconds by phase, and what draws its page.
+        self.phases: Mapping[str, float] = {}
+        self.draw: Callable[[Mapping[str, NDArray[Any]]], Any] | None = None
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
         self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
@@ -76,6 +79,16 @@ class Model:
         if not self._fits(arrays):
             require_fitting(self.name, self.inputs, arrays)
         return arrays
+
+    def explore(self, /, *arguments: Any, **named: Any) -> Any:
+        """A page of what the compiler made of the model, measured on these inputs: a notebook shows it, `.save` writes it.
+
+        The model is compiled once more for it. Raises UnsupportedError for one that is not compiled as one, or was loaded.
+        """
+        if self.draw is None:
+            raise UnsupportedError(f"{self.name}: it was loaded as it was compiled; explore what it was compiled from")
+        arrays = self.checked(*arguments, **named)
+        return self.draw({info.name: array for info, array in zip(self.inputs, arrays, strict=True)})
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the compiled model to one file, which `dlc.load` reads without compiling anything.

@@ -49,7 +49,7 @@ function graphView(at) {
     let path = `M${points[0]}`;
     for (let i = 1; i < points.length; i += 1) {
       const [[ax, ay], [bx, by]] = [points[i - 1], points[i]], bend = Math.max(12, (by - ay) * 0.45);
-      path += `C${ax} ${ay + bend} ${bx} ${by - bend} ${bx} ${by}`;
+      path += ax === bx ? `V${by}` : `C${ax} ${ay + bend} ${bx} ${by - bend} ${bx} ${by}`;
     }
     lines.push(el("path.edge", { d: path }, el("title", {}, edge.type)));
   });

@@ -43,6 +43,8 @@ function draw() {
 let DATA;
 try {
   DATA = await unpacked();
+  const numbers = new Map(DATA.names.map((name, k) => [name, k]));
+  DATA.roots = DATA.sets.map((set) => set.map((k) => numbers.get(DATA.names[k].replace(/^(∂ )+/, "")) ?? k));
   for (const unit of DATA.units) {
     const last = unit.steps.findLastIndex((step) => step.stage === "loops");
     unit.steps.forEach((step, k) => Object.assign(step, { unit, isLoops: k === last }));

@@ -105,13 +105,13 @@ function pipelineView(at) {
       return;
     }
     const names = chosen.names.map((n) => DATA.names[n]);
-    const others = [...new Set(DATA.units.slice(1).filter((u) => u !== unit && u.steps[0].listing.sets.some((s) => DATA.sets[s].some((n) => chosen.names.includes(n)))))];
+    const others = [...new Set(DATA.units.slice(1).filter((u) => u !== unit && u.steps[0].listing.sets.some((s) => DATA.roots[s].some((n) => chosen.names.includes(n)))))];
     const levels = steps.map((s, k) => [s, k]).filter(([s, k]) => s.stage === "source" || k === steps.findLastIndex((o) => o.stage === s.stage && o.unit === s.unit));
     trail.replaceChildren(...[
       el("span", {}, `Line ${chosen.line + 1}`), names.length ? el("span.quiet", {}, "comes from") : el("span.quiet", {}, "has no known origin"),
       el("div.chips", {}, names.slice(0, 12).map((name) => el("span.chip", { title: name }, short(name))), names.length > 12 ? el("span.quiet", {}, `and ${names.length - 12} more`) : null),
       el("span.quiet", {}, found ? `${found} ${found === 1 ? "line" : "lines"} there. Follow to` : "None there. Follow to"),
-      levels.map(([s, k]) => button(FORMS[s.stage] ?? (s.stage || "import"), () => { side ? (left = k) : (right = k); draw(); }, "plain")),
+      levels.map(([s, k]) => button(FORMS[s.stage] ?? (s.stage === "fusion" && s.unit !== program ? "kernel" : s.stage || "import"), () => { side ? (left = k) : (right = k); draw(); }, "plain")),
       others.slice(0, 4).map((u) => button(`kernel ${u.name}`, () => go("pipeline", { unit: u.name, origin: names[0] }), "plain")),
     ].flat());
     trail.querySelectorAll("button.plain").forEach((b, i) => {
@@ -184,7 +184,8 @@ function pipelineView(at) {
       draw();
       // Without a wish, what computes most is followed.
       const busy = DATA.graph.boxes.find((box) => box.name === unit.name)?.parts.reduce((a, b) => (b.flops > a.flops ? b : a)).origins[0];
-      const origin = DATA.names.indexOf(at.origin ?? (at.left === undefined ? busy : undefined));
+      const wish = (at.origin ?? (at.left === undefined ? busy : undefined))?.replace(/^(∂ )+/, "");
+      const origin = DATA.names.indexOf(wish);
       const from = [0, 1].find((s) => linesOf(steps[s ? right : left]).some((_, k) => originsOf(steps[s ? right : left], k).includes(origin)));
       if (origin >= 0 && from !== undefined) {
         const step = steps[from ? right : left];

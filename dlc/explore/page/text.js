@@ -33,8 +33,8 @@ function coloured(line, kind, changed) {
   return html + plain(line.slice(end), end);
 }
 
-/** The names that a line of a step comes from. */
-const originsOf = (step, line) => DATA.sets[step.listing.sets[line]] ?? [];
+/** The numbers of the names that a line of a step comes from; a derivative comes from what it is the derivative of. */
+const originsOf = (step, line) => DATA.roots[step.listing.sets[line]] ?? [];
 
 /** The lines of `other` that line `line` of `step` became, or came from; both are steps of one unit or of the program. */
 function related(step, line, other) {
