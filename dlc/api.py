@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dlc.compiler import Program
     from dlc.explore import Page
     from dlc.frontend.onnx.graph import ModelFile
+    from dlc.measure.profile import Profile
 
 
 def compile_model(
@@ -114,13 +115,39 @@ def compile_file(
     options = options or Options()
     report = report if report is not None else Report()
     made = _compiled_file(source, target, input_shapes, options, values, derived, report, progress, examine)
-
-    def page(arrays: Mapping[str, NDArray[Any]]) -> Page:
-        own = replace(options, dump_ir=None)
-        return explore_file(source, target, input_shapes, own, values=values, derived=derived, inputs=lambda _: arrays)
-
-    made.draw, made.phases = page, report.phases
+    made.study = _Study(source, target, input_shapes, replace(options, dump_ir=None), values, derived, report)
     return made
+
+
+@dataclass(frozen=True)
+class _Study:
+    """How a model was compiled."""
+
+    source: Path | bytes
+    target: str | Backend
+    input_shapes: GivenShapes | None
+    options: Options
+    values: Mapping[str, NDArray[Any]] | None
+    derived: Derived | None
+    report: Report
+
+    def page(self, inputs: Mapping[str, NDArray[Any]]) -> Page:
+        """The model's page, measured on these inputs."""
+        return explore_file(
+            self.source,
+            self.target,
+            self.input_shapes,
+            self.options,
+            values=self.values,
+            derived=self.derived,
+            inputs=lambda _: inputs,
+        )
+
+    def profile(self, model: Model, inputs: Sequence[Any]) -> Profile:
+        """What a call takes."""
+        from dlc.measure.profile import profile
+
+        return profile(model, inputs, self.report.phases)
 
 
 def _compiled_file(
@@ -206,8 +233,7 @@ def explore_file(
     from dlc.explore.sources import onnx_listing
     from dlc.frontend.onnx.graph import load
 
-    is_dump = isinstance(source, Path) and source.suffix == DUMPED
-    model = source if is_dump else load(source)
+    model = source if isinstance(source, Path) and source.suffix == DUMPED else load(source)
     program = program_of(model, input_shapes, values, derived)
     arrays = None
     if inputs is not None:

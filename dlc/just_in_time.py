@@ -26,6 +26,8 @@ from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
+from dlc.instrument.report import Report
+from dlc.measure.profile import Profile, profile
 from dlc.options import Options
 from dlc.runtime.kept import MOST
 from dlc.runtime.model import Model, as_result, require_fitting, require_on_cpu
@@ -155,6 +157,12 @@ class JitFunction:
         arrays = [self._native(leaf) for leaf in lowered.leaves]
         options = replace(self._options, dump_ir=None)
         return explore(lowered.program.for_inputs(arrays), self._target, options, inputs=arrays)
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """What a call with these arguments takes: kernels, time and memory, and what compiling it took."""
+        lowered, report = self.lower(*args, **kwargs), Report()
+        model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
+        return profile(model, [self._native(leaf) for leaf in lowered.leaves], report.phases)
 
     @property
     def _name(self) -> str:

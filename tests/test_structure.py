@@ -56,8 +56,8 @@ ALLOWED = {
     # Programs that are made of models: what they do to them is `calculus`, `nn` and `optim`.
     "training": {"calculus", "compiler", "model_cache", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
     "explore": {"compiler", "keys", "measure", "passes", *COMPILER_SEES},
-    "api": {"compiler", "explore", "model_cache", "training", *COMPILER_SEES},
-    "just_in_time": {"backends", "compiler", "explore", "frontend", "numpy", "runtime"},
+    "api": {"compiler", "explore", "measure", "model_cache", "training", *COMPILER_SEES},
+    "just_in_time": {"backends", "compiler", "explore", "frontend", "instrument.report", "measure", "numpy", "runtime"},
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
     "cli": {"api", "cache", "model_cache", "compiler", "debug", "explore", "just_in_time", "measure", "training", *COMPILER_SEES},
 }

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import numpy as np
@@ -96,9 +96,7 @@ def explore_command(
         else:
             known = {name: read_array(file) for name, file in values.items()}
             given = None if no_run else partial(_given, inputs, seed)
-            page = explore_file(
-                path, target, shapes, options, values=known, derived=derived, inputs=given, progress=progress
-            )
+            page = explore_file(path, target, shapes, options, values=known, derived=derived, inputs=given, progress=progress)
     if serve:
         _serve(page, port)
         return
@@ -118,7 +116,10 @@ def _given(inputs: tuple[str, ...], seed: int, program: Program) -> dict[str, ND
 def _arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, NDArray[Any]]:
     """The arguments of a function: arrays of float32 of known shapes, or out of files."""
     files = {name: read_array(Path(file)) for name, _, file in (text.rpartition("=") for text in inputs)}
-    infos = tuple(TensorInfo(name, shape, np.dtype(np.float32)) for name, shape in shapes.items())
+    if unknown := [name for name, shape in shapes.items() if not all(isinstance(size, int) for size in shape)]:
+        raise click.UsageError(f"--shape {unknown[0]}: a function is compiled for arrays: give all sizes as numbers")
+    known = {name: tuple(int(cast("int", size)) for size in shape) for name, shape in shapes.items()}
+    infos = tuple(TensorInfo(name, shape, np.dtype(np.float32)) for name, shape in known.items())
     return {**make_inputs(infos, (), seed), **files}
 
 

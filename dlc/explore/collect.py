@@ -14,7 +14,7 @@ from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile
 from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
-from dlc.explore.data import Exploration, Kernel, Measured, Span, Step, Unit
+from dlc.explore.data import Exploration, Kernel, Measured, Step, Unit
 from dlc.explore.graph import Ends, graph_of, stem
 from dlc.explore.memory import memory_of
 from dlc.explore.sources import python_listing
@@ -23,8 +23,7 @@ from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
 from dlc.instrument.report import PassRecord, Progress, Report
 from dlc.ir import ModuleOp, ModulePass
 from dlc.keys import DLC
-from dlc.measure.kernels import KernelTime, kernel_times
-from dlc.measure.timeline import timeline
+from dlc.measure.kernels import KernelTime, measure
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels
@@ -95,9 +94,7 @@ class _Seen:
     recorder: Recorder
     report: Report
 
-    def exploration(
-        self, source: Listing | None, measured: Measured | None, times: Mapping[str, KernelTime]
-    ) -> Exploration:
+    def exploration(self, source: Listing | None, measured: Measured | None, times: Mapping[str, KernelTime]) -> Exploration:
         recorder, report, artifact = self.recorder, self.report, self.model.artifact
         first = recorder.program[0].listing
         source = source or python_listing(list(dict.fromkeys(chain(*first.origins))))
@@ -178,10 +175,12 @@ def _steps(shots: Sequence[Shot], passes: Sequence[PassRecord], runs: Sequence[t
     """Steps of shots; the places in a kernel's become the names that they stand for in each of its `runs`."""
     steps: list[Step] = []
     for shot in shots:
-        record = passes[shot.number - 1] if 0 < shot.number <= len(passes) and shot.stage == passes[shot.number - 1].stage else None
-        change = f"{record.ops_before} → {record.ops_after} ops" if record else ""
+        record = passes[shot.number - 1] if 0 < shot.number <= len(passes) else None
+        if record is None or record.stage != shot.stage:
+            record = PassRecord(shot.stage, shot.made_by, 0.0, 0, 0)
+        change = f"{record.ops_before} → {record.ops_after} ops" if record.ops_after else ""
         listing = shot.listing if runs is None else _named(shot.listing, runs)
-        steps.append(Step(shot.stage, shot.made_by, record.seconds if record else 0.0, change, listing))
+        steps.append(Step(shot.stage, shot.made_by, record.seconds, change, listing))
     return steps
 
 
@@ -197,10 +196,9 @@ def _named(listing: Listing, runs: Sequence[tuple[str, ...]]) -> Listing:
     return Listing(listing.text, tuple(known[p] for p in listing.origins), listing.lines)
 
 
-def _measured(
-    artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int
-) -> tuple[Measured, dict[str, KernelTime]]:
+def _measured(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int) -> tuple[Measured, dict[str, KernelTime]]:
     """A run launch by launch, and the time of each kernel beside what the machine can do."""
-    times, limits = kernel_times(artifact, inputs, threads, _ROUNDS)
-    spans = tuple(Span(*s) for s in timeline(artifact, inputs, threads, _ROUNDS))
-    return Measured(spans, limits.flops, limits.cache, limits.memory, threads), {t.name: t for t in times}
+    measured = measure(artifact, inputs, threads, _ROUNDS)
+    limits = measured.limits
+    spans = tuple(measured.timeline)
+    return Measured(spans, limits.flops, limits.cache, limits.memory, threads), {t.name: t for t in measured.kernels}

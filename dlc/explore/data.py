@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.instrument.recording import Listing
+from dlc.measure.kernels import Span
 
 
 @dataclass(frozen=True)
@@ -129,16 +130,6 @@ class Memory:
     weights: tuple[Weight, ...]
     input_bytes: int
     output_bytes: int
-
-
-@dataclass(frozen=True)
-class Span:
-    """A launch in a measured run: its number in the program's text, when it began and how long it took, in seconds."""
-
-    launch: int
-    kernel: str
-    start: float
-    seconds: float
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
 from dlc.explore.data import Exploration
 from dlc.instrument.recording import Listing
@@ -43,8 +43,8 @@ class _Tables:
             return self.listing(value)
         if is_dataclass(value):
             return {f.name: self.plain(getattr(value, f.name)) for f in fields(value)}
-        if isinstance(value, tuple | list):
-            return [self.plain(v) for v in value]
+        if isinstance(value, tuple):
+            return [self.plain(v) for v in cast("tuple[Any, ...]", value)]
         return value
 
     def listing(self, listing: Listing) -> dict[str, Any]:

@@ -148,5 +148,3 @@ def _parts(kernel: KernelOp, places: Sequence[str]) -> Iterator[Part]:
         extents = [product(op.structure().extents) for op in part if isinstance(op, Contraction)]
         flops = sum(2 * size for size in extents if isinstance(size, int))
         yield Part(tuple(op.name.partition(".")[2] for op in part), names, flops)
-
-

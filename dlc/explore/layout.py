@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from dlc.explore.data import Box, Edge, Graph
 
@@ -86,7 +87,7 @@ class _Layers:
             self.layers[d].append(len(self.all) - 1)
             path.append(len(self.all) - 1)
         path.append(b)
-        for upper, lower in zip(path, path[1:], strict=False):
+        for upper, lower in pairwise(path):
             self.all[upper].below.append(lower)
             self.all[lower].above.append(upper)
         return path

@@ -58,12 +58,12 @@ def python_listing(origins: Sequence[str]) -> Listing | None:
             named.setdefault(file, set()).add(int(line))
     shown: list[tuple[str, tuple[str, ...]]] = []
     for file, lines in named.items():
-        shown.append((f"# {file}", ()))
-        for first, last in _stretches(sorted(lines)):
-            if shown[-1][1] or shown[-1][0] and not shown[-1][0].startswith("# "):
-                shown.append(("", ()))
+        for k, (first, last) in enumerate(_stretches(sorted(lines))):
+            shown.append(("" if k else f"# {file}", ()))
             shown += [(linecache.getline(file, n).rstrip("\n"), (f"{file}:{n}",)) for n in range(first, last + 1)]
-    return Listing("".join(f"{text}\n" for text, _ in shown), tuple(names for _, names in shown)) if shown else None
+    if not shown:
+        return None
+    return Listing("".join(f"{text}\n" for text, _ in shown), tuple(names for _, names in shown))
 
 
 def _stretches(lines: Sequence[int]) -> Iterator[tuple[int, int]]:

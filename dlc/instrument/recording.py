@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from dlc.dialects.host import entry_of
 from dlc.instrument.printing import TextCache
@@ -144,4 +145,4 @@ class _Shots:
 def _coming(stages: Sequence[Stage]) -> dict[int, ModulePass]:
     """The pass that comes after each one."""
     passes = [p for stage in stages for p in stage.passes]
-    return {id(p): following for p, following in zip(passes, passes[1:], strict=False)}
+    return {id(p): following for p, following in pairwise(passes)}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlc.backends.base import KernelBackend, Parts
-from dlc.backends.cpu.llvm import assembly, compile_text
 from dlc.backends.cpu.listings import asm_listing, llvm_listing
+from dlc.backends.cpu.llvm import assembly, compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.emission.llvm.traced import traced_text

@@ -32,8 +32,9 @@ def asm_listing(text: str) -> tuple[str, list[int]]:
             current = int(found[1]) - 1
         elif _CODE.match(line) and not _DEBUG_LABEL.match(line):
             is_label = not line.startswith("\t")
-            # A function begins where nothing is known yet.
-            current = -1 if is_label and not line.startswith(".") else current
-            shown.append(line.partition("#")[0].rstrip() if not is_label else line.partition("#")[0].rstrip())
+            if is_label and not line.startswith("."):
+                # A function begins where nothing is known yet.
+                current = -1
+            shown.append(line.partition("#")[0].rstrip())
             lines.append(-1 if is_label else current)
     return "\n".join(shown) + "\n", lines

@@ -99,7 +99,7 @@ function graphView(at) {
     const [sx, sy] = [left + x * zoom, top + y * zoom];
     return zoom >= 0.42 && sx > -20 && sy > 20 && sx + boxes[k].width * zoom < room.width + 20 && sy + boxes[k].height * zoom < room.height + 20;
   };
-  function pick(k, { move = false, focus = true } = {}) {
+  function pick(k, { move = false, focus = true, stay = false } = {}) {
     chosen = k;
     const near = new Set([k]);
     edges.forEach((edge, i) => {
@@ -112,7 +112,7 @@ function graphView(at) {
       shape.classList.toggle("near", i !== k && near.has(i));
       shape.setAttribute("tabindex", i === k ? 0 : -1);
     });
-    if (move || !visible(k)) show(k);
+    if (move || (!stay && !visible(k))) show(k);
     detail.replaceChildren(...boxDetail(k, share(boxes[k]), times, (other) => pick(other, { move: true })));
     if (focus) drawn[k].focus({ preventScroll: true });
     history.replaceState(null, "", `#graph?${new URLSearchParams({ box: k })}`);
@@ -165,7 +165,8 @@ function graphView(at) {
     nodes: [stage, detail],
     ready() {
       fit();
-      if (first >= 0) pick(first, { focus: false, move: at.box !== undefined || at.kernel !== undefined });
+      const wished = at.box !== undefined || at.kernel !== undefined;
+      if (first >= 0) pick(first, { focus: false, move: wished, stay: !wished });
     },
   };
 }

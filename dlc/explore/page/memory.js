@@ -4,7 +4,7 @@ function memoryView() {
   const m = DATA.memory, body = el("div.scroll"), detail = el("aside", { "aria-label": "The chosen buffer", tabindex: 0 });
   if (!m) return { nodes: [el("p.wait", {}, "Memory is planned when the program is called: its sizes come with a call.")], ready() {} };
   const live = m.launches.map((_, k) => m.buffers.filter((b) => b.first <= k && k <= b.last));
-  const peak = live.map((all) => Math.max(0, ...all.map((b) => b.offset + b.bytes))).reduce((a, v, k, all) => (v > all[a] ? k : a), 0);
+  const peak = live.map((all) => sum(all.map((b) => b.bytes))).reduce((a, v, k, all) => (v > all[a] ? k : a), 0);
   const culprit = [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes)[0];
   const held = sum((live[peak] ?? []).map((b) => b.bytes)), separately = sum(m.buffers.map((b) => b.bytes));
   let chosen = culprit;
@@ -27,7 +27,7 @@ function memoryView() {
     body.replaceChildren(
       facts([bytes(m.arena_bytes), "arena"], [bytes(separately), "its buffers would take one by one"], [bytes(weights), "weights"], [bytes(m.input_bytes + m.output_bytes), "inputs and outputs"]),
       el("figure", {}, el("figcaption", {}, culprit
-        ? [`The arena is full while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, culprit.name || short(culprit.origins[0] ?? "one")), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`]
+        ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, culprit.name || short(culprit.origins[0] ?? "one")), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`]
         : "Nothing lies in the arena: kernels read inputs and write outputs."), chart),
       m.weights.length ? el("h2", {}, "Weights, as kernels read them") : null,
       m.weights.length ? table([

@@ -68,9 +68,7 @@ def form_kernels(module: ModuleOp, target: Target) -> list[Formed]:
 
 
 class _KernelFormer:
-    def __init__(
-        self, module: ModuleOp, grouper: Grouper, block: Block, names: dict[str, int], formed: list[Formed]
-    ) -> None:
+    def __init__(self, module: ModuleOp, grouper: Grouper, block: Block, names: dict[str, int], formed: list[Formed]) -> None:
         self.module = module
         self.block = block
         self.grouper = grouper

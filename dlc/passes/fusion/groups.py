@@ -205,7 +205,8 @@ class Grouper:
         self.end = self._end(list(members), best, space, refused, queue)
         finishing = [] if space.rows or isinstance(root, Procedure) else self._finishing(root, group)
         if finishing:
-            self.end = End(min(users(finishing[-1].results[0]), key=self._place, default=None), "the result is stored as its readers want it")
+            reader = min(users(finishing[-1].results[0]), key=self._place, default=None)
+            self.end = End(reader, "the result is stored as its readers want it")
             group += finishing
         return sorted(group, key=lambda op: self.position[op])
 
