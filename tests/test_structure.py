@@ -59,7 +59,18 @@ ALLOWED = {
     "api": {"compiler", "explore", "measure", "model_cache", "training", *COMPILER_SEES},
     "just_in_time": {"backends", "compiler", "explore", "frontend", "instrument.report", "measure", "numpy", "runtime"},
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
-    "cli": {"api", "cache", "model_cache", "compiler", "debug", "explore", "just_in_time", "measure", "training", *COMPILER_SEES},
+    "cli": {
+        "api",
+        "cache",
+        "model_cache",
+        "compiler",
+        "debug",
+        "explore",
+        "just_in_time",
+        "measure",
+        "training",
+        *COMPILER_SEES,
+    },
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

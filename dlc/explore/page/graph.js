@@ -68,7 +68,7 @@ function graphView(at) {
   };
   const fit = () => {
     const room = stage.getBoundingClientRect();
-    zoom = Math.min(1, (room.width - 60) / width, Math.max((room.height - 60) / height, 0.5));
+    zoom = Math.min(1, (room.width - 60) / width, Math.max((room.height - 60) / height, 0.72));
     left = (room.width - width * zoom) / 2;
     top = Math.max(56, (room.height - height * zoom) / 2);
     place();

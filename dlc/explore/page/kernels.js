@@ -81,8 +81,9 @@ function roofline(chosen, pick) {
   const decades = (a, b) => { const all = []; for (let e = Math.ceil(Math.log10(a)); 10 ** e <= b; e += 1) all.push(10 ** e); return all; };
   const roof = (rate, kind) => el(`path.roof${kind}`, { d: `M${X(Math.max(x0, y0 / rate))} ${Y(Math.max(x0, y0 / rate) * rate)}L${X(m.flops / rate)} ${Y(m.flops)}L${X(x1)} ${Y(m.flops)}` });
   const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
+  const busy = Math.max(...ys) > 1.1 * m.flops ? " Some kernels went beyond them: the machine was busy while its limits were measured." : "";
   return el("figure", {},
-    el("figcaption", {}, `How fast kernels with contractions are, beside this machine's measured limits: ${digits(m.flops / 1e9)} GFLOP/s, ${digits(m.memory / 1e9)} GB/s from memory (solid), ${digits(m.cache / 1e9)} GB/s from the cache (dashed). A larger circle takes more of the time.`),
+    el("figcaption", {}, `How fast kernels with contractions are, beside this machine's measured limits: ${digits(m.flops / 1e9)} GFLOP/s, ${digits(m.memory / 1e9)} GB/s from memory (solid), ${digits(m.cache / 1e9)} GB/s from the cache (dashed). A larger circle takes more of the time.${busy}`),
     el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W}px`, role: "group", "aria-label": "Roofline" },
       decades(x0, x1).flatMap((v) => [el("line.axis", { x1: X(v), x2: X(v), y1: T, y2: H - B }), el("text.quiet", { x: X(v), y: H - B + 16, "text-anchor": "middle" }, String(v))]),
       decades(y0, y1).flatMap((v) => [el("line.axis", { x1: L, x2: W - R, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, String(v / 1e9))]),
