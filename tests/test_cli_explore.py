@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from dlc.cli import explore, main
 from dlc.explore import Page
 from dlc.measure import kernels
-from tests.explore.programs import LIMITS, MNIST
+from tests.explore.programs import LIMITS, tiny
 
 FUNCTION = """
 import dlc
@@ -35,10 +35,11 @@ def run(*arguments: object) -> Result:
 
 
 def test_model(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    result = run(MNIST, "-o", page, "--num-threads", 1, "--no-run")
+    model, page = tmp_path / "small.onnx", tmp_path / "page.html"
+    model.write_bytes(tiny("Exp").SerializeToString())
+    result = run(model, "-o", page, "--num-threads", 1, "--no-run")
     assert result.exit_code == 0 and result.stdout == f"Saved as {page}.\n"
-    assert "<title>mnist_cnn · dlc</title>" in page.read_text()
+    assert "<title>small · dlc</title>" in page.read_text()
 
 
 def test_function(tmp_path: Path) -> None:

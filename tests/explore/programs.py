@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from onnx import ModelProto, TensorProto, helper
 
 import dlc
 import dlc.numpy as dnp
@@ -34,6 +35,14 @@ def recurrence(w, xs):
 
 
 W, XS = np.eye(16, dtype=np.float32), np.ones((40, 4, 16), np.float32)
+
+
+def tiny(op: str, result: int = TensorProto.FLOAT, rank: int = 1) -> ModelProto:
+    """A model of one node on four numbers."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
+    y = helper.make_tensor_value_info("y", result, [None] * rank)
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], "only")], "tiny", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
 @cache
