@@ -139,7 +139,7 @@ def _compile_kernel(
     made = CompiledKernel(name, text, code, passes, emitted - began, perf_counter() - emitted)
     if watch is None:
         return made
-    for form, shown, lines in backend.listings(lowered, text, watch.lines):
-        watch.add_code(form, backend.compiler, shown, lines)
+    for code_listing in backend.listings(lowered, text, watch.lines):
+        watch.add_code(code_listing.form, backend.compiler, code_listing.text, code_listing.places, code_listing.lines)
     watch.record.passes = passes
     return replace(made, record=watch.record)

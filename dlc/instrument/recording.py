@@ -108,11 +108,12 @@ class KernelWatch:
         if (following := self._coming.get(id(current))) is not None:
             self.record.notes += self._note(following, module)
 
-    def add_code(self, form: str, made_by: str, text: str, lines: Sequence[int]) -> None:
-        """Takes the kernel's code, each of whose lines comes from a line of the loops (-1: none that is known)."""
+    def add_code(self, form: str, made_by: str, text: str, places: Sequence[tuple[str, ...]], lines: Sequence[int]) -> None:
+        """Takes the kernel's code: each line comes from a line of the loops (-1: none that is known), or else from places."""
         loops = next(s for s in reversed(self.record.shots) if not s.listing.lines).listing
-        origins = tuple(loops.origins[k] if k >= 0 else () for k in lines)
-        self.record.shots.append(Shot(form, made_by, self._shots.passes, Listing(text, origins, tuple(lines))))
+        found = tuple(loops.origins[k] if k >= 0 else () for k in lines) or tuple(places)
+        listing = Listing(text, found, tuple(lines) or (-1,) * len(found))
+        self.record.shots.append(Shot(form, made_by, self._shots.passes, listing))
 
     @property
     def lines(self) -> Mapping[Operation, int]:

@@ -51,7 +51,7 @@ def test_every_kernel_says_why_it_ended() -> None:
 def test_plans_are_explained() -> None:
     plan = next(k.plan for k in mnist().kernels if k.name == "conv_add_relu_1")
     assert plan[0].startswith("nest 0: grid {")
-    assert "  a contraction of 3 steps over d0 = 14 × d1 = 14 × d2 = 16, sums over d3 = 3 × d4 = 24" in plan
+    assert "  a contraction, 3 steps over d0 = 14 × d1 = 14 × d2 = 16, sums over d3 = 3 × d4 = 24" in plan
     assert any("of 16 registers of 8 lanes, vectors along d2" in line for line in plan)
 
 

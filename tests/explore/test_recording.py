@@ -11,11 +11,13 @@ from dlc.api import program_of
 from dlc.backends.cpu.listings import asm_listing, llvm_listing
 from dlc.backends.registry import backend_of
 from dlc.compiler.compilation import Compilation
+from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.compiler.lowering import Lowering
 from dlc.explore.data import Step, Unit
 from dlc.instrument.printing import TextCache
+from dlc.instrument.recording import Recorder
 from dlc.ir import print_module
-from tests.explore.programs import MNIST, explored, mnist
+from tests.explore.programs import MNIST, XS, W, explored, mnist, recurrence
 
 
 def lines(step: Step) -> list[str]:
@@ -93,11 +95,27 @@ LLVM = """define void @k() !dbg !5 {
 
 
 def test_llvm_without_what_debuggers_want() -> None:
-    text, found = llvm_listing(LLVM)
-    assert text == "define void @k() {\n  %v1 = add i64 1, 2\n  ret void\n}\n"
-    assert found == [-1, 6, -1, -1]
+    found = llvm_listing(LLVM)
+    assert found.text == "define void @k() {\n  %v1 = add i64 1, 2\n  ret void\n}\n"
+    assert found.lines == (-1, 6, -1, -1)
 
 
 def test_assembly_without_what_debuggers_want() -> None:
     asm = "k:\n.Lfunc_begin0:\n\t.loc\t1 3 0\n\t.cfi_startproc\n\taddq\t%rax, %rbx # why\n.LBB0_1:\n\tret\n\t.section\t.debug_abbrev\n\tx\n"
-    assert asm_listing(asm) == ("k:\n\taddq\t%rax, %rbx\n.LBB0_1:\n\tret\n", [-1, 2, -1, 2])
+    found = asm_listing(asm)
+    assert (found.text, found.lines) == ("k:\n\taddq\t%rax, %rbx\n.LBB0_1:\n\tret\n", (-1, 2, -1, 2))
+
+
+def test_c_says_its_places() -> None:
+    recorder = Recorder()
+    c = Compilation(recurrence.lower(W, XS).program, backend_of("opencl:small"), recorder=recorder)
+    lowering = Lowering(c)
+    lowering.run(lowering.stages(kernels=False))
+    kernel = next(k for k in all_kernels(lowering.module) if symbol_of(k) == "exp")
+    watch = recorder.of_kernel(kernel, lowering.stages(kernels=True))
+    observer = watch.after_pass
+    lowered, _ = lower_kernel(kernel, lowering.stages(kernels=True), lowering.context, check=False, observer=observer)
+    (code,) = c.backend.listings(lowered, c.backend.emit(lowered), watch.lines)
+    assert code.form == "opencl" and len(code.places) == len(code.text.splitlines())
+    stores = [places for places, line in zip(code.places, code.text.splitlines(), strict=True) if "out" in line and "=" in line]
+    assert stores and set(stores) == {("#0",)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dlc.backends.base import KernelBackend, Parts
+from dlc.backends.base import CodeListing, KernelBackend, Parts
 from dlc.backends.cpu.listings import asm_listing, llvm_listing
 from dlc.backends.cpu.llvm import assembly, compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
@@ -68,8 +68,6 @@ class Cpu(ObjectBackend[KernelText]):
     def show(self, form: str, texts: Mapping[str, KernelText], headers: Mapping[str, str]) -> str:
         return "\n".join(assembly(t.text, self.target) if form == "asm" else t.text for t in texts.values())
 
-    def listings(
-        self, kernel: func.FuncOp, text: KernelText, lines: Mapping[Operation, int]
-    ) -> list[tuple[str, str, list[int]]]:
+    def listings(self, kernel: func.FuncOp, text: KernelText, lines: Mapping[Operation, int]) -> list[CodeListing]:
         traced = traced_text(kernel, self.target, lines)
-        return [("llvm", *llvm_listing(traced)), ("asm", *asm_listing(assembly(traced, self.target)))]
+        return [llvm_listing(traced), asm_listing(assembly(traced, self.target))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from dlc.backends.base import CodeListing
+
 _DEBUG = re.compile(r"(?:,| ) ?!dbg !(?:DILocation\(line: (\d+), scope: !\d+\)|\d+)")
 _LOC = re.compile(r"\t\.loc\t\d+ (\d+)")
 # A line of assembly code that is an instruction, or a label that something may jump to.
@@ -11,19 +13,19 @@ _CODE = re.compile(r"\t[a-z]|[.\w$\"]+:")
 _DEBUG_LABEL = re.compile(r"\.L(?:tmp|func_(?:begin|end))\d+:")
 
 
-def llvm_listing(text: str) -> tuple[str, list[int]]:
-    """The functions of LLVM IR that has debug locations, and the line that each line names (from 0; -1: none)."""
+def llvm_listing(text: str) -> CodeListing:
+    """The functions of LLVM IR that has debug locations, and the line that each line names."""
     shown: list[str] = []
     lines: list[int] = []
     for line in text.partition("\n!llvm.dbg.cu")[0].strip().splitlines():
         found = _DEBUG.search(line)
         lines.append(int(found[1]) - 1 if found is not None and found[1] else -1)
         shown.append(_DEBUG.sub("", line))
-    return "\n".join(shown) + "\n", lines
+    return CodeListing("llvm", "\n".join(shown) + "\n", lines=tuple(lines))
 
 
-def asm_listing(text: str) -> tuple[str, list[int]]:
-    """The instructions and labels of assembly code, and the line that each comes from, as `llvm_listing` has them."""
+def asm_listing(text: str) -> CodeListing:
+    """The instructions and labels of assembly code, and the line that each comes from, as debug information says."""
     shown: list[str] = []
     lines: list[int] = []
     current = -1
@@ -37,4 +39,4 @@ def asm_listing(text: str) -> tuple[str, list[int]]:
                 current = -1
             shown.append(line.partition("#")[0].rstrip())
             lines.append(-1 if is_label else current)
-    return "\n".join(shown) + "\n", lines
+    return CodeListing("asm", "\n".join(shown) + "\n", lines=tuple(lines))

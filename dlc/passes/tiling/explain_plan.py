@@ -19,7 +19,8 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     contraction = next((s for s in nest.stages if s.is_contraction), None)
     what = "a contraction" if contraction is not None else "sums along rows" if reduced else "element by element"
     summed = f", sums over {_product(reduced, extents)}" if reduced else ""
-    yield f"{what} of {len(nest.stages)} steps over {_product(shared, extents)}{summed}"
+    steps = "1 step" if len(nest.stages) == 1 else f"{len(nest.stages)} steps"
+    yield f"{what}, {steps} over {_product(shared, extents)}{summed}"
     if plan.register:
         stage = contraction or nest.stages[-1]
         lanes = target.lanes(max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize))
@@ -34,7 +35,7 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     if plan.items is None:
         tasks = prod(-(-extents[d] // size) for d, size in plan.grid.items())
         part = " × ".join(f"d{d}: {size}" for d, size in plan.grid.items()) or "all"
-        worth = f"a task is worth about {target.machine.task_work:,} multiply-adds"
+        worth = f"less than about {target.machine.task_work:,} multiply-adds is not worth a task"
         yield f"{tasks} {'task' if tasks == 1 else 'tasks'} of {part}: {worth}"
     else:
         yield f"groups of {prod(plan.items.values())} items: " + " × ".join(f"d{d}: {n}" for d, n in plan.items.items())
