@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.backends.base import Backend
+from dlc.backends.base import Backend, KernelBackend
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile
 from dlc.cpus import usable_cpus
@@ -53,6 +53,9 @@ def collect(
     Raises UnsupportedError for a program that is not compiled as one, and what compiling raises.
     """
     options, report = options or Options(), Report()
+    backend = backend_of(target, options.device)
+    if not isinstance(backend, KernelBackend):
+        raise UnsupportedError(f"{program.name}: the target {backend} runs modules as they are; explore it for cpu or opencl")
     recorder = Recorder((FormKernelsPass.name, "fusion"), _plans)
     model = compile(program, target, options, report=report, progress=progress, recorder=recorder)
     if "end" not in recorder.modules:
@@ -60,7 +63,7 @@ def collect(
             f"{program.name}: it is compiled in parts, when it is called: {report.each_size or 'data decides sizes'}; "
             "give the shapes of its inputs to see it for them"
         )
-    seen = _Seen(program, backend_of(target, options.device), options, model, recorder, report)
+    seen = _Seen(program, backend.here(), options, model, recorder, report)
     measured, times = None, dict[str, KernelTime]()
     if inputs is not None and isinstance(model.artifact, Artifact):
         if progress is not None:

@@ -162,3 +162,9 @@ def test_what_is_compiled_in_parts_is_refused() -> None:
     model = dlc.compile_model(tiny("NonZero", TensorProto.INT64, 2), target="cpu:avx2")
     with pytest.raises(dlc.UnsupportedError, match="compiled in parts"):
         model.explore(np.arange(4, dtype=np.float32))
+
+
+def test_what_has_no_kernels_is_refused() -> None:
+    model = dlc.compile_model(tiny("Relu"), target="reference")
+    with pytest.raises(dlc.UnsupportedError, match="the target reference runs modules as they are"):
+        model.explore(np.zeros(4, np.float32))

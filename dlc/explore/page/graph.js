@@ -37,7 +37,7 @@ function graphView(at) {
     },
     el("rect.body", { width: box.width, height: box.height, rx: box.kind === "kernel" || box.kind === "loop" ? 8 : 13 }),
     part === null ? null : el("rect.heat", { x: 1, y: 1, width: 5, height: box.height - 2, rx: 2.5, opacity: 0.08 + 0.92 * part / hottest }),
-    el("text.title", { x: 14, y: box.kind === "kernel" || box.kind === "loop" ? 22 : 17.5 }, fitted(titleOf(box), part === null ? 28 : 22)),
+    el("text.title", { x: 14, y: box.kind === "kernel" || box.kind === "loop" ? 22 : 17.5 }, fitted(titleOf(box), part === null ? 28 : 20)),
     part === null ? null : el("text.share.quiet", { x: box.width - 10, y: 22, "text-anchor": "end" }, percent(part)),
     box.kind === "kernel" ? box.parts.map((p, i) => el("text.part.quiet", { x: 14, y: HEAD + 6 + LINE * i + 5 }, fitted(partText(p), 31))) : null,
     el("title", {}, spoken));

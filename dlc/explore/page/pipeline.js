@@ -2,6 +2,9 @@
 
 const FORMS = { llvm: "LLVM IR", asm: "assembly", opencl: "OpenCL C" };
 
+// What the innermost loops are about, at every level.
+const PRODUCT = /vector\.(fma|contract)|arith\.mulf|linalg\.generic|@llvm\.fma|\bfmul\b|\bv(fmadd|mulp|pmadd)|\bfma\(/;
+
 function stepName(step) {
   if (step.stage === "source") return "what you wrote";
   return FORMS[step.stage] ?? (step.made_by === "import" ? "as imported" : step.made_by.replace(/\{.*/, "") || "as fusion made it");
@@ -93,7 +96,7 @@ function pipelineView(at) {
     const names = originsOf(mine, line).length;
     const exact = found.filter((k) => originsOf(other, k).length === names);
     const among = exact.length ? exact : found;
-    const busy = other.isLoops || other.stage === "tiling" ? among.filter((k) => /vector\.(fma|contract)|arith\.mulf|linalg\.generic/.test(linesOf(other)[k])) : [];
+    const busy = among.filter((k) => PRODUCT.test(linesOf(other)[k]));
     return (busy.length ? busy : among).reduce((a, k) => (a === undefined || (busy.length && depth(k) > depth(a)) ? k : a), undefined);
   }
 

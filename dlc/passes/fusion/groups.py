@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import (
     Contraction,
@@ -236,6 +237,8 @@ class Grouper:
             return "the program returns it"
         if isinstance(user, DispatchOp):
             return "it has a kernel already"
+        if isinstance(user, Control):
+            return "it is a loop or a branch, whose body has kernels of its own"
         if not isinstance(user, DlOp):
             return "it ends the body of a loop or a branch"
         if not self.is_candidate(user):
