@@ -3,9 +3,9 @@
     page = explore(program, target, options, inputs=arrays)      compiles it, measures it, and draws
     page.save("page.html")                                       one file that needs no network
 
-`data.py` is all that a page shows, as plain values; `collect.py` compiles, runs and gathers it, with `graph.py` (ops in
+`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, with `graph.py` (ops in
 kernels), `layout.py` (where they are drawn), `memory.py` (buffers over time) and `sources.py` (what the user wrote);
-`encode.py` writes it small, and `page.py` puts it into the template of `page/`, whose scripts draw it in the browser.
+`encode.py` writes it small, and `page.py` puts it into the template in `assets/`, whose scripts draw it in the browser.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dlc.backends.base import Backend
 from dlc.compiler import Program
-from dlc.explore.collect import collect
+from dlc.explore.collecting import collect
 from dlc.explore.page import Page, page_of
 from dlc.instrument.recording import Listing
 from dlc.instrument.report import Progress

@@ -14,7 +14,7 @@ from dlc.explore.data import Exploration
 from dlc.explore.encode import encoded
 from dlc.whole_files import written_whole
 
-_FOLDER = files("dlc.explore") / "page"
+_FOLDER = files("dlc.explore") / "assets"
 # In the order in which they build on one another.
 _SCRIPTS = ("base", "text", "diff", "graph", "pipeline", "kernels", "memory", "time", "main")
 # How high a page is in a notebook, in pixels.
