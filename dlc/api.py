@@ -131,8 +131,8 @@ class _Study:
     derived: Derived | None
     report: Report
 
-    def page(self, inputs: Mapping[str, NDArray[Any]]) -> Page:
-        """The model's page, measured on these inputs."""
+    def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:
+        """The model's page, measured on these inputs, if there are any."""
         return explore_file(
             self.source,
             self.target,
@@ -140,7 +140,7 @@ class _Study:
             self.options,
             values=self.values,
             derived=self.derived,
-            inputs=lambda _: inputs,
+            inputs=None if inputs is None else lambda _: inputs,
         )
 
     def profile(self, model: Model, inputs: Sequence[Any]) -> Profile:

@@ -25,8 +25,8 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 class Study(Protocol):
     """What is known of a model by who compiled it, and takes a compiler."""
 
-    def page(self, inputs: Mapping[str, Any]) -> Any:
-        """A page about it, measured on these inputs."""
+    def page(self, inputs: Mapping[str, Any] | None) -> Any:
+        """A page about it, measured on these inputs; None: not measured."""
         ...
 
     def profile(self, model: Model, inputs: Sequence[Any]) -> Any:
@@ -94,8 +94,11 @@ class Model:
     def explore(self, /, *arguments: Any, **named: Any) -> Any:
         """A page of what the compiler made of the model, measured on these inputs: a notebook shows it, `.save` writes it.
 
-        The model is compiled once more for it. Raises UnsupportedError for one that is not compiled as one, or was loaded.
+        Without inputs it has no times. The model is compiled once more for it. Raises UnsupportedError for one that is not
+        compiled as one, or was loaded.
         """
+        if not arguments and not named and any(info.name not in self.defaults for info in self.inputs):
+            return self._studied().page(None)
         arrays = self.checked(*arguments, **named)
         return self._studied().page({info.name: array for info, array in zip(self.inputs, arrays, strict=True)})
 

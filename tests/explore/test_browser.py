@@ -77,6 +77,7 @@ def test_a_convolution_is_followed_to_its_vector_loop_and_back(page: Any) -> Non
     page.click('[aria-label^="kernel conv_add_relu_1,"]')
     assert "conv, add" in page.inner_text("aside") and "begins a kernel" in page.inner_text("aside")
     page.click("text=Follow it through the passes")
+    page.wait_for_selector(".row.selected")
     left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "
     (selected,) = texts(page, left + ".row.selected")
     assert "conv2d_1 = Conv(max_pool2d" in selected
