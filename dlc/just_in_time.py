@@ -162,7 +162,8 @@ class JitFunction:
         """What a call with these arguments takes: kernels, time and memory, and what compiling it took."""
         lowered, report = self.lower(*args, **kwargs), Report()
         model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
-        return profile(model, [self._native(leaf) for leaf in lowered.leaves], report.phases)
+        found = profile(model, [self._native(leaf) for leaf in lowered.leaves], report.phases)
+        return replace(found, compilations=len(self._compiled))
 
     @property
     def _name(self) -> str:

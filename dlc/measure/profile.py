@@ -30,7 +30,8 @@ class Profile:
     """What a call takes: `seconds` is the median of a few runs; kernels come with the most time first.
 
     `weight_bytes` and `arena_bytes` are what the model keeps and what a call works in (None: it follows from the sizes of a
-    call). `phases` are the seconds of its compilation, if this process compiled it.
+    call). `phases` are the seconds of its compilation, if this process compiled it; `compilations`, of a function, for how many
+    structures, shapes, dtypes and settings of its arguments it has been compiled by calls so far.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Profile:
     arena_bytes: int | None
     weight_bytes: int
     phases: Mapping[str, float]
+    compilations: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The profile as plain values."""
@@ -62,6 +64,8 @@ class Profile:
         lines.append(", ".join(f"{name} {_bytes(size)}" for name, size in self._memory()))
         if self.phases:
             lines.append("compiled: " + ", ".join(f"{name} {_time(seconds)}" for name, seconds in self.phases.items()))
+        if self.compilations is not None:
+            lines.append(f"calls so far: compiled for {self.compilations} kinds of arguments")
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -33,6 +33,17 @@ def test_profile_of_a_function() -> None:
     assert "<td>matmul_add_tanh</td>" in profile._repr_html_()
 
 
+def test_profile_counts_compilations() -> None:
+    @dlc.jit(target="cpu:avx2", num_threads=1)
+    def doubled(x):
+        return x + x
+
+    for size in (2, 3, 2):
+        doubled(np.ones(size, np.float32))
+    profile = doubled.profile(np.ones(3, np.float32))
+    assert profile.compilations == 2 and "compiled for 2 kinds" in str(profile)
+
+
 def test_profile_of_a_model() -> None:
     model = dlc.compile_model(MNIST, target="cpu:avx2", num_threads=1)
     profile = model.profile(np.zeros((1, 1, 28, 28), np.float32))
