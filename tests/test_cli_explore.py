@@ -77,3 +77,13 @@ def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         assert response.read().decode() == "<p>é</p>"
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{opened[0]}etc/passwd")
+
+
+def test_modules_of_a_dump(tmp_path: Path) -> None:
+    model, dump = tmp_path / "small.onnx", tmp_path / "ir"
+    model.write_bytes(tiny("Exp").SerializeToString())
+    assert CliRunner().invoke(main, ["compile", str(model), "--target", "cpu:avx2", "--dump-ir", str(dump)]).exit_code == 0
+    page = tmp_path / "page.html"
+    assert run(dump / "stage-dl.mlir", "-o", page, "--no-run").exit_code == 0 and page.exists()
+    result = run(dump / "stage-tiling.mlir", "-o", page, "--no-run")
+    assert result.exit_code == 1 and "its kernels are formed already" in " ".join(result.stderr.split())

@@ -18,7 +18,7 @@ from dlc.explore.data import Exploration, Kernel, Measured, Step, Unit
 from dlc.explore.graph import Ends, graph_of, stem
 from dlc.explore.memory import memory_of
 from dlc.explore.sources import python_listing
-from dlc.instrument.provenance import origins
+from dlc.instrument.provenance import dispatches, origins
 from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
 from dlc.instrument.report import PassRecord, Progress, Report
 from dlc.ir import ModuleOp, ModulePass
@@ -63,6 +63,10 @@ def collect(
             f"{program.name}: it is compiled in parts, when it is called: {report.each_size or 'data decides sizes'}; "
             "give the shapes of its inputs to see it for them"
         )
+    if "fusion" not in recorder.modules:
+        raise UnsupportedError(
+            f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
+        )
     seen = _Seen(program, backend.here(), options, model, recorder, report)
     measured, times = None, dict[str, KernelTime]()
     if inputs is not None and isinstance(model.artifact, Artifact):
@@ -105,10 +109,7 @@ class _Seen:
         graph = graph_of(module, [i.name for i in inputs], [o.name for o in outputs], self.ends())
         host = artifact.host if isinstance(artifact, Artifact) else None
         places = {box.name: box for box in graph.boxes if box.kind == "kernel"}
-        runs: dict[str, list[tuple[str, ...]]] = {}
-        for box in graph.boxes:
-            if box.kind == "kernel":
-                runs.setdefault(box.name, []).append(self.launch_origins[box.launch or 0])
+        runs = dispatches(module)
         passes = [r for r in report.passes if r.stage not in KERNEL_STAGES]
         units = [Unit("program", (*_source_step(source), *_steps(recorder.program, passes, None)))]
         kernels: list[Kernel] = []
@@ -131,11 +132,6 @@ class _Seen:
             memory_of(recorder.modules["end"], host) if isinstance(host, HostProgram) else None,
             measured,
         )
-
-    @property
-    def launch_origins(self) -> list[tuple[str, ...]]:
-        """The origins of each dispatch, in the order of the program's text."""
-        return [origins(op.location) for op in self.recorder.modules["fusion"].walk() if op.name == "dl.dispatch"]
 
     def ends(self) -> Ends:
         """Where each kernel ended and why."""
