@@ -1,6 +1,6 @@
 // The pipeline: a unit's texts after each pass, two of them side by side, and lines followed from one to the other.
 
-const FORMS = { llvm: "LLVM IR", asm: "assembly", opencl: "OpenCL C" };
+const FORMS = { llvm: "LLVM IR", asm: "assembly", opencl: "OpenCL C", c: "C" };
 
 // What the innermost loops are about, at every level.
 const PRODUCT = /vector\.(fma|contract)|arith\.mulf|linalg\.generic|@llvm\.fma|\bfmul\b|\bv(fmadd|mulp|pmadd)|\bfma\(/;

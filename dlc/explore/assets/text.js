@@ -11,7 +11,7 @@ const WORDS = {
 
 function language(step) {
   if (step.stage === "source") return /^\s*#/.test(DATA.texts[step.listing.text]) ? "python" : "onnx";
-  return { llvm: "llvm", asm: "asm", opencl: "c" }[step.stage] ?? "mlir";
+  return { llvm: "llvm", asm: "asm", opencl: "c", c: "c" }[step.stage] ?? "mlir";
 }
 
 const linesOf = (step) => (step.all ??= DATA.texts[step.listing.text].replace(/\n$/, "").split("\n"));
