@@ -1,9 +1,10 @@
 """The file that compiled models are saved in: a header, and sections of bytes, each at a multiple of 4096 bytes.
 
-    "dlcmodel" · version · size and checksum of the header · header (JSON) · sections
+    "dlcmodel" · version · size and checksum of the header · where the program is · header (JSON) · sections
 
-The first section is the run-time's code; the others are kernels' objects and packed weights, each kept once however many
-parts of a model have it. The header says what is made of them. Every section and the header have a checksum that is checked
+The first section is the run-time's code; the others are programs with their kernels (image.py) and packed weights, each kept
+once however many parts of a model have it. The header says what is made of them; a model that is one program runs without it:
+the prefix says where it is, counted from the first section, or -1. Every section and the header have a checksum that is checked
 when the file is read, CRC-32C by the run-time's code for sections; they are then memory-mapped, so that processes share them,
 unless they are asked to be read into memory.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlc.errors import DeviceError, DlcError, ModelError
 from dlc.runtime.cpu.native import Runtime, runtime
@@ -31,8 +33,9 @@ from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 8
-_PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
+VERSION = 9
+PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is, or -1
+_NO_PROGRAM = -1
 _ALIGNMENT = 4096
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
@@ -50,8 +53,11 @@ class Common:
 class Saveable(Protocol):
     """What a model is on disk."""
 
-    def written(self, writer: Writer) -> dict[str, Any]:
-        """Its part of the header; its code and weights become sections. Raises UnsupportedError for what has none."""
+    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
+        """Its part of the header; its code and weights become sections. `defaults` are those that its inputs have.
+
+        Raises UnsupportedError for what has none.
+        """
         ...
 
 
@@ -64,7 +70,7 @@ class Writer:
         self._checksums: list[int] = []
         # By size and checksum: the sections that may be equal to another one.
         self._alike: dict[tuple[int, int], list[int]] = {}
-        self._end = 0
+        self._starts = [0]
 
     def require(self, common: Common) -> None:
         """Notes what the parts have in common. Raises DlcError for a part that differs."""
@@ -88,30 +94,39 @@ class Writer:
             if self._sections[number] == data:
                 return number
         alike.append(len(self._sections))
+        self._starts.append(self.end + len(data) + len(padding))
         self._sections.append(data)
         self._checksums.append(checksum)
         return alike[-1]
 
+    @property
+    def end(self) -> int:
+        """Where the next section begins, counted from the first one."""
+        return self._starts[-1]
+
+    def start(self, section: int) -> int:
+        """Where a section begins, counted from the first one."""
+        return self._starts[section]
+
     def write(self, file: IO[bytes], model: Mapping[str, Any]) -> None:
         """Writes all there is to a file that is empty."""
-        starts = [0]
-        for data in self._sections:
-            starts.append(starts[-1] + len(data) + -len(data) % _ALIGNMENT)
+        starts = self._starts
         places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
+        program: int = starts[model["image"]] if "image" in model else _NO_PROGRAM
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
-        start = -(-(_PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
-        file.write(_PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header)
+        start = -(-(PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
+        file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header), program) + header)
         for at, data in zip(starts, self._sections, strict=False):
             file.write(bytes(start + at - file.tell()))
             file.write(data)
-        file.write(bytes(start + starts[-1] - file.tell()))
+        file.write(bytes(start + self.end - file.tell()))
 
 
 def save(path: Path, model: Saveable) -> None:
     """Writes a model to a file; `path` is either the whole new file or what it was before. Raises DlcError when it cannot."""
     writer = Writer()
-    fields = model.written(writer)
+    fields = model.written(writer, {})
     with written_whole(path) as file:
         writer.write(file, fields)
 
@@ -119,7 +134,7 @@ def save(path: Path, model: Saveable) -> None:
 def to_bytes(model: Saveable) -> bytes:
     """What the file of a model holds."""
     writer = Writer()
-    fields = model.written(writer)
+    fields = model.written(writer, {})
     file = BytesIO()
     writer.write(file, fields)
     return file.getvalue()
@@ -145,13 +160,16 @@ class Container:
         Raises ModelError for a file that is none, is damaged, or was written by another version of dlc, and DeviceError
         for one that was compiled for another processor.
         """
-        header, data = _read(path, content if content is not None else _mapped(path))
+        program, header, data = _read(path, content if content is not None else _mapped(path))
         try:
             sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
             common = _read_common(path, header, data, sections) if sections else None
             container = Container(path, common, header["model"], data, sections)
+            at: int = sections[count(container.model["image"])][0] if "image" in container.model else _NO_PROGRAM
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise described_badly(path, error) from error
+        if program != at:
+            raise damaged(path, "the program is elsewhere")
         container.check()
         return container
 
@@ -239,26 +257,26 @@ def in_memory(content: bytes | bytearray | memoryview) -> memoryview:
     return memory.toreadonly()
 
 
-def _read(path: Path, memory: memoryview) -> tuple[dict[str, Any], memoryview]:
-    """The header, and the rest."""
+def _read(path: Path, memory: memoryview) -> tuple[int, dict[str, Any], memoryview]:
+    """Where the program is, the header, and the rest."""
     size = len(memory)
-    if size < _PREFIX.size or bytes(memory[: len(MAGIC)]) != MAGIC:
+    if size < PREFIX.size or bytes(memory[: len(MAGIC)]) != MAGIC:
         made = path.with_suffix(".dlc").name
         raise ModelError(f"{path}: not a model that dlc compiled; `compile-model MODEL.onnx -o {made}` makes one")
-    _, version, checksum, length = _PREFIX.unpack_from(memory)
+    _, version, checksum, length, program = PREFIX.unpack_from(memory)
     if version != VERSION:
         raise ModelError(f"{path}: written in format {version}, this dlc reads {VERSION}; compile the model again")
     if length > min(size, _LARGEST_HEADER):
         raise ModelError(f"{path}: damaged: a header of {length} bytes in a file of {size}")
-    end = _PREFIX.size + length
-    header = bytes(memory[_PREFIX.size : end])
+    end = PREFIX.size + length
+    header = bytes(memory[PREFIX.size : end])
     if zlib.crc32(header) != checksum:
         raise damaged(path, "header")
     start = end + -end % _ALIGNMENT
     if any(memory[end:start]):
         raise damaged(path, "after the header")
     try:
-        return json.loads(header), memory[start:]
+        return program, json.loads(header), memory[start:]
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: damaged: the header is no JSON ({error})") from error
 
