@@ -6,7 +6,7 @@ packed weight.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,11 +103,11 @@ class Artifact:
         writer.require(Common(self.target, self.runtime, self.numerics))
         weights = [array_to_json(info.name, self.weights[info.name], writer) for info in host.weights]
         given = {name: writer.add(bytes_of(array)) for name, array in defaults.items()}
-        # As sections keep their distances, the block that comes next finds the arrays wherever the file is mapped.
-        here = writer.end
-        image = self.image(
-            [writer.start(section) - here for *_, section in weights],
-            {name: writer.start(section) - here for name, section in given.items()},
+        # Sections keep their distances: the block, which comes next, finds the arrays wherever the file is mapped.
+        image = image_of(
+            self,
+            [writer.placed(section) for *_, section in weights],
+            {name: writer.placed(section) for name, section in given.items()},
         )
         return {
             "name": self.name,
@@ -118,10 +118,6 @@ class Artifact:
             **(_static_to_json(host) if isinstance(host, HostProgram) else open_to_json(host)),
             "kernels": [_kernel_to_json(kernel) for kernel in self.kernels],
         }
-
-    def image(self, weights: Sequence[int], defaults: Mapping[str, int]) -> bytes:
-        """The program as a block of bytes, from which its `weights`, in order, and `defaults` of inputs lie so far."""
-        return image_of(self, weights, defaults)
 
     @staticmethod
     def load(path: Path) -> Artifact:

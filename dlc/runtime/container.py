@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,14 @@ class Common:
     numerics: str = "default"
 
 
+class Placed(NamedTuple):
+    """An array: how far from something its first byte lies, how many it has, and their CRC-32C."""
+
+    distance: int
+    bytes: int
+    checksum: int
+
+
 class Saveable(Protocol):
     """What a model is on disk."""
 
@@ -68,6 +76,7 @@ class Writer:
         self._common: Common | None = None
         self._sections: list[memoryview] = []
         self._checksums: list[int] = []
+        self._placed: list[Placed] = []
         # By size and checksum: the sections that may be equal to another one.
         self._alike: dict[tuple[int, int], list[int]] = {}
         self._starts = [0]
@@ -88,31 +97,29 @@ class Writer:
         padding = memoryview(bytes(-len(data) % _ALIGNMENT))
         assert self._common is not None, "a part says first what it shares with the others"
         native = runtime(self._common.runtime)
-        checksum = _checksum(native, padding, _checksum(native, data))
+        own = _checksum(native, data)
+        checksum = _checksum(native, padding, own)
         alike = self._alike.setdefault((len(data), checksum), [])
         for number in alike:
             if self._sections[number] == data:
                 return number
         alike.append(len(self._sections))
-        self._starts.append(self.end + len(data) + len(padding))
+        self._placed.append(Placed(self._starts[-1], len(data), own))
+        self._starts.append(self._starts[-1] + len(data) + len(padding))
         self._sections.append(data)
         self._checksums.append(checksum)
         return alike[-1]
 
-    @property
-    def end(self) -> int:
-        """Where the next section begins, counted from the first one."""
-        return self._starts[-1]
-
-    def start(self, section: int) -> int:
-        """Where a section begins, counted from the first one."""
-        return self._starts[section]
+    def placed(self, section: int) -> Placed:
+        """Where a section lies, as the next new one sees it."""
+        placed = self._placed[section]
+        return placed._replace(distance=placed.distance - self._starts[-1])
 
     def write(self, file: IO[bytes], model: Mapping[str, Any]) -> None:
         """Writes all there is to a file that is empty."""
         starts = self._starts
         places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
-        program: int = starts[model["image"]] if "image" in model else _NO_PROGRAM
+        program = self._starts[count(model["image"])] if "image" in model else _NO_PROGRAM
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
@@ -120,7 +127,7 @@ class Writer:
         for at, data in zip(starts, self._sections, strict=False):
             file.write(bytes(start + at - file.tell()))
             file.write(data)
-        file.write(bytes(start + self.end - file.tell()))
+        file.write(bytes(start + starts[-1] - file.tell()))
 
 
 def save(path: Path, model: Saveable) -> None:

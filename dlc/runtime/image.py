@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from dlc.arrays import ALIGNMENT, TensorInfo
 from dlc.dims import Range, Size, is_symbol
-from dlc.runtime.container import VERSION
+from dlc.runtime.container import VERSION, Placed
 from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, linked
 from dlc.runtime.cpu.table import Table, Task, assemble
 from dlc.runtime.host_program import ARENA, HostProgram
@@ -33,10 +33,10 @@ MAGIC = b"dlcimage"
 _FIELDS = (
     *("version", "bytes", "checksum", "name", "features", "code"),  # of interest to who opens it
     *("slots", "arena", "inputs", "outputs", "tensors", "dims", "dim_count", "operations", "operation_count"),
-    *("weights", "weight_count", "fills", "fill_count", "records", "record_words"),
-    *("symbols", "symbol_count", "failures", "failure_count", "places", "place_count", "text"),
+    *("arrays", "weight_count", "fills", "fill_count", "records", "record_words"),
+    *("array_count", "symbols", "symbol_count", "failures", "failure_count", "places", "place_count", "text"),
     *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
-    *("runtime_bytes", "call", "execute", "pool_bytes", "pool_init", "pool_worker", "checksum_of"),
+    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "checksum_of"),
 )
 _ENTRY_BYTES = 16
 HEADER_BYTES = _ENTRY_BYTES + len(MAGIC) + 8 * len(_FIELDS)
@@ -50,8 +50,8 @@ _DTYPES = (
 _LARGEST_SIZE = 1 << 40
 
 
-def image_of(artifact: Artifact, weights: Sequence[int], defaults: Mapping[str, int]) -> bytes:
-    """The block of a program, from which its `weights`, in order, and `defaults` of inputs lie so far."""
+def image_of(artifact: Artifact, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> bytes:
+    """The block of a program with its `weights`, in order, and `defaults` of inputs."""
     return _Writer(artifact, weights, defaults).image()
 
 
@@ -89,7 +89,7 @@ def linked_runtime(object: bytes) -> Code:
 
 
 class _Writer:
-    def __init__(self, artifact: Artifact, weights: Sequence[int], defaults: Mapping[str, int]) -> None:
+    def __init__(self, artifact: Artifact, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> None:
         self.artifact, self.host = artifact, artifact.host
         self.weights, self.defaults = weights, defaults
         self.table = self._assembled(artifact.kernels)
@@ -129,7 +129,8 @@ class _Writer:
         self.fields |= {"features": self._text(" ".join(flags_of(self.artifact.target)))}
         self._table("dims", "dim_count", [(dim,) for dim in dims])
         self._table("operations", "operation_count", self.sizes.operations)
-        self._table("weights", "weight_count", [(distance,) for distance in self.weights])
+        self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
+        self.fields["weight_count"] = len(self.weights)
         self._table("fills", "fill_count", fills)
         self._table("symbols", "symbol_count", symbols)
         self._table("failures", "failure_count", failures)
@@ -143,7 +144,7 @@ class _Writer:
         """Inputs and outputs, and the numbers that their sizes are."""
         donors: Mapping[int, int] = self.host.donors if isinstance(self.host, HostProgram) else {}
         rows, dims = list[tuple[int, ...]](), list[int]()
-        infos = [(info, self.defaults.get(info.name, 0), -1) for info in self.host.inputs]
+        infos = [(i, self.defaults[i.name].distance if i.name in self.defaults else 0, -1) for i in self.host.inputs]
         infos += [(info, 0, donors.get(k, -1)) for k, info in enumerate(self.host.outputs)]
         for info, otherwise, over in infos:
             rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), otherwise, over))
@@ -247,7 +248,7 @@ class _Writer:
 
     def _written(self) -> bytes:
         code, entries = self.fields["code"], self.runtime.entries
-        for field in ("call", "execute", "pool_bytes", "pool_init", "pool_worker"):
+        for field in ("call", "pool_bytes", "pool_init", "pool_worker"):
             self.fields[field] = code + entries[f"dlc_{field}"]
         self.fields |= {"checksum_of": code + entries["dlc_crc32c"], "runtime_bytes": len(self.runtime.bytes)}
         self.fields["code_bytes"] = len(self.code)

@@ -13,6 +13,7 @@
 ;     6  the smaller               7  #a tasks on #b bytes as a record says it (table.py)
 ;     8  fails unless #a >= 0 or #b == 0, which only a damaged program does
 ;     9  fails unless #a >= 0: the sizes of the call are not those of the program; `b` is for the message
+;   array       {i64 how far from the block it lies, bytes, checksum}
 ;   fill        {i64 slot, number, address}: slots[slot] = #number, which counts from the arena if `address` is 1
 ;
 ; The codes that a call ends with are those of dlc.h; below 0 they are the program's own.
@@ -44,8 +45,8 @@
   i64,         ;  9 how many these are
   i64,         ; 10 where operations are
   i64,         ; 11 how many
-  i64,         ; 12 where the distances of weights are
-  i64,         ; 13 how many
+  i64,         ; 12 where arrays are, weights first
+  i64,         ; 13 how many of these weights are
   i64,         ; 14 where fills are
   i64,         ; 15 how many
   i64          ; 16 where records are
@@ -329,7 +330,7 @@ weigh.in:
   br i1 %weighed, label %filling, label %weight
 
 weight:
-  %weight.at = getelementptr i64, ptr %weights, i64 %w
+  %weight.at = getelementptr [3 x i64], ptr %weights, i64 %w
   %distance = load i64, ptr %weight.at
   %weight.address = getelementptr i8, ptr %base, i64 %distance
   %weight.slot = getelementptr ptr, ptr %weight.slots, i64 %w
