@@ -70,13 +70,14 @@ typedef struct dlc_call {
     void *const *outputs;
     const int64_t *sizes;     /* in the model's order; NULL if it has none */
     void *memory;             /* at a multiple of 64; NULL: nothing is run, `needed` and `shapes` are answered */
-    int64_t bytes;            /* of it */
+    int64_t bytes;            /* of it; below 0: only `program` is answered */
     int64_t *shapes;          /* where the shapes of inputs and outputs go, one after the other; NULL: nowhere */
     void *pool;               /* dlc.h's; NULL: the calling thread alone */
     void (*parallel)(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks); /* or NULL */
     void *user;
     int64_t needed;           /* result: bytes of memory that the call takes */
     int64_t failed;           /* result: which operation on sizes failed */
+    const void *program;      /* result: where the program lies */
 } dlc_call;
 #endif
 
@@ -670,7 +671,12 @@ int dlc_open_linked(int64_t (*linked)(dlc_call *), const dlc_options *options, d
     dlc_model *model = dlc__new_model(options);
     *result = NULL;
     if (!model) return DLC_NO_MEMORY;
-    return dlc__opened(model, dlc__open(model, (const dlc__image *)(uintptr_t)linked, 0, INT64_MAX, 1), result);
+    /* The function's address may be that of a stub in the program's own file. */
+    dlc_call call;
+    memset(&call, 0, sizeof call);
+    call.bytes = -1;
+    linked(&call);
+    return dlc__opened(model, dlc__open(model, (const dlc__image *)call.program, 0, INT64_MAX, 1), result);
 }
 
 void dlc_close(dlc_model *model)

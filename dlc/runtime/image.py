@@ -60,10 +60,7 @@ def kernels_of(image: memoryview) -> dict[str, tuple[bytes, tuple[int, ...]]]:
 
     Raises ValueError or IndexError for a block that is none.
     """
-    if len(image) < HEADER_BYTES or bytes(image[_ENTRY_BYTES : _ENTRY_BYTES + len(MAGIC)]) != MAGIC:
-        raise ValueError("no block of a program")
-    values = struct.unpack_from(f"<{len(_FIELDS)}q", image, HEADER_BYTES - 8 * len(_FIELDS))
-    fields = dict(zip(_FIELDS, values, strict=True))
+    fields = _fields_of(image)
 
     def rows(where: str, count: str, width: int) -> list[tuple[int, ...]]:
         start, end = fields[where], fields[where] + 8 * width * fields[count]
@@ -82,6 +79,21 @@ def kernels_of(image: memoryview) -> dict[str, tuple[bytes, tuple[int, ...]]]:
     return found
 
 
+def memory_of(image: bytes) -> int:
+    """How many bytes of memory a call takes of a program without open sizes."""
+    fields = _fields_of(memoryview(image))
+    kind, arena, _ = struct.unpack_from("<3q", image, fields["operations"] + 24 * fields["arena"])
+    assert kind == 0, "a constant"
+    return -(-8 * fields["slots"] // ALIGNMENT) * ALIGNMENT + arena
+
+
+def _fields_of(image: memoryview) -> dict[str, int]:
+    if len(image) < HEADER_BYTES or bytes(image[_ENTRY_BYTES : _ENTRY_BYTES + len(MAGIC)]) != MAGIC:
+        raise ValueError("no block of a program")
+    values = struct.unpack_from(f"<{len(_FIELDS)}q", image, HEADER_BYTES - 8 * len(_FIELDS))
+    return dict(zip(_FIELDS, values, strict=True))
+
+
 @lru_cache
 def linked_runtime(object: bytes) -> Code:
     """The run-time's code."""
@@ -93,7 +105,7 @@ class _Writer:
         self.artifact, self.host = artifact, artifact.host
         self.weights, self.defaults = weights, defaults
         self.table = self._assembled(artifact.kernels)
-        self.symbols = _symbols(self.host)
+        self.symbols = symbols_of(self.host)
         self.sizes = SizeCode(list(self.symbols))
         self.fields: dict[str, int] = {}
         self.tables = bytearray()
@@ -279,6 +291,6 @@ def _element(info: TensorInfo) -> tuple[int, int]:
     return _DTYPES.index(name) + 1 if name in _DTYPES else 0, info.dtype.itemsize
 
 
-def _symbols(host: HostProgram | OpenProgram) -> dict[str, Size]:
+def symbols_of(host: HostProgram | OpenProgram) -> dict[str, Size]:
     """The sizes that a call gives, by name in the order of the inputs."""
     return {str(size): size for info in host.inputs for size in info.shape if is_symbol(size)}

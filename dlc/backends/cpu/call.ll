@@ -23,13 +23,14 @@
   ptr,         ;  1 addresses of outputs
   ptr,         ;  2 open sizes
   ptr,         ;  3 memory, at a multiple of 64; null: nothing is run
-  i64,         ;  4 bytes of it
+  i64,         ;  4 bytes of it; below 0 only the block is answered
   ptr,         ;  5 where the shapes of inputs and outputs go, one after the other; null: nowhere
   ptr,         ;  6 a pool; null: none
   ptr,         ;  7 who runs tasks in a pool's place; null: nobody
   ptr,         ;  8 whose that is
   i64,         ;  9 result: bytes of memory that it takes
-  i64          ; 10 result: the operation that failed
+  i64,         ; 10 result: the operation that failed
+  ptr          ; 11 result: the block
 }
 
 %Image = type {
@@ -209,6 +210,8 @@ entry:
   %shapes.at = getelementptr %Call, ptr %call, i64 0, i32 5
   %needed.at = getelementptr %Call, ptr %call, i64 0, i32 9
   %failed.at = getelementptr %Call, ptr %call, i64 0, i32 10
+  %block.at = getelementptr %Call, ptr %call, i64 0, i32 11
+  store ptr %image, ptr %block.at
   %sizes = load ptr, ptr %sizes.at
   %memory = load ptr, ptr %memory.at
   %bytes = load i64, ptr %bytes.at
@@ -223,7 +226,8 @@ entry:
   %operation.count = load i64, ptr %operation.count.at
   %operations = getelementptr i8, ptr %image, i64 %operations.where
   %numbers = alloca i64, i64 %operation.count
-  br label %compute
+  %introduction = icmp slt i64 %bytes, 0
+  br i1 %introduction, label %answered, label %compute
 
 compute:
   %i = phi i64 [ 0, %entry ], [ %i.next, %computed ]
