@@ -171,7 +171,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 9, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 9, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256, DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
 
 typedef struct {
@@ -239,7 +239,10 @@ static void *dlc__allocate(const dlc_options *options, size_t bytes, size_t alig
 {
     void *memory = NULL;
     if (options->allocate) return options->allocate(options->user, bytes, alignment);
-    return posix_memalign(&memory, alignment, bytes ? bytes : 1) ? NULL : memory;
+    if (bytes >= DLC__LARGE) alignment = DLC__HUGE_PAGE;
+    if (posix_memalign(&memory, alignment, bytes ? bytes : 1)) return NULL;
+    if (bytes >= DLC__LARGE) madvise(memory, bytes, MADV_HUGEPAGE); /* or not, if the system has none */
+    return memory;
 }
 
 static void dlc__release(const dlc_options *options, void *memory)

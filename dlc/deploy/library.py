@@ -20,7 +20,6 @@ from dlc.runtime.cpu.native import runtime
 from dlc.runtime.host_program import HostProgram
 from dlc.runtime.image import image_of, memory_of, symbols_of
 from dlc.runtime.model import Model
-from dlc.target import flags_of
 from dlc.whole_files import written_whole
 
 SUFFIXES = (".so", ".o", ".a")
@@ -84,7 +83,7 @@ def header_text(model: Model, artifact: Artifact, function: Function) -> str:
     symbols, symbol = symbols_of(artifact.host), function.symbol
     lines = [
         f"{_plain(model.name)}, compiled by dlc for {artifact.target.name}, which is a processor with",
-        " ".join(flags_of(artifact.target)) + ".",
+        " ".join(artifact.target.features) + ".",
         "",
         *(f"size {k}    {_plain(name)}" for k, name in enumerate(symbols)),
         *(f"input {k}   {_plain(str(i))}{', or NULL' if i.name in model.defaults else ''}" for k, i in enumerate(model.inputs)),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dlc.runtime.artifact import Artifact, KernelObject
 
 MAGIC = b"dlcimage"
-_FIELDS = (
+FIELDS = (
     *("version", "bytes", "checksum", "name", "features", "code"),  # of interest to who opens it
     *("slots", "arena", "inputs", "outputs", "tensors", "dims", "dim_count", "operations", "operation_count"),
     *("arrays", "weight_count", "fills", "fill_count", "records", "record_words"),
@@ -39,7 +39,7 @@ _FIELDS = (
     *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "checksum_of"),
 )
 _ENTRY_BYTES = 16
-HEADER_BYTES = _ENTRY_BYTES + len(MAGIC) + 8 * len(_FIELDS)
+HEADER_BYTES = _ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
 # As ONNX's TensorProto.DataType numbers them, from 1 on; 8 are strings.
 _DTYPES = (
     *("float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "", "bool", "float16", "float64", "uint32", "uint64"),
@@ -90,8 +90,8 @@ def memory_of(image: bytes) -> int:
 def _fields_of(image: memoryview) -> dict[str, int]:
     if len(image) < HEADER_BYTES or bytes(image[_ENTRY_BYTES : _ENTRY_BYTES + len(MAGIC)]) != MAGIC:
         raise ValueError("no block of a program")
-    values = struct.unpack_from(f"<{len(_FIELDS)}q", image, HEADER_BYTES - 8 * len(_FIELDS))
-    return dict(zip(_FIELDS, values, strict=True))
+    values = struct.unpack_from(f"<{len(FIELDS)}q", image, HEADER_BYTES - 8 * len(FIELDS))
+    return dict(zip(FIELDS, values, strict=True))
 
 
 @lru_cache
@@ -270,7 +270,7 @@ class _Writer:
         body += bytes(code - HEADER_BYTES - len(body)) + bytes(self.code)
 
         def whole() -> bytes:
-            return head + struct.pack(f"<{len(_FIELDS)}q", *(self.fields[name] for name in _FIELDS)) + body
+            return head + struct.pack(f"<{len(FIELDS)}q", *(self.fields[name] for name in FIELDS)) + body
 
         # Of the block with 0 in its place.
         self.fields["checksum"] = zlib.crc32(whole())
