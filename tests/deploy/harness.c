@@ -103,6 +103,50 @@ static int flip(char **argv)
     return dlc_open_memory(memory, bytes, &options, &model);
 }
 
+/* mutate MODEL COUNT SEED: opens programs whose fields and tables say something else, with the right checksum. */
+static int mutate(char **argv)
+{
+    static const int64_t values[] = {0, 1, -1, 2, 7, 8, 64, 1000, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN, 1LL << 40, -4096};
+    size_t bytes;
+    int64_t opened = 0, sizes[8] = {3, 5, 1, 1, 1, 1, 1, 1};
+    uint64_t state = (uint64_t)atoll(argv[4]);
+    char *memory = (char *)content(argv[2], &bytes), *copy = (char *)counted(NULL, bytes, 64);
+    dlc__prefix prefix;
+    memcpy(&prefix, memory, sizeof prefix);
+    size_t at = (sizeof prefix + (size_t)prefix.header + DLC__PAGE - 1) / DLC__PAGE * DLC__PAGE + (size_t)prefix.program;
+    dlc__image *image = (dlc__image *)(void *)(copy + at);
+    for (int64_t k = 0; k < atoll(argv[3]); k++) {
+        dlc_options options = {0};
+        dlc_model *model;
+        dlc_context *context;
+        memcpy(copy, memory, bytes);
+        for (int change = 0; change < 1 + k % 2; change++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            size_t word = 3 + (state >> 33) % ((size_t)(change ? (int64_t)sizeof *image : image->code) / 8 - 3);
+            int64_t *field = (int64_t *)image + word, kind = (int64_t)(state >> 20 & 31);
+            *field = kind < 14 ? values[kind] : (int64_t)((uint64_t)*field + (uint64_t)kind - 22);
+        }
+        if (image->bytes < 0 || image->bytes > (int64_t)(bytes - at)) continue;
+        /* Where else code is taken to begin, it is not for this to say what it does. */
+        image->call = ((const dlc__image *)(const void *)(memory + at))->call;
+        image->version = DLC__VERSION, image->checksum = 0;
+        image->checksum = dlc__crc32(0, (const unsigned char *)image, (size_t)image->bytes);
+        options.threads = 1, options.allocate = counted, options.release = released;
+        if (dlc_open_memory(copy, bytes, &options, &model)) continue;
+        opened++;
+        if (!dlc_context_create(model, sizes, &context)) {
+            dlc_tensor_info info;
+            for (int32_t i = 0; i < dlc_count(model, 0); i++) dlc_context_info(context, 0, i, &info);
+            dlc_context_destroy(context);
+        }
+        dlc_close(model);
+    }
+    free(memory);
+    free(copy);
+    printf("%lld\n", (long long)opened);
+    return 0;
+}
+
 static const dlc_model *models[2];
 static float given[20000], wanted[2][20000];
 static int calls;
@@ -172,6 +216,7 @@ static int threads(char **argv)
 int main(int argc, char **argv)
 {
     if (argc > 4 && !strcmp(argv[1], "flip")) return flip(argv);
+    if (argc > 4 && !strcmp(argv[1], "mutate")) return mutate(argv);
     if (argc > 4 && !strcmp(argv[1], "threads")) return threads(argv);
     return argc > 4 ? run(argc, argv) : 2;
 }

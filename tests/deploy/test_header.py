@@ -148,6 +148,15 @@ def test_every_changed_byte_is_found(folder: Path, models: dict[str, Model]) -> 
 
 
 @needs_cc
+@pytest.mark.parametrize("name", ["layer", "loops", "failing"])
+def test_what_a_program_says_is_checked(folder: Path, models: dict[str, Model], name: str) -> None:
+    """Its checksum is right, and it says something else: it is refused, or what is asked of it stays within it."""
+    command = [folder / "harness", "mutate", folder / f"{name}.dlc", "3000", "7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0 < int(done.stdout) < 3000
+
+
+@needs_cc
 def test_threads_share_models_and_a_pool(folder: Path, models: dict[str, Model]) -> None:
     dlc.jit(lambda x: dlc.numpy.exp(-x * x)).lower(np.zeros(5000, np.float32)).compile().save(folder / "second.dlc")
     command = [folder / "harness", "threads", folder / "layer.dlc", folder / "second.dlc", "400"]

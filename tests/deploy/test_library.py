@@ -15,11 +15,16 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 import dlc
-from dlc.arrays import aligned_empty
+from dlc.arrays import TensorInfo, aligned_empty
+from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.cli import main
 from dlc.deploy import SUFFIXES, write_library
+from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import UnsupportedError
+from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
+from dlc.runtime.open_program import OpenProgram
+from dlc.target import CPU_LEVELS
 from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
 
@@ -190,3 +195,49 @@ def test_other_names_are_refused(tmp_path: Path) -> None:
 def test_a_model_without_weights(tmp_path: Path) -> None:
     library = Library(dlc.jit(lambda x: x + x).lower(X).compile(), tmp_path / "twice.so")
     same(library([X]), library.model(X))
+
+
+N, M = Dim.symbol("N"), Dim.symbol("M")
+# So much more that what is below 0 by itself is a size.
+MORE = 1 << 50
+POLYNOMIALS: list[Size] = [
+    MORE + size
+    for size in (
+        7,
+        N,
+        N - M,
+        2 * N * M - 3,
+        N // 2,
+        (N + 5) // 3 * M,
+        (N - 9) // 4,
+        (M * M - N) // (N + 1),
+        -N // 3 + M,
+        -M * N * N,
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The shapes of outputs for sizes, or None if one is below 0: of a program that does nothing else."""
+    i64 = np.dtype(np.int64)
+    outputs = tuple(TensorInfo(f"y{k}", (size,), i64) for k, size in enumerate(POLYNOMIALS))
+    host = OpenProgram((TensorInfo("x", (N, M), i64),), outputs, (), {"N": Range(1, 1 << 20)}, (), ())
+    model = Artifact("sizes", CPU_LEVELS["cpu:generic"], host, (), {}, runtime_object()).model()
+    library = Library(model, tmp_path_factory.mktemp("library") / "sizes.so")
+
+    def call(n: int, m: int) -> list[int] | None:
+        shapes = (ctypes.c_int64 * (2 + len(outputs)))()
+        code = library.function(Call(sizes=(ctypes.c_int64 * 2)(n, m), shapes=shapes))
+        assert code in (0, 1)
+        return None if code else shapes[2:]
+
+    return call
+
+
+@pytest.mark.parametrize("m", [0, 1, 3, 50, 1 << 39])
+@pytest.mark.parametrize("n", [0, 1, 2, 9, 10, 41, 1 << 20, (1 << 20) + 1])
+def test_sizes_are_what_polynomials_say(sizes: Any, n: int, m: int) -> None:
+    expected = [int(substitute(size, {"N": n, "M": m})) for size in POLYNOMIALS]
+    fit = 1 <= n <= 1 << 20 and min(expected) >= 0 and max(*expected, m * n * n) < 1 << 63
+    assert sizes(n, m) == (expected if fit else None)

@@ -258,6 +258,14 @@ measure:
   %slot.room = and i64 %slot.more, -64
   %arena.bytes.at = getelementptr i64, ptr %numbers, i64 %arena.number
   %arena.bytes = load i64, ptr %arena.bytes.at
+  %no.arena = icmp ugt i64 %arena.bytes, 4611686018427387904
+  br i1 %no.arena, label %damaged, label %add.up
+
+damaged:
+  store i64 %arena.number, ptr %failed.at
+  ret i64 3
+
+add.up:
   %needed = add i64 %slot.room, %arena.bytes
   store i64 %needed, ptr %needed.at
   %shapeless = icmp eq ptr %shapes, null
