@@ -18,7 +18,7 @@
  *     dlc_close(model);
  *
  * A model does not change: any number of threads use it, each call with a context of its own. dlc_run allocates nothing and
- * keeps the processor's rounding mode. Models that ask for the same number of threads share one pool of them; a call that finds
+ * keeps the processor's rounding mode; its arrays do not overlap, and its thread has the 8 MiB of stack that Linux gives. Models that ask for the same number of threads share one pool of them; a call that finds
  * the pool in use runs on its own thread alone, and results do not depend on that. A child process after a fork runs models on
  * the calling thread alone until it opens one itself. A file is mapped: processes share its weights; put another in its place
  * by renaming. It holds machine code: open what you would load as a library. What is checked (sizes, places, checksums) finds

@@ -1,6 +1,7 @@
 /* What test_header.py runs: MODE MODEL..., with inputs in files and outputs to one; errors in words, status 1. */
 #define DLC_IMPLEMENTATION
 #include "dlc.h"
+#include <sys/wait.h>
 
 static int64_t allocations;
 
@@ -213,9 +214,35 @@ static int threads(char **argv)
     return 0;
 }
 
+/* fork MODEL THREADS OUTPUT: a child uses a model of its parent's, and opens one; 0 if both compute the same. */
+static int forked(char **argv)
+{
+    dlc_options options = {0};
+    dlc_model *model, *again;
+    dlc_context *context, *own;
+    const void *inputs[] = {given, NULL};
+    void *outputs[] = {wanted[0]}, *others[] = {wanted[1]};
+    options.threads = atoi(argv[3]);
+    if (dlc_open(argv[2], &options, &model) || dlc_context_create(model, NULL, &context)) return 2;
+    if (dlc_run(context, inputs, outputs)) return 3;
+    pid_t child = fork();
+    if (!child) {
+        int status = dlc_run(context, inputs, others) || memcmp(wanted[0], wanted[1], sizeof wanted[0]);
+        status |= dlc_open(argv[2], &options, &again) || dlc_context_create(again, NULL, &own) || again->pool == model->pool;
+        for (int k = 0; k < 100 && !status; k++) {
+            wanted[1][0]++;
+            status = dlc_run(own, inputs, others) || memcmp(wanted[0], wanted[1], sizeof wanted[0]);
+        }
+        _exit(status);
+    }
+    int status = 0;
+    return waitpid(child, &status, 0) != child || status || dlc_run(context, inputs, outputs);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 4 && !strcmp(argv[1], "flip")) return flip(argv);
+    if (argc > 4 && !strcmp(argv[1], "fork")) return forked(argv);
     if (argc > 4 && !strcmp(argv[1], "mutate")) return mutate(argv);
     if (argc > 4 && !strcmp(argv[1], "threads")) return threads(argv);
     return argc > 4 ? run(argc, argv) : 2;

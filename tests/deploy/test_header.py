@@ -157,6 +157,11 @@ def test_what_a_program_says_is_checked(folder: Path, models: dict[str, Model], 
 
 
 @needs_cc
+def test_a_fork_is_survived(folder: Path, models: dict[str, Model]) -> None:
+    subprocess.run([folder / "harness", "fork", folder / "layer.dlc", "3", "-"], check=True, timeout=60)
+
+
+@needs_cc
 def test_threads_share_models_and_a_pool(folder: Path, models: dict[str, Model]) -> None:
     dlc.jit(lambda x: dlc.numpy.exp(-x * x)).lower(np.zeros(5000, np.float32)).compile().save(folder / "second.dlc")
     command = [folder / "harness", "threads", folder / "layer.dlc", folder / "second.dlc", "400"]
