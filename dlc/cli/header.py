@@ -8,7 +8,7 @@ import click
 
 from dlc.cli.shared import out, reports_errors
 from dlc.deploy import HEADER
-from dlc.whole_files import written_whole
+from dlc.whole_files import write_whole_text
 
 
 @click.command("header")
@@ -19,6 +19,5 @@ def header_command(output: Path | None) -> None:
     if output is None:
         click.echo(HEADER.read_text(), nl=False)
         return
-    with written_whole(output) as file:
-        file.write(HEADER.read_bytes())
+    write_whole_text(output, HEADER.read_text())
     out.print(f"Saved as {output}; how it is used is said at its beginning.")

@@ -18,11 +18,11 @@
  *     dlc_close(model);
  *
  * A model does not change: any number of threads use it, each call with a context of its own. dlc_run allocates nothing and
- * keeps the processor's rounding mode; its arrays do not overlap, and its thread has the 8 MiB of stack that Linux gives. Models that ask for the same number of threads share one pool of them; a call that finds
- * the pool in use runs on its own thread alone, and results do not depend on that. A child process after a fork runs models on
- * the calling thread alone until it opens one itself. A file is mapped: processes share its weights; put another in its place
- * by renaming. It holds machine code: open what you would load as a library. What is checked (sizes, places, checksums) finds
- * damage, not malice.
+ * keeps the processor's rounding mode; its arrays do not overlap, and its thread has the 8 MiB of stack that Linux gives.
+ * Models that ask for the same number of threads share one pool of them; a call that finds the pool in use runs on its own
+ * thread alone, and results do not depend on that. A child process after a fork runs models on the calling thread alone until
+ * it opens one itself. A file is mapped: processes share its weights; put another in its place by renaming. It holds machine
+ * code: open what you would load as a library. What is checked (sizes, places, checksums) finds damage, not malice.
  *
  * What is not here: models that are several programs, since data or the shapes of a call decide what is run
  * (DLC_SEVERAL_PROGRAMS); fix their shapes when you compile them, or run them from Python.
@@ -171,7 +171,8 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 9, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256, DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
+enum { DLC__VERSION = 9, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
 
 typedef struct {
@@ -225,12 +226,22 @@ const char *dlc_error(int code)
     return code >= 0 && code <= DLC_FAILED ? texts[code] : "no code of dlc";
 }
 
-/* Notes in `message` what is wrong, and is `code`. */
-static int dlc__fail(char *message, size_t bytes, int code, const char *format, ...)
+/* Notes what is wrong with opening a model, and is `code`. */
+static int dlc__refuse(const dlc_options *options, int code, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    if (message && bytes) vsnprintf(message, bytes, format, arguments);
+    if (options->message && options->message_bytes) vsnprintf(options->message, options->message_bytes, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+/* Notes what is wrong with a call, and is `code`. */
+static int dlc__fail(dlc_context *context, int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(context->message, DLC__MESSAGE, format, arguments);
     va_end(arguments);
     return code;
 }
@@ -328,12 +339,13 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     memcpy(&head, image, sizeof head);
     head.checksum = 0;
     uint32_t sum = dlc__crc32(0, (const unsigned char *)&head, sizeof head);
-    if (dlc__crc32(sum, (const unsigned char *)(image + 1), (size_t)image->bytes - sizeof head) != (uint64_t)image->checksum) return 0;
-    if (end < (int64_t)sizeof head || end > image->bytes || image->code_bytes < 0 || image->code_bytes > image->bytes - end) return 0;
+    sum = dlc__crc32(sum, (const unsigned char *)(image + 1), (size_t)image->bytes - sizeof head);
+    if (sum != (uint64_t)image->checksum || end < (int64_t)sizeof head || end > image->bytes) return 0;
+    if (image->code_bytes < 0 || image->code_bytes > image->bytes - end) return 0;
     if (image->text < (int64_t)sizeof head || image->text >= end || *dlc__text(image, end - image->text - 1)) return 0;
     if (image->inputs < 0 || image->outputs < 0 || image->inputs > end || image->outputs > end) return 0;
-    if (image->slots < 2 || image->slots > 1 << 28 || image->weight_count < 0 || image->weight_count > image->array_count) return 0;
-    if (image->slots < 2 + tensors + image->weight_count) return 0;
+    if (image->weight_count < 0 || image->weight_count > image->array_count) return 0;
+    if (image->slots > 1 << 28 || image->slots < 2 + tensors + image->weight_count) return 0;
     if (!dlc__within(image->tensors, tensors, sizeof(dlc__tensor), end) || !dlc__within(image->dims, image->dim_count, 8, end)
         || !dlc__within(image->operations, n, sizeof(dlc__operation), end) || n > 1 << 16
         || !dlc__within(image->arrays, image->array_count, sizeof(dlc__array), end)
@@ -364,8 +376,9 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
             || arrays[i].bytes > last - arrays[i].distance) return 0;
     for (int64_t i = 0; i < tensors; i++) {
         const dlc__tensor *t = dlc__tensors(image) + i;
-        if (!dlc__is_text(image, t->name) || t->element_bytes < 1 || t->element_bytes > 64 || t->dims < 0 || t->rank < 0
-            || t->rank > image->dim_count || t->dims > image->dim_count - t->rank || t->over < -1 || t->over >= image->inputs) return 0;
+        if (!dlc__is_text(image, t->name) || t->element_bytes < 1 || t->element_bytes > 64) return 0;
+        if (t->dims < 0 || t->rank < 0 || t->rank > image->dim_count || t->dims > image->dim_count - t->rank) return 0;
+        if (t->over < -1 || t->over >= image->inputs) return 0;
         int found = !t->otherwise;
         for (int64_t k = image->weight_count; k < image->array_count; k++) found |= arrays[k].distance == t->otherwise;
         if (!found) return 0;
@@ -396,7 +409,8 @@ static int dlc__lacks(const char *features, char *lacking, size_t bytes)
     int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
     size_t length = 0;
     if (file < 0) return 0;
-    for (ssize_t n; length < sizeof text - 1 && (n = read(file, text + length, sizeof text - 1 - length)) > 0;) length += (size_t)n;
+    for (ssize_t n = 1; n > 0 && length < sizeof text - 1; length += n > 0 ? (size_t)n : 0)
+        n = read(file, text + length, sizeof text - 1 - length);
     close(file);
     text[length] = 0;
     for (size_t k = 0; !line && k < 2; k++) line = strstr(text, keys[k]);
@@ -553,14 +567,14 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     dlc_options *o = &model->options;
     char lacking[64];
     if (last < (int64_t)sizeof *image || memcmp(image->magic, "dlcimage", 8))
-        return dlc__fail(o->message, o->message_bytes, DLC_NOT_A_MODEL, "not a model that dlc compiled");
+        return dlc__refuse(o, DLC_NOT_A_MODEL, "not a model that dlc compiled");
     if (image->version != DLC__VERSION)
-        return dlc__fail(o->message, o->message_bytes, DLC_VERSION, "written in format %lld, this dlc.h reads %d: compile the "
+        return dlc__refuse(o, DLC_VERSION, "written in format %lld, this dlc.h reads %d: compile the "
                          "model again, or take the dlc.h of that dlc", (long long)image->version, DLC__VERSION);
     if (!dlc__check_image(image, first, last))
-        return dlc__fail(o->message, o->message_bytes, DLC_DAMAGED, "damaged: copy or compile the model again");
+        return dlc__refuse(o, DLC_DAMAGED, "damaged: copy or compile the model again");
     if (dlc__lacks(dlc__text(image, image->features), lacking, sizeof lacking))
-        return dlc__fail(o->message, o->message_bytes, DLC_PROCESSOR, "compiled for a processor with %s, which this one lacks: "
+        return dlc__refuse(o, DLC_PROCESSOR, "compiled for a processor with %s, which this one lacks: "
                          "compile the model for target cpu:generic", lacking);
     model->base = (const char *)image;
     if (!executable) {
@@ -570,7 +584,7 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
         if (!model->mapping || mprotect((void *)start, end - start, PROT_READ | PROT_EXEC)) {
             model->copy_bytes = (size_t)image->bytes;
             if (!(model->copy = dlc__mapped(image, model->copy_bytes)))
-                return dlc__fail(o->message, o->message_bytes, DLC_SYSTEM, "executable memory: %s", strerror(errno));
+                return dlc__refuse(o, DLC_SYSTEM, "executable memory: %s", strerror(errno));
             image = (const dlc__image *)model->copy;
         }
     }
@@ -579,9 +593,9 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     dlc__checksum_function *sum = DLC__FUNCTION(dlc__checksum_function, dlc__at(image, image->checksum_of));
     for (int64_t i = 0; o->verify && i < image->array_count; i++)
         if (sum(model->base + arrays[i].distance, arrays[i].bytes, 0) != (uint64_t)arrays[i].checksum)
-            return dlc__fail(o->message, o->message_bytes, DLC_DAMAGED, "damaged: weight %lld", (long long)i);
+            return dlc__refuse(o, DLC_DAMAGED, "damaged: weight %lld", (long long)i);
     model->shapes = (int64_t *)dlc__allocate(o, (size_t)image->dim_count * 8, 8);
-    if (!model->shapes) return dlc__fail(o->message, o->message_bytes, DLC_NO_MEMORY, "no memory");
+    if (!model->shapes) return dlc__refuse(o, DLC_NO_MEMORY, "no memory");
     const int64_t *dims = (const int64_t *)dlc__at(image, image->dims);
     for (int64_t i = 0; i < image->dim_count; i++) {
         const dlc__operation *made = dlc__operations(image) + dims[i];
@@ -589,7 +603,7 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     }
     int64_t threads = o->threads > 0 ? o->threads : o->parallel ? 1 : dlc__usable();
     if (!o->parallel && threads > 1 && !(model->pool = dlc__pool_of(image, threads)))
-        return dlc__fail(o->message, o->message_bytes, DLC_SYSTEM, "%lld threads: the system refuses to start them",
+        return dlc__refuse(o, DLC_SYSTEM, "%lld threads: the system refuses to start them",
                          (long long)threads);
     o->message = NULL; /* the caller's, for this call only */
     return DLC_OK;
@@ -621,18 +635,18 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
     const dlc_options *o = &model->options;
     dlc__prefix prefix;
     if (bytes < sizeof prefix || memcmp(memory, "dlcmodel", 8))
-        return dlc__fail(o->message, o->message_bytes, DLC_NOT_A_MODEL, "not a model that dlc compiled");
+        return dlc__refuse(o, DLC_NOT_A_MODEL, "not a model that dlc compiled");
     memcpy(&prefix, memory, sizeof prefix);
     if (prefix.version != DLC__VERSION)
-        return dlc__fail(o->message, o->message_bytes, DLC_VERSION, "written in format %u, this dlc.h reads %d: compile the model "
+        return dlc__refuse(o, DLC_VERSION, "written in format %u, this dlc.h reads %d: compile the model "
                          "again, or take the dlc.h of that dlc", prefix.version, DLC__VERSION);
-    if (prefix.program < 0) return dlc__fail(o->message, o->message_bytes, DLC_SEVERAL_PROGRAMS, "%s", dlc_error(DLC_SEVERAL_PROGRAMS));
+    if (prefix.program < 0) return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", dlc_error(DLC_SEVERAL_PROGRAMS));
     size_t start = sizeof prefix + (size_t)prefix.header;
     if (prefix.header > bytes - sizeof prefix || start > SIZE_MAX - DLC__PAGE)
-        return dlc__fail(o->message, o->message_bytes, DLC_DAMAGED, "damaged: a header beyond the end of the file");
+        return dlc__refuse(o, DLC_DAMAGED, "damaged: a header beyond the end of the file");
     start = (start + DLC__PAGE - 1) / DLC__PAGE * DLC__PAGE;
     if (start > bytes || (uint64_t)prefix.program > bytes - start || prefix.program % DLC__PAGE)
-        return dlc__fail(o->message, o->message_bytes, DLC_DAMAGED, "damaged: the program is beyond the end of the file");
+        return dlc__refuse(o, DLC_DAMAGED, "damaged: the program is beyond the end of the file");
     size_t at = start + (size_t)prefix.program;
     return dlc__open(model, (const dlc__image *)((const char *)memory + at), -(int64_t)at, (int64_t)(bytes - at), 0);
 }
@@ -645,12 +659,12 @@ int dlc_open(const char *path, const dlc_options *options, dlc_model **result)
     if (!model) return DLC_NO_MEMORY;
     dlc_options *o = &model->options;
     int file = open(path, O_RDONLY | O_CLOEXEC), code = DLC_OK;
-    if (file < 0 || fstat(file, &status)) code = dlc__fail(o->message, o->message_bytes, DLC_SYSTEM, "%s: %s", path, strerror(errno));
+    if (file < 0 || fstat(file, &status)) code = dlc__refuse(o, DLC_SYSTEM, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(status.st_mode) || status.st_size < 1)
-        code = dlc__fail(o->message, o->message_bytes, DLC_NOT_A_MODEL, "%s: not a model that dlc compiled", path);
+        code = dlc__refuse(o, DLC_NOT_A_MODEL, "%s: not a model that dlc compiled", path);
     else {
         void *mapping = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-        if (mapping == MAP_FAILED) code = dlc__fail(o->message, o->message_bytes, DLC_SYSTEM, "%s: %s", path, strerror(errno));
+        if (mapping == MAP_FAILED) code = dlc__refuse(o, DLC_SYSTEM, "%s: %s", path, strerror(errno));
         else model->mapping = mapping, model->mapping_bytes = (size_t)status.st_size;
     }
     if (file >= 0) close(file);
@@ -665,7 +679,7 @@ int dlc_open_memory(const void *memory, size_t bytes, const dlc_options *options
     if (!model) return DLC_NO_MEMORY;
     const dlc_options *o = &model->options;
     if (!memory || (uintptr_t)memory % DLC__ALIGNMENT)
-        return dlc__opened(model, dlc__fail(o->message, o->message_bytes, DLC_ARGUMENT, "memory that begins at no multiple of 64"), result);
+        return dlc__opened(model, dlc__refuse(o, DLC_ARGUMENT, "memory that begins at no multiple of 64"), result);
     return dlc__opened(model, dlc__open_content(model, memory, bytes), result);
 }
 
@@ -743,7 +757,7 @@ int dlc_size(const dlc_model *model, int32_t i, dlc_size_info *info)
 static int dlc__failure_of(dlc_context *c, int64_t k)
 {
     const dlc__image *image = c->model->image;
-    if (k >= image->failure_count) return dlc__fail(c->message, DLC__MESSAGE, DLC_DAMAGED, "damaged: an unknown failure");
+    if (k >= image->failure_count) return dlc__fail(c, DLC_DAMAGED, "damaged: an unknown failure");
     const dlc__failure *failure = (const dlc__failure *)dlc__at(image, image->failures) + k;
     const dlc__place *places = (const dlc__place *)dlc__at(image, image->places) + failure->first;
     const char *text = dlc__text(image, failure->message), *at;
@@ -776,16 +790,16 @@ static int dlc__call(dlc_context *c)
         const dlc__operation *o = dlc__operations(image) + c->call.failed;
         dlc_size_info size;
         if (o->kind == DLC__FIT && o->b >= 0 && !dlc_size(c->model, (int32_t)o->b, &size))
-            return dlc__fail(c->message, DLC__MESSAGE, DLC_SIZE, "size %s is %lld, not in %lld..%lld", size.name,
+            return dlc__fail(c, DLC_SIZE, "size %s is %lld, not in %lld..%lld", size.name,
                              (long long)c->sizes[o->b], (long long)size.low, (long long)size.high);
     }
-    return dlc__fail(c->message, DLC__MESSAGE, (int)code, "%s", dlc_error((int)code));
+    return dlc__fail(c, (int)code, "%s", dlc_error((int)code));
 }
 
 int dlc_resize(dlc_context *c, const int64_t *sizes)
 {
     int32_t count = dlc_size_count(c->model);
-    if (count && !sizes) return dlc__fail(c->message, DLC__MESSAGE, DLC_ARGUMENT, "the model has %d open sizes, none given", count);
+    if (count && !sizes) return dlc__fail(c, DLC_ARGUMENT, "the model has %d open sizes, none given", count);
     for (int32_t i = 0; i < count; i++) c->sizes[i] = sizes[i];
     void *memory = c->call.memory;
     c->call.memory = NULL;
@@ -797,7 +811,7 @@ int dlc_resize(dlc_context *c, const int64_t *sizes)
     dlc__release(&c->model->options, memory);
     c->call.memory = dlc__allocate(&c->model->options, (size_t)bytes, DLC__ALIGNMENT);
     c->call.bytes = c->memory_bytes = c->call.memory ? bytes : 0;
-    return c->call.memory ? DLC_OK : dlc__fail(c->message, DLC__MESSAGE, DLC_NO_MEMORY, "no memory for %lld bytes", (long long)bytes);
+    return c->call.memory ? DLC_OK : dlc__fail(c, DLC_NO_MEMORY, "no memory for %lld bytes", (long long)bytes);
 }
 
 int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context **result)
@@ -832,12 +846,12 @@ static int dlc__check_given(dlc_context *c, int outputs, const void *const *give
         dlc_context_info(c, outputs, i, &info);
         if (outputs && info.over >= 0) {
             if (c->call.inputs[info.over]) continue;
-            return dlc__fail(c->message, DLC__MESSAGE, DLC_ARGUMENT, "output %s is written over an input, which is missing", info.name);
+            return dlc__fail(c, DLC_ARGUMENT, "output %s is written over an input, which is missing", info.name);
         }
         if (!given || (!given[i] && info.bytes && !info.optional))
-            return dlc__fail(c->message, DLC__MESSAGE, DLC_ARGUMENT, "%s %s is missing", outputs ? "output" : "input", info.name);
+            return dlc__fail(c, DLC_ARGUMENT, "%s %s is missing", outputs ? "output" : "input", info.name);
         if ((uintptr_t)given[i] % (uintptr_t)info.element_bytes)
-            return dlc__fail(c->message, DLC__MESSAGE, DLC_ARGUMENT, "%s %s is at no multiple of %d bytes",
+            return dlc__fail(c, DLC_ARGUMENT, "%s %s is at no multiple of %d bytes",
                              outputs ? "output" : "input", info.name, (int)info.element_bytes);
     }
     return DLC_OK;
@@ -845,7 +859,7 @@ static int dlc__check_given(dlc_context *c, int outputs, const void *const *give
 
 int dlc_run(dlc_context *c, const void *const *inputs, void *const *outputs)
 {
-    if (!c->call.memory) return dlc__fail(c->message, DLC__MESSAGE, DLC_ARGUMENT, "no sizes yet: dlc_resize gives them");
+    if (!c->call.memory) return dlc__fail(c, DLC_ARGUMENT, "no sizes yet: dlc_resize gives them");
     c->call.inputs = inputs, c->call.outputs = outputs;
     int code = dlc__check_given(c, 0, inputs);
     if (!code) code = dlc__check_given(c, 1, (const void *const *)outputs);

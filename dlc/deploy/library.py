@@ -20,7 +20,7 @@ from dlc.runtime.cpu.native import runtime
 from dlc.runtime.host_program import HostProgram
 from dlc.runtime.image import image_of, memory_of, symbols_of
 from dlc.runtime.model import Model
-from dlc.whole_files import written_whole
+from dlc.whole_files import write_whole_text, written_whole
 
 SUFFIXES = (".so", ".o", ".a")
 _CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)
@@ -46,8 +46,7 @@ def write_library(model: Model, path: Path) -> Path:
     header = path.with_suffix(".h")
     with written_whole(path) as file:
         file.write(data)
-    with written_whole(header) as file:
-        file.write(header_text(model, artifact, function).encode())
+    write_whole_text(header, header_text(model, artifact, function))
     return header
 
 

@@ -27,7 +27,8 @@ int main(int argc, char **argv)
     printf("opened in %.1f ms\n", 1e3 * (now() - start));
     int64_t sizes[16] = {0};
     for (int k = 0; k < dlc_size_count(model) && k < 16 && k + 3 < argc; k++) sizes[k] = atoll(argv[k + 3]);
-    if (dlc_context_create(model, NULL, &context) || dlc_resize(context, sizes)) return fprintf(stderr, "%s\n", dlc_message(context)), 1;
+    if (dlc_context_create(model, NULL, &context)) return fprintf(stderr, "no memory\n"), 1;
+    if (dlc_resize(context, sizes)) return fprintf(stderr, "%s\n", dlc_message(context)), 1;
 
     void *arrays[2][64] = {{0}};
     dlc_tensor_info info;
@@ -37,14 +38,15 @@ int main(int argc, char **argv)
             arrays[outputs][k] = calloc((size_t)info.bytes + 1, 1);
             printf("%s %s: %lld bytes\n", outputs ? "output" : "input", info.name, (long long)info.bytes);
         }
+    const void *const *inputs = (const void *const *)arrays[0];
     for (int k = 0, calls = argc > 2 ? atoi(argv[2]) : 20; k < calls; k++) {
         start = now();
-        if (dlc_run(context, (const void *const *)arrays[0], arrays[1])) return fprintf(stderr, "%s\n", dlc_message(context)), 1;
+        if (dlc_run(context, inputs, arrays[1])) return fprintf(stderr, "%s\n", dlc_message(context)), 1;
         if (now() - start < best) best = now() - start;
     }
     dlc_context_info(context, 1, 0, &info);
     printf("%.3f ms a call; %s begins with", 1e3 * best, info.name);
-    for (int64_t k = 0; info.dtype == DLC_FLOAT32 && k < 4 && 4 * k < info.bytes; k++) printf(" %g", ((float *)arrays[1][0])[k]);
+    for (int k = 0; info.dtype == DLC_FLOAT32 && k < 4 && 4 * k < info.bytes; k++) printf(" %g", ((float *)arrays[1][0])[k]);
     printf("\n");
     for (int k = 0; k < 128; k++) free(arrays[k / 64][k % 64]);
     dlc_context_destroy(context);

@@ -194,7 +194,8 @@ static int threads(char **argv)
         dlc_context *context;
         const void *inputs[] = {given, NULL};
         void *outputs[] = {wanted[m]};
-        if (dlc_open(argv[2 + m], &options, (dlc_model **)&models[m]) || dlc_context_create(models[m], NULL, &context)) return 1;
+        if (dlc_open(argv[2 + m], &options, (dlc_model **)&models[m])) return 1;
+        if (dlc_context_create(models[m], NULL, &context)) return 1;
         if (dlc_run(context, inputs, outputs)) return failed(dlc_message(context));
         dlc_context_destroy(context);
     }
@@ -210,7 +211,8 @@ static int threads(char **argv)
         if (round == 0) pages = resident(), counted_before = allocations;
     }
     /* Of each round, those of contexts: themselves and their memory. */
-    printf("%ld wrong, %ld pages, %ld allocations\n", (long)wrong, resident() - pages, (long)((allocations - counted_before) / 2));
+    long taken = (long)(allocations - counted_before) / 2;
+    printf("%ld wrong, %ld pages, %ld allocations\n", (long)wrong, resident() - pages, taken);
     return 0;
 }
 
