@@ -131,8 +131,10 @@ class ProductSum(Contraction):
             raise DTypeError(f"{self.name}: dot {self.dot_name} of {types}; expected words, by {', '.join(DOTS)}")
         return i32
 
-    def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
-        """The product of an element of each operand, as wide as the sum."""
+    def product(self, body: Body, wide: Attribute, *elements: SSAValue) -> SSAValue:
+        # The operands' own signs decide how they widen; a literal's is that of its type.
+        types = map(element_type_of, self.operands)
+        a, b = (scalar.convert(body, x, t, wide) for x, t in zip(elements, types, strict=True))
         return scalar.multiply(body, a, b) if self.dot is None else self.dot.scalar(body, a, b)
 
     def contracted(self, compute: Callable[[Array, Array], Array], operands: Sequence[Array]) -> Array:

@@ -93,6 +93,12 @@ def multiply(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
     return body(arith.MulfOp(x, y) if is_float(x.type) else arith.MuliOp(x, y))
 
 
+def multiply_add(body: Body, x: SSAValue, y: SSAValue, z: SSAValue) -> SSAValue:
+    """`x · y + z` of floats as part of a sum of products, which may be rounded once."""
+    contract = arith.FastMathFlagsAttr([arith.FastMathFlag.ALLOW_CONTRACT])
+    return body(arith.AddfOp(body(arith.MulfOp(x, y, flags=contract)), z, flags=contract))
+
+
 def divide(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
     """The quotient, for integers truncated toward zero: 0 where `y` is 0, wrapped where the smallest is divided by -1.
 

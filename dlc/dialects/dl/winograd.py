@@ -70,7 +70,8 @@ class ModeProductOp(Contraction):
 
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
-    def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
+    def product(self, body: Body, wide: Attribute, *elements: SSAValue) -> SSAValue:
+        a, b = (scalar.convert(body, x, element_type_of(self.x), wide) for x in elements)
         return scalar.multiply(body, a, b)
 
     def structure(self) -> Structure:

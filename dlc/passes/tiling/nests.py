@@ -61,6 +61,11 @@ class Stage:
         several = bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
         return several and not any(self._is_in_rows(a) for a in self.inputs)
 
+    @cached_property
+    def sums(self) -> int:
+        """How many floats its body holds per element: more than its result, if it adds several products up first."""
+        return min(2, sum(isinstance(o, arith.AddfOp) for o in self.op.regions[0].block.ops))
+
     def _is_in_rows(self, a: Access) -> bool:
         return all(a.uses(d) for d in self.dims if d >= 0) and any(a.stride(d) == 1 for d in self.reductions)
 
