@@ -16,6 +16,7 @@ from dlc.passes.dl.compute_early import ComputeEarlyPass
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.few_bit_weights import FewBitWeightsPass
 from dlc.passes.dl.fold_quantization import FoldQuantizationPass
 from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
@@ -63,7 +64,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
     winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
-    quantization = () if strict else (FoldQuantizationPass(),)
+    quantization = () if strict else (FewBitWeightsPass(), FoldQuantizationPass())
     return (
         Stage(
             "dl",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type
 from dlc.dims import product
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
@@ -124,14 +124,17 @@ def dynamic_quantize_matmul(node: Node) -> Value:
 def matmul_n_bits(node: Node) -> Value:
     """`B` [N, blocks, bytes] has numbers of 4 or 8 bits, the first in the lowest of a byte, in blocks along K with a scale.
 
-    Zero points are packed likewise, or floats; without them they are half of the range.
+    Zero points are packed likewise, or floats; without them they are half of the range. The last block may be longer than
+    what is left of K: rows have zeros there.
     """
     emit, x = node.emit, node[0]
     k, n, bits, block = (node.integer(name) for name in ("K", "N", "bits", "block_size"))
     node.ignore("accuracy_level")
     if bits not in (4, 8) or node.get(4) is not None:
         raise NodeProblem("attribute", f"numbers of {bits} bits, or in groups by g_idx, are not supported; 4 and 8 are")
-    blocks = -(-k // block)
+    blocks, stored = -(-k // block), element_type(f"uint{bits}")
+    if missing := blocks * block - k:
+        x = emit(dl.PadOp, x, emit.scalar(0, x), low=[0] * x.rank, high=[0] * (x.rank - 1) + [missing], pad_mode="constant")
 
     def numbers(packed: Value, count: int) -> Value:
         """Bytes [N, …] as the numbers in them, [N, count]."""
@@ -141,18 +144,20 @@ def matmul_n_bits(node: Node) -> Value:
             high = emit(dl.ShiftRightOp, packed, emit.scalar(4, packed))
             pairs = emit(dl.ConcatOp, *(emit.reshape(v, (*packed.shape, 1)) for v in (low, high)), axis=2)
             packed = emit.reshape(pairs, (n, 2 * int(packed.shape[1])))
-        return emit.cast(emit.slice(packed, 1, 0, count), x.element_type)
+        return emit.cast(emit.slice(packed, 1, 0, count), stored)
 
-    scales, zeros = emit.reshape(node[2], (n, blocks, 1)), node.get(3)
-    if zeros is None:
-        zero = emit.scalar(1 << (bits - 1), x)
-    else:
+    scales, zeros = emit.reshape(node[2], (n, blocks)), node.get(3)
+    in_steps = zeros is not None and zeros.element_type == _UI8
+    zero = emit.scalar(0 if zeros is not None else 1 << (bits - 1), stored)
+    if zeros is not None and in_steps:
         # Bytes are of whole numbers for each row.
-        of_rows = numbers(zeros, blocks) if zeros.element_type == _UI8 else zeros
-        zero = emit.reshape(of_rows, (n, blocks, 1))
-    w = emit.reshape(numbers(node[1], blocks * block), (n, blocks, block))
-    w = emit(dl.MulOp, emit(dl.SubOp, w, zero), scales)
-    w = emit.slice(emit.reshape(w, (n, blocks * block)), 1, 0, k)
+        zero = numbers(zeros, blocks)
+    w = emit.unfolded(dl.DequantizeOp, numbers(node[1], blocks * block), scales, zero, axis=1)[0]
     y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)))
+    if zeros is not None and not in_steps:
+        # Σ x · (w - z) · s = Σ x · w · s - Σ over blocks of (Σ x) · z · s
+        offsets = emit(dl.MulOp, emit.reshape(zeros, (n, blocks)), scales)
+        sums = emit(dl.ReduceSumOp, emit.reshape(x, (*x.shape[:-1], blocks, block)), axes=[x.rank], keepdims=False)
+        y = emit(dl.SubOp, y, emit(dl.MatmulOp, sums, emit.transpose(offsets, (1, 0))))
     bias = node.get(5)
     return y if bias is None else emit(dl.AddOp, y, bias)

@@ -1,0 +1,106 @@
+"""Products with dequantised weights, whose integers stay in memory as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow, rank_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contraction import MatmulOp
+from dlc.dialects.dl.conversion import CastOp
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float
+from dlc.dialects.dl.elementwise import SubOp
+from dlc.dialects.dl.few_bits import FEW_BITS, MatmulWordsOp, PackNibblesOp
+from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
+from dlc.dialects.dl.quantization import DequantizeOp
+from dlc.dialects.dl.scalar import bits
+from dlc.dialects.dl.weight_expressions import WeightExpressions
+from dlc.dialects.dl.words import WORD_BITS, WordsOp
+from dlc.ir import Attribute, Context, ModuleOp, ModulePass, SSAValue, f32, f64
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
+
+_SIGNED = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
+
+
+@dataclass(frozen=True)
+class FewBitWeightsPass(ModulePass):
+    """`few-bit-weights`: x · ((w - z) · s)  =  Σ over blocks of s · (x · (w - z)), where w are integers of 4 or 8 bits.
+
+        %w = dl.dequantize %q, %s, %z {axis = 0};  %y = dl.matmul %x, %w
+    →   %words = dl.words (dl.transpose (dl.reshape %q));  %y = dl.matmul_words %x, %words, %s, %z {of = ui4}
+
+    `%q` are weights [K, N], perhaps transposed, with scales and zero points for all, for each column, or for blocks along K.
+    Words of what follows one another along K, and zero points in floats, are expressions of weights, evaluated once. A zero
+    point in the middle of the range, the same for all, makes them integers with a sign instead.
+
+    Blocks hold whole words; others stay, and are dequantised as an expression of weights. Requires `dl.dequantize` whole.
+    """
+
+    name = "few-bit-weights"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for block in program_blocks(op):
+            constant = WeightExpressions(block)
+            rewrite_forward(block, lambda op, c=constant: _in_words(op, c))
+
+
+def _in_words(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
+    element = element_type_of(op.results[0])
+    if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:
+        return None
+    if not is_float(element) or element == f64:
+        return None
+    transpose = defining(op.rhs, TransposeOp)
+    stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
+    if stored is None or element_type_of(stored.x) not in FEW_BITS:
+        return None
+    weights = _Weights.of(Build(op), stored, transpose is not None)
+    return None if weights is None else [Build(op)(MatmulWordsOp, op.lhs, *weights.operands, of=weights.of_type)]
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What a product with weights of few bits reads beside its rows."""
+
+    operands: tuple[SSAValue, ...]
+    of_type: Attribute
+
+    @staticmethod
+    def of(b: Build, stored: DequantizeOp, is_transposed: bool) -> _Weights | None:
+        """Those of dequantised weights [K, N], or [N, K] if transposed; None where blocks do not hold whole words."""
+        along_k = stored.channel_axis == (1 if is_transposed else 0)
+        per_place = any(rank_of(v) == 1 and shape_of(v) != (1,) for v in (stored.scale, stored.zero_point))
+        if along_k if per_place else stored.blocks is not None and not along_k:
+            return None
+        integers = b(TransposeOp, stored.x, permutation=(1, 0)) if is_transposed else stored.x
+        k, columns = (int(s) for s in shape_of(integers))
+        blocks, of = stored.blocks or 1, element_type_of(stored.x)
+        count = WORD_BITS // bits(of)
+        if not k or not columns or k % (blocks * count):
+            return None
+
+        def parameter(v: SSAValue) -> SSAValue:
+            """A scale or zero point [B, N]."""
+            v = b(CastOp, v, to=f32)
+            if rank_of(v) == 2:
+                return b(TransposeOp, v, permutation=(1, 0)) if is_transposed else v
+            return b(BroadcastToOp, v, shape=(blocks, columns))
+
+        zero, middle = splat(stored.zero_point), 1 << (bits(of) - 1)
+        if is_unsigned(of) and zero == middle:
+            of, zero = _SIGNED[of], 0
+            wide = b(CastOp, integers, to=ELEMENT_TYPES["int16"])
+            integers = b(CastOp, b(SubOp, wide, b.scalar(middle, like=wide)), to=of)
+        zeros = () if zero == 0 else (parameter(stored.zero_point),)
+        words = _words(b, b(ReshapeOp, integers, shape=(blocks, k // blocks // count, count, columns)))
+        return _Weights((words, parameter(stored.scale), *zeros), of)
+
+
+def _words(b: Build, integers: SSAValue) -> SSAValue:
+    """Integers [B, W, r, N] as words [B, W, N] of r."""
+    x = b(TransposeOp, integers, permutation=(0, 1, 3, 2))
+    packed = b(PackNibblesOp, x) if is_narrow(element_type_of(x)) else x
+    words = b(WordsOp, packed)
+    return b(ReshapeOp, words, shape=shape_of(words)[:-1])
