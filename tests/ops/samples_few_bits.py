@@ -29,7 +29,7 @@ def _product(x: np.ndarray, words: np.ndarray, scale: np.ndarray, zero: np.ndarr
 
 
 def _sample(
-    label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int], zero: bool = False, x: np.dtype = F32
+    label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int], zero: bool = False, x: np.dtype = F32, **properties: bool
 ) -> Sample:
     count = 8 if dtype in (_INT4, _UINT4) else 4
     random, of = np.random.default_rng(len(label)), element_type(dtype)
@@ -45,7 +45,7 @@ def _sample(
         return _product(x, words, scale, zero, numpy_dtype(of))
 
     tolerance = 2e-3 if x == F16 else 3e-6
-    return Sample(dl.MatmulWordsOp, tuple(operands), expected, {"of": of}, tolerance, label)
+    return Sample(dl.MatmulWordsOp, tuple(operands), expected, {"of": of, **properties}, tolerance, label)
 
 
 
@@ -66,6 +66,7 @@ SAMPLES = [
     _sample("zeros", _UINT4, (2, 5), (2, 1, 24), zero=True),
     _sample("bytes", np.dtype("i1"), (), (2, 4, 33)),
     _sample("rows_of_bytes", np.dtype("u1"), (7,), (1, 3, 16), zero=True),
+    _sample("scaled_weights", _UINT4, (13,), (3, 2, 40), zero=True, scale_weights=True),
     _sample("one_column", _INT4, (3,), (2, 1, 1)),
     _sample("halves", _UINT4, (2,), (2, 2, 17), zero=True, x=F16),
 ]

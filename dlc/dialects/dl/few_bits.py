@@ -1,19 +1,20 @@
 """Weights of few bits: several to a word of 32 bits in memory, floats in registers only.
 
 A product of a matrix and a few rows is bound by the memory that its weights come from. So they stay integers of 4 or 8 bits,
-and the step of the product that reads them makes floats of them: `MatmulWordsOp.product` is the one place that does.
+and the step of the product that reads them makes floats of them: `MatmulWordsOp.added` is the one place that does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, is_narrow, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, flag, is_narrow, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import differ, iteration_space
 from dlc.dialects.dl.conversion import CastOp
@@ -26,6 +27,7 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
     Attribute,
+    BoolAttr,
     SSAValue,
     TensorType,
     f32,
@@ -34,6 +36,7 @@ from dlc.ir import (
     irdl_op_definition,
     operand_def,
     opt_operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
 )
@@ -86,25 +89,30 @@ class MatmulWordsOp(Contraction):
     """A product with weights of few bits: `y[…, n] = Σ_b scale[b, n] · Σ_k x[…, g·b + k] · (w[b, k, n] - zero[b, n])`.
 
     `words` [B, W, N] has r integers of type `of` to a word of i32, which follow one another along k, the first in the lowest
-    bits: blocks of g = r·W. `scale` and `zero` [B, N] are f32; without `zero` it is 0. Sums are f32.
+    bits: blocks of g = r·W. `scale` and `zero` [B, N] are f32; without `zero` it is 0. Sums are f32. With `scale_weights` each
+    weight is multiplied by its scale, which all rows share, else the sum over each word.
 
     (C1) `of` is an integer type of 4 or 8 bits; (C2) `words` has rank 3, `scale` and `zero` are as its blocks; (C3) the last
     axis of `lhs` has B·W·r elements; (C4) `lhs` is of floats of 32 bits or fewer, whose type the result has.
     """
 
     name = "dl.matmul_words"
-    SUMS: ClassVar[int] = 2
     lhs = operand_def(TensorType)
     words = operand_def(TensorType)
     scale = operand_def(TensorType)
     zero = opt_operand_def(TensorType)
     of = prop_def(Attribute)
+    scale_weights = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
 
     @property
     def count(self) -> int:
         """How many integers a word holds."""
         return WORD_BITS // scalar.bits(self.of)
+
+    @property
+    def expands_weights(self) -> bool:
+        return True
 
     def infer(self) -> Sequence[Tensor]:
         element, (*lead, k) = element_type_of(self.lhs), shape_of(self.lhs) or (1,)
@@ -147,16 +155,20 @@ class MatmulWordsOp(Contraction):
         views = (view, shape_of(self.words), *parameters, *(view for _ in others), (*lead, columns))
         return replace(iteration_space((*lead, columns), (blocks, words), views, indices), again=(0,) * len(others))
 
-    # Σⱼ xⱼ · (wⱼ - z) is a sum by itself: one product with the scale for all numbers of a word.
-    def product(self, body: Body, wide: Attribute, *elements: SSAValue) -> SSAValue:
+    # t + Σⱼ xⱼ · ((wⱼ - z) · s), one after the other, or t + s · Σⱼ xⱼ · (wⱼ - z)
+    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         first, word, scale, *rest = elements
         zero, others = (rest[0], rest[1:]) if self.zero is not None else (None, rest)
-        total: SSAValue | None = None
+        wide, by_weight = total.type, flag(self.scale_weights)
+        terms: list[tuple[SSAValue, SSAValue]] = []
         for j, x in enumerate((first, *others)):
             weight = scalar.convert(body, part(body, word, self.of, j), i32, wide)
             if zero is not None:
                 weight = scalar.subtract(body, weight, zero)
-            x = scalar.convert(body, x, element_type_of(self.lhs), wide)
-            total = scalar.multiply(body, x, weight) if total is None else scalar.multiply_add(body, x, weight, total)
-        assert total is not None
-        return scalar.multiply(body, total, scale)
+            if by_weight:
+                weight = scalar.multiply(body, weight, scale)
+            terms.append((scalar.convert(body, x, element_type_of(self.lhs), wide), weight))
+        if by_weight:
+            return reduce(lambda t, term: scalar.multiply_add(body, *term, t), terms, total)
+        own = reduce(lambda t, term: scalar.multiply_add(body, *term, t), terms[1:], scalar.multiply(body, *terms[0]))
+        return scalar.multiply_add(body, own, scale, total)

@@ -106,19 +106,21 @@ class Structure:
 class Contraction(DlOp, ABC):
     """Sum of products over an iteration space of affine accesses: matmul, convolution.
 
-    Operands: data, weights, and what else belongs to the weights. `SUMS` are what a step holds for an element of the result:
-    the sum, and one of its own if it adds several products up first.
+    Operands: data, weights, and what else belongs to the weights.
     """
 
-    SUMS: ClassVar[int] = 1
+    @property
+    def expands_weights(self) -> bool:
+        """Whether a step makes factors of its weights first, which all rows of a register tile share."""
+        return False
 
     @abstractmethod
     def structure(self) -> Structure:
         """The iteration space; parallel iterators in result order first, then the reduced ones."""
 
     @abstractmethod
-    def product(self, body: Body, wide: Attribute, *elements: SSAValue) -> SSAValue:
-        """What a step adds to the sum, of type `wide`: the product of an element of each operand, in the structure's order."""
+    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+        """The sum after a step, which adds the product of an element of each operand, in the structure's order."""
 
 
 class Window(DlOp, ABC):

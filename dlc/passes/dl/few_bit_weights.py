@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow, rank_of, shape_of
 from dlc.dialects.dl.build import Build
@@ -15,12 +16,16 @@ from dlc.dialects.dl.few_bits import FEW_BITS, MatmulWordsOp, PackNibblesOp
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.quantization import DequantizeOp
+from dlc.dialects.dl.ranges import ranges_of, representative
 from dlc.dialects.dl.scalar import bits
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.dl.words import WORD_BITS, WordsOp
+from dlc.dims import Range
 from dlc.ir import Attribute, Context, ModuleOp, ModulePass, SSAValue, f32, f64
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
 
+# Sums over words beside those of the result take registers that more rows need themselves.
+_FEW_ROWS = 2
 _SIGNED = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
 
 
@@ -35,18 +40,21 @@ class FewBitWeightsPass(ModulePass):
     Words of what follows one another along K, and zero points in floats, are expressions of weights, evaluated once. A zero
     point in the middle of the range, the same for all, makes them integers with a sign instead.
 
+    Of few rows the sums over words are multiplied by scales, of more the weights, which all rows share.
+
     Blocks hold whole words; others stay, and are dequantised as an expression of weights. Requires `dl.dequantize` whole.
     """
 
     name = "few-bit-weights"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        ranges = ranges_of(op)
         for block in program_blocks(op):
             constant = WeightExpressions(block)
-            rewrite_forward(block, lambda op, c=constant: _in_words(op, c))
+            rewrite_forward(block, lambda op, c=constant: _in_words(op, c, ranges))
 
 
-def _in_words(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
+def _in_words(op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
     element = element_type_of(op.results[0])
     if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:
         return None
@@ -56,8 +64,12 @@ def _in_words(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | Non
     stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
     if stored is None or element_type_of(stored.x) not in FEW_BITS:
         return None
-    weights = _Weights.of(Build(op), stored, transpose is not None)
-    return None if weights is None else [Build(op)(MatmulWordsOp, op.lhs, *weights.operands, of=weights.of_type)]
+    b = Build(op)
+    weights = _Weights.of(b, stored, transpose is not None)
+    if weights is None:
+        return None
+    rows = prod(representative(s, ranges) for s in shape_of(op.lhs)[:-1])
+    return [b(MatmulWordsOp, op.lhs, *weights.operands, of=weights.of_type, scale_weights=rows > _FEW_ROWS or None)]
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def contraction(write: Writer, op: Contraction, structure: Structure, operands: 
 
     def code(body: Body, *elements: SSAValue) -> SSAValue:
         *factors, accumulator = elements
-        return scalar.add(body, op.product(body, accumulator.type, *factors), accumulator)
+        return op.added(body, accumulator, *factors)
 
     element_type = element_type_of(op.results[0])
     return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store)

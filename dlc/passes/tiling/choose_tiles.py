@@ -154,9 +154,8 @@ class _Chooser:
         wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, _MOST_VECTORS))
         columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
-        sums = max(1, stage.sums)
-        free = self.target.vector_registers - sums - vectors
-        rows = max(1, int(self.variant.rows * (free // (sums * vectors))))
+        free = self.target.vector_registers - stage.sums - vectors
+        rows = max(1, int(self.variant.rows * (free // (stage.sums * vectors))))
         register = {lane: columns}
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):

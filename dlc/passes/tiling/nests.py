@@ -63,8 +63,9 @@ class Stage:
 
     @cached_property
     def sums(self) -> int:
-        """How many floats its body holds per element: more than its result, if it adds several products up first."""
-        return min(2, sum(isinstance(o, arith.AddfOp) for o in self.op.regions[0].block.ops))
+        """How many sums of floats its body holds per element: two if it adds several products up before the accumulator."""
+        apart = combiner_of(self) is not None and not loads_at_computed_places(self.op)
+        return 2 if apart and sum(isinstance(o, arith.AddfOp) for o in self.op.regions[0].block.ops) > 1 else 1
 
     def _is_in_rows(self, a: Access) -> bool:
         return all(a.uses(d) for d in self.dims if d >= 0) and any(a.stride(d) == 1 for d in self.reductions)
