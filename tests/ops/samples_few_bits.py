@@ -29,7 +29,13 @@ def _product(x: np.ndarray, words: np.ndarray, scale: np.ndarray, zero: np.ndarr
 
 
 def _sample(
-    label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int], zero: bool = False, x: np.dtype = F32, **properties: bool
+    label: str,
+    dtype: np.dtype,
+    rows: tuple[int, ...],
+    words: tuple[int, int, int],
+    zero: bool = False,
+    x: np.dtype = F32,
+    **properties: bool,
 ) -> Sample:
     count = 8 if dtype in (_INT4, _UINT4) else 4
     random, of = np.random.default_rng(len(label)), element_type(dtype)
@@ -46,8 +52,6 @@ def _sample(
 
     tolerance = 2e-3 if x == F16 else 3e-6
     return Sample(dl.MatmulWordsOp, tuple(operands), expected, {"of": of, **properties}, tolerance, label)
-
-
 
 
 def _nibbles(label: str, dtype: np.dtype, *shape: int) -> Sample:

@@ -1,7 +1,7 @@
 """Weights of few bits: several to a word of 32 bits in memory, floats in registers only.
 
 A product of a matrix and a few rows is bound by the memory that its weights come from. So they stay integers of 4 or 8 bits,
-and the step of the product that reads them makes floats of them: `MatmulWordsOp.added` is the one place that does.
+and the step of the product that reads them makes floats of them: `MatmulWordsOp` is the one place that does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, flag, is_narrow, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, is_narrow, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import differ, iteration_space
 from dlc.dialects.dl.conversion import CastOp
@@ -30,6 +30,7 @@ from dlc.ir import (
     BoolAttr,
     SSAValue,
     TensorType,
+    arith,
     f32,
     f64,
     i32,
@@ -77,9 +78,7 @@ class PackNibblesOp(Composite):
         *lead, n = shape_of(self.result)
         pairs = b(ReshapeOp, nibbles, shape=(*lead, n, 2))
         zeros, ones = [0] * len(lead), [1] * (len(lead) + 2)
-        low, high = (
-            b(SliceOp, pairs, starts=(*zeros, 0, k), limits=(*lead, n, k + 1), strides=ones) for k in range(2)
-        )
+        low, high = (b(SliceOp, pairs, starts=(*zeros, 0, k), limits=(*lead, n, k + 1), strides=ones) for k in range(2))
         byte = b(BitwiseOrOp, low, b(ShiftLeftOp, high, b.scalar(4, like=high)))
         return [b(ReshapeOp, byte, shape=(*lead, n))]
 
@@ -155,20 +154,29 @@ class MatmulWordsOp(Contraction):
         views = (view, shape_of(self.words), *parameters, *(view for _ in others), (*lead, columns))
         return replace(iteration_space((*lead, columns), (blocks, words), views, indices), again=(0,) * len(others))
 
-    # t + Σⱼ xⱼ · ((wⱼ - z) · s), one after the other, or t + s · Σⱼ xⱼ · (wⱼ - z)
     def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         first, word, scale, *rest = elements
         zero, others = (rest[0], rest[1:]) if self.zero is not None else (None, rest)
-        wide, by_weight = total.type, flag(self.scale_weights)
-        terms: list[tuple[SSAValue, SSAValue]] = []
-        for j, x in enumerate((first, *others)):
-            weight = scalar.convert(body, part(body, word, self.of, j), i32, wide)
-            if zero is not None:
-                weight = scalar.subtract(body, weight, zero)
-            if by_weight:
-                weight = scalar.multiply(body, weight, scale)
-            terms.append((scalar.convert(body, x, element_type_of(self.lhs), wide), weight))
-        if by_weight:
-            return reduce(lambda t, term: scalar.multiply_add(body, *term, t), terms, total)
-        own = reduce(lambda t, term: scalar.multiply_add(body, *term, t), terms[1:], scalar.multiply(body, *terms[0]))
-        return scalar.multiply_add(body, own, scale, total)
+        wide, element = total.type, element_type_of(self.lhs)
+        x = [scalar.convert(body, v, element, wide) for v in (first, *others)]
+        weights = [scalar.convert(body, part(body, word, self.of, j), i32, wide) for j in range(self.count)]
+        if not flag(self.scale_weights):
+            return scalar.multiply_add(body, _less_zero(body, x, weights, zero), scale, total)
+        # t + Σⱼ xⱼ · ((wⱼ - z) · s)
+        if zero is not None:
+            weights = [scalar.subtract(body, w, zero) for w in weights]
+        return _sum(body, x, [scalar.multiply(body, w, scale) for w in weights], total)
+
+
+# Σⱼ xⱼ · wⱼ - z · Σⱼ xⱼ: numbers of rows are fewer than weights.
+def _less_zero(body: Body, x: Sequence[SSAValue], weights: Sequence[SSAValue], zero: SSAValue | None) -> SSAValue:
+    products = _sum(body, x[1:], weights[1:], scalar.multiply(body, x[0], weights[0]))
+    if zero is None:
+        return products
+    minus = body(arith.NegfOp(reduce(lambda a, b: scalar.add(body, a, b), x)))
+    return scalar.multiply_add(body, minus, zero, products)
+
+
+def _sum(body: Body, x: Sequence[SSAValue], weights: Sequence[SSAValue], start: SSAValue) -> SSAValue:
+    """`start + Σⱼ xⱼ · wⱼ`"""
+    return reduce(lambda t, term: scalar.multiply_add(body, *term, t), zip(x, weights, strict=True), start)

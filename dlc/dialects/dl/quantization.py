@@ -32,8 +32,8 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dt
 from dlc.dialects.dl.elementwise import AddOp, DivOp, EqualOp, MaximumOp, MinimumOp, MulOp, NegOp, SelectOp, SubOp
 from dlc.dialects.dl.functions import RoundOp
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.narrow import FORMATS, narrowed
 from dlc.dialects.dl.movement import ReshapeOp
+from dlc.dialects.dl.narrow import FORMATS, narrowed
 from dlc.dialects.dl.normalization import along_axis
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp
 from dlc.dialects.dl.scalar import limits, wide_float
@@ -114,7 +114,7 @@ class Scaled(Composite):
         return normalized_axes(self.name, (number(self.axis),), rank_of(self.x))[0] if rank_of(self.x) else 0
 
     @property
-    def blocks(self) -> int | None:
+    def block_count(self) -> int | None:
         """How many blocks a parameter has an entry for along `axis`; None where none has."""
         return next((int(shape_of(v)[self.channel_axis]) for v in (self.scale, self.zero_point) if self._in_blocks(v)), None)
 
@@ -123,7 +123,7 @@ class Scaled(Composite):
 
     def trailing(self, parameter: Array, rank: int) -> Array:
         """A parameter's values as they broadcast along the axis."""
-        if parameter.ndim == rank > 0 and parameter.size > 1 and self.blocks is not None:
+        if parameter.ndim == rank > 0 and parameter.size > 1 and self.block_count is not None:
             size = int(shape_of(self.x)[self.channel_axis])
             return parameter.repeat(size // parameter.shape[self.channel_axis], self.channel_axis)
         return parameter.reshape(-1, *(1,) * (rank - 1 - self.channel_axis)) if parameter.ndim else parameter
@@ -131,13 +131,13 @@ class Scaled(Composite):
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         """With an axis for the places of a block beside that of the blocks, if there are any."""
         b, (x, *parameters), axis = Build(self), operands, self.channel_axis
-        if self.blocks is None:
+        if self.block_count is None:
             return [self.computed(b, x, *(along_axis(b, v, axis, rank_of(x)) for v in parameters))]
         shape = shape_of(x)
-        split = (*shape[:axis], self.blocks, int(shape[axis]) // self.blocks, *shape[axis + 1 :])
+        split = (*shape[:axis], self.block_count, int(shape[axis]) // self.block_count, *shape[axis + 1 :])
         for k, v in enumerate(parameters):
             if self._in_blocks(v):
-                parameters[k] = b(ReshapeOp, v, shape=(*shape[:axis], self.blocks, 1, *shape[axis + 1 :]))
+                parameters[k] = b(ReshapeOp, v, shape=(*shape[:axis], self.block_count, 1, *shape[axis + 1 :]))
         return [b(ReshapeOp, self.computed(b, b(ReshapeOp, x, shape=split), *parameters), shape=shape)]
 
     @abstractmethod

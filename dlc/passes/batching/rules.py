@@ -59,7 +59,7 @@ def beside_axes_of_first(lanes: Lanes, op: DlOp) -> Sequence[SSAValue] | None:
 
 def scaled(lanes: Lanes, op: Scaled) -> Sequence[SSAValue] | None:
     """Parameters of blocks have all axes of the first operand: its definition is what lanes go through."""
-    return None if op.blocks is not None else beside_axes_of_first(lanes, op)
+    return None if op.block_count is not None else beside_axes_of_first(lanes, op)
 
 
 def axes_behind_lanes(op: DlOp) -> Mapping[str, Any]:

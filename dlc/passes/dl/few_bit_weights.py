@@ -10,7 +10,7 @@ from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow, rank_of, shap
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import MatmulOp
 from dlc.dialects.dl.conversion import CastOp
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.elementwise import SubOp
 from dlc.dialects.dl.few_bits import FEW_BITS, MatmulWordsOp, PackNibblesOp
 from dlc.dialects.dl.interfaces import is_unsigned
@@ -55,64 +55,67 @@ class FewBitWeightsPass(ModulePass):
 
 
 def _in_words(op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
-    element = element_type_of(op.results[0])
     if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:
         return None
-    if not is_float(element) or element == f64:
-        return None
-    transpose = defining(op.rhs, TransposeOp)
+    element, transpose = element_type_of(op.rhs), defining(op.rhs, TransposeOp)
     stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
-    if stored is None or element_type_of(stored.x) not in FEW_BITS:
+    if stored is None or element == f64 or element_type_of(stored.x) not in FEW_BITS:
         return None
     b = Build(op)
-    weights = _Weights.of(b, stored, transpose is not None)
-    if weights is None:
-        return None
-    rows = prod(representative(s, ranges) for s in shape_of(op.lhs)[:-1])
-    return [b(MatmulWordsOp, op.lhs, *weights.operands, of=weights.of_type, scale_weights=rows > _FEW_ROWS or None)]
+    weights = _dequantized(b, stored, transpose is not None)
+    return None if weights is None else [product_in_words(b, op.lhs, weights, ranges)]
 
 
 @dataclass(frozen=True)
-class _Weights:
-    """What a product with weights of few bits reads beside its rows."""
+class Weights:
+    """What a product with weights of few bits reads beside its rows: words [B, W, N] of integers of type `of_type`, a scale
+    and perhaps a zero point [B, N]."""
 
-    operands: tuple[SSAValue, ...]
     of_type: Attribute
+    operands: tuple[SSAValue, ...]
 
     @staticmethod
-    def of(b: Build, stored: DequantizeOp, is_transposed: bool) -> _Weights | None:
-        """Those of dequantised weights [K, N], or [N, K] if transposed; None where blocks do not hold whole words."""
-        along_k = stored.channel_axis == (1 if is_transposed else 0)
-        per_place = any(rank_of(v) == 1 and shape_of(v) != (1,) for v in (stored.scale, stored.zero_point))
-        if along_k if per_place else stored.blocks is not None and not along_k:
-            return None
-        integers = b(TransposeOp, stored.x, permutation=(1, 0)) if is_transposed else stored.x
-        k, columns = (int(s) for s in shape_of(integers))
-        blocks, of = stored.blocks or 1, element_type_of(stored.x)
+    def of(b: Build, integers: SSAValue, scale: SSAValue, zero: SSAValue | None) -> Weights:
+        """Those of integers [B, g, N]."""
+        blocks, size, columns = shape_of(integers)
+        of, places = element_type_of(integers), int(size)
         count = WORD_BITS // bits(of)
-        if not k or not columns or k % (blocks * count):
-            return None
-
-        def parameter(v: SSAValue) -> SSAValue:
-            """A scale or zero point [B, N]."""
-            v = b(CastOp, v, to=f32)
-            if rank_of(v) == 2:
-                return b(TransposeOp, v, permutation=(1, 0)) if is_transposed else v
-            return b(BroadcastToOp, v, shape=(blocks, columns))
-
-        zero, middle = splat(stored.zero_point), 1 << (bits(of) - 1)
-        if is_unsigned(of) and zero == middle:
-            of, zero = _SIGNED[of], 0
-            wide = b(CastOp, integers, to=ELEMENT_TYPES["int16"])
-            integers = b(CastOp, b(SubOp, wide, b.scalar(middle, like=wide)), to=of)
-        zeros = () if zero == 0 else (parameter(stored.zero_point),)
-        words = _words(b, b(ReshapeOp, integers, shape=(blocks, k // blocks // count, count, columns)))
-        return _Weights((words, parameter(stored.scale), *zeros), of)
+        split = b(ReshapeOp, integers, shape=(blocks, places // count, count, columns))
+        x = b(TransposeOp, split, permutation=(0, 1, 3, 2))
+        words = b(WordsOp, b(PackNibblesOp, x) if is_narrow(of) else x)
+        words = b(ReshapeOp, words, shape=shape_of(words)[:-1])
+        return Weights(of, (words, scale, *([] if zero is None else [zero])))
 
 
-def _words(b: Build, integers: SSAValue) -> SSAValue:
-    """Integers [B, W, r, N] as words [B, W, N] of r."""
-    x = b(TransposeOp, integers, permutation=(0, 1, 3, 2))
-    packed = b(PackNibblesOp, x) if is_narrow(element_type_of(x)) else x
-    words = b(WordsOp, packed)
-    return b(ReshapeOp, words, shape=shape_of(words)[:-1])
+def product_in_words(b: Build, x: SSAValue, weights: Weights, ranges: Mapping[str, Range]) -> SSAValue:
+    """`x` times the weights, by the form that suits the number of its rows."""
+    rows = prod(representative(s, ranges) for s in shape_of(x)[:-1])
+    return b(MatmulWordsOp, x, *weights.operands, of=weights.of_type, scale_weights=rows > _FEW_ROWS or None)
+
+
+def _dequantized(b: Build, stored: DequantizeOp, is_transposed: bool) -> Weights | None:
+    """Weights [K, N], or [N, K] if transposed, as words; None where blocks do not hold whole words, or are not along K."""
+    along_k = stored.channel_axis == (1 if is_transposed else 0)
+    per_place = any(rank_of(v) == 1 and shape_of(v) != (1,) for v in (stored.scale, stored.zero_point))
+    if along_k if per_place else stored.block_count is not None and not along_k:
+        return None
+    integers = b(TransposeOp, stored.x, permutation=(1, 0)) if is_transposed else stored.x
+    k, columns = (int(s) for s in shape_of(integers))
+    blocks, of = stored.block_count or 1, element_type_of(stored.x)
+    if not k or not columns or k % (blocks * (WORD_BITS // bits(of))):
+        return None
+
+    def parameter(v: SSAValue) -> SSAValue:
+        """A scale or zero point [B, N]."""
+        v = b(CastOp, v, to=f32)
+        if rank_of(v) == 2:
+            return b(TransposeOp, v, permutation=(1, 0)) if is_transposed else v
+        return b(BroadcastToOp, v, shape=(blocks, columns))
+
+    zero, middle = splat(stored.zero_point), 1 << (bits(of) - 1)
+    if is_unsigned(of) and zero == middle:
+        of, zero = _SIGNED[of], 0
+        wide = b(CastOp, integers, to=ELEMENT_TYPES["int16"])
+        integers = b(CastOp, b(SubOp, wide, b.scalar(middle, like=wide)), to=of)
+    integers = b(ReshapeOp, integers, shape=(blocks, k // blocks, columns))
+    return Weights.of(b, integers, parameter(stored.scale), None if zero == 0 else parameter(stored.zero_point))

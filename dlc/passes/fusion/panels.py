@@ -11,7 +11,8 @@ def choose_panel(out_channels: int, rows: int, lanes: int, target: Target, expan
     A panel is a row of the register tile: whole vectors, but that the last is ragged where one panel holds all channels. Of
     the widths that leave registers for rows it takes the one that computes the fewest vectors in all, then the one nearest
     two vectors, where a tile has enough rows to hide the latency of FMA with the fewest loads. Few rows, as in the product
-    of a matrix and a vector, want four; of weights that a tile `expands` first one row is few. Groups of items bring tiles of a size of their own to local memory: one panel is all.
+    of a matrix and a vector, want four; of weights that a tile `expands` first one row is few. Groups of
+    items bring tiles of a size of their own to local memory: one panel is all.
     """
     if out_channels <= lanes or target.groups is not None:
         return out_channels
