@@ -26,6 +26,7 @@ from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.unroll_scans import UnrollScansPass
+from dlc.passes.dl.wide_contractions import WideContractionsPass
 from dlc.passes.dl.winograd import WinogradPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
@@ -88,6 +89,8 @@ def stages_of(target: Target, numerics: str = "default", weights: str = "float",
                 # How a sum lies in memory is known by then.
                 BlockSumsPass(),
                 *scales,
+                # Winograd's algorithm is for f32.
+                WideContractionsPass(target),
                 *winograd,
                 FoldTransposesIntoContractionsPass(),
                 SinkReshapesPass(),
