@@ -107,9 +107,8 @@ def main() -> None:
     for name in names:
         model(name, arguments.group, arguments.threads, arguments.seconds)
     if arguments.nbits:
-        print(
-            "| rows, K, N | bits | dlc ms | ONNX Runtime, level 0 | level 4 | error | of level 4 |\n|---|---|---|---|---|---|---|"
-        )
+        print("| rows, K, N | bits | dlc ms | ONNX Runtime, level 0 | level 4 | error | of level 4 |")
+        print("|---|---|---|---|---|---|---|")
     for text in arguments.nbits:
         product(text, arguments.group, arguments.threads, arguments.seconds)
 

@@ -120,6 +120,36 @@ def dynamic_quantize_matmul(node: Node) -> Value:
     return _scaled_product(node, total, scale, parameter(node, node[2]), node.get(4))
 
 
+def _nibbles(node: Node, packed: Value) -> Value:
+    """Bytes as numbers of 4 bits, two along the last axis for each, the lower first."""
+    emit, (*lead, last) = node.emit, packed.shape
+    low = emit(dl.BitwiseAndOp, packed, emit.scalar(15, packed))
+    high = emit(dl.ShiftRightOp, packed, emit.scalar(4, packed))
+    pairs = emit(dl.ConcatOp, *(emit.reshape(v, (*packed.shape, 1)) for v in (low, high)), axis=packed.rank)
+    return emit.cast(emit.reshape(pairs, (*lead, 2 * last)), ELEMENT_TYPES["uint4"])
+
+
+@table("GatherBlockQuantized")
+def gather_block_quantized(node: Node) -> Value:
+    """Rows of a table of few bits by their places, dequantised in blocks: of bytes if its numbers of 4 bits are not packed."""
+    emit, table_, bits = node.emit, node[0], node.integer("bits", 4)
+    if node.integer("gather_axis", 0) != 0:
+        raise NodeProblem("attribute", "gather_axis other than 0 is not supported")
+    packed = bits == 4 and table_.element_type == _UI8
+
+    def rows(v: Value, is_packed: bool) -> Value:
+        taken = emit(dl.GatherOp, v, node[1], axis=0, checked=True)
+        return _nibbles(node, taken) if is_packed else taken
+
+    x, scales, zeros = rows(table_, packed), rows(node[2], False), node.get(3)
+    middle = 1 << (bits - 1) if table_.element_type == _UI8 else 0
+    zero = emit.scalar(middle, x) if zeros is None else rows(zeros, packed)
+    axis = node.axis(node.integer("quantize_axis", 1), table_.rank) + node[1].rank - 1
+    if x.shape[axis] != scales.shape[axis] * node.integer("block_size", 128):
+        raise NodeProblem("attribute", f"blocks that are no part of {x.shape[axis]} are not supported")
+    return emit(dl.DequantizeOp, x, scales, zero, axis=axis)
+
+
 @table("MatMulNBits")
 def matmul_n_bits(node: Node) -> Value:
     """`B` [N, blocks, bytes] has numbers of 4 or 8 bits, the first in the lowest of a byte, in blocks along K with a scale.
@@ -139,12 +169,7 @@ def matmul_n_bits(node: Node) -> Value:
     def numbers(packed: Value, count: int) -> Value:
         """Bytes [N, …] as the numbers in them, [N, count]."""
         packed = emit.reshape(packed, (n, product(packed.shape) // n))
-        if bits == 4:
-            low = emit(dl.BitwiseAndOp, packed, emit.scalar(15, packed))
-            high = emit(dl.ShiftRightOp, packed, emit.scalar(4, packed))
-            pairs = emit(dl.ConcatOp, *(emit.reshape(v, (*packed.shape, 1)) for v in (low, high)), axis=2)
-            packed = emit.reshape(pairs, (n, 2 * int(packed.shape[1])))
-        return emit.cast(emit.slice(packed, 1, 0, count), stored)
+        return emit.slice(packed if bits == 8 else _nibbles(node, packed), 1, 0, count)
 
     scales, zeros = emit.reshape(node[2], (n, blocks)), node.get(3)
     in_steps = zeros is not None and zeros.element_type == _UI8

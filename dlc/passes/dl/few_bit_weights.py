@@ -26,6 +26,8 @@ from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, s
 
 # Sums over words beside those of the result take registers that more rows need themselves.
 _FEW_ROWS = 2
+# Each register tile makes floats of the weights anew: with more rows that costs more than to read them from memory.
+_MANY_ROWS = 64
 _SIGNED = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
 
 
@@ -42,7 +44,8 @@ class FewBitWeightsPass(ModulePass):
 
     Of few rows the sums over words are multiplied by scales, of more the weights, which all rows share.
 
-    Blocks hold whole words; others stay, and are dequantised as an expression of weights. Requires `dl.dequantize` whole.
+    Blocks hold whole words, and rows are 64 at most; others stay, and are dequantised as an expression of weights. Requires
+    `dl.dequantize` whole.
     """
 
     name = "few-bit-weights"
@@ -60,6 +63,8 @@ def _in_words(op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]
     element, transpose = element_type_of(op.rhs), defining(op.rhs, TransposeOp)
     stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
     if stored is None or element == f64 or element_type_of(stored.x) not in FEW_BITS:
+        return None
+    if _rows(op.lhs, ranges) > _MANY_ROWS:
         return None
     b = Build(op)
     weights = _dequantized(b, stored, transpose is not None)
@@ -89,8 +94,12 @@ class Weights:
 
 def product_in_words(b: Build, x: SSAValue, weights: Weights, ranges: Mapping[str, Range]) -> SSAValue:
     """`x` times the weights, by the form that suits the number of its rows."""
-    rows = prod(representative(s, ranges) for s in shape_of(x)[:-1])
-    return b(MatmulWordsOp, x, *weights.operands, of=weights.of_type, scale_weights=rows > _FEW_ROWS or None)
+    few = _rows(x, ranges) <= _FEW_ROWS
+    return b(MatmulWordsOp, x, *weights.operands, of=weights.of_type, scale_weights=None if few else True)
+
+
+def _rows(x: SSAValue, ranges: Mapping[str, Range]) -> int:
+    return prod(representative(s, ranges) for s in shape_of(x)[:-1])
 
 
 def _dequantized(b: Build, stored: DequantizeOp, is_transposed: bool) -> Weights | None:

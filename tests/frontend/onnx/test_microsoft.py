@@ -22,11 +22,15 @@ X = RNG.standard_normal((4, 48)).astype(np.float32)
 COLUMNS = RNG.uniform(0.01, 0.02, 6).astype(np.float32)
 PACKED = RNG.integers(0, 256, (6, 2, 16)).astype(np.uint8)
 BIAS, STEPS = RNG.standard_normal(6).astype(np.float32), RNG.integers(-99, 99, 6).astype(np.int32)
+PLACES_OF_ROWS = np.array([[5, 0, 2], [3, 3, 1]])
+TABLE, HALVES = PACKED[:, 0], RNG.uniform(0.01, 0.02, (6, 2)).astype(np.float32)
+NIBBLES = np.stack([TABLE & 15, TABLE >> 4], -1).reshape(6, 32)
 PARAMETERS: Mapping[str, Any] = {
     "sa": np.float32(0.02), "za": np.uint8(120), "sb": np.float32(0.03), "zb": np.uint8(100),
     "sy": np.float32(0.06), "zy": np.uint8(128), "sw": COLUMNS, "zw": np.arange(6, dtype=np.int8), "w": W, "wt": W.T,
     "c": STEPS, "bias": BIAS, "packed": PACKED, "scales": np.tile(COLUMNS, 2), "zeros": PACKED[:, 0, 0],
     "places": np.arange(12, dtype=np.float32) / 2, "bytes": PACKED,
+    "table": TABLE, "halves": HALVES, "packed_zeros": np.full((6, 1), 3 + 16 * 12, np.uint8),
 }  # fmt: skip
 
 
@@ -89,6 +93,14 @@ CASES: list[tuple[str, str, Mapping[str, Any], Mapping[str, np.ndarray], Callabl
     (
         "DynamicQuantizeMatMul", "x w sw zw bias", {}, {"x": X[:, :10]},
         lambda: dynamically(X[:, :10]) @ real(W, "w") + BIAS,
+    ),
+    (
+        "GatherBlockQuantized", "table at halves", {"block_size": 16}, {"at": PLACES_OF_ROWS},
+        lambda: ((NIBBLES - 8.0) * HALVES.repeat(16, 1))[PLACES_OF_ROWS],
+    ),
+    (
+        "GatherBlockQuantized", "table at halves packed_zeros", {"block_size": 16}, {"at": PLACES_OF_ROWS},
+        lambda: ((NIBBLES - np.array([3.0, 12.0]).repeat(16)) * HALVES.repeat(16, 1))[PLACES_OF_ROWS],
     ),
     ("MatMulNBits", "x packed scales", NARROW, {"x": X}, lambda: X @ unpacked(8).T),
     ("MatMulNBits", "x packed scales zeros", NARROW, {"x": X}, lambda: X @ unpacked(ZEROS).T),

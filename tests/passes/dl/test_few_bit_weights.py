@@ -72,6 +72,11 @@ def test_others_are_dequantised_ahead(dtype: Any, parameters: tuple[int, ...], a
     assert p.apply(FewBitWeightsPass()).ops[-1] == "matmul"
 
 
+def test_weights_of_many_rows_are_dequantised_ahead() -> None:
+    for rows, last in ((64, "matmul_words"), (65, "matmul")):
+        assert product(np.int8, (N,), 1, False, 0, rows).apply(FewBitWeightsPass(), tolerance=2e-5).ops[-1] == last
+
+
 def made(w: np.ndarray, weights: str, group: int) -> np.ndarray:
     """The weights that a product is with: that of the identity."""
     p = program(lambda b, x: b(dl.MatmulOp, x, b.weight(w)), np.eye(len(w), dtype=np.float32))
