@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import dlc
 import dlc.numpy as dnp
 from dlc.backends.cpu.llvm import assembly
+from dlc.cli import main
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.emission.llvm.kernel import emit_kernel
@@ -92,6 +96,14 @@ def test_blocks_of_dequantize_linear(dtype: str, axis: int, target: str) -> None
     (x,) = randoms((3, 64))
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_allclose(dlc.compile_model(model, target=target)(x)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    file, node = tmp_path / "m.onnx", helper.make_node("MatMul", ["x", "w"], ["y"])
+    infos = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", (1, 128)), ("y", (1, 160)))]
+    onnx.save(helper.make_model(helper.make_graph([node], "g", infos[:1], infos[1:], [numpy_helper.from_array(W, "w")])), file)
+    result = CliRunner().invoke(main, ["compile", str(file), "--weights", "int4", "--group", "64", "--emit", "dl"])
+    assert result.exit_code == 0 and "tensor<2x8x160xi32>" in result.output
 
 
 def test_the_option_is_in_the_key() -> None:
