@@ -28,6 +28,7 @@ from dlc.cli.shared import (
     target_option,
     threads_option,
     value_option,
+    weights_options,
 )
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
 from dlc.deploy import SUFFIXES, write_library
@@ -72,6 +73,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--tune", type=click.FloatRange(0), default=0, metavar="SECONDS", help="Measure tile plans for so long.")
 @threads_option
 @numerics_option
+@weights_options
 @no_cache_option
 @json_option
 @click.option("-v", "--verbose", is_flag=True, help="List the kernels, and tell of the cache.")
@@ -91,6 +93,8 @@ def compile_command(
     tune: float,
     num_threads: int | None,
     numerics: str,
+    weights: str,
+    group: int,
     no_cache: bool,
     as_json: bool,
     verbose: bool,
@@ -116,6 +120,8 @@ def compile_command(
         check_each_pass=check_each_pass,
         num_threads=num_threads,
         numerics=numerics,
+        weights=weights,
+        group=group,
         tune=tune,
         cache=False if no_cache or time_passes else None,
     )
