@@ -41,6 +41,8 @@ ALLOWED = {
         "pipelines",
         "runtime",
     },
+    # Of a compiled model, libraries and objects.
+    "deploy": {"runtime"},
     "measure": {"backends", "runtime"},
     "pipelines": {"passes", "ir"},
     "instrument": {"backends.reference", "dialects", "ir", "passes.base", "passes.transformations"},
@@ -65,6 +67,7 @@ ALLOWED = {
         "model_cache",
         "compiler",
         "debug",
+        "deploy",
         "explore",
         "just_in_time",
         "measure",

@@ -21,6 +21,7 @@ COMMANDS = {
     "explore": "dlc.cli.explore",
     "bisect": "dlc.cli.bisect",
     "reduce": "dlc.cli.reduce",
+    "header": "dlc.cli.header",
     "opt": "dlc.cli.opt",
     "passes": "dlc.cli.opt",
     "targets": "dlc.cli.inspect",
