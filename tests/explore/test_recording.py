@@ -101,9 +101,9 @@ def test_llvm_without_what_debuggers_want() -> None:
 
 
 def test_assembly_without_what_debuggers_want() -> None:
-    asm = "k:\n.Lfunc_begin0:\n\t.loc\t1 3 0\n\t.cfi_startproc\n\taddq\t%rax, %rbx # why\n.LBB0_1:\n\tret\n\t.section\t.debug_abbrev\n\tx\n"
+    asm = "k:\n.Lfunc_begin0:\n\t.loc\t1 3 0\n\t.cfi_startproc\n\taddq\t%rax, %rbx # why\n.LBB0_1:\n\tadd x0, x0, #8 // why\n\tret\n\t.section\t.debug_abbrev\n\tx\n"
     found = asm_listing(asm)
-    assert (found.text, found.lines) == ("k:\n\taddq\t%rax, %rbx\n.LBB0_1:\n\tret\n", (-1, 2, -1, 2))
+    assert (found.text, found.lines) == ("k:\n\taddq\t%rax, %rbx\n.LBB0_1:\n\tadd x0, x0, #8\n\tret\n", (-1, 2, -1, 2, 2))
 
 
 def test_c_says_its_places() -> None:

@@ -10,6 +10,8 @@ _DEBUG = re.compile(r"(?:,| ) ?!dbg !(?:DILocation\(line: (\d+), scope: !\d+\)|\
 _LOC = re.compile(r"\t\.loc\t\d+ (\d+)")
 # A line of assembly code that is an instruction, or a label that something may jump to.
 _CODE = re.compile(r"\t[a-z]|[.\w$\"]+:")
+# On AArch64 a hash without a space is a number's.
+_COMMENT = re.compile(r"\s*(?:#+|//) .*$")
 _DEBUG_LABEL = re.compile(r"\.L(?:tmp|func_(?:begin|end))\d+:")
 
 
@@ -37,6 +39,6 @@ def asm_listing(text: str) -> CodeListing:
             if is_label and not line.startswith("."):
                 # A function begins where nothing is known yet.
                 current = -1
-            shown.append(line.partition("#")[0].rstrip())
+            shown.append(_COMMENT.sub("", line))
             lines.append(-1 if is_label else current)
     return CodeListing("asm", "\n".join(shown) + "\n", lines=tuple(lines))
