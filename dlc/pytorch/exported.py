@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from dlc.backends.base import Backend
-from dlc.compiler import Program, compile
+from dlc.compiler import Program
 from dlc.errors import ModelError, UnsupportedError
 from dlc.options import Options
 from dlc.pytorch.graph import Graph, Ref
 from dlc.pytorch.library import torch
-from dlc.pytorch.programs import program_of
-from dlc.pytorch.reading import array_of, info_of, nodes_of, operator_name, ranges_of
-from dlc.pytorch.rules import RULES
+from dlc.pytorch.programs import model_of, program_of
+from dlc.pytorch.reading import array_of, decompositions, info_of, nodes_of, ranges_of
 from dlc.runtime.model import Model
 
 
@@ -46,15 +45,16 @@ def from_torch(
     options = Options.of(
         num_threads=num_threads, dump_ir=folder, check_each_pass=check_each_pass, cache=cache, numerics=numerics
     )
-    exported = module
+    exported, name = module, type(module).__name__
     if not isinstance(module, torch.export.ExportedProgram):
         given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
         try:
             with torch.no_grad():
                 exported = torch.export.export(module, given, dict(example_keywords or {}), dynamic_shapes=dynamic_shapes)
         except Exception as error:
-            raise ModelError(f"{type(module).__name__}: torch.export.export: {error}") from error
-    return compile(exported_program(exported, type(module).__name__), target, options)
+            raise ModelError(f"{name}: torch.export.export: {error}") from error
+    _require_stateless(exported, name)
+    return model_of(graph_of(exported), name, target, options)
 
 
 def read_file(path: Path) -> Program:
@@ -83,11 +83,7 @@ def exported_program(exported: Any, name: str) -> Program:
 
 def graph_of(exported: Any) -> Graph:
     """The graph of an ExportedProgram, in operators that have rules as far as torch has decompositions of the others."""
-    table = torch.export.default_decompositions()
-    for op in list(table):
-        if _is_ruled(op):
-            del table[op]
-    exported = exported.run_decompositions(table)
+    exported = exported.run_decompositions(decompositions())
     values = {n.name: n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"}
     inputs: list[Any] = []
     constants: dict[str, Any] = {}
@@ -122,10 +118,6 @@ def graph_of(exported: Any) -> Graph:
         fixed,
         ranges_of([values[name] for name in inputs], exported.range_constraints),
     )
-
-
-def _is_ruled(op: Any) -> bool:
-    return operator_name(op) in RULES
 
 
 def _output_names(spec: Any) -> list[str]:

@@ -8,11 +8,12 @@ from typing import Any
 from dlc.errors import UnsupportedError
 
 
-def _imported(name: str) -> Any:
+def library(name: str) -> Any:
+    """A module of torch. Raises UnsupportedError where PyTorch is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise UnsupportedError(f"reading models of PyTorch takes PyTorch: pip install torch ({error})") from error
 
 
-torch: Any = _imported("torch")
+torch: Any = library("torch")

@@ -7,12 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from dlc.arrays import ShapeDtype, TensorInfo
-from dlc.compiler import Program
-from dlc.dims import Dim, bind_sizes, substitute
+from dlc.backends.base import Backend
+from dlc.compiler import Program, compile
+from dlc.dims import Dim, UndecidableError, bind_sizes, is_static, substitute
+from dlc.errors import ShapeError
 from dlc.frontend.pytree import flatten
 from dlc.frontend.trace import OpenSize, trace
+from dlc.options import Options
 from dlc.pytorch.graph import Graph
 from dlc.pytorch.interpreter import gaps, interpret, refuse_gaps
+from dlc.runtime.model import Model
+from dlc.runtime.variants import Shapes, Values, Variants
 
 
 def program_of(graph: Graph, name: str) -> Program:
@@ -35,15 +40,44 @@ def _open(graph: Graph, info: TensorInfo) -> dict[int, OpenSize]:
     return {axis: (s, graph.ranges.get(str(s))) for axis, s in enumerate(info.shape) if isinstance(s, Dim)}
 
 
+def model_of(graph: Graph, name: str, target: str | Backend, options: Options) -> Model:
+    """The model that a graph is; one that can be read only for known sizes is compiled for each set of them.
+
+    Raises what `program_of` and `compile` raise.
+    """
+    try:
+        return compile(program_of(graph, name), target, options)
+    except (UndecidableError, ShapeError, TypeError):
+        if all(is_static(info.shape) for info in graph.inputs):
+            raise
+
+    def variant(shapes: Shapes, values: Values) -> Model:
+        return compile(program_of(known(graph, shapes), name), target, options)
+
+    return Variants(name, graph.inputs, graph.outputs, (), variant).model()
+
+
 def known(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     """The graph for inputs of these shapes."""
     sizes: dict[str, int] = {}
     for info in graph.inputs:
         if info.name in shapes:
             bind_sizes(info.shape, shapes[info.name], sizes)
+    return with_sizes(graph, sizes)
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with these of its open sizes known."""
 
     def closed(infos: Sequence[TensorInfo]) -> list[TensorInfo]:
         return [replace(info, shape=tuple(substitute(s, sizes) for s in info.shape)) for info in infos]
 
     numbers = {name: substitute(v, sizes) if isinstance(v, Dim) else v for name, v in graph.known.items()}
     return replace(graph, inputs=closed(graph.inputs), outputs=closed(graph.outputs), known=numbers)
+
+
+def loose_sizes(graph: Graph) -> list[str]:
+    """The open sizes of a graph that no input has by itself."""
+    named = {str(size) for info in graph.inputs for size in info.shape}
+    everywhere = [*graph.known.values(), *(s for info in (*graph.inputs, *graph.outputs) for s in info.shape)]
+    return sorted({name for s in everywhere if isinstance(s, Dim) for name in s.symbols()} - named)

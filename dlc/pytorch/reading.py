@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from dlc.dims import Dim, Range, Size, parse
 from dlc.errors import DTypeError, UnsupportedError
 from dlc.pytorch.graph import Node, Ref
 from dlc.pytorch.library import torch
+from dlc.pytorch.rules import RULES
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+)", line (\d+), in')
@@ -76,14 +78,23 @@ def ranges_of(values: Sequence[Any], constraints: Mapping[Any, Any]) -> dict[str
 
 
 def nodes_of(graph: Any) -> Iterator[Node]:
-    """The nodes of a graph that compute something, as plain data."""
+    """The nodes of a graph that compute something, as plain data; those that have no rule without their arguments."""
     for node in graph.nodes:
         if node.op != "call_function":
             continue
         file, line = line_of(node.meta.get("stack_trace") or "")
-        arguments = [argument_of(a) for a in node.args]
-        keywords = {k: argument_of(a) for k, a in node.kwargs.items() if k not in _DROPPED}
-        yield Node(node.name, operator_name(node.target), arguments, keywords, file, line, module_of(node))
+        name = operator_name(node.target)
+        ruled = name in RULES
+        arguments = [argument_of(a) for a in node.args] if ruled else []
+        keywords = {k: argument_of(a) for k, a in node.kwargs.items() if k not in _DROPPED} if ruled else {}
+        yield Node(node.name, name, arguments, keywords, file, line, module_of(node))
+
+
+@lru_cache
+def decompositions() -> dict[Any, Any]:
+    """Torch's decompositions of operators into others, of those that have no rule."""
+    table = torch.export.default_decompositions()
+    return {op: rule for op, rule in table.items() if operator_name(op) not in RULES}
 
 
 def operator_name(target: Any) -> str:
