@@ -33,6 +33,9 @@ What such a function is written with is `numpy`, for arrays, `special`, for func
 for loops and branches that data decides; `tree` is for the nested containers that both take. `random` has numbers that are
 drawn from keys, `nn` layers of neural networks, `optim` what trains them.
 
+`pytorch` reads modules of PyTorch, and graphs that its compiler hands over: what their operators are is written with `numpy`
+and `nn` as well.
+
 What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
 it, by `calculus`, `nn` and `optim`.
 
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.just_in_time import jit as jit
+    from dlc.pytorch.exported import from_torch as from_torch
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
 
@@ -108,6 +112,7 @@ _PUBLIC = {
     "value_and_grad": "dlc.calculus.derivatives",
     "vjp": "dlc.calculus.derivatives",
     "devices": "dlc.api",
+    "from_torch": "dlc.pytorch.exported",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",

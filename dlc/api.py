@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo
 from dlc.derived import Derived, TrainStep, derived_of
+from dlc.errors import UnsupportedError
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
-from dlc.model_cache import CachedFile, reason_not_cached
+from dlc.model_cache import EXPORTED, CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
 from dlc.runtime.model import Model
@@ -53,7 +54,8 @@ def compile_model(
     wrt: str | Sequence[str] | None = None,
     train_step: TrainStep | None = None,
 ) -> Model:
-    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto.
+    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; or
+    the path of what torch.export.save wrote, `m.pt2` (docs/pytorch.md).
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
     is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,
@@ -175,6 +177,13 @@ def program_of(
     # What comes out of the cache needs no compiler.
     from dlc.compiler import load_program
 
+    if isinstance(model, Path) and model.suffix == EXPORTED:
+        # Of other models no PyTorch need be there.
+        from dlc.pytorch.exported import read_file
+
+        if derived is not None or values:
+            raise UnsupportedError(f"{model}: derivatives and constant inputs are made of ONNX models; torch.export makes them")
+        return read_file(model, input_shapes or {})
     if derived is None:
         return load_program(model, input_shapes, values)
     from dlc.training.reading import derived_program

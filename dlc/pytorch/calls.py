@@ -56,7 +56,9 @@ class Read:
             for n, v in zip(placeholders, values, strict=True)
             if not isinstance(v, torch.Tensor)
         }
-        symbols = {str(s): k for k, n in enumerate(placeholders) for s in [known.get(n.name)] if isinstance(s, Dim) and is_symbol(s)}
+        symbols = {
+            str(s): k for k, n in enumerate(placeholders) for s in [known.get(n.name)] if isinstance(s, Dim) and is_symbol(s)
+        }
         nodes, results, refs = list(nodes_of(module.graph)), list[Result](), list[Any]()
         given = module.graph.output_node().args[0]
         for node in given if isinstance(given, list | tuple) else [given]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any, cast
 
 from dlc.backends.base import Backend
 from dlc.compiler import Program
-from dlc.errors import ModelError, UnsupportedError
+from dlc.dims import UndecidableError, is_static
+from dlc.errors import ModelError, ShapeError, UnsupportedError
+from dlc.frontend.onnx import OpenInputsError
+from dlc.given_shapes import GivenShapes
 from dlc.options import Options
+from dlc.pytorch.archive import checked_archive, example_inputs
 from dlc.pytorch.graph import Graph, Ref
 from dlc.pytorch.library import torch
-from dlc.pytorch.programs import model_of, program_of
+from dlc.pytorch.programs import given, model_of, program_of
 from dlc.pytorch.reading import array_of, decompositions, info_of, nodes_of, ranges_of
 from dlc.runtime.model import Model
 
@@ -57,28 +62,33 @@ def from_torch(
     return model_of(graph_of(exported), name, target, options)
 
 
-def read_file(path: Path) -> Program:
-    """The program in a file that torch.export.save wrote.
+def read_file(path: Path, shapes: GivenShapes) -> Program:
+    """The program in a file that torch.export.save wrote, its inputs of these shapes as far as the file leaves them open.
 
-    torch reads it with `weights_only`: of pickles it takes tensors and containers of them, and runs nothing that they name.
-    Raises ModelError for a file that is none.
+    Raises ModelError for a file that is none, and for one that holds more than a graph and tensors, as `archive` says;
+    OpenInputsError for one that can be read only for known sizes; and what `from_torch` raises.
     """
+    archive = checked_archive(path)
     try:
-        exported = torch.export.load(path)
+        # What does not pass here torch would unpickle whatever it is.
+        for pickled in example_inputs(archive):
+            torch.load(io.BytesIO(pickled), weights_only=True)
+        exported = torch.export.load(archive)
     except Exception as error:
         problem = str(error).strip().partition("\n")[0]
         raise ModelError(f"{path}: torch.export.load: {problem or type(error).__name__}") from error
-    return exported_program(exported, path.stem)
+    _require_stateless(exported, path.stem)
+    graph = given(graph_of(exported), shapes)
+    try:
+        return program_of(graph, path.stem)
+    except (UndecidableError, ShapeError) as error:
+        if all(is_static(info.shape) for info in graph.inputs):
+            raise
+        raise OpenInputsError(UnsupportedError(str(error)), graph.inputs, graph.outputs, ()) from error
 
 
 _InputKind = torch.export.graph_signature.InputKind
 _OutputKind = torch.export.graph_signature.OutputKind
-
-
-def exported_program(exported: Any, name: str) -> Program:
-    """The program of an ExportedProgram."""
-    _require_stateless(exported, name)
-    return program_of(graph_of(exported), name)
 
 
 def graph_of(exported: Any) -> Graph:
@@ -124,7 +134,10 @@ def _output_names(spec: Any) -> list[str]:
     """What the user calls each of the arrays that a module returns."""
     tree = torch.utils._pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
     paths = [path for path, _ in torch.utils._pytree.tree_flatten_with_path(tree)[0]]
-    return ["output" + "_".join(map(_step, path)) if not path or _step(path[0]).isdigit() else ".".join(map(_step, path)) for path in paths]
+    return [
+        "output" + "_".join(map(_step, path)) if not path or _step(path[0]).isdigit() else ".".join(map(_step, path))
+        for path in paths
+    ]
 
 
 def _step(key: Any) -> str:

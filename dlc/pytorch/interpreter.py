@@ -24,7 +24,9 @@ def refuse_gaps(name: str, missing: Sequence[Node]) -> None:
     for node in missing:
         lines.setdefault(node.op, []).append(place_of(node))
     listed = "\n".join(f"  {op}: {', '.join(dict.fromkeys(places))}" for op, places in lines.items())
-    raise UnsupportedError(f"{name}: dlc has no rule for\n{listed}\na rule is a few lines in dlc/pytorch/rules (docs/pytorch.md)")
+    raise UnsupportedError(
+        f"{name}: dlc has no rule for\n{listed}\na rule is a few lines in dlc/pytorch/rules (docs/pytorch.md)"
+    )
 
 
 def place_of(node: Node) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
 from dlc.compiler import Program, compile
-from dlc.dims import Dim, UndecidableError, bind_sizes, is_static, substitute
+from dlc.dims import Dim, Size, UndecidableError, bind_sizes, is_static, is_symbol, parse, substitute
 from dlc.errors import ShapeError
 from dlc.frontend.pytree import flatten
 from dlc.frontend.trace import OpenSize, trace
+from dlc.given_shapes import GivenShapes, split_ranges
 from dlc.options import Options
 from dlc.pytorch.graph import Graph
 from dlc.pytorch.interpreter import gaps, interpret, refuse_gaps
@@ -66,7 +66,31 @@ def known(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     return with_sizes(graph, sizes)
 
 
-def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+def given(graph: Graph, shapes: GivenShapes) -> Graph:
+    """The graph with shapes, or sizes by their names, as people give them.
+
+    Raises ShapeError for an input that there is not, and for a size that contradicts the graph.
+    """
+    plain, ranges = split_ranges(shapes)
+    infos, sizes = {info.name: info for info in graph.inputs}, dict[str, Size]()
+    symbols = {str(s) for info in graph.inputs for s in info.shape if is_symbol(s)}
+    for name, shape in plain.items():
+        if name not in infos and (name not in symbols or len(shape) != 1):
+            raise ShapeError(f"input_shapes: no input is called {name!r}; the inputs are {', '.join(map(str, graph.inputs))}")
+        own = infos[name].shape if name in infos else (Dim.symbol(name),)
+        named = [
+            size if entry is None else entry if isinstance(entry, int) else parse(entry)
+            for entry, size in zip(shape, own, strict=False)
+        ]
+        for size, entry in zip(own, named, strict=False):
+            if is_symbol(size):
+                sizes[str(size)] = entry
+        if len(shape) != len(own) or any(substitute(s, sizes) != entry for s, entry in zip(own, named, strict=False)):
+            raise ShapeError(f"input_shapes: {infos.get(name, name)}: {list(shape)} contradicts it")
+    return with_sizes(replace(graph, ranges={**graph.ranges, **ranges}), sizes)
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, Size]) -> Graph:
     """The graph with these of its open sizes known."""
 
     def closed(infos: Sequence[TensorInfo]) -> list[TensorInfo]:

@@ -105,7 +105,9 @@ def operator_name(target: Any) -> str:
     if isinstance(target, torch._ops.HigherOrderOperator):
         return f"higher_order.{target.name()}"
     module = getattr(target, "__module__", "")
-    return f"operator.{target.__name__}" if module in ("_operator", operator.__name__, "torch") else f"{module}.{target.__name__}"
+    return (
+        f"operator.{target.__name__}" if module in ("_operator", operator.__name__, "torch") else f"{module}.{target.__name__}"
+    )
 
 
 def argument_of(argument: Any) -> Any:

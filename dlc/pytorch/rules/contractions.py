@@ -81,9 +81,7 @@ def convolution(
     rank = weight.ndim - 2
     if x.ndim == rank + 1:
         alone = dnp.expand_dims(x, 0)
-        return dnp.squeeze(
-            convolution(alone, weight, bias, stride, padding, dilation, transposed, output_padding, groups), 0
-        )
+        return dnp.squeeze(convolution(alone, weight, bias, stride, padding, dilation, transposed, output_padding, groups), 0)
     steps, edges, distances = (spread(v, rank) for v in (stride, padding, dilation))
     order = tuple(range(2, rank + 2))
     if not transposed:

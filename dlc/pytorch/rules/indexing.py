@@ -17,9 +17,7 @@ table = Table()
 
 
 @table("embedding")
-def embedding(
-    weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Any:
+def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
     return dnp.take(weight, indices, axis=0)
 
 
@@ -106,7 +104,9 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
 @table("scatter_reduce.two")
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
     if reduce == "mean" or not include_self:
-        refuse(UnsupportedError(f"scatter_reduce of {reduce!r}{'' if include_self else ' without the elements that are there'}"))
+        refuse(
+            UnsupportedError(f"scatter_reduce of {reduce!r}{'' if include_self else ' without the elements that are there'}")
+        )
     return _scatter(x, dim, index, src, _MODES[reduce])
 
 

@@ -103,7 +103,12 @@ def _nearest_by(offset: float, rank: int) -> tuple[Any, Any]:
     return by_factors, by_scales
 
 
-for _name, _mode, _rank in (("linear1d", _linear, 1), ("bilinear2d", _linear, 2), ("trilinear3d", _linear, 3), ("bicubic2d", _cubic, 2)):
+for _name, _mode, _rank in (
+    ("linear1d", _linear, 1),
+    ("bilinear2d", _linear, 2),
+    ("trilinear3d", _linear, 3),
+    ("bicubic2d", _cubic, 2),
+):
     table(f"upsample_{_name}.vec")(_interpolated(_mode, _rank))
     table(f"upsample_{_name}")(_by_scales(_mode))
 for _rank in (1, 2, 3):

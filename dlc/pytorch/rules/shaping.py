@@ -221,9 +221,7 @@ def _scattered(x: Any, axis: int, low: Size, part: Any, step: int) -> Any:
 
 
 @table("slice_scatter")
-def slice_scatter(
-    x: Any, source: Any, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
-) -> Any:
+def slice_scatter(x: Any, source: Any, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1) -> Any:
     axis = dim % x.ndim
     low, _ = bounds(x.shape[axis], start, end)
     return _scattered(x, axis, low, convert(source, x.dtype), step) if 0 not in source.shape else x
