@@ -25,8 +25,8 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets); or in what
-    torch.export.save wrote (.pt2).
+    """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets); or
+    in what torch.export.save wrote (.pt2).
 
     What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed apart.
     """

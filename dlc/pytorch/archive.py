@@ -1,8 +1,8 @@
 """Files of torch.export.save, checked before torch reads them.
 
-Such a file is a zip of JSON and raw tensors, and may hold more: pickles, expressions and names of functions that torch.export.load
-unpickles, evaluates and looks up whatever they are. None of it is needed for a model of tensors, so a file that has any is
-refused, and torch is given a copy of what was checked.
+Such a file is a zip of JSON and raw tensors, and may hold more: pickles, expressions and names of functions, which
+torch.export.load unpickles, evaluates and calls whatever they are. A model of tensors needs none of the first and few of the
+others, so a file with more is refused, and torch is given a copy of what was checked.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from dlc.pytorch.rules import RULES
 _ATEN = re.compile(r"torch\.ops\.(aten|higher_order)\.\w+(\.\w+)?")
 _ARITHMETIC = re.compile(r"(_operator|math|torch)\.(\w+)")
 # Sizes are sums and products of symbols: Add(Integer(1), Symbol('s7', positive=True, integer=True)).
-_EXPRESSION = re.compile(
-    r"[\s\d(),=*+/-]|'\w+'|\b(Add|Mul|Pow|Integer|Symbol|Rational|FloorDiv|Mod|Max|Min|positive|integer|True|False|s\d+|u\d+)\b"
-)
+_WORDS = "Add|Mul|Pow|Integer|Symbol|Rational|FloorDiv|Mod|Max|Min|positive|integer|True|False"
+_EXPRESSION = re.compile(rf"[\s\d(),=*+/-]|'\w+'|\b({_WORDS}|s\d+|u\d+)\b")
 _TENSORS = re.compile(r"(weight|tensor)_\d+")
 
 
@@ -39,7 +38,7 @@ def checked_archive(path: Path) -> io.BytesIO:
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
         raise ModelError(f"{path}: no archive of torch.export.save: {error}") from error
     for name, content in entries.items():
-        if problem := _problem(PurePosixPath(*PurePosixPath(name).parts[1:]), content):
+        if problem := _problem(_inner(name), content):
             raise ModelError(f"{path}: {name}: {problem}; it is not read, since torch would run what such a file names")
     copy = io.BytesIO()
     with zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as archive:
@@ -52,18 +51,17 @@ def checked_archive(path: Path) -> io.BytesIO:
 def example_inputs(archive: io.BytesIO) -> Iterator[bytes]:
     """The pickles of an archive: example inputs."""
     with zipfile.ZipFile(archive) as opened:
-        yield from (
-            opened.read(name) for name in opened.namelist() if _is_example(PurePosixPath(*PurePosixPath(name).parts[1:]))
-        )
+        yield from (opened.read(name) for name in opened.namelist() if str(_inner(name).parent) == "data/sample_inputs")
     archive.seek(0)
 
 
-def _is_example(name: PurePosixPath) -> bool:
-    return name.parent == PurePosixPath("data/sample_inputs")
+def _inner(name: str) -> PurePosixPath:
+    """The name of an entry without the folder that all of them are in."""
+    return PurePosixPath(*PurePosixPath(name).parts[1:])
 
 
 def _problem(name: PurePosixPath, content: bytes) -> str | None:
-    """What is wrong with an entry of this name, without the folder that all of them are in."""
+    """What is wrong with an entry of this inner name."""
     folder = str(name.parent)
     if folder in ("data/weights", "data/constants") and name.suffix != ".json":
         return None if _TENSORS.fullmatch(name.name) else "an entry that is no plain tensor"

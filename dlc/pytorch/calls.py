@@ -56,9 +56,8 @@ class Read:
             for n, v in zip(placeholders, values, strict=True)
             if not isinstance(v, torch.Tensor)
         }
-        symbols = {
-            str(s): k for k, n in enumerate(placeholders) for s in [known.get(n.name)] if isinstance(s, Dim) and is_symbol(s)
-        }
+        names = [n.name for n in placeholders]
+        symbols = {str(known[n]): k for k, n in enumerate(names) if isinstance(known.get(n), Dim) and is_symbol(known[n])}
         nodes, results, refs = list(nodes_of(module.graph)), list[Result](), list[Any]()
         given = module.graph.output_node().args[0]
         for node in given if isinstance(given, list | tuple) else [given]:
@@ -79,7 +78,7 @@ class Read:
         outputs = [info_of(f"output{k}", value) for k, (_, value) in enumerate(refs)]
         held = {n.name: array_of(_attribute(module, n.target)) for n in module.graph.nodes if n.op == "get_attr"}
         graph = Graph(inputs, nodes, [ref for ref, _ in refs], outputs, held, {}, known, _ranges(inputs, values))
-        return Read(graph, tensors, [n.name for n in placeholders], symbols, results)
+        return Read(graph, tensors, names, symbols, results)
 
 
 def _attribute(module: Any, path: str) -> Any:

@@ -134,14 +134,8 @@ def _output_names(spec: Any) -> list[str]:
     """What the user calls each of the arrays that a module returns."""
     tree = torch.utils._pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
     paths = [path for path, _ in torch.utils._pytree.tree_flatten_with_path(tree)[0]]
-    return [
-        "output" + "_".join(map(_step, path)) if not path or _step(path[0]).isdigit() else ".".join(map(_step, path))
-        for path in paths
-    ]
-
-
-def _step(key: Any) -> str:
-    return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
+    steps = [[str(getattr(key, "key", getattr(key, "idx", key))) for key in path] for path in paths]
+    return ["output" + "_".join(path) if not path or path[0].isdigit() else ".".join(path) for path in steps]
 
 
 def _require_stateless(exported: Any, name: str) -> None:

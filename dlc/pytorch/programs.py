@@ -78,14 +78,10 @@ def given(graph: Graph, shapes: GivenShapes) -> Graph:
         if name not in infos and (name not in symbols or len(shape) != 1):
             raise ShapeError(f"input_shapes: no input is called {name!r}; the inputs are {', '.join(map(str, graph.inputs))}")
         own = infos[name].shape if name in infos else (Dim.symbol(name),)
-        named = [
-            size if entry is None else entry if isinstance(entry, int) else parse(entry)
-            for entry, size in zip(shape, own, strict=False)
-        ]
-        for size, entry in zip(own, named, strict=False):
-            if is_symbol(size):
-                sizes[str(size)] = entry
-        if len(shape) != len(own) or any(substitute(s, sizes) != entry for s, entry in zip(own, named, strict=False)):
+        named = [parse(entry) if isinstance(entry, str) else entry for entry in shape]
+        pairs = [(size, entry) for size, entry in zip(own, named, strict=False) if entry is not None]
+        sizes |= {str(size): entry for size, entry in pairs if is_symbol(size)}
+        if len(shape) != len(own) or any(substitute(size, sizes) != entry for size, entry in pairs):
             raise ShapeError(f"input_shapes: {infos.get(name, name)}: {list(shape)} contradicts it")
     return with_sizes(replace(graph, ranges={**graph.ranges, **ranges}), sizes)
 

@@ -104,9 +104,8 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
 @table("scatter_reduce.two")
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
     if reduce == "mean" or not include_self:
-        refuse(
-            UnsupportedError(f"scatter_reduce of {reduce!r}{'' if include_self else ' without the elements that are there'}")
-        )
+        more = "" if include_self else " without the elements that are there"
+        refuse(UnsupportedError(f"scatter_reduce of {reduce!r}{more}; add up counts and divide"))
     return _scatter(x, dim, index, src, _MODES[reduce])
 
 

@@ -105,8 +105,12 @@ def sliced(x: Any, axis: int, start: Size, end: Size, step: int = 1) -> Any:
 def bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
     """Where a slice begins and ends, counted from the front and moved inside."""
     low = _inside(size, 0 if start is None else start)
-    high = size if end is None or (isinstance(end, int) and end >= 2**62) else _inside(size, end)
+    high = size if end is None or end == _LAST else _inside(size, end)
     return low, high if not is_static((low, high)) or high >= low else low
+
+
+# What PyTorch has for an end that is not given.
+_LAST = 2**63 - 1
 
 
 def _inside(size: Size, place: Size) -> Size:
@@ -116,7 +120,8 @@ def _inside(size: Size, place: Size) -> Size:
         return size + place if place else 0
     if isinstance(size, int) and isinstance(place, int):
         return max(0, size + place) if place < 0 else min(place, size)
-    return size if place > size else place
+    # Inside, for the sizes that the program is compiled for: those for which the slice is cut short are seen to be others.
+    return place
 
 
 @table("slice.Tensor slice_copy.Tensor")

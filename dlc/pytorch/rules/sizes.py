@@ -1,4 +1,4 @@
-"""Sizes: what graphs with open sizes compute them with, numbers that are read before anything runs; and what only checks them."""
+"""Sizes: numbers that graphs with open sizes compute before anything runs; and what only checks them."""
 
 from __future__ import annotations
 
