@@ -21,11 +21,10 @@ from dlc.errors import DlcError
 from dlc.options import NUMERICS, Options
 from dlc.pytorch.calls import Read
 from dlc.pytorch.graph import Graph
-from dlc.pytorch.interpreter import place_of, refuse_gaps
+from dlc.pytorch.interpreter import draws, place_of, refuse_gaps
 from dlc.pytorch.library import library, torch
 from dlc.pytorch.programs import loose_sizes, model_of, with_sizes
-from dlc.pytorch.reading import array_of, decompositions, nodes_of, operator_name, tensor_of
-from dlc.pytorch.rules import RULES
+from dlc.pytorch.reading import array_of, decompositions, is_ruled, nodes_of, operator_name, tensor_of
 from dlc.runtime.model import Model
 
 _common, _partitioners = library("torch._dynamo.backends.common"), library("torch._functorch.partitioners")
@@ -90,7 +89,7 @@ def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | 
 def _compiled(module: Any, settings: Settings, frozen: bool) -> Any:
     """What runs a graph of AOTAutograd."""
     static = _static_inputs() if frozen else ()
-    missing = [node for node in nodes_of(module.graph) if node.op not in RULES]
+    missing = [node for node in nodes_of(module.graph) if not is_ruled(node.op)]
     if not missing:
         return _boxed(_Compiled(module, settings, static))
     if settings.fallback == "error":
@@ -121,7 +120,7 @@ def _partitioned(module: Any, settings: Settings) -> Callable[[list[Any]], Any]:
 
     class Ruled(_support.OperatorSupportBase):
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
-            return node.op == "call_function" and operator_name(node.target) in RULES
+            return node.op == "call_function" and is_ruled(operator_name(node.target))
 
     class Part(torch.nn.Module):
         def __init__(self, run: _Compiled, alone: bool) -> None:
@@ -165,6 +164,7 @@ class _Compiled:
     def __init__(self, module: Any, settings: Settings, static: Sequence[int]) -> None:
         self._settings = settings
         self._read = Read.of(module)
+        self._draws = draws(self._read.graph)
         # Places among the arguments, of which some are sizes.
         self._static = [k for k in static if k in self._read.tensors]
         self._frozen: list[_Frozen] = []
@@ -179,6 +179,8 @@ class _Compiled:
         model = frozen.model if frozen is not None else self._model(read.graph, sizes)
         arrays = [array_of(arguments[k]) for k in places]
         arguments.clear()
+        if self._draws:
+            arrays.append(np.asarray(torch.randint(2**31, ()).item()))
         results = [tensor_of(np.asarray(result)) for result in model.run_fitting(arrays)]
         return [result.of(results, sizes) for result in read.results]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from dlc.arrays import ShapeDtype, TensorInfo
 from dlc.backends.base import Backend
 from dlc.compiler import Program, compile
@@ -15,9 +17,12 @@ from dlc.frontend.trace import OpenSize, trace
 from dlc.given_shapes import GivenShapes, split_ranges
 from dlc.options import Options
 from dlc.pytorch.graph import Graph
-from dlc.pytorch.interpreter import gaps, interpret, refuse_gaps
+from dlc.pytorch.interpreter import draws, gaps, interpret, refuse_gaps
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Shapes, Values, Variants
+
+# The last input of a program that draws random numbers.
+SEED = TensorInfo("seed", (), np.dtype(np.int64))
 
 
 def program_of(graph: Graph, name: str) -> Program:
@@ -27,11 +32,12 @@ def program_of(graph: Graph, name: str) -> Program:
     read only for known sizes.
     """
     refuse_gaps(name, gaps(graph))
-    stand_ins = [ShapeDtype([1 if isinstance(s, Dim) else s for s in info.shape], info.dtype) for info in graph.inputs]
-    open_ = [_open(graph, info) for info in graph.inputs]
+    infos = [*graph.inputs, SEED] if draws(graph) else graph.inputs
+    stand_ins = [ShapeDtype([1 if isinstance(s, Dim) else s for s in info.shape], info.dtype) for info in infos]
+    open_ = [_open(graph, info) for info in infos]
     leaves, tree = flatten((tuple(stand_ins), {}))
 
-    inputs, outputs = ([info.name for info in infos] for infos in (graph.inputs, graph.outputs))
+    inputs, outputs = ([info.name for info in infos] for infos in (infos, graph.outputs))
     traced = trace(lambda *arrays: interpret(graph, arrays), leaves, tree, inputs, {}, open_, outputs)
     return Program(traced.module, traced.weights, name, read_for=lambda shapes: program_of(known(graph, shapes), name))
 
@@ -54,7 +60,8 @@ def model_of(graph: Graph, name: str, target: str | Backend, options: Options) -
     def variant(shapes: Shapes, values: Values) -> Model:
         return compile(program_of(known(graph, shapes), name), target, options)
 
-    return Variants(name, graph.inputs, graph.outputs, (), variant).model()
+    inputs = [*graph.inputs, SEED] if draws(graph) else graph.inputs
+    return Variants(name, inputs, graph.outputs, (), variant).model()
 
 
 def known(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:

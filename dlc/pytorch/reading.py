@@ -18,7 +18,7 @@ from dlc.dims import Dim, Range, Size, parse
 from dlc.errors import DTypeError, UnsupportedError
 from dlc.pytorch.graph import Node, Ref
 from dlc.pytorch.library import torch
-from dlc.pytorch.rules import RULES
+from dlc.pytorch.rules import DRAWN, RULES
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+)", line (\d+), in')
@@ -30,7 +30,7 @@ _DTYPES: dict[Any, np.dtype[Any]] = {
 } | {torch.bfloat16: np.dtype(ml_dtypes.bfloat16)}  # fmt: skip
 _TORCH_DTYPES = {dtype: of_torch for of_torch, dtype in _DTYPES.items()}
 # What says where and how an array lies, of which nothing is left in a program.
-_DROPPED = ("layout", "device", "pin_memory", "memory_format", "non_blocking")
+_DROPPED = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
@@ -84,7 +84,7 @@ def nodes_of(graph: Any) -> Iterator[Node]:
             continue
         file, line = line_of(node.meta.get("stack_trace") or "")
         name = operator_name(node.target)
-        ruled = name in RULES
+        ruled = is_ruled(name)
         arguments = [argument_of(a) for a in node.args] if ruled else []
         keywords = {k: argument_of(a) for k, a in node.kwargs.items() if k not in _DROPPED} if ruled else {}
         yield Node(node.name, name, arguments, keywords, file, line, module_of(node))
@@ -94,7 +94,12 @@ def nodes_of(graph: Any) -> Iterator[Node]:
 def decompositions() -> dict[Any, Any]:
     """Torch's decompositions of operators into others, of those that have no rule."""
     table = torch.export.default_decompositions()
-    return {op: rule for op, rule in table.items() if operator_name(op) not in RULES}
+    return {op: rule for op, rule in table.items() if not is_ruled(operator_name(op))}
+
+
+def is_ruled(op: str) -> bool:
+    """Whether there is a rule for an operator."""
+    return op in RULES or op in DRAWN
 
 
 def operator_name(target: Any) -> str:

@@ -4,6 +4,7 @@ from dlc.pytorch.rules import (
     adjoints,
     contractions,
     creation,
+    drawing,
     indexing,
     normalization,
     pointwise,
@@ -22,3 +23,6 @@ RULES: dict[str, Rule] = {
     )
     for name, rule in family.table.rules.items()
 }  # fmt: skip
+
+# Those that take a key first.
+DRAWN: dict[str, Rule] = drawing.table.rules
