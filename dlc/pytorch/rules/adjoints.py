@@ -12,7 +12,6 @@ from dlc import nn
 from dlc.calculus.derivatives import vjp
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.contractions import attention, convolution
-from dlc.pytorch.rules.normalization import group_norm
 from dlc.pytorch.rules.table import Table
 from dlc.pytorch.rules.windows import table as windows
 
@@ -83,9 +82,16 @@ def layer_norm_backward(
 def group_norm_backward(
     g: Any, x: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool]
 ) -> Any:
-    scale = np.ones(C, x.dtype) if weight is None else weight
-    gx, gw, gb = _pulled(lambda x, w, b: group_norm(x, group, w, b), g, x, scale, np.zeros(C, x.dtype))
-    return _chosen(output_mask, (gx, gw, gb))
+    """As that of layer_norm, the rows being groups of channels."""
+    apart, rows, channels = (N, group, C // group, -1), (N, group, 1, 1), (1, group, C // group, 1)
+    given = dnp.reshape(g, apart)
+    normal = dnp.multiply(dnp.subtract(dnp.reshape(x, apart), dnp.reshape(mean, rows)), dnp.reshape(rstd, rows))
+    h = given if weight is None else dnp.multiply(given, dnp.reshape(weight, channels))
+    along = dnp.multiply(normal, dnp.mean(dnp.multiply(h, normal), (2, 3), keepdims=True))
+    gx = dnp.subtract(dnp.subtract(h, dnp.mean(h, (2, 3), keepdims=True)), along)
+    gx = dnp.reshape(dnp.multiply(gx, dnp.reshape(rstd, rows)), x.shape)
+    gw = dnp.reshape(dnp.sum(dnp.multiply(given, normal), (0, 3)), (C,))
+    return _chosen(output_mask, (gx, gw, dnp.reshape(dnp.sum(given, (0, 3)), (C,))))
 
 
 @table("_scaled_dot_product_flash_attention_for_cpu_backward")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc import nn
+from dlc import nn, special
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import convert, refuse
 from dlc.pytorch.rules.creation import counted
@@ -158,10 +158,14 @@ def attention(
     if attn_mask is None or attn_mask.dtype == np.bool_:
         mask = _causal(query, key) if is_causal else attn_mask
         return nn.attention(query, key, value, mask=mask, scale=scale)
-    # Numbers are added to the scores.
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = dnp.multiply(dnp.matmul(query, dnp.swapaxes(key, -1, -2)), factor)
+    scores = _scores(query, key, scale)
     return dnp.matmul(nn.softmax(dnp.add(scores, convert(attn_mask, scores.dtype))), value)
+
+
+def _scores(query: Any, key: Any, scale: float | None) -> Any:
+    """How well each query fits each key; a mask of numbers is added to that."""
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    return dnp.multiply(dnp.matmul(query, dnp.swapaxes(key, -1, -2)), factor)
 
 
 def _causal(query: Any, key: Any) -> Any:
@@ -180,10 +184,12 @@ def flash_attention(
     attn_mask: Any = None,
     scale: float | None = None,
 ) -> Any:
-    """Beside the result the logarithms of the sums, which nothing but its own gradient takes."""
-    y = attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    return y, dnp.multiply(y[..., 0], factor)
+    """Attention, and for each query the logarithm of the sum that its weights were divided by."""
+    y, scores = attention(query, key, value, attn_mask, dropout_p, is_causal, scale), _scores(query, key, scale)
+    mask = _causal(query, key) if is_causal else attn_mask
+    if mask is not None:
+        scores = dnp.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else dnp.add(scores, convert(mask, scores.dtype))
+    return y, special.logsumexp(scores, -1)
 
 
 @table("_weight_norm")

@@ -57,11 +57,7 @@ def index(x: Any, indices: Sequence[Any]) -> Any:
     named = [k for k, i in enumerate(indices) if i is not None]
     if len(named) == 1 and indices[named[0]].dtype != np.bool_:
         return dnp.take(x, indices[named[0]], axis=named[0])
-    return _array(x)[_key(x, indices)]
-
-
-def _array(x: Any) -> Any:
-    return x
+    return x[_key(x, indices)]
 
 
 @table("index_put _unsafe_index_put")
@@ -128,6 +124,14 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
 @table("index_fill.int_Scalar index_fill.int_Tensor")
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     return dnp.at(x)[(*[np.s_[:]] * (dim % x.ndim), index)].set(convert(value, x.dtype))
+
+
+@table("masked_scatter")
+def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    """The elements of the source, one after the other, where the mask is true."""
+    mask = dnp.broadcast_to(mask, x.shape)
+    number = dnp.maximum(dnp.subtract(dnp.cumsum(convert(dnp.ravel(mask), np.int64), 0), 1), 0)
+    return dnp.where(mask, dnp.reshape(dnp.take(dnp.ravel(source), number, axis=0), x.shape), x)
 
 
 @table("bucketize.Tensor")

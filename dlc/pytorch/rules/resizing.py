@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects.dl.base import Array
+from dlc.errors import UnsupportedError
+from dlc.numpy.apply import convert, refuse
 from dlc.pytorch.rules.table import Table
 
 table = Table()
@@ -116,3 +119,36 @@ for _rank in (1, 2, 3):
         _by_factors, _scaled = _nearest_by(_offset, _rank)
         table(f"{_name}{_rank}d.vec")(_by_factors)
         table(f"{_name}{_rank}d")(_scaled)
+
+
+@table("grid_sampler_2d")
+def grid_sampler(x: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+    """x [N, C, H, W] at places [N, h, w, 2] between -1 and 1, of which the first is along W."""
+    if interpolation_mode > 1 or padding_mode > 1:
+        refuse(UnsupportedError("grid_sample by cubes or with reflection; use bilinear or nearest, zeros or border"))
+    axes: list[list[tuple[Any, Any]]] = []
+    for size, coordinate in zip(x.shape[2:], (grid[..., 1], grid[..., 0]), strict=True):
+        ends = (size - 1) / 2 if align_corners else size / 2
+        place = dnp.subtract(dnp.multiply(dnp.add(coordinate, 1.0), ends), 0.0 if align_corners else 0.5)
+        if padding_mode == 1:
+            place = dnp.clip(place, 0.0, size - 1.0)
+        if interpolation_mode == 1:
+            axes.append([(dnp.round(place), None)])
+            continue
+        low = dnp.floor(place)
+        part = dnp.subtract(place, low)
+        axes.append([(low, dnp.subtract(1.0, part)), (dnp.add(low, 1.0), part)])
+    total = None
+    images = np.arange(x.shape[0]).reshape(-1, 1, 1)
+    sizes, rows = x.shape[2:], dnp.moveaxis(x, 1, -1)
+    for (row, row_weight), (column, column_weight) in product(*axes):
+        key = [convert(dnp.clip(p, 0.0, n - 1.0), np.int64) for p, n in ((row, x.shape[2]), (column, x.shape[3]))]
+        part = dnp.moveaxis(x, 1, -1)[images, key[0], key[1]]
+        inside = [
+            dnp.logical_and(dnp.greater_equal(p, 0), dnp.less(p, n)) for p, n in ((row, x.shape[2]), (column, x.shape[3]))
+        ]
+        weight = convert(dnp.logical_and(*inside), x.dtype)
+        weight = weight if row_weight is None else dnp.multiply(weight, dnp.multiply(row_weight, column_weight))
+        part = dnp.multiply(part, dnp.expand_dims(weight, -1))
+        total = part if total is None else dnp.add(total, part)
+    return dnp.moveaxis(total, -1, 1)

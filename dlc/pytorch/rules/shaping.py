@@ -184,12 +184,12 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 @table("tril")
 def tril(x: Any, diagonal: int = 0) -> Any:
-    return dnp.tril(x, diagonal)
+    return dnp.tril(x, k=diagonal)
 
 
 @table("triu")
 def triu(x: Any, diagonal: int = 0) -> Any:
-    return dnp.triu(x, diagonal)
+    return dnp.triu(x, k=diagonal)
 
 
 @table("constant_pad_nd")

@@ -232,6 +232,25 @@ def im2col(x: Any, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: 
     return dnp.reshape(dnp.permute_dims(y, (0, 1, 2, 4, 3, 5)), (n, c * kh * kw, h * width))
 
 
+@table("col2im")
+def col2im(x: Any, output_size: Sequence[int], kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Any:
+    """[N, C·kh·kw, h·w] → [N, C, *output_size], where windows overlap added up: along an axis, a product with the matrix that
+    is 1 where place k of window o lies."""
+    kernel, distances, low, steps = (spread(v, 2) for v in (kernel_size, dilation, padding, stride))
+    counts = [
+        (size + 2 * p - (k - 1) * d - 1) // s + 1
+        for size, p, k, d, s in zip(output_size, low, kernel, distances, steps, strict=True)
+    ]
+    y = dnp.reshape(x, (x.shape[0], -1, *kernel, *counts))
+    for axis, size in enumerate(output_size):
+        places = np.arange(kernel[axis])[:, np.newaxis] * distances[axis] + np.arange(counts[axis]) * steps[axis] - low[axis]
+        matrix = (places.reshape(-1, 1) == np.arange(size)).astype(x.dtype)
+        # [N, C, k, …, o, …] with this axis' k and o moved to the end.
+        y = dnp.moveaxis(y, (2, 4 - axis), (-2, -1))
+        y = dnp.matmul(dnp.reshape(y, (*y.shape[:-2], matrix.shape[0])), matrix)
+    return y
+
+
 @table("max_unpool2d")
 def max_unpool(x: Any, indices: Any, output_size: Sequence[int]) -> Any:
     flat = dnp.reshape(indices, (*x.shape[:-2], -1))
