@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from dlc import tree as tree
     from dlc.api import compile_model as compile_model
     from dlc.api import devices as devices
+    from dlc.api import from_torch as from_torch
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
     from dlc.arrays import ShapeDtype as ShapeDtype
@@ -86,7 +87,6 @@ if TYPE_CHECKING:
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.just_in_time import jit as jit
-    from dlc.pytorch.exported import from_torch as from_torch
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
 
@@ -112,7 +112,7 @@ _PUBLIC = {
     "value_and_grad": "dlc.calculus.derivatives",
     "vjp": "dlc.calculus.derivatives",
     "devices": "dlc.api",
-    "from_torch": "dlc.pytorch.exported",
+    "from_torch": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",

@@ -95,6 +95,39 @@ def compile_model(
     return compile_file(path_or_bytes(model), target, given_shapes(input_shapes), options, values=values, derived=derived)
 
 
+def from_torch(
+    module: Any,
+    example_inputs: Sequence[Any] = (),
+    example_keywords: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    target: str | Backend = "cpu",
+    num_threads: int | None = None,
+    dump_ir: str | PathLike[str] | None = None,
+    check_each_pass: bool = False,
+    cache: bool | None = None,
+    numerics: str = "default",
+) -> Model:
+    """A module of PyTorch, called with arguments like the examples, as a compiled model; or a torch.export.ExportedProgram.
+
+    Inputs are called as the arguments of its `forward`, outputs by their places in what it returns: `output`, `output0`,
+    `last_hidden_state`. `dynamic_shapes` are torch.export.export's: sizes that it leaves open are compiled once for all, as far
+    as that can be. Parameters and buffers become weights of the model, as they are now. The other arguments are those of
+    `compile_model`.
+
+    Raises UnsupportedError with every operator that dlc has no rule for and the lines that call it, for a module that changes
+    its buffers, and where PyTorch is not installed; ModelError for a module that torch cannot export.
+    """
+    # torch is no dependency.
+    from dlc.pytorch.exported import exported_model
+
+    folder = Path(dump_ir) if dump_ir is not None else None
+    options = Options.of(
+        num_threads=num_threads, dump_ir=folder, check_each_pass=check_each_pass, cache=cache, numerics=numerics
+    )
+    return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options)
+
+
 def compile_file(
     source: Path | bytes,
     target: str | Backend = "cpu",

@@ -68,7 +68,7 @@ def _problem(name: PurePosixPath, content: bytes) -> str | None:
     if folder == "models" or name.suffix == ".json":
         try:
             return next(_problems(json.loads(content)), None)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             return f"not JSON: {error}"
     plain = folder in (".", ".data", "extra", "data/sample_inputs")
     return None if plain else "an entry that is neither a graph nor a tensor"
@@ -88,8 +88,8 @@ def _problems(value: Any) -> Iterator[str]:
             yield f"an object {part!r} that is no tensor"
         elif key == "expr_str" and _EXPRESSION.sub("", str(part)):
             yield f"a size {part!r}"
-        elif key == "range_constraints" and isinstance(part, dict) and any(_EXPRESSION.sub("", str(k)) for k in part):
-            yield f"ranges of {list(part)}"
+        elif key == "range_constraints" and _EXPRESSION.sub("", "".join(cast("dict[str, Any]", part))):
+            yield f"ranges of {', '.join(cast('dict[str, Any]', part))}"
         elif key == "target" and isinstance(part, str) and not _is_known(part):
             yield f"a function {part!r}"
         else:

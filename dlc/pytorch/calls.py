@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -59,9 +59,10 @@ class Read:
         names = [n.name for n in placeholders]
         symbols = {str(known[n]): k for k, n in enumerate(names) if isinstance(known.get(n), Dim) and is_symbol(known[n])}
         nodes, results, refs = list(nodes_of(module.graph)), list[Result](), list[Any]()
-        given = module.graph.output_node().args[0]
-        for node in given if isinstance(given, list | tuple) else [given]:
-            value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        given: Any = module.graph.output_node().args[0]
+        ends = cast("Sequence[Any]", given) if isinstance(given, list | tuple) else [given]
+        for node in ends:
+            value: Any = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
             if not isinstance(value, torch.Tensor):
                 plain = size_of(value) if isinstance(value, torch.SymInt) else value if value is not None else node
                 results.append(Result(plain=plain))

@@ -1,10 +1,9 @@
-"""Modules of PyTorch as models: `dlc.from_torch`, and files that `torch.export.save` wrote."""
+"""Modules of PyTorch as models, and files that `torch.export.save` wrote."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,43 +22,18 @@ from dlc.pytorch.reading import array_of, decompositions, info_of, nodes_of, ran
 from dlc.runtime.model import Model
 
 
-def from_torch(
-    module: Any,
-    example_inputs: Sequence[Any] = (),
-    example_keywords: Mapping[str, Any] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-    target: str | Backend = "cpu",
-    num_threads: int | None = None,
-    dump_ir: str | PathLike[str] | None = None,
-    check_each_pass: bool = False,
-    cache: bool | None = None,
-    numerics: str = "default",
+def exported_model(
+    module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_shapes: Any, target: str | Backend, options: Options
 ) -> Model:
-    """The module, called with arguments like the examples, as a compiled model; or a torch.export.ExportedProgram.
-
-    Inputs are called as the arguments of its `forward`, outputs by their places in what it returns: `output`, `output0`,
-    `last_hidden_state`. `dynamic_shapes` are torch.export.export's: sizes that it leaves open are compiled once for all, as far
-    as that can be. Parameters and buffers become weights of the model, as they are now. The other arguments are those of
-    `compile_model`.
-
-    Raises UnsupportedError with every operator that dlc has no rule for and the lines that call it, and for a module that
-    changes its buffers; ModelError for a module that torch cannot export.
-    """
-    folder = Path(dump_ir) if dump_ir is not None else None
-    options = Options.of(
-        num_threads=num_threads, dump_ir=folder, check_each_pass=check_each_pass, cache=cache, numerics=numerics
-    )
+    """What `dlc.from_torch` returns for these arguments. Raises what it says."""
     exported, name = module, type(module).__name__
     if not isinstance(module, torch.export.ExportedProgram):
-        given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
         try:
             with torch.no_grad():
-                exported = torch.export.export(module, given, dict(example_keywords or {}), dynamic_shapes=dynamic_shapes)
+                exported = torch.export.export(module, tuple(args), dict(keywords), dynamic_shapes=dynamic_shapes)
         except Exception as error:
             raise ModelError(f"{name}: torch.export.export: {error}") from error
-    _require_stateless(exported, name)
-    return model_of(graph_of(exported), name, target, options)
+    return model_of(graph_of(exported, name), name, target, options)
 
 
 def read_file(path: Path, shapes: GivenShapes) -> Program:
@@ -77,8 +51,7 @@ def read_file(path: Path, shapes: GivenShapes) -> Program:
     except Exception as error:
         problem = str(error).strip().partition("\n")[0]
         raise ModelError(f"{path}: torch.export.load: {problem or type(error).__name__}") from error
-    _require_stateless(exported, path.stem)
-    graph = given(graph_of(exported), shapes)
+    graph = given(graph_of(exported, path.stem), shapes)
     try:
         return program_of(graph, path.stem)
     except (UndecidableError, ShapeError) as error:
@@ -91,33 +64,38 @@ _InputKind = torch.export.graph_signature.InputKind
 _OutputKind = torch.export.graph_signature.OutputKind
 
 
-def graph_of(exported: Any) -> Graph:
-    """The graph of an ExportedProgram, in operators that have rules as far as torch has decompositions of the others."""
+def graph_of(exported: Any, name: str) -> Graph:
+    """The graph of an ExportedProgram, in operators that have rules as far as torch has decompositions of the others.
+
+    Raises UnsupportedError for a module that changes its buffers, or that returns something else than tensors.
+    """
     exported = exported.run_decompositions(decompositions())
+    # Only now is there nothing that is changed in place.
+    _require_stateless(exported, name)
     values = {n.name: n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"}
     inputs: list[Any] = []
     constants: dict[str, Any] = {}
     titles: dict[str, str] = {}
     fixed: dict[str, Any] = {}
     for spec in exported.graph_signature.input_specs:
-        name, target = spec.arg.name, spec.target
+        argument, target = spec.arg.name, spec.target
         if spec.kind is _InputKind.USER_INPUT:
-            if isinstance(values[name], torch.Tensor):
-                inputs.append(name)
+            if isinstance(values[argument], torch.Tensor):
+                inputs.append(argument)
             else:
-                fixed[name] = getattr(spec.arg, "value", None)
+                fixed[argument] = getattr(spec.arg, "value", None)
             continue
         held = exported.state_dict if target in exported.state_dict else exported.constants
         tensor = held.get(target)
         if not isinstance(tensor, torch.Tensor):
-            raise UnsupportedError(f"{target}: a {type(tensor).__name__}, which is no tensor")
-        constants[name], titles[name] = array_of(tensor.cpu()), cast(str, target).replace(".", "_")
+            raise UnsupportedError(f"{name}: {target}: a {type(tensor).__name__}, which is no tensor")
+        constants[argument], titles[argument] = array_of(tensor.cpu()), cast(str, target).replace(".", "_")
     results = [s.arg for s in exported.graph_signature.output_specs if s.kind is _OutputKind.USER_OUTPUT]
     named = dict(zip(_output_names(exported.call_spec.out_spec), results, strict=True))
     named = {name: arg for name, arg in named.items() if getattr(arg, "value", ...) is not None}
     meta = {n.name: n.meta.get("val") for n in exported.graph.nodes}
     if plain := [name for name, arg in named.items() if not isinstance(meta.get(arg.name), torch.Tensor)]:
-        raise UnsupportedError(f"it returns {', '.join(plain)}, which is no tensor; return tensors alone")
+        raise UnsupportedError(f"{name}: it returns {', '.join(plain)}, which is no tensor; return tensors alone")
     return Graph(
         [info_of(name, values[name]) for name in inputs],
         list(nodes_of(exported.graph)),

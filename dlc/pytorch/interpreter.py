@@ -49,7 +49,7 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """
     trace = cast(Trace, current_trace())
     values: dict[str, Any] = {info.name: array for info, array in zip(graph.inputs, arrays, strict=False)}
-    key = random.key(arrays[-1]) if draws(graph) else None
+    key: Any = random.key(arrays[-1]) if draws(graph) else None
     values |= graph.known
 
     def value_of(argument: Any) -> Any:

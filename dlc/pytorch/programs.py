@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,8 @@ def program_of(graph: Graph, name: str) -> Program:
     infos = [*graph.inputs, SEED] if draws(graph) else graph.inputs
     stand_ins = [ShapeDtype([1 if isinstance(s, Dim) else s for s in info.shape], info.dtype) for info in infos]
     open_ = [_open(graph, info) for info in infos]
-    leaves, tree = flatten((tuple(stand_ins), {}))
+    no_keywords: dict[str, Any] = {}
+    leaves, tree = flatten((tuple(stand_ins), no_keywords))
 
     inputs, outputs = ([info.name for info in infos] for infos in (infos, graph.outputs))
     traced = trace(lambda *arrays: interpret(graph, arrays), leaves, tree, inputs, {}, open_, outputs)

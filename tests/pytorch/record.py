@@ -289,7 +289,9 @@ def main() -> None:
         keep(f"{number:03}_{op}", *recorded_op(op, args, kwargs))
     network, inputs = Network().eval(), (f(2, 1, 6, 6), i(7, 2, 3))
     with torch.no_grad():
-        keep("network", graph_of(torch.export.export(network, inputs)), list(inputs), list(network(*inputs).values()))
+        keep(
+            "network", graph_of(torch.export.export(network, inputs), "network"), list(inputs), list(network(*inputs).values())
+        )
     for name, graph, given, results in trained():
         keep(name, graph, given, results)
     overloads = [getattr(p, o) for n in dir(torch.ops.aten) for p in [getattr(torch.ops.aten, n)] if hasattr(p, "overloads")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from dlc.pytorch.rules.windows import table as windows
 table = Table()
 
 
-def _pulled(function: Any, g: Any, *primals: Any) -> Any:
+def _pulled(function: Callable[..., Any], g: Any, *primals: Any) -> Any:
     """The cotangents of the primals for the cotangent g of what the function makes of them."""
     return vjp(function, *primals)[1](g)
 
@@ -37,8 +37,10 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> Any:
-    settings = (stride, padding, dilation, transposed, output_padding, groups)
-    gx, gw = _pulled(lambda x, w: convolution(x, w, None, *settings), g, x, weight)
+    def forward(x: Any, w: Any) -> Any:
+        return convolution(x, w, None, stride, padding, dilation, transposed, output_padding, groups)
+
+    gx, gw = _pulled(forward, g, x, weight)
     return _chosen(output_mask, (gx, gw, dnp.sum(g, (0, *range(2, g.ndim)))))
 
 
@@ -48,12 +50,18 @@ def _chosen(mask: Sequence[bool], values: Sequence[Any]) -> Any:
 
 @table("avg_pool2d_backward")
 def avg_pool_backward(g: Any, x: Any, *settings: Any) -> Any:
-    return _pulled(lambda x: windows.rules["avg_pool2d"](x, *settings), g, x)[0]
+    def forward(x: Any) -> Any:
+        return windows.rules["avg_pool2d"](x, *settings)
+
+    return _pulled(forward, g, x)[0]
 
 
 @table("_adaptive_avg_pool2d_backward")
 def adaptive_avg_pool_backward(g: Any, x: Any) -> Any:
-    return _pulled(lambda x: windows.rules["_adaptive_avg_pool2d"](x, g.shape[-2:]), g, x)[0]
+    def forward(x: Any) -> Any:
+        return windows.rules["_adaptive_avg_pool2d"](x, g.shape[-2:])
+
+    return _pulled(forward, g, x)[0]
 
 
 @table("embedding_dense_backward")
@@ -147,7 +155,10 @@ def threshold_backward(g: Any, x: Any, threshold: float) -> Any:
 
 @table("gelu_backward")
 def gelu_backward(g: Any, x: Any, approximate: str = "none") -> Any:
-    return _pulled(lambda x: nn.gelu(x, approximate == "tanh"), g, x)[0]
+    def forward(x: Any) -> Any:
+        return nn.gelu(x, approximate == "tanh")
+
+    return _pulled(forward, g, x)[0]
 
 
 @table("_softmax_backward_data")

@@ -135,8 +135,8 @@ def conv_transpose(
     dilation: int | Sequence[int] = 1,
 ) -> Any:
     rank = weight.ndim - 2
-    settings = [spread(v, rank) for v in (stride, padding, dilation, output_padding)]
-    return convolution(x, weight, bias, *settings[:3], True, settings[3], groups)
+    steps, edges, distances, more = (spread(v, rank) for v in (stride, padding, dilation, output_padding))
+    return convolution(x, weight, bias, steps, edges, distances, True, more, groups)
 
 
 @table("scaled_dot_product_attention")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Size, is_static
+from dlc.dims import Dim, Size, is_static
 from dlc.frontend.trace import Trace, current_trace
 from dlc.numpy.apply import apply, convert
 from dlc.pytorch.rules.table import Dtype, Table, is_tensor
@@ -96,10 +96,11 @@ def scalar_tensor(s: Any, dtype: Any = None) -> Any:
 
 @table("arange.start_step")
 def arange(start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Any:
-    dtype = dtype or (np.float32 if isinstance(start, float) or isinstance(end, float) or isinstance(step, float) else np.int64)
-    if is_static((start, end, step)) or isinstance(start, float) or isinstance(end, float):
-        return np.arange(start, end, step).astype(dtype)
-    return convert(counted(-((start - end) // step), start, step), dtype)
+    ends: tuple[Any, ...] = (start, end, step)
+    dtype = dtype or (np.float32 if any(isinstance(e, float) for e in ends) else np.int64)
+    if any(isinstance(e, Dim) for e in ends):
+        return convert(counted(-((start - end) // step), start, int(step)), dtype)
+    return np.arange(*cast("tuple[float, float, float]", ends)).astype(dtype)
 
 
 def counted(size: Size, start: Size = 0, step: int = 1) -> Any:
@@ -127,7 +128,7 @@ def arange_from(start: Any, end: Any, dtype: Any = None) -> Any:
 
 
 @table("linspace")
-def linspace(start: Any, end: Any, steps: int, dtype: Any = None) -> Any:
+def linspace(start: float, end: float, steps: int, dtype: Any = None) -> Any:
     return np.linspace(start, end, steps).astype(dtype or np.float32)
 
 

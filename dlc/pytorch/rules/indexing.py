@@ -10,6 +10,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.errors import UnsupportedError
+from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import apply, convert, refuse
 from dlc.pytorch.rules.table import Table
 
@@ -39,17 +40,15 @@ def _cut(x: Any, shape: Sequence[int], axis: int) -> Any:
     return apply(dl.SliceOp, x, starts=[0] * x.ndim, limits=limits, strides=[1] * x.ndim) if limits != list(x.shape) else x
 
 
-def _key(x: Any, indices: Sequence[Any]) -> tuple[Any, ...]:
+def _key(indices: Sequence[Any]) -> tuple[Any, ...]:
     """Indices as a key: a mask that is known is the places where it is true."""
-    key: list[Any] = []
-    for index in indices:
-        if index is None:
-            key.append(np.s_[:])
-        elif index.dtype == np.bool_ and not isinstance(index, np.ndarray):
-            refuse(UnsupportedError("a mask as an index, whose elements decide the size of the result; use torch.where"))
-        else:
-            key.append(convert(index, np.int64) if index.dtype != np.bool_ else index)
-    return tuple(key)
+    return tuple(np.s_[:] if i is None else _places(i) for i in indices)
+
+
+def _places(index: Any) -> Any:
+    if isinstance(index, Tracer) and index.dtype == np.bool_:
+        refuse(UnsupportedError("a mask as an index, whose elements decide the size of the result; use torch.where"))
+    return index if index.dtype == np.bool_ else convert(index, np.int64)
 
 
 @table("index.Tensor _unsafe_index.Tensor")
@@ -57,7 +56,7 @@ def index(x: Any, indices: Sequence[Any]) -> Any:
     named = [k for k, i in enumerate(indices) if i is not None]
     if len(named) == 1 and indices[named[0]].dtype != np.bool_:
         return dnp.take(x, indices[named[0]], axis=named[0])
-    return x[_key(x, indices)]
+    return x[_key(indices)]
 
 
 @table("index_put _unsafe_index_put")
@@ -66,7 +65,7 @@ def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = Fa
     if len(masks) == 1 == len(indices) and values.ndim == 0 and not accumulate:
         mask = dnp.reshape(masks[0], (*masks[0].shape, *(1,) * (x.ndim - masks[0].ndim)))
         return dnp.where(mask, convert(values, x.dtype), x)
-    place = dnp.at(x)[_key(x, indices)]
+    place = dnp.at(x)[_key(indices)]
     return place.add(convert(values, x.dtype)) if accumulate else place.set(convert(values, x.dtype))
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import dlc.numpy as dnp
 from dlc import nn, special
-from dlc.numpy.apply import convert, is_floating
-from dlc.pytorch.rules.table import Table, promoted, promoted_dtype, promoted_floats
+from dlc.dialects import dl
+from dlc.numpy.apply import apply, convert, is_floating
+from dlc.pytorch.rules.table import Rule, Table, promoted, promoted_dtype, promoted_floats
 
 table = Table()
 
@@ -26,7 +28,7 @@ def _of_promoted(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *xs: function(*promoted(*xs))
 
 
-for _name, _function in {
+_OF_FLOATS: dict[str, Rule] = {
     "acos": dnp.acos, "acosh": dnp.acosh, "asin": dnp.asin, "asinh": dnp.asinh, "atan": dnp.atan, "atanh": dnp.atanh,
     "cos": dnp.cos, "cosh": dnp.cosh, "sin": dnp.sin, "sinh": dnp.sinh, "tan": dnp.tan, "tanh": dnp.tanh,
     "exp": dnp.exp, "exp2": dnp.exp2, "expm1": dnp.expm1, "log": dnp.log, "log2": dnp.log2, "log10": dnp.log10,
@@ -34,11 +36,13 @@ for _name, _function in {
     "erf": special.erf, "erfc": special.erfc, "erfinv": special.erfinv, "lgamma": special.gammaln,
     "digamma": special.digamma, "special_xlog1py": special.xlog1py, "xlogy.Tensor": special.xlogy, "atan2": dnp.atan2,
     "silu": nn.silu, "mish": nn.mish, "hardswish": nn.hard_swish, "hardsigmoid": nn.hard_sigmoid,
-    "rsqrt": lambda x: dnp.divide(1.0, dnp.sqrt(x)),
-}.items():  # fmt: skip
+    "rsqrt": partial(apply, dl.RsqrtOp),
+}  # fmt: skip
+
+for _name, _function in _OF_FLOATS.items():
     table(_name)(_of_floats(_function))
 
-for _names, _function in {
+_OF_ONE_DTYPE: dict[str, Rule] = {
     "eq.Tensor eq.Scalar": dnp.equal, "ne.Tensor ne.Scalar": dnp.not_equal,
     "lt.Tensor lt.Scalar": dnp.less, "le.Tensor le.Scalar": dnp.less_equal,
     "gt.Tensor gt.Scalar": dnp.greater, "ge.Tensor ge.Scalar": dnp.greater_equal,
@@ -51,15 +55,19 @@ for _names, _function in {
     "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar": dnp.bitwise_xor,
     "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": dnp.bitwise_left_shift,
     "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": dnp.bitwise_right_shift,
-}.items():  # fmt: skip
+}  # fmt: skip
+
+for _names, _function in _OF_ONE_DTYPE.items():
     table(_names)(_of_promoted(_function))
 
-for _name, _function in {
+_OF_ANY: dict[str, Rule] = {
     "abs": dnp.abs, "neg": dnp.negative, "sign": dnp.sign, "bitwise_not": dnp.bitwise_invert, "relu": nn.relu,
     "isnan": dnp.isnan, "isinf": dnp.isinf, "ceil": dnp.ceil, "floor": dnp.floor, "trunc": dnp.trunc,
     "logical_not": dnp.logical_not, "logical_and": dnp.logical_and, "logical_or": dnp.logical_or,
     "logical_xor": dnp.logical_xor,
-}.items():  # fmt: skip
+}  # fmt: skip
+
+for _name, _function in _OF_ANY.items():
     table(_name)(_function)
 
 

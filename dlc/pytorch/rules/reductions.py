@@ -114,17 +114,22 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
 
 @table("logsumexp")
 def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
-    return special.logsumexp(*promoted_floats(x), _axes(dim), keepdims=keepdim)
+    return special.logsumexp(promoted_floats(x)[0], _axes(dim), keepdims=keepdim)
+
+
+def _float(x: Any, dtype: Any) -> Any:
+    """`x` in the dtype, if one is given; there a flag says that a half may become a float, which PyTorch has done by then."""
+    return promoted_floats(convert(x, dtype) if isinstance(dtype, np.dtype) else x)[0]
 
 
 @table("_softmax softmax.int")
 def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    return nn.softmax(*promoted_floats(x if not isinstance(dtype, np.dtype) else convert(x, dtype)), axis=dim if x.ndim else -1)
+    return nn.softmax(_float(x, dtype), dim if x.ndim else -1)
 
 
 @table("_log_softmax log_softmax.int")
 def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    return nn.log_softmax(*promoted_floats(x if not isinstance(dtype, np.dtype) else convert(x, dtype)), axis=dim)
+    return nn.log_softmax(_float(x, dtype), dim)
 
 
 @table("cumsum")

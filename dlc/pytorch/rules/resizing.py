@@ -138,15 +138,13 @@ def grid_sampler(x: Any, grid: Any, interpolation_mode: int, padding_mode: int, 
         low = dnp.floor(place)
         part = dnp.subtract(place, low)
         axes.append([(low, dnp.subtract(1.0, part)), (dnp.add(low, 1.0), part)])
-    total = None
-    images = np.arange(x.shape[0]).reshape(-1, 1, 1)
+    total: Any = None
+    images: Array = np.arange(int(x.shape[0])).reshape(-1, 1, 1)
     sizes, rows = x.shape[2:], dnp.moveaxis(x, 1, -1)
     for (row, row_weight), (column, column_weight) in product(*axes):
-        key = [convert(dnp.clip(p, 0.0, n - 1.0), np.int64) for p, n in ((row, x.shape[2]), (column, x.shape[3]))]
-        part = dnp.moveaxis(x, 1, -1)[images, key[0], key[1]]
-        inside = [
-            dnp.logical_and(dnp.greater_equal(p, 0), dnp.less(p, n)) for p, n in ((row, x.shape[2]), (column, x.shape[3]))
-        ]
+        places = list(zip((row, column), sizes, strict=True))
+        part = rows[images, *(convert(dnp.clip(p, 0.0, n - 1.0), np.int64) for p, n in places)]
+        inside = [dnp.logical_and(dnp.greater_equal(p, 0), dnp.less(p, n)) for p, n in places]
         weight = convert(dnp.logical_and(*inside), x.dtype)
         weight = weight if row_weight is None else dnp.multiply(weight, dnp.multiply(row_weight, column_weight))
         part = dnp.multiply(part, dnp.expand_dims(weight, -1))

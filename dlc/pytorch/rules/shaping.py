@@ -18,7 +18,7 @@ table = Table()
 
 
 @table("view reshape _unsafe_view view_copy _reshape_copy")
-def view(x: Any, size: Sequence[Size]) -> Any:
+def view(x: Any, size: Sequence[Any]) -> Any:
     return dnp.reshape(x, tuple(size))
 
 
@@ -57,7 +57,7 @@ def squeeze(x: Any, dim: int | Sequence[int] | None = None) -> Any:
 
 
 @table("expand expand_copy")
-def expand(x: Any, size: Sequence[Size], implicit: bool = False) -> Any:
+def expand(x: Any, size: Sequence[Any], implicit: bool = False) -> Any:
     """-1 is the size that an axis has."""
     own = (*[1] * (len(size) - x.ndim), *x.shape)
     return dnp.broadcast_to(x, tuple(o if isinstance(s, int) and s == -1 else s for s, o in zip(size, own, strict=True)))

@@ -10,7 +10,7 @@ from dlc.dims import Dim, Size, product
 from dlc.errors import UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import refuse
-from dlc.pytorch.rules.table import Table
+from dlc.pytorch.rules.table import Rule, Table
 
 table = Table()
 
@@ -30,12 +30,14 @@ def getitem(x: Any, index: int) -> Any:
     return x[index]
 
 
-for _name, _function in {
+_ARITHMETIC: dict[str, Rule] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
     "neg": operator.neg, "pow": operator.pow, "truediv": operator.truediv, "eq": operator.eq, "ne": operator.ne,
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "not_": operator.not_,
     "and_": operator.and_, "or_": operator.or_,
-}.items():  # fmt: skip
+}  # fmt: skip
+
+for _name, _function in _ARITHMETIC.items():
     table(f"operator.{_name}")(_function)
 
 

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from dlc.dialects.dl.base import Array
 from dlc.dims import Dim
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, convert, is_floating
@@ -86,8 +85,3 @@ def _default(number: object) -> Dtype:
     if isinstance(number, bool):
         return np.dtype(np.bool_)
     return np.dtype(np.int64 if isinstance(number, int | Dim) else np.float32)
-
-
-def constant(x: Any) -> Array | None:
-    """The elements of an array that is known while the graph is read."""
-    return x if isinstance(x, np.ndarray) else None

@@ -95,24 +95,25 @@ def _max_pool_with_places(rank: int) -> Any:
 
 def _places(padded: Any, w: Windows) -> Any:
     """Where the first largest element of each window stands in its image, which has no padding."""
-    windows, numbers = padded, np.zeros((), np.int64)
+    windows: Any = padded
+    numbers: Array = np.zeros((), np.int64)
     for axis in range(w.rank):
         # [N, …, o·k, …, C]: the places of each window along this axis, and what they are called.
         size = w.spatial[axis] + w.low[axis] + w.high[axis]
         extent = (w.kernel[axis] - 1) * w.dilations[axis] + 1
-        starts = np.arange(0, size - extent + 1, w.strides[axis])
-        places = starts[:, np.newaxis] + np.arange(w.kernel[axis]) * w.dilations[axis]
+        starts: Array = np.arange(0, int(size) - extent + 1, w.strides[axis])
+        places: Array = starts[:, np.newaxis] + np.arange(w.kernel[axis]) * w.dilations[axis]
         at = 1 + 2 * axis
         windows = dnp.take(windows, places, axis=at)
         # A window of padding alone has no place; the nearest is inside.
-        inner = np.clip(places - w.low[axis], 0, w.spatial[axis] - 1)
+        inner: Array = np.clip(places - w.low[axis], 0, w.spatial[axis] - 1)
         numbers = numbers[..., np.newaxis, np.newaxis] * w.spatial[axis] + inner
     order = [0, *range(1, 2 * w.rank + 1, 2), 2 * w.rank + 1, *range(2, 2 * w.rank + 1, 2)]
     windows = dnp.permute_dims(windows, order)
     counts = windows.shape[1 : w.rank + 1]
     windows = dnp.reshape(windows, (*windows.shape[: w.rank + 2], math.prod(w.kernel)))
     first = dnp.argmax(windows, -1)
-    named = numbers.transpose([a - 1 for a in order if 0 < a < 2 * w.rank + 1]).reshape(-1)
+    named: Array = numbers.transpose([a - 1 for a in order if 0 < a < 2 * w.rank + 1]).reshape(-1)
     offsets = (np.arange(math.prod(counts)) * math.prod(w.kernel)).reshape(*counts, 1)
     return dnp.take(named, dnp.add(first, offsets), axis=0)
 
