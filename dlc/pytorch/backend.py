@@ -129,7 +129,7 @@ def _partitioned(module: Any, settings: Settings) -> Callable[[list[Any]], Any]:
 
         def forward(self, *arguments: Any) -> Any:
             results = self.run(list(arguments))
-            return results[0] if self.alone else results
+            return results[0] if self.alone and isinstance(results, list | tuple) else results
 
     whole = _partitioner.CapabilityBasedPartitioner(module, Ruled()).partition_and_fuse()
     for name, part in list(whole.named_children()):
@@ -163,26 +163,45 @@ class _Compiled:
 
     def __init__(self, module: Any, settings: Settings, static: Sequence[int]) -> None:
         self._settings = settings
+        # What runs it where dlc refuses to, if that may be.
+        self._eager: Any = module if settings.fallback == "eager" else None
+        self._refused = False
         self._read = Read.of(module)
         self._draws = draws(self._read.graph)
         # Places among the arguments, of which some are sizes.
         self._static = [k for k in static if k in self._read.tensors]
+        self._left = [k for k in self._read.tensors if k not in self._static]
         self._frozen: list[_Frozen] = []
         self._models: dict[tuple[Any, ...], Model] = {}
 
-    def __call__(self, arguments: list[Any]) -> list[Any]:
+    def __call__(self, arguments: list[Any]) -> Sequence[Any]:
+        """The results; the arguments are taken out of their list once they are read."""
+        if self._refused:
+            return self._eager(*arguments)
         read = self._read
         sizes = {symbol: arguments[k] for symbol, k in read.symbols.items()}
-        static = [arguments[k] for k in self._static]
-        frozen = self._constants(static, sizes) if static else None
-        places = read.tensors if frozen is None else [k for k in read.tensors if k not in self._static]
-        model = frozen.model if frozen is not None else self._model(read.graph, sizes)
+        try:
+            model, places = self._prepared(arguments, sizes)
+        except DlcError as error:
+            if self._eager is None:
+                raise
+            _log.warning("run by PyTorch, since dlc refuses it: %s", error)
+            self._refused = True
+            return self._eager(*arguments)
         arrays = [array_of(arguments[k]) for k in places]
         arguments.clear()
         if self._draws:
             arrays.append(np.asarray(torch.randint(2**31, ()).item()))
         results = [tensor_of(np.asarray(result)) for result in model.run_fitting(arrays)]
         return [result.of(results, sizes) for result in read.results]
+
+    def _prepared(self, arguments: Sequence[Any], sizes: Mapping[str, int]) -> tuple[Model, Sequence[int]]:
+        """The model for these arguments, and the places of those that it takes."""
+        static = [arguments[k] for k in self._static]
+        frozen = self._constants(static, sizes) if static else None
+        if frozen is None:
+            return self._model(self._read.graph, sizes), self._read.tensors
+        return frozen.model, self._left
 
     def _constants(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> _Frozen | None:
         """The model with these tensors as constants; None from when on they are found to change."""

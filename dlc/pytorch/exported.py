@@ -89,7 +89,8 @@ def graph_of(exported: Any, name: str) -> Graph:
         tensor = held.get(target)
         if not isinstance(tensor, torch.Tensor):
             raise UnsupportedError(f"{name}: {target}: a {type(tensor).__name__}, which is no tensor")
-        constants[argument], titles[argument] = array_of(tensor.cpu()), cast(str, target).replace(".", "_")
+        # A copy: the module may go on to learn.
+        constants[argument], titles[argument] = array_of(tensor.cpu()).copy(), cast(str, target).replace(".", "_")
     results = [s.arg for s in exported.graph_signature.output_specs if s.kind is _OutputKind.USER_OUTPUT]
     named = dict(zip(_output_names(exported.call_spec.out_spec), results, strict=True))
     named = {name: arg for name, arg in named.items() if getattr(arg, "value", ...) is not None}

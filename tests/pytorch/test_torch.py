@@ -59,8 +59,11 @@ def test_a_module_is_a_model_of_named_inputs_and_outputs() -> None:
     net, (x, mask) = Net(), inputs()
     model = dlc.from_torch(net, (x,), {"mask": mask}, target="reference")
     assert [i.name for i in model.inputs] == ["x", "mask"] and [o.name for o in model.outputs] == ["y", "rows"]
-    for name, wanted in net(x, mask).items():
-        close(model(x, mask)[name], wanted)
+    wanted = net(x, mask)
+    with torch.no_grad():
+        net.scale.mul_(2)
+    for name, tensor in wanted.items():
+        close(model(x, mask)[name], tensor)
 
 
 def test_open_sizes() -> None:
@@ -214,6 +217,15 @@ def test_fallback(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
         got = torch.compile(special, backend=backend, options={"fallback": "eager", "target": "reference"})(x)
     close(got, special(x))
     assert "special_bessel_j0 at test_torch.py" in caplog.text
+
+    def averaged(x: Any, index: Any) -> Any:
+        return torch.scatter_reduce(x, 0, index, x, "mean")
+
+    x, index = torch.randn(4), torch.tensor([1, 1, 0, 3])
+    with caplog.at_level(logging.WARNING, "dlc.pytorch"):
+        got = torch.compile(averaged, backend=backend, options={"fallback": "eager", "target": "reference"})(x, index)
+    close(got, averaged(x, index))
+    assert "dlc refuses it" in caplog.text and "scatter_reduce of 'mean'" in caplog.text
     with pytest.raises(Exception, match="fallbck"):
         torch.compile(lambda x: x + 1, backend=backend, options={"fallbck": "eager"})(x)
 

@@ -79,7 +79,7 @@ def min(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return amin(x) if dim is None else (amin(x, dim, keepdim), argmin(x, dim, keepdim))
 
 
-@table("var.correction std.correction var_mean.correction")
+@table("var.correction")
 def var(x: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False) -> Any:
     return dnp.var(x, _axes(dim), correction=1 if correction is None else correction, keepdims=keepdim)
 
@@ -89,15 +89,14 @@ def var_unbiased(x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool =
     return var(x, dim, int(unbiased), keepdim)
 
 
-def _std(x: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False) -> Any:
+@table("std.correction")
+def std(x: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False) -> Any:
     return dnp.sqrt(var(x, dim, correction, keepdim))
 
 
-def _var_mean(x: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False) -> Any:
+@table("var_mean.correction")
+def var_mean(x: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False) -> Any:
     return var(x, dim, correction, keepdim), mean(x, dim, keepdim)
-
-
-table.rules |= {"std.correction": _std, "var_mean.correction": _var_mean}
 
 
 @table("linalg_vector_norm")
