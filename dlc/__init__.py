@@ -35,6 +35,9 @@ What such a function is written with is `numpy`, for arrays, `special`, for func
 for loops and branches that data decides; `tree` is for the nested containers that both take. `random` has numbers that are
 drawn from keys, `nn` layers of neural networks, `optim` what trains them.
 
+`pytorch` reads modules of PyTorch, and graphs that its compiler hands over: what their operators are is written with `numpy`
+and `nn` as well.
+
 What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
 it, by `calculus`, `nn` and `optim`.
 
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from dlc import tree as tree
     from dlc.api import compile_model as compile_model
     from dlc.api import devices as devices
+    from dlc.api import from_torch as from_torch
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
     from dlc.arrays import ShapeDtype as ShapeDtype
@@ -111,6 +115,7 @@ _PUBLIC = {
     "value_and_grad": "dlc.calculus.derivatives",
     "vjp": "dlc.calculus.derivatives",
     "devices": "dlc.api",
+    "from_torch": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",

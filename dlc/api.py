@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo
 from dlc.derived import Derived, TrainStep, derived_of
+from dlc.errors import UnsupportedError
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
-from dlc.model_cache import DUMPED, CachedFile, reason_not_cached
+from dlc.model_cache import DUMPED, EXPORTED, CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
 from dlc.runtime.model import Model
@@ -57,7 +58,8 @@ def compile_model(
     wrt: str | Sequence[str] | None = None,
     train_step: TrainStep | None = None,
 ) -> Model:
-    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto.
+    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; or
+    the path of what torch.export.save wrote, `m.pt2` (docs/pytorch.md).
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
     is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,
@@ -98,6 +100,39 @@ def compile_model(
     values = {name: np.asarray(value) for name, value in (input_values or {}).items()}
     derived = derived_of(vjp, jvp, hvp, train_step, wrt)
     return compile_file(path_or_bytes(model), target, given_shapes(input_shapes), options, values=values, derived=derived)
+
+
+def from_torch(
+    module: Any,
+    example_inputs: Sequence[Any] = (),
+    example_keywords: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    target: str | Backend = "cpu",
+    num_threads: int | None = None,
+    dump_ir: str | PathLike[str] | None = None,
+    check_each_pass: bool = False,
+    cache: bool | None = None,
+    numerics: str = "default",
+) -> Model:
+    """A module of PyTorch, called with arguments like the examples, as a compiled model; or a torch.export.ExportedProgram.
+
+    Inputs are called as the arguments of its `forward`, outputs by their places in what it returns: `output`, `output0`,
+    `last_hidden_state`. `dynamic_shapes` are torch.export.export's: sizes that it leaves open are compiled once for all, as far
+    as that can be. Parameters and buffers become weights of the model, as they are now. The other arguments are those of
+    `compile_model`.
+
+    Raises UnsupportedError with every operator that dlc has no rule for and the lines that call it, for a module that changes
+    its buffers, and where PyTorch is not installed; ModelError for a module that torch cannot export.
+    """
+    # torch is no dependency.
+    from dlc.pytorch.exported import exported_model
+
+    folder = Path(dump_ir) if dump_ir is not None else None
+    options = Options.of(
+        num_threads=num_threads, dump_ir=folder, check_each_pass=check_each_pass, cache=cache, numerics=numerics
+    )
+    return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options)
 
 
 def compile_file(
@@ -259,6 +294,13 @@ def program_of(
     # What comes out of the cache needs no compiler.
     from dlc.compiler import load_program
 
+    if isinstance(model, Path) and model.suffix == EXPORTED:
+        # Of other models no PyTorch need be there.
+        from dlc.pytorch.exported import read_file
+
+        if derived is not None or values:
+            raise UnsupportedError(f"{model}: derivatives and constant inputs are made of ONNX models; torch.export makes them")
+        return read_file(model, input_shapes or {})
     if derived is None:
         return load_program(model, input_shapes, values)
     from dlc.training.reading import derived_program

@@ -16,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 
 import dlc.numpy
-from dlc.arrays import require_unmasked
+from dlc.arrays import given_array, is_lent, require_unmasked
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
@@ -116,7 +116,8 @@ class JitFunction:
             # Called while another function is traced: it becomes part of that one.
             return self._function(*given[0], **given[1])
         else:
-            arrays = [self._native(leaf) for leaf in self._checked(leaves, tree)]
+            leaves = self._checked(leaves, tree)
+            arrays = [self._native(leaf) for leaf in leaves]
             weak = [("weak",) if is_number(leaf) else () for leaf in leaves]
             kinds = tuple([(a.shape, a.dtype, *w) for a, w in zip(arrays, weak, strict=True)])
         if self._dynamic:
@@ -191,11 +192,14 @@ class JitFunction:
         return (), dynamic, static
 
     def _checked(self, leaves: list[Any], tree: Tree) -> list[Any]:
-        """The leaves; raises DTypeError, naming the argument, for one that is neither an array nor a number."""
+        """The leaves, those that another library lends as arrays.
+
+        Raises DTypeError, naming the argument, for one that is neither an array nor a number.
+        """
         if not all([type(leaf) is np.ndarray or is_array_like(leaf) for leaf in leaves]):
             for leaf, name in zip(leaves, argument_names(self._function, tree), strict=True):
                 require_array_like(leaf, f"{name} of {self._name}")
-        return leaves
+        return [self._read(leaf) if is_lent(leaf) else leaf for leaf in leaves]
 
     def _native(self, leaf: Any) -> Any:
         """A leaf as an array in this machine's byte order; one that is on a device stays there."""
@@ -203,8 +207,14 @@ class JitFunction:
             return leaf
         require_on_cpu(leaf, f"{self._name}: an argument")
         require_unmasked(leaf, f"{self._name}: an argument")
-        array = np.asarray(leaf)
+        array = self._read(leaf)
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def _read(self, leaf: Any) -> Any:
+        try:
+            return given_array(leaf)
+        except (ShapeError, DTypeError) as error:
+            raise type(error)(f"{self._name}: an argument: {error}") from error
 
     def _lower(
         self,

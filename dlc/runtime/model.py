@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import Array, TensorInfo, require_unmasked
+from dlc.arrays import Array, TensorInfo, given_array, require_unmasked
 from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.array_format import array_to_json
@@ -227,9 +227,9 @@ def _array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
             require_unmasked(cast(object, value), f"input {info}")
         return cast("NDArray[Any] | DeviceArray", value)
     try:
-        array: NDArray[Any] = np.asarray(value)
-    except ValueError as error:
-        raise ShapeError(f"input {info}: not an array: {error}") from error
+        array = given_array(value)
+    except (ShapeError, DTypeError) as error:
+        raise type(error)(f"input {info}: {error}") from error
     if not hasattr(value, "dtype") and np.can_cast(array.dtype, info.dtype, "same_kind"):
         return array.astype(info.dtype)
     return array
