@@ -1,0 +1,135 @@
+"""What each layer's quantisation costs: the model in floats with a switch for each of them.
+
+One program answers all questions. In it a tensor is what it was, or what its integers stand for, as an input of the program
+says, and weights are inputs:
+
+    x' = Where(on:x, Dequantize(Quantize(x)), x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import helper
+
+from dlc.errors import DlcError
+from dlc.quantization.calibration import Runner, called
+from dlc.quantization.graph import Graph
+from dlc.quantization.placing import Layer, tensors_of
+from dlc.quantization.ranges import Parameters
+from dlc.quantization.rewriting import dequantised
+from dlc.quantization.samples import Samples
+from dlc.quantization.settings import Settings
+from dlc.quantization.weights import quantised_weights
+from dlc.runtime.model import Model
+
+_ON = np.asarray(True)
+
+
+@dataclass
+class Difference:
+    """How far outputs are from what they should be: the norm of the difference as a share of theirs, over all sets of inputs."""
+
+    squares: dict[str, tuple[float, float]]
+
+    @staticmethod
+    def none() -> Difference:
+        """Of no outputs yet."""
+        return Difference({})
+
+    def add(self, expected: Mapping[str, NDArray[Any]], got: Mapping[str, NDArray[Any]]) -> None:
+        """Counts the outputs of floats for one set of inputs."""
+        for name, array in expected.items():
+            if array.dtype.kind != "f":
+                continue
+            wanted = array.astype(np.float64)
+            noise, signal = self.squares.get(name, (0.0, 0.0))
+            noise += float(((np.asarray(got[name]) - wanted) ** 2).sum())
+            self.squares[name] = noise, signal + float((wanted**2).sum())
+
+    @property
+    def error(self) -> float:
+        """That of the output that is farthest off."""
+        return max((_share(noise, signal) for noise, signal in self.squares.values()), default=0.0)
+
+
+def _share(noise: float, signal: float) -> float:
+    return float(np.sqrt(noise / signal)) if signal else float(noise > 0)
+
+
+class Switched:
+    """The model in floats with a switch for each layer, and what it should compute."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        layers: Iterable[Layer],
+        parameters: Mapping[str, Parameters],
+        settings: Settings,
+        samples: Samples,
+        runner: Runner,
+    ) -> None:
+        self.layers = {layer.name: layer for layer in layers}
+        self.everywhere, self.samples, self.graph = settings.everywhere, samples, graph
+        self.tensors = tensors_of(graph, self.layers.values(), everywhere=settings.everywhere)
+        copy = graph.copy()
+        self.switches = {name: copy.new_name(f"{name}_on") for name in self.tensors}
+        for name, source in self.tensors.items():
+            nodes, made = dequantised(copy, name, parameters[source])
+            chosen = copy.new_name(f"{name}_chosen")
+            where = helper.make_node("Where", [self.switches[name], made, name], [chosen], name=chosen)
+            copy.read_instead(name, ([*nodes, where], chosen))
+        self.floats = {layer.weights: copy.constants.pop(layer.weights) for layer in self.layers.values()}
+        self.integers = {
+            name: quantised_weights(
+                graph, layer, float(parameters[self.tensors[layer.data]].scale), per_channel=settings.per_channel
+            ).floats
+            for name, layer in self.layers.items()
+        }
+        inputs = [*self.floats.items(), *((switch, _ON) for switch in self.switches.values())]
+        self.model: Model = runner.compiled(copy.written(inputs=inputs), "the model with a switch for each layer")
+        self.expected = [self._outputs((), sample) for sample in samples]
+        if not any(a.dtype.kind == "f" for a in self.expected[0].values()):
+            raise DlcError(
+                f"{graph.name}: none of its outputs ({', '.join(self.expected[0])}) is of floats, whose error could be measured; "
+                "leave out what makes integers of them, or ask for neither a table of layers nor a bound"
+            )
+
+    def error(self, quantised: Collection[str]) -> float:
+        """How far the outputs are off with these layers in integers."""
+        difference = Difference.none()
+        for sample, expected in zip(self.samples, self.expected, strict=True):
+            difference.add(expected, self._outputs(quantised, sample))
+        return difference.error
+
+    def _outputs(self, quantised: Collection[str], sample: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        on = [self.layers[name] for name in quantised]
+        tensors = tensors_of(self.graph, on, everywhere=self.everywhere)
+        switches = {switch: np.asarray(name in tensors) for name, switch in self.switches.items()}
+        weights = {**self.floats, **{layer.weights: self.integers[layer.name] for layer in on}}
+        return called(self.model, {**sample, **switches, **weights}, self.samples.source)
+
+
+def least_kept(switched: Switched, errors: Mapping[str, float], bound: float) -> list[str]:
+    """The layers to keep in floats so that the outputs' error is within a bound: as few as will do of the worst ones.
+
+    Raises DlcError where the bound is not met with any of them in integers.
+    """
+    worst = sorted(errors, key=lambda name: -errors[name])
+    few, many = 0, len(worst)
+    while few < many:
+        middle = (few + many) // 2
+        if switched.error(worst[middle:]) <= bound:
+            many = middle
+        else:
+            few = middle + 1
+    if few == len(worst):
+        best = min(errors.values())
+        raise DlcError(
+            f"{switched.graph.name}: no layer can be quantised within a bound of {bound:g}: the best one alone gives {best:.3g}"
+        )
+    return worst[:few]
