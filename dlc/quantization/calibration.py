@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,13 @@ from dlc.model_source import path_or_bytes
 from dlc.options import Options
 from dlc.quantization.graph import Graph
 from dlc.quantization.histogram import Histogram
+from dlc.quantization.moments import MOST_ENTRIES, Moments
+from dlc.quantization.placing import Layer
 from dlc.quantization.samples import Samples
 from dlc.runtime.model import Model
+
+# Sets of inputs that products of entries are made of.
+_MOST_SETS = 64
 
 # Told what is done, and how much of it.
 Steps = Callable[[str, int, int], None]
@@ -43,19 +48,46 @@ class Runner:
             self.steps(what, done, total)
 
 
-def histograms(graph: Graph, tensors: Iterable[str], samples: Samples, runner: Runner) -> dict[str, Histogram]:
-    """What values tensors take. One set of inputs, and what the model makes of it, is in memory at a time."""
-    found = {name: Histogram() for name in tensors}
+@dataclass(frozen=True)
+class Observed:
+    """What was seen while the model ran in floats: the values of tensors, and what weights were multiplied by."""
+
+    values: dict[str, Histogram]
+    moments: dict[str, Moments]
+
+
+def observed(
+    graph: Graph, layers: Sequence[Layer], tensors: Iterable[str], samples: Samples, runner: Runner, *, moments: bool
+) -> Observed:
+    """What values tensors take, and with `moments` those of the layers' data.
+
+    One set of inputs, and what the model makes of it, is in memory at a time.
+    """
+    seen = Observed({name: Histogram() for name in tensors}, _moments(graph, layers) if moments else {})
     inputs, outputs = {value.name for value in graph.inputs}, graph.outputs
-    inner = [name for name in found if name not in inputs and name not in outputs]
+    read = {layer.name: layer.data for layer in layers if layer.name in seen.moments}
+    inner = [n for n in dict.fromkeys([*seen.values, *read.values()]) if n not in inputs and n not in outputs]
     model = runner.compiled(graph.written(outputs=inner), "the model in floats")
+    some = set(samples.places(_MOST_SETS))
     for k, sample in enumerate(samples):
-        results = called(model, sample, samples.source)
-        for name, histogram in found.items():
-            values = np.asarray(sample[name] if name in inputs else results[name])
-            histogram.add(values, f"{graph.name}: tensor '{name}', calibration set {k}")
+        results = {**sample, **called(model, sample, samples.source)}
+        for name, histogram in seen.values.items():
+            histogram.add(results[name], f"{graph.name}: tensor '{name}', calibration set {k}")
+        for name, data in read.items():
+            if k in some:
+                seen.moments[name].add(results[data])
         runner.told("calibrating", k + 1, len(samples))
-    return found
+    return seen
+
+
+def _moments(graph: Graph, layers: Sequence[Layer]) -> dict[str, Moments]:
+    made = {layer.name: Moments(layer.node, graph.constants[layer.weights].shape) for layer in layers if _is_few(graph, layer)}
+    return made
+
+
+def _is_few(graph: Graph, layer: Layer) -> bool:
+    weights = graph.constants[layer.weights]
+    return weights.size // weights.shape[layer.axis] <= MOST_ENTRIES
 
 
 def called(model: Model, inputs: Mapping[str, NDArray[Any]], source: str) -> dict[str, NDArray[Any]]:

@@ -15,7 +15,7 @@ from dlc.frontend.onnx.named import inputs_of
 from dlc.instrument.report import Progress
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
-from dlc.quantization.calibration import Runner, Steps, called, histograms
+from dlc.quantization.calibration import Runner, Steps, called, observed
 from dlc.quantization.graph import save
 from dlc.quantization.placing import Layer, layers_of, tensors_of
 from dlc.quantization.preparing import prepared
@@ -23,7 +23,8 @@ from dlc.quantization.ranges import Parameters, parameters_of
 from dlc.quantization.rewriting import quantised_model
 from dlc.quantization.samples import Samples
 from dlc.quantization.sensitivity import Difference, Switched, least_kept
-from dlc.quantization.settings import Activations, Method, Settings
+from dlc.quantization.settings import Activations, Method, Rounding, Settings
+from dlc.quantization.weights import quantised_weights
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -82,13 +83,14 @@ def quantize(
     activations: Activations = "u8",
     per_channel: bool = True,
     everywhere: bool = False,
+    rounding: Rounding = "data",
     keep: Sequence[str] = (),
     bound: float | None = None,
     sensitivity: bool = False,
     num_threads: int | None = None,
 ) -> Quantization:
     """TODO"""
-    settings = Settings(method, percentile, symmetric, activations, per_channel, everywhere, tuple(keep), bound)
+    settings = Settings(method, percentile, symmetric, activations, per_channel, everywhere, rounding, tuple(keep), bound)
     runner = Runner(Options.of(num_threads=num_threads, cache=False))
     file = load(path_or_bytes(model))
     inputs = inputs_of(file)
@@ -102,20 +104,28 @@ def quantized(file: ModelFile, samples: Samples, settings: Settings, runner: Run
     graph = prepared(file)
     layers = layers_of(graph)
     tensors = tensors_of(graph, layers.quantised, everywhere=settings.everywhere)
-    counted = histograms(graph, set(tensors.values()), samples, runner)
+    seen = observed(graph, layers.quantised, set(tensors.values()), samples, runner, moments=settings.rounding == "data")
+    counted = seen.values
     parameters = {name: parameters_of(histogram, settings) for name, histogram in counted.items()}
+    weights = {
+        layer.name: quantised_weights(
+            graph, layer, float(parameters[tensors[layer.data]].scale), seen.moments.get(layer.name),
+            per_channel=settings.per_channel,
+        )
+        for layer in layers.quantised
+    }
     kept = set(layers.matching(settings.keep))
     errors: dict[str, float] = {}
     if sensitivity or settings.bound is not None:
         few = samples.some(_PROBES)
-        switched = Switched(graph, layers.quantised, parameters, settings, few, runner)
+        switched = Switched(graph, layers.quantised, parameters, weights, settings, few, runner)
         for k, layer in enumerate(layers.quantised):
             errors[layer.name] = switched.error([layer.name])
             runner.told("measuring layers", k + 1, len(layers.quantised))
         if settings.bound is not None:
             kept |= set(least_kept(switched, {n: e for n, e in errors.items() if n not in kept}, settings.bound))
     chosen = [layer for layer in layers.quantised if layer.name not in kept]
-    made = quantised_model(graph, chosen, parameters, per_channel=settings.per_channel, everywhere=settings.everywhere)
+    made = quantised_model(graph, chosen, parameters, weights, everywhere=settings.everywhere)
     error = _error(file, made, samples, runner)
     reports = tuple(
         LayerReport(

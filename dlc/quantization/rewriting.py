@@ -10,11 +10,16 @@ from onnx import ModelProto, NodeProto, helper
 from dlc.quantization.graph import Graph
 from dlc.quantization.placing import Layer, tensors_of
 from dlc.quantization.ranges import Parameters
-from dlc.quantization.weights import quantised_weights
+from dlc.quantization.weights import QuantisedWeights
 
 
 def quantised_model(
-    graph: Graph, layers: Iterable[Layer], parameters: Mapping[str, Parameters], *, per_channel: bool, everywhere: bool
+    graph: Graph,
+    layers: Iterable[Layer],
+    parameters: Mapping[str, Parameters],
+    weights: Mapping[str, QuantisedWeights],
+    *,
+    everywhere: bool,
 ) -> ModelProto:
     """The model with these layers in integers, as a float runtime reads it and one that knows the pattern computes it:
 
@@ -29,7 +34,7 @@ def quantised_model(
     by_output = copy.producers
     tensors = tensors_of(graph, chosen.values(), everywhere=everywhere)
     for layer in chosen.values():
-        _quantise_operands(copy, by_output[layer.node.output[0]], layer, parameters[tensors[layer.data]], per_channel)
+        _quantise_operands(copy, by_output[layer.node.output[0]], layer, parameters[tensors[layer.data]], weights[layer.name])
     for name, source in tensors.items():
         copy.read_instead(name, dequantised(copy, name, parameters[source]))
     return copy.written()
@@ -46,13 +51,12 @@ def dequantised(graph: Graph, name: str, parameters: Parameters) -> tuple[list[N
     return [quantise, helper.make_node("DequantizeLinear", [made[0], *operands], [made[1]], name=made[1])], made[1]
 
 
-def _quantise_operands(graph: Graph, node: NodeProto, layer: Layer, data: Parameters, per_channel: bool) -> None:
-    weights = quantised_weights(graph, layer, float(data.scale), per_channel=per_channel)
+def _quantise_operands(graph: Graph, node: NodeProto, layer: Layer, data: Parameters, weights: QuantisedWeights) -> None:
     axis = layer.axis if weights.scale.ndim else None
     node.input[1] = _constant(graph, layer.weights, weights.values, weights.scale, axis)
-    if layer.bias is not None:
-        bias, scale = graph.constants[layer.bias], np.float32(data.scale * weights.scale)
-        values = np.rint(bias / scale.astype(np.float64)).astype(np.int32)
+    if layer.bias is not None and weights.bias is not None:
+        scale = np.float32(data.scale * weights.scale)
+        values = np.rint(weights.bias / scale.astype(np.float64)).astype(np.int32)
         node.input[2] = _constant(graph, layer.bias, values, scale, 0 if scale.ndim else None)
 
 

@@ -33,8 +33,11 @@ class Samples:
 
     def some(self, count: int) -> Samples:
         """At most so many of them, from all over."""
-        chosen = np.unique(np.linspace(0, len(self) - 1, min(count, len(self))).astype(int))
-        return Samples(self.source, [self.readers[k] for k in chosen])
+        return Samples(self.source, [self.readers[k] for k in self.places(count)])
+
+    def places(self, count: int) -> list[int]:
+        """The places of at most so many of them, from all over."""
+        return np.unique(np.linspace(0, len(self) - 1, min(count, len(self))).astype(int)).tolist()
 
     @staticmethod
     def given(sets: Iterable[Mapping[str, Any] | Any], inputs: Sequence[TensorInfo]) -> Samples:

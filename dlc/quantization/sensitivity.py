@@ -24,7 +24,7 @@ from dlc.quantization.ranges import Parameters
 from dlc.quantization.rewriting import dequantised
 from dlc.quantization.samples import Samples
 from dlc.quantization.settings import Settings
-from dlc.quantization.weights import quantised_weights
+from dlc.quantization.weights import QuantisedWeights
 from dlc.runtime.model import Model
 
 _ON = np.asarray(True)
@@ -69,6 +69,7 @@ class Switched:
         graph: Graph,
         layers: Iterable[Layer],
         parameters: Mapping[str, Parameters],
+        weights: Mapping[str, QuantisedWeights],
         settings: Settings,
         samples: Samples,
         runner: Runner,
@@ -83,11 +84,9 @@ class Switched:
             chosen = copy.new_name(f"{name}_chosen")
             where = helper.make_node("Where", [self.switches[name], made, name], [chosen], name=chosen)
             copy.read_instead(name, ([*nodes, where], chosen))
-        self.floats = {layer.weights: copy.constants.pop(layer.weights) for layer in self.layers.values()}
+        self.floats = {name: copy.constants.pop(name) for layer in self.layers.values() for name in _operands(layer)}
         self.integers = {
-            name: quantised_weights(
-                graph, layer, float(parameters[self.tensors[layer.data]].scale), per_channel=settings.per_channel
-            ).floats
+            name: dict(zip(_operands(layer), (weights[name].floats, weights[name].bias), strict=False))
             for name, layer in self.layers.items()
         }
         inputs = [*self.floats.items(), *((switch, _ON) for switch in self.switches.values())]
@@ -110,8 +109,14 @@ class Switched:
         on = [self.layers[name] for name in quantised]
         tensors = tensors_of(self.graph, on, everywhere=self.everywhere)
         switches = {switch: np.asarray(name in tensors) for name, switch in self.switches.items()}
-        weights = {**self.floats, **{layer.weights: self.integers[layer.name] for layer in on}}
+        weights = {**self.floats}
+        for name in quantised:
+            weights |= self.integers[name]
         return called(self.model, {**sample, **switches, **weights}, self.samples.source)
+
+
+def _operands(layer: Layer) -> list[str]:
+    return [layer.weights, *([layer.bias] if layer.bias is not None else [])]
 
 
 def least_kept(switched: Switched, errors: Mapping[str, float], bound: float) -> list[str]:

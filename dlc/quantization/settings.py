@@ -10,6 +10,7 @@ from dlc.errors import DlcError
 
 Method: TypeAlias = Literal["minmax", "percentile", "entropy", "mse"]
 Activations: TypeAlias = Literal["u8", "s8"]
+Rounding: TypeAlias = Literal["data", "nearest"]
 METHODS, ACTIVATIONS = get_args(Method), get_args(Activations)
 
 
@@ -23,6 +24,7 @@ class Settings:
     activations: Activations = "u8"
     per_channel: bool = True
     everywhere: bool = False
+    rounding: Rounding = "data"
     keep: Sequence[str] = ()
     bound: float | None = None
 
