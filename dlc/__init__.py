@@ -34,7 +34,8 @@ for loops and branches that data decides; `tree` is for the nested containers th
 drawn from keys, `nn` layers of neural networks, `optim` what trains them.
 
 What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
-it, by `calculus`, `nn` and `optim`.
+it, by `calculus`, `nn` and `optim`. `quantization` makes an ONNX model of integers of one of floats: it runs the model to see
+what values there are.
 
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
 `cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.just_in_time import jit as jit
+    from dlc.quantization.quantizing import quantize as quantize
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
 
@@ -110,6 +112,7 @@ _PUBLIC = {
     "devices": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
+    "quantize": "dlc.quantization.quantizing",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
     "ShapeDtype": "dlc.arrays",

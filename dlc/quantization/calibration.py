@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,7 @@ from dlc.quantization.samples import Samples
 from dlc.runtime.model import Model
 
 # Sets of inputs that products of entries are made of.
-_MOST_SETS = 64
-
-# Told what is done, and how much of it.
-Steps = Callable[[str, int, int], None]
+_MOST_SETS = 24
 
 
 @dataclass(frozen=True)
@@ -34,18 +31,18 @@ class Runner:
     """What runs models while one is quantised, and who hears of it."""
 
     options: Options
-    steps: Steps | None = None
     progress: Progress | None = None
 
     def compiled(self, model: ModelProto, what: str) -> Model:
         """A model compiled for this machine."""
-        self.told(f"compiling {what}", 0, 0)
-        return compile_file(path_or_bytes(model), "cpu", None, self.options, progress=self.progress)
+        # Names of passes would flicker beside what is really done.
+        self.told(f"compiling {what}")
+        return compile_file(path_or_bytes(model), "cpu", None, self.options)
 
-    def told(self, what: str, done: int, total: int) -> None:
+    def told(self, what: str, done: int = 0, total: int = 0) -> None:
         """Says how far something is."""
-        if self.steps is not None:
-            self.steps(what, done, total)
+        if self.progress is not None:
+            self.progress(what, f"{done} of {total}" if total else "")
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,7 @@ def observed(
 
 
 def _moments(graph: Graph, layers: Sequence[Layer]) -> dict[str, Moments]:
-    made = {layer.name: Moments(layer.node, graph.constants[layer.weights].shape) for layer in layers if _is_few(graph, layer)}
-    return made
+    return {layer.name: Moments(layer.node, graph.constants[layer.weights].shape) for layer in layers if _is_few(graph, layer)}
 
 
 def _is_few(graph: Graph, layer: Layer) -> bool:

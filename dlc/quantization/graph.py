@@ -92,13 +92,13 @@ class Graph:
         and what a graph inside of a node reads, stays what it was."""
         nodes, result = made
         for node in self.nodes:
-            for k, read in enumerate(node.input):
-                if read == name:
-                    node.input[k] = result
-        self.nodes[self._behind(name) : self._behind(name)] = nodes
+            read_other(node, name, result)
+        self.put_behind(name, nodes)
 
-    def _behind(self, name: str) -> int:
-        return next((k + 1 for k, node in enumerate(self.nodes) if name in node.output), 0)
+    def put_behind(self, name: str, nodes: Sequence[NodeProto]) -> None:
+        """Puts nodes behind the one that makes a tensor."""
+        place = next((k + 1 for k, node in enumerate(self.nodes) if name in node.output), 0)
+        self.nodes[place:place] = nodes
 
     def written(self, *, outputs: Iterable[str] = (), inputs: Iterable[tuple[str, Array]] = ()) -> ModelProto:
         """The model with this graph; with more outputs, and with more inputs, of the types of these arrays."""
@@ -115,6 +115,18 @@ class Graph:
             model.graph.input.append(helper.make_tensor_value_info(name, data_type_of(array.dtype), array.shape))
         model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
         return model
+
+
+def read_other(node: NodeProto, name: str, other: str) -> None:
+    """Has a node read another tensor in place of one."""
+    for k, read in enumerate(node.input):
+        if read == name:
+            node.input[k] = other
+
+
+def integer(node: NodeProto, name: str, default: int = 0) -> int:
+    """An attribute of a node that is a number."""
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
 
 
 def _set(model: ModelProto, field: str, value: object) -> None:

@@ -32,8 +32,8 @@ class Histogram:
         least, largest = float(values.min()), float(values.max())
         if not np.isfinite([least, largest]).all():
             raise DlcError(
-                f"{where}: {'a NaN' if np.isnan([least, largest]).any() else 'an infinity'} in what the model computes from the "
-                "calibration data; `dlc run MODEL --first-nan` says where it comes from"
+                f"{where}: {'a NaN' if np.isnan([least, largest]).any() else 'an infinity'} in what the model computes from "
+                "the calibration data; `dlc run MODEL --first-nan` says where it comes from"
             )
         self.least, self.largest = min(self.least, least), max(self.largest, largest)
         most = max(-least, largest)

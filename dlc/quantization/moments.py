@@ -10,18 +10,20 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from onnx import NodeProto
 
+from dlc.quantization.graph import integer
+
 # Positions of a set of inputs that are looked at, from all over.
-_POSITIONS = 1024
+_POSITIONS = 512
 # Products of more entries would take more memory than rounding by them is worth: 5,000 are 100 MB.
 MOST_ENTRIES = 5000
 
 
 class Moments:
-    """The sums of x and of x·xᵀ over what a layer's weights [groups, outputs, entries] are multiplied by, x: [groups, entries]."""
+    """Sums of x and of x·xᵀ, with x [groups, entries] what a layer's weights [groups, outputs, entries] are multiplied by."""
 
     def __init__(self, node: NodeProto, weights: tuple[int, ...]) -> None:
         self.node, self.weights = node, weights
-        self.groups = _integer(node, "group", 1) if node.op_type == "Conv" else 1
+        self.groups = integer(node, "group", 1) if node.op_type == "Conv" else 1
         entries = int(np.prod(weights[1:])) if node.op_type == "Conv" else weights[_entry_axis(node)]
         self.count = 0
         self.sum = np.zeros((self.groups, entries))
@@ -63,7 +65,7 @@ def _thinned(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _entry_axis(node: NodeProto) -> int:
-    return 1 if node.op_type == "Gemm" and _integer(node, "transB", 0) else 0
+    return 1 if node.op_type == "Gemm" and integer(node, "transB", 0) else 0
 
 
 def _pads(node: NodeProto, sizes: Sequence[int], spans: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
@@ -77,10 +79,6 @@ def _pads(node: NodeProto, sizes: Sequence[int], spans: Sequence[int], strides: 
     if mode == b"VALID" or not pads:
         return [(0, 0)] * len(sizes)
     return list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))
-
-
-def _integer(node: NodeProto, name: str, default: int) -> int:
-    return next((a.i for a in node.attribute if a.name == name), default)
 
 
 def _integers(node: NodeProto, name: str, rank: int) -> list[int]:

@@ -11,7 +11,7 @@ from onnx import NodeProto
 
 from dlc.errors import DlcError, UnsupportedError
 from dlc.frontend.onnx.graph import all_nodes, label, subgraphs
-from dlc.quantization.graph import Graph
+from dlc.quantization.graph import Graph, integer
 
 # Nodes that multiply by weights.
 LAYERS = ("Conv", "Gemm", "MatMul")
@@ -28,7 +28,10 @@ _BETWEEN = ("Add", "Mul", "Sigmoid", "AveragePool", "GlobalAveragePool", "Concat
 
 @dataclass(frozen=True)
 class Layer:
-    """A node that multiplies `data` by `weights`, whose places of `axis` are output channels, and adds `bias`."""
+    """A node that multiplies `data` by `weights`, whose places of `axis` are output channels, and adds `bias`.
+
+    Convolutions may be in groups of channels.
+    """
 
     name: str
     op: str
@@ -37,6 +40,7 @@ class Layer:
     weights: str
     bias: str | None
     axis: int
+    groups: int = 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,9 @@ class Layers:
         for pattern in patterns:
             meant = {name for name in names if name == pattern or fnmatchcase(name, pattern)}
             if not meant:
-                raise DlcError(f"no layer is called '{pattern}'; the layers are {', '.join(names[:12])}{' …' * (len(names) > 12)}")
+                raise DlcError(
+                    f"no layer is called '{pattern}'; the layers are {', '.join(names[:12])}{' …' * (len(names) > 12)}"
+                )
             found |= meant
         return frozenset(found)
 
@@ -72,9 +78,11 @@ def layers_of(graph: Graph) -> Layers:
             others[label(node)] = f"{node.op_type}: {reason}"
             continue
         rank = graph.constants[node.input[1]].ndim
-        axis = 0 if node.op_type == "Conv" or _integer(node, "transB") else rank - 1
+        axis = 0 if node.op_type == "Conv" or integer(node, "transB") else rank - 1
         bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
-        layers.append(Layer(label(node), node.op_type, node, node.input[0], node.input[1], bias, axis))
+        layers.append(
+            Layer(label(node), node.op_type, node, node.input[0], node.input[1], bias, axis, integer(node, "group", 1))
+        )
     if not layers:
         found = "".join(f"\n  {name}: {reason}" for name, reason in list(others.items())[:12])
         raise UnsupportedError(
@@ -100,16 +108,12 @@ def _obstacle(graph: Graph, node: NodeProto) -> str:
     if node.op_type == "MatMul" and array.ndim != 2:
         return f"its weights have {array.ndim} axes, not 2"
     if node.op_type == "Gemm":
-        if _integer(node, "transA") or any(a.name in ("alpha", "beta") and a.f != 1 for a in node.attribute):
+        if integer(node, "transA") or any(a.name in ("alpha", "beta") and a.f != 1 for a in node.attribute):
             return "it transposes or scales its operands"
-        channels = array.shape[0 if _integer(node, "transB") else 1]
+        channels = array.shape[0 if integer(node, "transB") else 1]
         if rest and rest[0] and graph.constants[rest[0]].shape != (channels,):
             return "its bias is not one for each channel"
     return ""
-
-
-def _integer(node: NodeProto, name: str) -> int:
-    return next((attribute.i for attribute in node.attribute if attribute.name == name), 0)
 
 
 def tensors_of(graph: Graph, layers: Iterable[Layer], *, everywhere: bool = False) -> dict[str, str]:
@@ -143,7 +147,7 @@ def _moves(graph: Graph, node: NodeProto) -> bool:
 
 
 def _between(graph: Graph, layers: Iterable[Layer]) -> list[str]:
-    """Results of layers, behind the activation that is computed with them, and what nodes that go on with them read and make."""
+    """Results of layers, behind the activation that is computed with them, and what is made of them between layers."""
     readers = graph.readers
     floats = {layer.node.output[0] for layer in layers}
     found: list[str] = []

@@ -72,9 +72,7 @@ def _evaluated(graph: Graph, node: NodeProto) -> Any:
     """What a node of constants makes."""
     inputs = [helper.make_empty_tensor_value_info(name) for name in node.input]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
-    model = helper.make_model(
-        helper.make_graph([node], "constant", inputs, outputs), opset_imports=graph.model.opset_import
-    )
+    model = helper.make_model(helper.make_graph([node], "constant", inputs, outputs), opset_imports=graph.model.opset_import)
     try:
         (value,) = ReferenceEvaluator(model).run(None, {name: graph.constants[name] for name in node.input})
     except Exception as error:  # onnx's evaluator raises whatever NumPy does
@@ -87,7 +85,7 @@ def _fold_batch_norms(graph: Graph) -> None:
     producers, readers = graph.producers, graph.readers
     folded: list[NodeProto] = []
     for norm in graph.nodes:
-        if norm.op_type != "BatchNormalization" or len(norm.output) > 1 and norm.output[1]:
+        if norm.op_type != "BatchNormalization" or (len(norm.output) > 1 and norm.output[1]):
             continue
         conv = producers.get(norm.input[0])
         if conv is None or conv.op_type != "Conv" or not graph.is_private(conv.output[0], readers):

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from dlc.errors import DlcError
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.named import inputs_of
-from dlc.instrument.report import Progress
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
-from dlc.quantization.calibration import Runner, Steps, called, observed
-from dlc.quantization.graph import save
-from dlc.quantization.placing import Layer, layers_of, tensors_of
+from dlc.quantization.calibration import Runner, called, observed
+from dlc.quantization.dynamic import dynamic_layers, dynamic_model
+from dlc.quantization.equalizing import equalize_channels
+from dlc.quantization.graph import Graph
+from dlc.quantization.placing import Layers, layers_of, tensors_of
 from dlc.quantization.preparing import prepared
-from dlc.quantization.ranges import Parameters, parameters_of
+from dlc.quantization.ranges import parameters_of
+from dlc.quantization.report import Data, LayerReport, Quantization
 from dlc.quantization.rewriting import quantised_model
 from dlc.quantization.samples import Samples
 from dlc.quantization.sensitivity import Difference, Switched, least_kept
@@ -33,110 +33,130 @@ if TYPE_CHECKING:
 _PROBES = 8
 
 
-@dataclass(frozen=True)
-class LayerReport:
-    """A layer: its node, tensors and numbers of weights; the outputs' error with it alone in integers, and whether it is kept.
-
-    `error` is None where it was not measured. `low` and `high` are the values that its data has.
-    """
-
-    name: str
-    op: str
-    data: str
-    weights: int
-    low: float
-    high: float
-    parameters: Parameters
-    error: float | None
-    kept: bool
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """A quantised model, how it was made and what was measured: `error` is that of its outputs on the calibration data.
-
-    An error is the norm of the difference as a share of the norm of what the model in floats computes.
-    """
-
-    model: ModelProto
-    name: str
-    settings: Settings
-    layers: tuple[LayerReport, ...]
-    others: Mapping[str, str]
-    samples: int
-    error: float
-    bytes_before: int
-    bytes_after: int
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Writes the quantised model, an ONNX file."""
-        save(self.model, Path(path))
-
-
 def quantize(
     model: ModelSource | ModelProto,
-    samples: str | PathLike[str] | Iterable[Mapping[str, Any] | Any],
+    samples: str | PathLike[str] | Iterable[Mapping[str, Any] | Any] | None = None,
     *,
+    dynamic: bool = False,
     method: Method = "mse",
     percentile: float = 99.99,
     symmetric: bool = False,
     activations: Activations = "u8",
     per_channel: bool = True,
-    everywhere: bool = False,
     rounding: Rounding = "data",
+    equalize: bool = True,
+    everywhere: bool = False,
     keep: Sequence[str] = (),
     bound: float | None = None,
-    sensitivity: bool = False,
+    layers: bool = False,
     num_threads: int | None = None,
 ) -> Quantization:
-    """TODO"""
-    settings = Settings(method, percentile, symmetric, activations, per_channel, everywhere, rounding, tuple(keep), bound)
-    runner = Runner(Options.of(num_threads=num_threads, cache=False))
+    """The ONNX model `model` with its convolutions and products by weights in integers of 8 bits, as QuantizeLinear and
+    DequantizeLinear, which other runtimes read too; dlc itself runs it on `samples` to see which values there are.
+
+    `samples` are inputs like those in use, some dozens: a folder or an `.npz` file (docs/quantization.md), or what gives a dict
+    from names of inputs to arrays for each set, or arrays, if the model has one input.
+
+    `method` chooses the range of a tensor: `minmax` has all values in it, `percentile` a share of them, `mse` makes the mean
+    square of the error least, `entropy` the divergence of what is left from what there was. `symmetric` ranges have zero in
+    their middle; `activations` are `u8` or `s8`. Weights are s8 with a scale for each output channel, or one for all with
+    `per_channel=False`; `rounding="data"` rounds them so that sums change least on the samples, `"nearest"` each by itself.
+    With `equalize` channels of which some have small values get ranges that are alike, by factors that weights take out again.
+    `everywhere` quantises results of layers and what lies between them too, without which ONNX Runtime computes convolutions
+    in floats; dlc is as fast and more exact without. Layers that `keep` names (patterns such as `layer4.*`) stay in floats;
+    with `bound` so do as few of the worst ones as will do for the outputs to differ by no more than this share of their norm.
+    `layers` measures the outputs' error with each layer alone in integers.
+
+    With `dynamic` no samples are needed: weights of MatMul and Gemm are integers, data becomes integers when the model runs.
+
+    Raises ModelError for a malformed file and for samples that are not there, ShapeError and DTypeError for samples that do not
+    fit, UnsupportedError for a model that is quantised already or has nothing to quantise, and DlcError for settings that are
+    none and for a bound that cannot be met.
+    """
+    settings = Settings(
+        method=method,
+        percentile=percentile,
+        symmetric=symmetric,
+        activations=activations,
+        per_channel=per_channel,
+        rounding=rounding,
+        equalize=equalize,
+        everywhere=everywhere,
+        keep=tuple(keep),
+        bound=bound,
+        dynamic=dynamic,
+    )
     file = load(path_or_bytes(model))
     inputs = inputs_of(file)
-    path = isinstance(samples, str | PathLike)
-    data = Samples.read(Path(samples), inputs) if path else Samples.given(samples, inputs)
-    return quantized(file, data, settings, runner, sensitivity=sensitivity)
+    data = None
+    if isinstance(samples, str | PathLike):
+        data = Samples.read(Path(samples), inputs)
+    elif samples is not None:
+        data = Samples.given(samples, inputs)
+    return quantized(file, data, settings, Runner(Options.of(num_threads=num_threads, cache=False)), layers=layers)
 
 
-def quantized(file: ModelFile, samples: Samples, settings: Settings, runner: Runner, *, sensitivity: bool) -> Quantization:
-    """A model file quantised, as `quantize` does."""
+def quantized(file: ModelFile, samples: Samples | None, settings: Settings, runner: Runner, *, layers: bool) -> Quantization:
+    """A model file quantised, as `quantize` says."""
     graph = prepared(file)
-    layers = layers_of(graph)
-    tensors = tensors_of(graph, layers.quantised, everywhere=settings.everywhere)
-    seen = observed(graph, layers.quantised, set(tensors.values()), samples, runner, moments=settings.rounding == "data")
-    counted = seen.values
-    parameters = {name: parameters_of(histogram, settings) for name, histogram in counted.items()}
+    found = layers_of(graph)
+    if settings.dynamic:
+        return _dynamic(file, graph, found, samples, settings, runner)
+    if samples is None:
+        raise DlcError(f"{file.name}: quantising data needs samples of it (--calibrate); without them there is --dynamic")
+    if settings.equalize:
+        equalize_channels(graph, found.quantised, samples, runner)
+        found = layers_of(graph)
+    tensors = tensors_of(graph, found.quantised, everywhere=settings.everywhere)
+    kept = set(found.matching(settings.keep))
+    seen = observed(graph, found.quantised, set(tensors.values()), samples, runner, moments=settings.rounding == "data")
+    parameters = {name: parameters_of(histogram, settings) for name, histogram in seen.values.items()}
     weights = {
         layer.name: quantised_weights(
-            graph, layer, float(parameters[tensors[layer.data]].scale), seen.moments.get(layer.name),
+            graph,
+            layer,
+            float(parameters[tensors[layer.data]].scale),
+            seen.moments.get(layer.name),
             per_channel=settings.per_channel,
         )
-        for layer in layers.quantised
+        for layer in found.quantised
     }
-    kept = set(layers.matching(settings.keep))
     errors: dict[str, float] = {}
-    if sensitivity or settings.bound is not None:
-        few = samples.some(_PROBES)
-        switched = Switched(graph, layers.quantised, parameters, weights, settings, few, runner)
-        for k, layer in enumerate(layers.quantised):
+    if layers or settings.bound is not None:
+        switched = Switched(graph, found.quantised, parameters, weights, settings, samples.some(_PROBES), runner)
+        for k, layer in enumerate(found.quantised):
             errors[layer.name] = switched.error([layer.name])
-            runner.told("measuring layers", k + 1, len(layers.quantised))
+            runner.told("measuring layers", k + 1, len(found.quantised))
         if settings.bound is not None:
-            kept |= set(least_kept(switched, {n: e for n, e in errors.items() if n not in kept}, settings.bound))
-    chosen = [layer for layer in layers.quantised if layer.name not in kept]
+            kept |= set(least_kept(switched, {name: e for name, e in errors.items() if name not in kept}, settings.bound))
+    chosen = [layer for layer in found.quantised if layer.name not in kept]
     made = quantised_model(graph, chosen, parameters, weights, everywhere=settings.everywhere)
+    rows: list[LayerReport] = []
+    for layer in found.quantised:
+        source = tensors[layer.data]
+        histogram, scaled = seen.values[source], parameters[source]
+        data = Data(histogram.least, histogram.largest, float(scaled.scale), scaled.zero_point)
+        size = int(graph.constants[layer.weights].size)
+        rows.append(LayerReport(layer.name, layer.op, size, data, errors.get(layer.name), layer.name in kept))
     error = _error(file, made, samples, runner)
-    reports = tuple(
-        LayerReport(
-            l.name, l.op, l.data, int(graph.constants[l.weights].size), counted[tensors[l.data]].least,
-            counted[tensors[l.data]].largest, parameters[tensors[l.data]], errors.get(l.name), l.name in kept,
-        )
-        for l in layers.quantised
-    )  # fmt: skip
-    return Quantization(
-        made, file.name, settings, reports, layers.others, len(samples), error, file.proto.ByteSize(), made.ByteSize()
-    )
+    return Quantization.of(file, made, settings, rows, found.others, len(samples), error)
+
+
+def _dynamic(
+    file: ModelFile, graph: Graph, found: Layers, samples: Samples | None, settings: Settings, runner: Runner
+) -> Quantization:
+    if settings.bound is not None:
+        raise DlcError(f"{file.name}: a bound chooses among layers whose data is quantised beforehand; leave out dynamic")
+    kept = found.matching(settings.keep)
+    layers = dynamic_layers(graph, found.quantised)
+    chosen = [layer for layer in layers if layer.name not in kept]
+    made = dynamic_model(graph, chosen, per_channel=settings.per_channel)
+    rows = [
+        LayerReport(layer.name, layer.op, int(graph.constants[layer.weights].size), None, None, layer not in chosen)
+        for layer in found.quantised
+    ]
+    error = None if samples is None else _error(file, made, samples, runner)
+    return Quantization.of(file, made, settings, rows, found.others, len(samples or ()), error)
 
 
 def _error(file: ModelFile, made: ModelProto, samples: Samples, runner: Runner) -> float:
@@ -144,6 +164,7 @@ def _error(file: ModelFile, made: ModelProto, samples: Samples, runner: Runner) 
     models = [runner.compiled(file.proto, "the model in floats"), runner.compiled(made, "the quantised model")]
     difference = Difference.none()
     for k, sample in enumerate(samples):
-        difference.add(*(called(model, sample, samples.source) for model in models))
+        expected, got = (called(model, sample, samples.source) for model in models)
+        difference.add(expected, got)
         runner.told("comparing", k + 1, len(samples))
     return difference.error

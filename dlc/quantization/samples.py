@@ -48,7 +48,9 @@ class Samples:
             where = f"calibration sample {k}"
             found.append(_fitting(inputs, {name: np.asarray(array) for name, array in named.items()}, where))
         if not found:
-            raise ModelError("calibration: no samples are given; some dozens of sets of inputs that are like those in use will do")
+            raise ModelError(
+                "calibration: no samples are given; some dozens of sets of inputs that are like those in use will do"
+            )
         return Samples("samples", [lambda one=one: one for one in found])
 
     @staticmethod
@@ -84,8 +86,8 @@ def _nothing(path: Path, files: Sequence[Path], inputs: Sequence[TensorInfo]) ->
     wanted = ", ".join(f"{info.name}.npy" for info in inputs)
     alone = ", or .npy files of one set each" if len(inputs) == 1 else ""
     return (
-        f"{path}: no calibration data: {there}; expected {wanted} with many examples along axis 0{alone}, or .npz files of one set "
-        f"each; the inputs are {', '.join(map(str, inputs))}"
+        f"{path}: no calibration data: {there}; expected {wanted} with many examples along axis 0{alone}, or .npz files of "
+        f"one set each; the inputs are {', '.join(map(str, inputs))}"
     )
 
 

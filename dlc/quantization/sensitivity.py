@@ -32,7 +32,7 @@ _ON = np.asarray(True)
 
 @dataclass
 class Difference:
-    """How far outputs are from what they should be: the norm of the difference as a share of theirs, over all sets of inputs."""
+    """How far outputs are from what they should be: the norm of the difference as a share of theirs, over sets of inputs."""
 
     squares: dict[str, tuple[float, float]]
 
@@ -94,8 +94,8 @@ class Switched:
         self.expected = [self._outputs((), sample) for sample in samples]
         if not any(a.dtype.kind == "f" for a in self.expected[0].values()):
             raise DlcError(
-                f"{graph.name}: none of its outputs ({', '.join(self.expected[0])}) is of floats, whose error could be measured; "
-                "leave out what makes integers of them, or ask for neither a table of layers nor a bound"
+                f"{graph.name}: none of its outputs ({', '.join(self.expected[0])}) is of floats, whose error could be "
+                "measured; leave out what makes integers of them, or ask for neither a table of layers nor a bound"
             )
 
     def error(self, quantised: Collection[str]) -> float:

@@ -75,24 +75,22 @@ def _compensated(steps: NDArray[Any], products: NDArray[Any]) -> NDArray[Any]:
     """Weights [groups, outputs, entries] in steps, rounded."""
     entries = steps.shape[-1]
     diagonal = np.einsum("gkk->gk", products)
-    # Groups have an order each: entries that vary most first.
+    # Each group has an order of its own: entries that vary most first.
     order = np.argsort(-diagonal, axis=1, kind="stable")
     h = np.take_along_axis(np.take_along_axis(products, order[:, :, None], 1), order[:, None, :], 2).astype(np.float64)
-    damping = _DAMPING * diagonal.mean(1) + 1e-12
-    h[:, np.arange(entries), np.arange(entries)] += damping[:, None]
+    h[:, np.arange(entries), np.arange(entries)] += _DAMPING * diagonal.mean(1, keepdims=True) + 1e-12
     factor = np.linalg.cholesky(np.linalg.inv(h)).transpose(0, 2, 1)
-    left = np.take_along_axis(steps.astype(np.float64), order[:, None, :], 2)
-    rounded = np.empty_like(left)
+    # [groups, entries, outputs]: what is rounded at once lies together.
+    left = np.take_along_axis(steps.transpose(0, 2, 1), order[:, :, None], 1).astype(np.float64)
+    rounded, errors = np.empty_like(left), np.empty_like(left)
     for start in range(0, entries, _BLOCK):
         end = min(start + _BLOCK, entries)
-        errors = np.empty((*left.shape[:2], end - start))
         for k in range(start, end):
-            rounded[:, :, k] = _nearest(left[:, :, k])
-            errors[:, :, k - start] = (left[:, :, k] - rounded[:, :, k]) / factor[:, k, k, None]
-            left[:, :, k + 1 : end] -= errors[:, :, k - start, None] * factor[:, None, k, k + 1 : end]
-        left[:, :, end:] -= errors @ factor[:, start:end, end:]
-    back = np.argsort(order, axis=1)
-    return np.take_along_axis(rounded, back[:, None, :], 2)
+            rounded[:, k] = _nearest(left[:, k])
+            errors[:, k] = (left[:, k] - rounded[:, k]) / factor[:, k, k, None]
+            left[:, k + 1 : end] -= factor[:, k, k + 1 : end, None] * errors[:, k, None]
+        left[:, end:] -= factor[:, start:end, end:].transpose(0, 2, 1) @ errors[:, start:end]
+    return np.take_along_axis(rounded, np.argsort(order, axis=1)[:, :, None], 1).transpose(0, 2, 1)
 
 
 def _nearest(steps: NDArray[Any]) -> NDArray[Any]:
