@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,14 @@ from dlc.errors import DlcError
 from dlc.instrument.report import Progress
 from dlc.model_source import path_or_bytes
 from dlc.options import Options
+from dlc.quantization.difference import Difference
 from dlc.quantization.graph import Graph
 from dlc.quantization.histogram import Histogram
 from dlc.quantization.moments import MOST_ENTRIES, Moments
 from dlc.quantization.placing import Layer
 from dlc.quantization.samples import Samples
 from dlc.runtime.model import Model
+from dlc.weights import Array
 
 # Sets of inputs that products of entries are made of.
 _MOST_SETS = 24
@@ -45,6 +47,30 @@ class Runner:
             self.progress(what, f"{done} of {total}" if total else "")
 
 
+class Floats:
+    """The model in floats on calibration data: its outputs, and tensors inside."""
+
+    def __init__(self, graph: Graph, tensors: Iterable[str], samples: Samples, runner: Runner) -> None:
+        inputs, self.outputs = {value.name for value in graph.inputs}, graph.outputs
+        inner = [name for name in tensors if name not in inputs and name not in self.outputs]
+        self.samples, self.runner, self.name = samples, runner, graph.name
+        self.model = runner.compiled(graph.written(outputs=inner), "the model in floats")
+
+    def runs(self, what: str) -> Iterator[dict[str, NDArray[Any]]]:
+        """The inputs and what the model makes of them, one set after the other; only that is in memory."""
+        for k, sample in enumerate(self.samples):
+            yield {**sample, **called(self.model, sample, self.samples.source)}
+            self.runner.told(what, k + 1, len(self.samples))
+
+    def error_of(self, made: ModelProto) -> float:
+        """How far the outputs of another model are off."""
+        model, difference = self.runner.compiled(made, "the quantised model"), Difference.none()
+        for sample, run in zip(self.samples, self.runs("comparing"), strict=True):
+            expected = {name: run[name] for name in self.outputs}
+            difference.add(expected, called(model, sample, self.samples.source))
+        return difference.error
+
+
 @dataclass(frozen=True)
 class Observed:
     """What was seen while the model ran in floats: the values of tensors, and what weights were multiplied by."""
@@ -54,27 +80,31 @@ class Observed:
 
 
 def observed(
-    graph: Graph, layers: Sequence[Layer], tensors: Iterable[str], samples: Samples, runner: Runner, *, moments: bool
+    graph: Graph,
+    layers: Sequence[Layer],
+    tensors: Iterable[str],
+    floats: Floats,
+    scaled: Mapping[str, tuple[str, Array]],
+    *,
+    moments: bool,
 ) -> Observed:
-    """What values tensors take, and with `moments` those of the layers' data.
-
-    One set of inputs, and what the model makes of it, is in memory at a time.
-    """
+    """What values tensors take, and with `moments` those of the layers' data; `scaled` are others times a factor."""
     seen = Observed({name: Histogram() for name in tensors}, _moments(graph, layers) if moments else {})
-    inputs, outputs = {value.name for value in graph.inputs}, graph.outputs
-    read = {layer.name: layer.data for layer in layers if layer.name in seen.moments}
-    inner = [n for n in dict.fromkeys([*seen.values, *read.values()]) if n not in inputs and n not in outputs]
-    model = runner.compiled(graph.written(outputs=inner), "the model in floats")
-    some = set(samples.places(_MOST_SETS))
-    for k, sample in enumerate(samples):
-        results = {**sample, **called(model, sample, samples.source)}
+    data = {layer.name: layer.data for layer in layers if layer.name in seen.moments}
+    some = set(floats.samples.places(_MOST_SETS))
+    for k, run in enumerate(floats.runs("calibrating")):
         for name, histogram in seen.values.items():
-            histogram.add(results[name], f"{graph.name}: tensor '{name}', calibration set {k}")
-        for name, data in read.items():
-            if k in some:
-                seen.moments[name].add(results[data])
-        runner.told("calibrating", k + 1, len(samples))
+            histogram.add(_value(run, name, scaled), f"{graph.name}: tensor '{name}', calibration set {k}")
+        for name in data if k in some else ():
+            seen.moments[name].add(_value(run, data[name], scaled))
     return seen
+
+
+def _value(run: Mapping[str, NDArray[Any]], name: str, scaled: Mapping[str, tuple[str, Array]]) -> NDArray[Any]:
+    if name not in scaled:
+        return run[name]
+    source, factor = scaled[name]
+    return run[source] * factor
 
 
 def _moments(graph: Graph, layers: Sequence[Layer]) -> dict[str, Moments]:

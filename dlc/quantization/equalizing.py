@@ -7,7 +7,7 @@ One scale serves all channels of a tensor, so that those with small values have 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
 
-from dlc.quantization.calibration import Runner, called
+from dlc.quantization.calibration import Floats
 from dlc.quantization.graph import Graph, read_other
 from dlc.quantization.placing import Layer, tensors_of
-from dlc.quantization.samples import Samples
+from dlc.weights import Array
 
 # Moves that keep channels where they are, and commute with factors above zero.
 _KEEP_CHANNELS = ("MaxPool", "Pad", "Identity")
-# Sets of inputs that are looked at.
-_SETS = 24
+# Channels of which little was seen may have more in other data.
+_LEAST = 1 / 8
 # Of the noise of rounding: what has to go for a factor to be worth its multiplication.
 _WORTH = 0.6
 
@@ -37,20 +37,23 @@ class _Family:
     axis: int
 
 
-def equalize_channels(graph: Graph, layers: Sequence[Layer], samples: Samples, runner: Runner) -> list[str]:
+def equalize_channels(graph: Graph, layers: Sequence[Layer], floats: Floats) -> dict[str, tuple[str, Array]]:
     """Gives the channels of tensors that layers read ranges that are alike, where that takes enough of their noise away.
 
-    Returns the tensors.
+    Returns the tensors that are other ones times a factor now.
     """
     families = _families(graph, layers)
-    ranges = _ranges(graph, families, samples.some(_SETS), runner)
-    done: list[str] = []
+    most: dict[str, NDArray[np.float64]] = {}
+    for run in floats.runs("looking at channels"):
+        for name, family in families.items():
+            channels = np.moveaxis(np.abs(run[name]), family.axis, 0)
+            most[name] = np.maximum(most.get(name, 0), channels.reshape(len(channels), -1).max(1, initial=0))
+    scaled: dict[str, tuple[str, Array]] = {}
     for name, family in families.items():
-        factors = _factors(ranges[name], family)
+        factors = _factors(most[name], family)
         if factors is not None:
-            _apply(graph, name, family, factors)
-            done.append(name)
-    return done
+            scaled |= _apply(graph, name, family, factors)
+    return scaled
 
 
 def _families(graph: Graph, layers: Sequence[Layer]) -> dict[str, _Family]:
@@ -72,57 +75,46 @@ def _families(graph: Graph, layers: Sequence[Layer]) -> dict[str, _Family]:
     return found
 
 
-def _ranges(graph: Graph, families: Mapping[str, _Family], samples: Samples, runner: Runner) -> dict[str, NDArray[np.float64]]:
-    """The largest magnitude in each channel."""
-    inputs, outputs = {value.name for value in graph.inputs}, graph.outputs
-    model = runner.compiled(graph.written(outputs=[n for n in families if n not in inputs and n not in outputs]), "the model")
-    found: dict[str, NDArray[np.float64]] = {}
-    for k, sample in enumerate(samples):
-        results = {**sample, **called(model, sample, samples.source)}
-        for name, family in families.items():
-            channels = np.moveaxis(np.abs(results[name]), family.axis, 0)
-            most = channels.reshape(len(channels), -1).max(1, initial=0)
-            found[name] = np.maximum(found.get(name, 0), most)
-        runner.told("looking at channels", k + 1, len(samples))
-    return found
-
-
 def _factors(ranges: NDArray[np.float64], family: _Family) -> NDArray[np.float32] | None:
     """What each channel is divided by; None where it is not worth it."""
     shares = ranges / (ranges.max() or 1)
-    # Noise goes with the square of a step. A channel that is zero stays it.
-    if np.mean(shares**2) > _WORTH:
+    # Noise goes with the square of a step. A channel that is zero has none.
+    if not ranges.any() or np.mean(shares[ranges > 0] ** 2) > _WORTH:
         return None
     alone = all(layer.op == "Conv" and layer.groups == len(ranges) for layer in family.layers)
     # Weights of channels that are summed share a scale, and lose as much as data gains: both get half.
     factors = shares if alone else np.sqrt(shares)
-    return np.maximum(factors, 1 / 64).astype(np.float32)
+    return np.where(ranges > 0, np.maximum(factors, _LEAST), 1).astype(np.float32)
 
 
-def _apply(graph: Graph, source: str, family: _Family, factors: NDArray[np.float32]) -> None:
+def _apply(graph: Graph, source: str, family: _Family, factors: NDArray[np.float32]) -> dict[str, tuple[str, Array]]:
     layers = {layer.node.output[0]: layer for layer in family.layers}
     within = {*layers, *family.tensors}
     # As they broadcast: [C], or [C, 1, …].
     along = factors.reshape(-1, *(1,) * (graph.constants[family.layers[0].weights].ndim - 2)) if family.axis == 1 else factors
     factor, inverse = graph.constant(f"{source}_factor", along), graph.constant(f"{source}_inverse", 1 / along)
     even = graph.new_name(f"{source}_even")
+    scaled: dict[str, tuple[str, Array]] = {}
     for name in family.tensors:
         readers = [node for node in graph.nodes if name in node.input]
-        scaled = even if name == source else name
+        now = even if name == source else name
+        scaled[now] = name, 1 / along
         for node in readers:
             if node.output[0] in within:
-                read_other(node, name, scaled)
+                read_other(node, name, now)
         others = [node for node in readers if node.output[0] not in within]
         made = [helper.make_node("Mul", [source, inverse], [even], name=even)] if name == source else []
         if others:
             back = graph.new_name(f"{name}_back")
-            made.append(helper.make_node("Mul", [scaled, factor], [back], name=back))
+            scaled[back] = name, np.float32(1)
+            made.append(helper.make_node("Mul", [now, factor], [back], name=back))
             for node in others:
                 read_other(node, name, back)
         graph.put_behind(name, made)
     for layer in family.layers:
         weights = graph.constants[layer.weights] * _along_entries(layer, graph.constants[layer.weights], factors)
         layer.node.input[1] = graph.constant(f"{layer.weights}_even", weights)
+    return scaled
 
 
 def _along_entries(layer: Layer, weights: NDArray[Any], factors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.named import inputs_of
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
-from dlc.quantization.calibration import Runner, called, observed
+from dlc.quantization.calibration import Floats, Runner, observed
 from dlc.quantization.dynamic import dynamic_layers, dynamic_model
 from dlc.quantization.equalizing import equalize_channels
 from dlc.quantization.graph import Graph
@@ -22,7 +22,7 @@ from dlc.quantization.ranges import parameters_of
 from dlc.quantization.report import Data, LayerReport, Quantization
 from dlc.quantization.rewriting import quantised_model
 from dlc.quantization.samples import Samples
-from dlc.quantization.sensitivity import Difference, Switched, least_kept
+from dlc.quantization.sensitivity import Switched, least_kept
 from dlc.quantization.settings import Activations, Method, Rounding, Settings
 from dlc.quantization.weights import quantised_weights
 
@@ -104,12 +104,14 @@ def quantized(file: ModelFile, samples: Samples | None, settings: Settings, runn
         return _dynamic(file, graph, found, samples, settings, runner)
     if samples is None:
         raise DlcError(f"{file.name}: quantising data needs samples of it (--calibrate); without them there is --dynamic")
-    if settings.equalize:
-        equalize_channels(graph, found.quantised, samples, runner)
-        found = layers_of(graph)
+    watched = tensors_of(graph, found.quantised, everywhere=settings.everywhere)
+    floats = Floats(graph, watched, samples, runner)
+    scaled = equalize_channels(graph, found.quantised, floats) if settings.equalize else {}
+    found = layers_of(graph)
     tensors = tensors_of(graph, found.quantised, everywhere=settings.everywhere)
     kept = set(found.matching(settings.keep))
-    seen = observed(graph, found.quantised, set(tensors.values()), samples, runner, moments=settings.rounding == "data")
+    sources = dict.fromkeys(tensors.values())
+    seen = observed(graph, found.quantised, sources, floats, scaled, moments=settings.rounding == "data")
     parameters = {name: parameters_of(histogram, settings) for name, histogram in seen.values.items()}
     weights = {
         layer.name: quantised_weights(
@@ -123,14 +125,22 @@ def quantized(file: ModelFile, samples: Samples | None, settings: Settings, runn
     }
     errors: dict[str, float] = {}
     if layers or settings.bound is not None:
-        switched = Switched(graph, found.quantised, parameters, weights, settings, samples.some(_PROBES), runner)
+        probes = samples.some(_PROBES)
+        switched = Switched(graph, found.quantised, parameters, weights, settings, samples, probes, runner)
         for k, layer in enumerate(found.quantised):
-            errors[layer.name] = switched.error([layer.name])
+            errors[layer.name] = switched.probed(layer.name)
             runner.told("measuring layers", k + 1, len(found.quantised))
         if settings.bound is not None:
-            kept |= set(least_kept(switched, {name: e for name, e in errors.items() if name not in kept}, settings.bound))
-    chosen = [layer for layer in found.quantised if layer.name not in kept]
-    made = quantised_model(graph, chosen, parameters, weights, everywhere=settings.everywhere)
+            worst = sorted(errors.keys() - kept, key=lambda name: -errors[name])
+            kept |= set(worst[: least_kept(switched.error, worst, settings.bound)])
+    while True:
+        chosen = [layer for layer in found.quantised if layer.name not in kept]
+        made = quantised_model(graph, chosen, parameters, weights, everywhere=settings.everywhere)
+        error = floats.error_of(made)
+        if settings.bound is None or error <= settings.bound or not chosen:
+            break
+        # Sums of integers are rounded once, as the switched model's are not: it may be a little off.
+        kept.add(max(chosen, key=lambda layer: errors[layer.name]).name)
     rows: list[LayerReport] = []
     for layer in found.quantised:
         source = tensors[layer.data]
@@ -138,7 +148,6 @@ def quantized(file: ModelFile, samples: Samples | None, settings: Settings, runn
         data = Data(histogram.least, histogram.largest, float(scaled.scale), scaled.zero_point)
         size = int(graph.constants[layer.weights].size)
         rows.append(LayerReport(layer.name, layer.op, size, data, errors.get(layer.name), layer.name in kept))
-    error = _error(file, made, samples, runner)
     return Quantization.of(file, made, settings, rows, found.others, len(samples), error)
 
 
@@ -155,16 +164,5 @@ def _dynamic(
         LayerReport(layer.name, layer.op, int(graph.constants[layer.weights].size), None, None, layer not in chosen)
         for layer in found.quantised
     ]
-    error = None if samples is None else _error(file, made, samples, runner)
+    error = None if samples is None else Floats(graph, (), samples, runner).error_of(made)
     return Quantization.of(file, made, settings, rows, found.others, len(samples or ()), error)
-
-
-def _error(file: ModelFile, made: ModelProto, samples: Samples, runner: Runner) -> float:
-    """How far the outputs of the quantised model are off."""
-    models = [runner.compiled(file.proto, "the model in floats"), runner.compiled(made, "the quantised model")]
-    difference = Difference.none()
-    for k, sample in enumerate(samples):
-        expected, got = (called(model, sample, samples.source) for model in models)
-        difference.add(expected, got)
-        runner.told("comparing", k + 1, len(samples))
-    return difference.error

@@ -8,8 +8,7 @@ says, and weights are inputs:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from onnx import helper
 
 from dlc.errors import DlcError
 from dlc.quantization.calibration import Runner, called
+from dlc.quantization.difference import Difference
 from dlc.quantization.graph import Graph
 from dlc.quantization.placing import Layer, tensors_of
 from dlc.quantization.ranges import Parameters
@@ -28,37 +28,6 @@ from dlc.quantization.weights import QuantisedWeights
 from dlc.runtime.model import Model
 
 _ON = np.asarray(True)
-
-
-@dataclass
-class Difference:
-    """How far outputs are from what they should be: the norm of the difference as a share of theirs, over sets of inputs."""
-
-    squares: dict[str, tuple[float, float]]
-
-    @staticmethod
-    def none() -> Difference:
-        """Of no outputs yet."""
-        return Difference({})
-
-    def add(self, expected: Mapping[str, NDArray[Any]], got: Mapping[str, NDArray[Any]]) -> None:
-        """Counts the outputs of floats for one set of inputs."""
-        for name, array in expected.items():
-            if array.dtype.kind != "f":
-                continue
-            wanted = array.astype(np.float64)
-            noise, signal = self.squares.get(name, (0.0, 0.0))
-            noise += float(((np.asarray(got[name]) - wanted) ** 2).sum())
-            self.squares[name] = noise, signal + float((wanted**2).sum())
-
-    @property
-    def error(self) -> float:
-        """That of the output that is farthest off."""
-        return max((_share(noise, signal) for noise, signal in self.squares.values()), default=0.0)
-
-
-def _share(noise: float, signal: float) -> float:
-    return float(np.sqrt(noise / signal)) if signal else float(noise > 0)
 
 
 class Switched:
@@ -72,10 +41,11 @@ class Switched:
         weights: Mapping[str, QuantisedWeights],
         settings: Settings,
         samples: Samples,
+        probes: Samples,
         runner: Runner,
     ) -> None:
         self.layers = {layer.name: layer for layer in layers}
-        self.everywhere, self.samples, self.graph = settings.everywhere, samples, graph
+        self.everywhere, self.graph, self.samples, self.probes = settings.everywhere, graph, samples, probes
         self.tensors = tensors_of(graph, self.layers.values(), everywhere=settings.everywhere)
         copy = graph.copy()
         self.switches = {name: copy.new_name(f"{name}_on") for name in self.tensors}
@@ -90,19 +60,28 @@ class Switched:
             for name, layer in self.layers.items()
         }
         inputs = [*self.floats.items(), *((switch, _ON) for switch in self.switches.values())]
+        self.runner = runner
         self.model: Model = runner.compiled(copy.written(inputs=inputs), "the model with a switch for each layer")
-        self.expected = [self._outputs((), sample) for sample in samples]
+        self.expected = [self._outputs((), sample) for sample in probes]
         if not any(a.dtype.kind == "f" for a in self.expected[0].values()):
             raise DlcError(
                 f"{graph.name}: none of its outputs ({', '.join(self.expected[0])}) is of floats, whose error could be "
                 "measured; leave out what makes integers of them, or ask for neither a table of layers nor a bound"
             )
 
-    def error(self, quantised: Collection[str]) -> float:
-        """How far the outputs are off with these layers in integers."""
+    def probed(self, layer: str) -> float:
+        """How far the outputs for a few samples are off with this layer alone in integers."""
         difference = Difference.none()
-        for sample, expected in zip(self.samples, self.expected, strict=True):
-            difference.add(expected, self._outputs(quantised, sample))
+        for sample, expected in zip(self.probes, self.expected, strict=True):
+            difference.add(expected, self._outputs([layer], sample))
+        return difference.error
+
+    def error(self, quantised: Collection[str]) -> float:
+        """How far the outputs for all samples are off with these layers in integers."""
+        self.runner.told("choosing layers to keep in floats")
+        difference = Difference.none()
+        for sample in self.samples:
+            difference.add(self._outputs((), sample), self._outputs(quantised, sample))
         return difference.error
 
     def _outputs(self, quantised: Collection[str], sample: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -119,22 +98,21 @@ def _operands(layer: Layer) -> list[str]:
     return [layer.weights, *([layer.bias] if layer.bias is not None else [])]
 
 
-def least_kept(switched: Switched, errors: Mapping[str, float], bound: float) -> list[str]:
-    """The layers to keep in floats so that the outputs' error is within a bound: as few as will do of the worst ones.
+def least_kept(error: Callable[[Sequence[str]], float], worst: Sequence[str], bound: float) -> int:
+    """How many layers to keep in floats, from the worst one on, so that the `error` with the others is within a bound.
 
-    Raises DlcError where the bound is not met with any of them in integers.
+    Raises DlcError where it is not with any of them in integers.
     """
-    worst = sorted(errors, key=lambda name: -errors[name])
     few, many = 0, len(worst)
     while few < many:
         middle = (few + many) // 2
-        if switched.error(worst[middle:]) <= bound:
+        if error(worst[middle:]) <= bound:
             many = middle
         else:
             few = middle + 1
     if few == len(worst):
-        best = min(errors.values())
         raise DlcError(
-            f"{switched.graph.name}: no layer can be quantised within a bound of {bound:g}: the best one alone gives {best:.3g}"
+            f"no layer can be quantised within a bound of {bound:g}: with '{worst[-1]}' alone, which matters least, the "
+            f"outputs differ by {error(worst[-1:]):.3g}"
         )
-    return worst[:few]
+    return few

@@ -36,8 +36,10 @@ def small_net(batch: int | str = 1, opset: int = 20) -> ModelProto:
     def normal(*shape: int) -> NDArray[np.float32]:
         return draw.standard_normal(shape).astype(np.float32)
 
+    # Some channels have much smaller values than others.
+    spread = np.geomspace(0.1, 4, 8).astype(np.float32)
     weights = {
-        "w1": normal(8, 3, 3, 3), "gamma": 1 + normal(8) / 4, "beta": normal(8), "mean": normal(8),
+        "w1": normal(8, 3, 3, 3), "gamma": (1 + normal(8) / 4) * spread, "beta": normal(8) * spread, "mean": normal(8),
         "variance": draw.uniform(1, 20, 8).astype(np.float32), "w2": normal(8, 1, 3, 3) / 3, "b2": normal(8),
         "w3": normal(8, 8, 1, 1) / 3, "b3": normal(8), "w4": normal(5, 8), "b4": normal(5), "shape": np.array([-1, 8]),
     }  # fmt: skip

@@ -67,7 +67,7 @@ def test_what_is_no_layer_has_a_reason() -> None:
     assert found.others == {"by data": "MatMul: what it multiplies by is no constant"}
     nodes = [helper.make_node("MatMul", ["x", "x"], ["y"], name="square")]
     with pytest.raises(
-        UnsupportedError, match="m: nothing to quantise: .*\n  square: MatMul: what it multiplies by is no constant"
+        UnsupportedError, match=r"m: nothing to quantise: .*\n  square: MatMul: what it multiplies by is no constant"
     ):
         layers_of(prepare(model_of(nodes, {}, (4, 4))))
 
