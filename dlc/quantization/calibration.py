@@ -25,7 +25,7 @@ from dlc.runtime.model import Model
 from dlc.weights import Array
 
 # Sets of inputs that products of entries are made of.
-_MOST_SETS = 24
+_MOST_SETS = 64
 
 
 @dataclass(frozen=True)
