@@ -106,7 +106,7 @@ def _apply(graph: Graph, source: str, family: _Family, factors: NDArray[np.float
         made = [helper.make_node("Mul", [source, inverse], [even], name=even)] if name == source else []
         if others:
             back = graph.new_name(f"{name}_back")
-            scaled[back] = name, np.float32(1)
+            scaled[back] = name, np.ones((), np.float32)
             made.append(helper.make_node("Mul", [now, factor], [back], name=back))
             for node in others:
                 read_other(node, name, back)

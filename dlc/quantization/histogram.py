@@ -51,7 +51,7 @@ class Histogram:
     @property
     def centres(self) -> NDArray[np.float64]:
         """The value that each bin stands for; that of zero stands for it."""
-        centres = (np.arange(BINS) - _HALF + 0.5) * 2.0**self.exponent
+        centres: NDArray[np.float64] = (np.arange(BINS, dtype=np.float64) - _HALF + 0.5) * 2.0**self.exponent
         centres[_HALF] = 0.0
         return centres
 

@@ -75,7 +75,7 @@ def _pads(node: NodeProto, sizes: Sequence[int], spans: Sequence[int], strides: 
         missing = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(sizes, spans, strides, strict=True)]
         halves = [(m // 2, m - m // 2) for m in missing]
         return halves if mode == b"SAME_UPPER" else [(high, low) for low, high in halves]
-    pads = next((list(a.ints) for a in node.attribute if a.name == "pads"), [])
+    pads = next((list(a.ints) for a in node.attribute if a.name == "pads"), list[int]())
     if mode == b"VALID" or not pads:
         return [(0, 0)] * len(sizes)
     return list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))

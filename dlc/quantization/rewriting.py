@@ -11,6 +11,7 @@ from dlc.quantization.graph import Graph
 from dlc.quantization.placing import Layer, tensors_of
 from dlc.quantization.ranges import Parameters
 from dlc.quantization.weights import QuantisedWeights
+from dlc.weights import Array
 
 
 def quantised_model(
@@ -55,12 +56,12 @@ def _quantise_operands(graph: Graph, node: NodeProto, layer: Layer, data: Parame
     axis = layer.axis if weights.scale.ndim else None
     node.input[1] = _constant(graph, layer.weights, weights.values, weights.scale, axis)
     if layer.bias is not None and weights.bias is not None:
-        scale = np.float32(data.scale * weights.scale)
+        scale = np.asarray(data.scale * weights.scale, np.float32)
         values = np.rint(weights.bias / scale.astype(np.float64)).astype(np.int32)
         node.input[2] = _constant(graph, layer.bias, values, scale, 0 if scale.ndim else None)
 
 
-def _constant(graph: Graph, name: str, values: np.ndarray, scale: np.ndarray, axis: int | None) -> str:
+def _constant(graph: Graph, name: str, values: Array, scale: Array, axis: int | None) -> str:
     """The name of a dequantised constant, whose node stands first."""
     zero = np.zeros(scale.shape, values.dtype)
     operands = [
@@ -68,6 +69,8 @@ def _constant(graph: Graph, name: str, values: np.ndarray, scale: np.ndarray, ax
         for word, array in (("quantized", values), ("scale", scale), ("zero_point", zero))
     ]
     made = graph.new_name(f"{name}_dequantized")
-    along = {} if axis is None else {"axis": axis}
-    graph.nodes.insert(0, helper.make_node("DequantizeLinear", operands, [made], name=made, **along))
+    node = helper.make_node("DequantizeLinear", operands, [made], name=made)
+    if axis is not None:
+        node.attribute.append(helper.make_attribute("axis", axis))
+    graph.nodes.insert(0, node)
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class Samples:
         """Sets that Python gives: a dict each from names of inputs to arrays, or of a model with one input the array."""
         found: list[Inputs] = []
         for k, one in enumerate(sets):
-            named: Mapping[str, Any] = one if isinstance(one, Mapping) else {inputs[0].name: one}
+            named = cast("Mapping[str, Any]", one) if isinstance(one, Mapping) else {inputs[0].name: one}
             where = f"calibration sample {k}"
             found.append(_fitting(inputs, {name: np.asarray(array) for name, array in named.items()}, where))
         if not found:

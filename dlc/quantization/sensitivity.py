@@ -54,11 +54,19 @@ class Switched:
             chosen = copy.new_name(f"{name}_chosen")
             where = helper.make_node("Where", [self.switches[name], made, name], [chosen], name=chosen)
             copy.read_instead(name, ([*nodes, where], chosen))
-        self.floats = {name: copy.constants.pop(name) for layer in self.layers.values() for name in _operands(layer)}
-        self.integers = {
-            name: dict(zip(_operands(layer), (weights[name].floats, weights[name].bias), strict=False))
-            for name, layer in self.layers.items()
-        }
+        self.floats: dict[str, NDArray[Any]] = {}
+        self.integers: dict[str, dict[str, NDArray[Any]]] = {}
+        nodes = copy.producers
+        for name, layer in self.layers.items():
+            # Inputs of its own: others may read the same weights.
+            node, (floats, bias) = nodes[layer.node.output[0]], (weights[name].floats, weights[name].bias)
+            operands = {1: (graph.constants[layer.weights], floats)}
+            if layer.bias is not None and bias is not None:
+                operands[2] = graph.constants[layer.bias], bias
+            self.integers[name] = {}
+            for k, (before, after) in operands.items():
+                node.input[k] = copy.new_name(f"{name}_operand{k}")
+                self.floats[node.input[k]], self.integers[name][node.input[k]] = before, after
         inputs = [*self.floats.items(), *((switch, _ON) for switch in self.switches.values())]
         self.runner = runner
         self.model: Model = runner.compiled(copy.written(inputs=inputs), "the model with a switch for each layer")
@@ -92,10 +100,6 @@ class Switched:
         for name in quantised:
             weights |= self.integers[name]
         return called(self.model, {**sample, **switches, **weights}, self.samples.source)
-
-
-def _operands(layer: Layer) -> list[str]:
-    return [layer.weights, *([layer.bias] if layer.bias is not None else [])]
 
 
 def least_kept(error: Callable[[Sequence[str]], float], worst: Sequence[str], bound: float) -> int:

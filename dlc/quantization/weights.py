@@ -34,7 +34,7 @@ class QuantisedWeights:
     @property
     def floats(self) -> NDArray[np.float32]:
         """What they stand for."""
-        return self.values * _along(self.scale, self.values.ndim, self.axis)
+        return self.values.astype(np.float32) * _along(self.scale, self.values.ndim, self.axis)
 
 
 def quantised_weights(

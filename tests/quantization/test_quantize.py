@@ -73,6 +73,20 @@ def test_the_worst_layers_stay_in_floats(made: Quantization) -> None:
     assert "pointwise" in kept and 1 < len(kept) < 4
 
 
+def test_weights_that_two_layers_read() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="once"),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["b"], name="twice"),
+        helper.make_node("Add", ["b", "w"], ["y"], name="itself"),
+    ]
+    model = model_of(nodes, {"w": draw.standard_normal((6, 6)).astype(np.float32)}, (6, 6))
+    x = draw.standard_normal((30, 6, 6)).astype(np.float32)
+    made = dlc.quantize(model, x, layers=True)
+    assert made.error is not None and len(made.layers) == 2
+    assert error(made.model, model, x) == pytest.approx(made.error, rel=1e-3) and made.error < 0.02
+
+
 def test_as_few_layers_as_will_do_are_kept() -> None:
     costs = {"a": 0.5, "b": 0.2, "c": 0.1, "d": 0.01}
 
