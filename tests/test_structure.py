@@ -62,7 +62,18 @@ ALLOWED = {
     "api": {"compiler", "model_cache", "training", *COMPILER_SEES},
     "just_in_time": {"backends", "compiler", "frontend", "numpy", "runtime"},
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
-    "cli": {"api", "cache", "model_cache", "compiler", "debug", "deploy", "measure", "quantization", "training", *COMPILER_SEES},
+    "cli": {
+        "api",
+        "cache",
+        "model_cache",
+        "compiler",
+        "debug",
+        "deploy",
+        "measure",
+        "quantization",
+        "training",
+        *COMPILER_SEES,
+    },
 }
 FILES = sorted(ROOT.rglob("*.py"))
 
