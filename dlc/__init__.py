@@ -39,9 +39,10 @@ What `compile_model` is asked for in a model's place, a derivative or a step of 
 it, by `calculus`, `nn` and `optim`. `quantization` makes an ONNX model of integers of one of floats: it runs the model to see
 what values there are.
 
-`instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
-`cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
-`dims` (symbolic sizes), `errors`, `options` and `target` are leaves that everything may import.
+`instrument` watches the passes: it verifies, times, dumps and records modules, and keeps what is needed to reproduce a crash.
+`explore` makes one page of what a program became, and of where its time and memory go. `cli` is the command line; `api` and
+`just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes), `errors`,
+`options` and `target` are leaves that everything may import.
 """
 
 from __future__ import annotations

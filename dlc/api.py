@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -17,7 +17,7 @@ from dlc.arrays import Array, TensorInfo
 from dlc.derived import Derived, TrainStep, derived_of
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
-from dlc.model_cache import CachedFile, reason_not_cached
+from dlc.model_cache import DUMPED, CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
 from dlc.runtime.model import Model
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from dlc.backends.base import Backend
     from dlc.compiler import Program
+    from dlc.explore import Page
     from dlc.frontend.onnx.graph import ModelFile
+    from dlc.measure.profile import Profile
 
 
 def compile_model(
@@ -115,9 +117,56 @@ def compile_file(
 
     Raises what compile_model raises.
     """
-    began = perf_counter()
     options = options or Options()
     report = report if report is not None else Report()
+    made = _compiled_file(source, target, input_shapes, options, values, derived, report, progress, examine)
+    made.study = _Study(source, target, input_shapes, replace(options, dump_ir=None), values, derived, report)
+    return made
+
+
+@dataclass(frozen=True)
+class _Study:
+    """How a model was compiled."""
+
+    source: Path | bytes
+    target: str | Backend
+    input_shapes: GivenShapes | None
+    options: Options
+    values: Mapping[str, NDArray[Any]] | None
+    derived: Derived | None
+    report: Report
+
+    def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:
+        """The model's page, measured on these inputs, if there are any."""
+        return explore_file(
+            self.source,
+            self.target,
+            self.input_shapes,
+            self.options,
+            values=self.values,
+            derived=self.derived,
+            inputs=None if inputs is None else lambda _: inputs,
+        )
+
+    def profile(self, model: Model, inputs: Sequence[Any]) -> Profile:
+        """What a call takes."""
+        from dlc.measure.profile import profile
+
+        return profile(model, inputs, self.report.phases)
+
+
+def _compiled_file(
+    source: Path | bytes,
+    target: str | Backend,
+    input_shapes: GivenShapes | None,
+    options: Options,
+    values: Mapping[str, NDArray[Any]] | None,
+    derived: Derived | None,
+    report: Report,
+    progress: Progress | None,
+    examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None,
+) -> Model:
+    began = perf_counter()
     device = _record_of(target, options)
     file = None
     # What has no file, or is derived of one, is found by its program.
@@ -168,6 +217,36 @@ def compile_file(
     report.seconds += perf_counter() - began
     file = file.imported(program.files) if file is not None else None
     return compile(program, target, options, report=report, progress=progress, file=file)
+
+
+def explore_file(
+    source: Path | bytes,
+    target: str | Backend = "cpu",
+    input_shapes: GivenShapes | None = None,
+    options: Options | None = None,
+    *,
+    values: Mapping[str, NDArray[Any]] | None = None,
+    derived: Derived | None = None,
+    inputs: Callable[[Program], Mapping[str, NDArray[Any]]] | None = None,
+    progress: Progress | None = None,
+) -> Page:
+    """The page of the model in a file, as `compile_file` takes it, measured on what `inputs` gives for its program.
+
+    Raises what compile_model raises, and UnsupportedError for a model that is compiled in parts.
+    """
+    from dlc.explore import explore
+    from dlc.explore.sources import onnx_listing
+    from dlc.frontend.onnx.graph import load
+
+    model = source if isinstance(source, Path) and source.suffix == DUMPED else load(source)
+    program = program_of(model, input_shapes, values, derived)
+    arrays = None
+    if inputs is not None:
+        given = {**program.defaults, **inputs(program)}
+        arrays = [given[info.name] for info in program.inputs]
+        program = program.for_inputs(arrays)
+    listing = None if isinstance(model, Path) else onnx_listing(model)
+    return explore(program, target, options, inputs=arrays, source=listing, progress=progress)
 
 
 def program_of(

@@ -22,9 +22,12 @@ from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
 from dlc.dims import parse, parse_ranged
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
+from dlc.instrument.report import Report
+from dlc.measure.profile import Profile, profile
 from dlc.options import Options
 from dlc.runtime.kept import MOST
 from dlc.runtime.model import Model, as_result, require_fitting, require_on_cpu
@@ -144,6 +147,23 @@ class JitFunction:
         args, kwargs, static = self._split(args, kwargs)
         leaves, tree = flatten((args, kwargs))
         return self._lower(leaves, tree, static, self._open_sizes(tree))
+
+    def explore(self, *args: Any, **kwargs: Any) -> Page:
+        """A page of what the compiler made of the function for these arguments, measured on them.
+
+        A notebook shows it, `.save("page.html")` writes it; dlc/explore says what it has.
+        """
+        lowered = self.lower(*args, **kwargs)
+        arrays = [self._native(leaf) for leaf in lowered.leaves]
+        options = replace(self._options, dump_ir=None)
+        return explore(lowered.program.for_inputs(arrays), self._target, options, inputs=arrays)
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """What a call with these arguments takes: kernels, time and memory, and what compiling it took."""
+        lowered, report = self.lower(*args, **kwargs), Report()
+        model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
+        found = profile(model, [self._native(leaf) for leaf in lowered.leaves], report.phases)
+        return replace(found, compilations=len(self._compiled))
 
     @property
     def _name(self) -> str:

@@ -57,10 +57,11 @@ ALLOWED = {
     "compiler": {"cache", "keys", "model_cache", "passes", *COMPILER_SEES},
     # Programs that are made of models: what they do to them is `calculus`, `nn` and `optim`.
     "training": {"calculus", "compiler", "model_cache", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
+    "explore": {"compiler", "keys", "measure", "passes", *COMPILER_SEES},
     # From an ONNX model to another one, with the compiled model in between.
     "quantization": {"api", "frontend.onnx", "instrument.report", "runtime"},
-    "api": {"compiler", "model_cache", "training", *COMPILER_SEES},
-    "just_in_time": {"backends", "compiler", "frontend", "numpy", "runtime"},
+    "api": {"compiler", "explore", "measure", "model_cache", "training", *COMPILER_SEES},
+    "just_in_time": {"backends", "compiler", "explore", "frontend", "instrument.report", "measure", "numpy", "runtime"},
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
     "cli": {
         "api",
@@ -69,6 +70,8 @@ ALLOWED = {
         "compiler",
         "debug",
         "deploy",
+        "explore",
+        "just_in_time",
         "measure",
         "quantization",
         "training",

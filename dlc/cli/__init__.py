@@ -19,6 +19,7 @@ COMMANDS = {
     "quantize": "dlc.cli.quantize",
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.bench",
+    "explore": "dlc.cli.explore",
     "bisect": "dlc.cli.bisect",
     "reduce": "dlc.cli.reduce",
     "header": "dlc.cli.header",
