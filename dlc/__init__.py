@@ -37,7 +37,8 @@ What `compile_model` is asked for in a model's place, a derivative or a step of 
 it, by `calculus`, `nn` and `optim`.
 
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
-`cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
+`cli` is the command line; `api` and `just_in_time` are what Python users call, `onnx_backend` what the onnx package calls.
+`ir` is the part of xDSL that dlc uses.
 `dims` (symbolic sizes), `errors`, `options` and `target` are leaves that everything may import.
 """
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from dlc import lax as lax
     from dlc import nn as nn
     from dlc import numpy as numpy
+    from dlc import onnx_backend as onnx_backend
     from dlc import optim as optim
     from dlc import random as random
     from dlc import special as special
@@ -122,7 +124,7 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "optim", "random", "special", "tree")
+_PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "onnx_backend", "optim", "random", "special", "tree")
 
 
 def __getattr__(name: str) -> Any:

@@ -56,6 +56,7 @@ ALLOWED = {
     # Programs that are made of models: what they do to them is `calculus`, `nn` and `optim`.
     "training": {"calculus", "compiler", "model_cache", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
     "api": {"compiler", "model_cache", "training", *COMPILER_SEES},
+    "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
     "just_in_time": {"backends", "compiler", "frontend", "numpy", "runtime"},
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
     "cli": {"api", "cache", "model_cache", "compiler", "debug", "measure", "training", *COMPILER_SEES},
