@@ -20,6 +20,7 @@ from dlc.instrument.report import Progress, Report
 from dlc.model_cache import CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
+from dlc.runtime.border import BorderedModel
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.array import DeviceArray, put
 from dlc.runtime.opencl.devices import Device, all_devices, target_of
@@ -161,8 +162,10 @@ def compile_file(
     if examine is not None:
         examine(program.inputs, program.defaults)
     report.seconds += perf_counter() - began
-    file = file.imported(program.files) if file is not None else None
-    return compile(program, target, options, report=report, progress=progress, file=file)
+    # A file's key finds a program; what has a border is found by its program.
+    file = file.imported(program.files) if file is not None and program.border is None else None
+    made = compile(program, target, options, report=report, progress=progress, file=file)
+    return made if program.border is None else BorderedModel(made, program.border)
 
 
 def program_of(

@@ -39,9 +39,10 @@ class Prepared(BackendRep):
 
         Raises what the model raises.
         """
-        given = [inputs] if isinstance(inputs, Mapping) or not isinstance(inputs, Sequence) else cast("Sequence[Any]", inputs)
+        one = isinstance(inputs, Mapping) or not isinstance(inputs, Sequence)
+        given: Sequence[Any] = [cast(Any, inputs)] if one else cast("Sequence[Any]", inputs)
         results = self.model(*given, **kwargs)
-        return namedtupledict("Outputs", list(results))(*map(np.asarray, results.values()))
+        return namedtupledict("Outputs", list(results))(*map(_plain, results.values()))
 
 
 def prepare(model: ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
@@ -112,3 +113,10 @@ def _target(device: str) -> str:
 def _newest(node: NodeProto) -> int:
     """The newest version of the operator's domain that onnx knows of it; 1 for a domain that it does not know."""
     return onnx.defs.get_schema(node.op_type, node.domain).since_version if onnx.defs.has(node.op_type, node.domain) else 1
+
+
+def _plain(result: Any) -> Any:
+    """An output as NumPy has it; lists, dicts and None as they are."""
+    if isinstance(result, list):
+        return [_plain(part) for part in cast("list[Any]", result)]
+    return np.asarray(result) if hasattr(result, "__array__") else result

@@ -21,6 +21,7 @@ from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
 from dlc.dims import Size, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
+from dlc.forms import Border
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, Source
 from dlc.given_shapes import GivenShapes, split_ranges
@@ -48,6 +49,7 @@ class Program:
 
     `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with; `read_for`
     reads it again where it came from, for known shapes of its inputs. `defaults` are for inputs that a call may leave out.
+    `border` is what users of the model give and get, where that is more than its tensors.
     """
 
     module: ModuleOp
@@ -57,6 +59,7 @@ class Program:
     files: tuple[Path, ...] = ()
     read_for: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
+    border: Border | None = None
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -136,7 +139,8 @@ def imported_program(
     shapes, ranges = split_ranges(input_shapes)
     imported = import_model(source, shapes, input_values=input_values, extra_outputs=extra_outputs, parameters=parameters)
     state_ranges(entry_of(imported.module), ranges)
-    return Program(imported.module, imported.weights, name, files=imported.files, defaults=imported.parameters)
+    more: dict[str, Any] = {"files": imported.files, "defaults": imported.parameters, "border": imported.border}
+    return Program(imported.module, imported.weights, name, **more)
 
 
 def load_program(

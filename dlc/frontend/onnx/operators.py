@@ -12,6 +12,7 @@ from dlc.frontend.onnx import (
     elementwise,
     indexing,
     microsoft,
+    ml,
     movement,
     normalization,
     pooling,
@@ -38,4 +39,4 @@ FAMILIES = (
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}
 
 # By domain, in any version.
-OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {microsoft.DOMAIN: microsoft.table.entries}
+OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {microsoft.DOMAIN: microsoft.table.entries, ml.DOMAIN: ml.OPERATORS}
