@@ -3,9 +3,9 @@
 This page walks through the compiler in the order data flows. Every step is a folder or a file of that name; nothing below
 hides another mechanism.
 
-A model enters through `frontend`: `frontend.onnx` reads a file. Either way the result is a module of the `dl` dialect
-(`dialects.dl`), where each op says what is computed and nothing about how, and a store of weights (`weights`). Weights
-never enter the IR: an op `dl.weight @w7` names an array of the store.
+A model enters through `frontend`: `frontend.onnx` reads a file, `frontend.stablehlo` what JAX prints. Either way the result
+is a module of the `dl` dialect (`dialects.dl`), where each op says what is computed and nothing about how, and a store of
+weights (`weights`). Weights never enter the IR: an op `dl.weight @w7` names an array of the store.
 
 `compiler.compile` takes a module to a `Model`. It runs the stages of `pipelines`, which is a value to be read from top to
 bottom:
@@ -38,6 +38,7 @@ it, by `calculus`, `nn` and `optim`.
 
 `instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
 `cli` is the command line; `api` and `just_in_time` are what Python users call, `onnx_backend` what the onnx package calls.
+`jax_functions` compiles functions of JAX.
 `ir` is the part of xDSL that dlc uses.
 `dims` (symbolic sizes), `errors`, `options` and `target` are leaves that everything may import.
 """
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from dlc.errors import ModelError as ModelError
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
+    from dlc.jax_functions import from_jax as from_jax
     from dlc.just_in_time import jit as jit
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
@@ -110,6 +112,7 @@ _PUBLIC = {
     "value_and_grad": "dlc.calculus.derivatives",
     "vjp": "dlc.calculus.derivatives",
     "devices": "dlc.api",
+    "from_jax": "dlc.jax_functions",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",

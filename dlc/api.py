@@ -54,7 +54,8 @@ def compile_model(
     wrt: str | Sequence[str] | None = None,
     train_step: TrainStep | None = None,
 ) -> Model:
-    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto.
+    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; or
+    the path of a module of StableHLO (docs/jax.md).
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
     is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,

@@ -57,6 +57,7 @@ ALLOWED = {
     "training": {"calculus", "compiler", "model_cache", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
     "api": {"compiler", "model_cache", "training", *COMPILER_SEES},
     "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
+    "jax_functions": {"compiler", "frontend.stablehlo", "runtime.model"},
     "just_in_time": {"backends", "compiler", "frontend", "numpy", "runtime"},
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
     "cli": {"api", "cache", "model_cache", "compiler", "debug", "measure", "training", *COMPILER_SEES},

@@ -24,6 +24,7 @@ from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.forms import Border
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, Source
+from dlc.frontend.stablehlo import is_stablehlo, read_module
 from dlc.given_shapes import GivenShapes, split_ranges
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
@@ -148,7 +149,7 @@ def load_program(
     input_shapes: GivenShapes | None = None,
     input_values: Mapping[str, NDArray[Any]] | None = None,
 ) -> Program:
-    """The program in an ONNX file, or in a dumped module with its weights beside it; or of a model that was read.
+    """The program in an ONNX file, in StableHLO, or in a dumped module with its weights beside it; or of a model that was read.
 
     Raises ModelError for a file that is neither or whose weights are not there, and what the importer raises.
     """
@@ -169,9 +170,13 @@ def _dumped_program(
     input_values: Mapping[str, NDArray[Any]] | None,
 ) -> Program:
     if input_shapes or input_values:
-        raise ShapeError(f"{path}: a dumped module has its shapes and constants; give them when the model is imported")
+        raise ShapeError(f"{path}: a module has its shapes and constants; give them when the model is exported or imported")
     try:
-        module = parse_module(make_context(), path.read_text(), str(path))
+        text = path.read_text()
+        if is_stablehlo(text):
+            read = read_module(text, path.name)
+            return Program(read.module, read.weights, path.stem)
+        module = parse_module(make_context(), text, str(path))
         verify(module)
         entry_of(module)
     except (ParseError, VerifyException, UnicodeDecodeError) as error:
