@@ -28,12 +28,14 @@ from dlc.cli.shared import (
     target_option,
     threads_option,
     value_option,
+    weights_options,
 )
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
 from dlc.derived import Derived
 from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
+from dlc.whole_files import write_whole_text
 
 if TYPE_CHECKING:
     from dlc.compiler import Program
@@ -63,6 +65,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--tune", type=click.FloatRange(0), default=0, metavar="SECONDS", help="Measure tile plans for so long.")
 @threads_option
 @numerics_option
+@weights_options
 @no_cache_option
 @json_option
 @click.option("-v", "--verbose", is_flag=True, help="List the kernels, and tell of the cache.")
@@ -82,6 +85,8 @@ def compile_command(
     tune: float,
     num_threads: int | None,
     numerics: str,
+    weights: str,
+    group: int,
     no_cache: bool,
     as_json: bool,
     verbose: bool,
@@ -104,6 +109,8 @@ def compile_command(
         check_each_pass=check_each_pass,
         num_threads=num_threads,
         numerics=numerics,
+        weights=weights,
+        group=group,
         tune=tune,
         cache=False if no_cache or time_passes else None,
     )
@@ -174,4 +181,4 @@ def _print_text(program: Program, target: str, options: Options, form: str | Non
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text)
+        write_whole_text(output, text)
