@@ -166,7 +166,7 @@ def compile_file(
             asked.num_threads = options.num_threads
             return asked
     if examine is not None:
-        examine(program.inputs, program.defaults)
+        examine(program.inputs if program.border is None else program.border.given, program.defaults)
     report.seconds += perf_counter() - began
     # A file's key finds a program; what has a border is found by its program.
     file = file.imported(program.files) if file is not None and program.border is None else None

@@ -59,6 +59,11 @@ class Border:
     outputs: tuple[tuple[TensorInfo, Form], ...]
     texts: tuple[str, ...] = ()
 
+    @property
+    def given(self) -> tuple[TensorInfo, ...]:
+        """What users are told of the inputs."""
+        return tuple(info for info, _ in self.inputs)
+
 
 def told(name: str, form: Form, shape: Sequence[Size], dtype: np.dtype[Any]) -> TensorInfo:
     """What users are told of an input or output."""
