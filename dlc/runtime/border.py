@@ -42,8 +42,8 @@ class BorderedModel(Model):
         results = iter(self.program.run(self.program.checked(*flat)))
         return [_made(form, results, texts) for _, form in self.border.outputs]
 
-    def written(self, writer: Writer) -> dict[str, Any]:
-        return {"border": border_to_json(self.border), "program": self.program.written(writer)}
+    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
+        return {"border": border_to_json(self.border), "program": self.program.written(writer, defaults)}
 
 
 class Texts:

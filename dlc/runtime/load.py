@@ -48,7 +48,8 @@ def _unpickled(content: bytes, num_threads: int | None) -> Model:
 
 
 # A pickled model is what its file holds: in another process nothing is compiled.
-copyreg.pickle(Model, _pickled)
+for kind in (Model, BorderedModel):
+    copyreg.pickle(kind, _pickled)
 
 
 def _read(container: Container, num_threads: int | None) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -252,6 +253,6 @@ def test_maps_are_saved(tmp_path: Any) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 1)])
     compiled = dlc.compile_model(model)
     compiled.save(tmp_path / "m.dlc")
-    for m in (compiled, dlc.load(tmp_path / "m.dlc")):
+    for m in (compiled, dlc.load(tmp_path / "m.dlc"), pickle.loads(pickle.dumps(compiled))):
         assert m(WHOLE)["z"][2] == {"a": 3.0, "b": 0.0, "c": -1.0}
         assert len(m(WHOLE)["z"]) == 4
