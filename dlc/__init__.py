@@ -3,9 +3,9 @@
 This page walks through the compiler in the order data flows. Every step is a folder or a file of that name; nothing below
 hides another mechanism.
 
-A model enters through `frontend`: `frontend.onnx` reads a file. Either way the result is a module of the `dl` dialect
-(`dialects.dl`), where each op says what is computed and nothing about how, and a store of weights (`weights`). Weights
-never enter the IR: an op `dl.weight @w7` names an array of the store.
+A model enters through `frontend`: `frontend.onnx` reads a file, `frontend.stablehlo` what JAX prints. Either way the result
+is a module of the `dl` dialect (`dialects.dl`), where each op says what is computed and nothing about how, and a store of
+weights (`weights`). Weights never enter the IR: an op `dl.weight @w7` names an array of the store.
 
 `compiler.compile` takes a module to a `Model`. It runs the stages of `pipelines`, which is a value to be read from top to
 bottom:
@@ -44,8 +44,9 @@ what values there are.
 
 `instrument` watches the passes: it verifies, times, dumps and records modules, and keeps what is needed to reproduce a crash.
 `explore` makes one page of what a program became, and of where its time and memory go. `cli` is the command line; `api` and
-`just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes), `errors`,
-`options` and `target` are leaves that everything may import.
+`just_in_time` are what Python users call, `onnx_backend` what the onnx package calls; `jax_functions` compiles functions of
+JAX. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes), `errors`, `options` and `target` are leaves that
+everything may import.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from dlc import lax as lax
     from dlc import nn as nn
     from dlc import numpy as numpy
+    from dlc import onnx_backend as onnx_backend
     from dlc import optim as optim
     from dlc import random as random
     from dlc import special as special
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
     from dlc.errors import ModelError as ModelError
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
+    from dlc.jax_functions import from_jax as from_jax
     from dlc.just_in_time import jit as jit
     from dlc.quantization.quantizing import quantize as quantize
     from dlc.runtime.load import load as load
@@ -117,6 +120,7 @@ _PUBLIC = {
     "value_and_grad": "dlc.calculus.derivatives",
     "vjp": "dlc.calculus.derivatives",
     "devices": "dlc.api",
+    "from_jax": "dlc.jax_functions",
     "from_torch": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
@@ -133,7 +137,7 @@ _PUBLIC = {
     "ShapeError": "dlc.errors",
     "UnsupportedError": "dlc.errors",
 }
-_PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "optim", "random", "special", "tree")
+_PUBLIC_MODULES = ("debug", "lax", "nn", "numpy", "onnx_backend", "optim", "random", "special", "tree")
 
 
 def __getattr__(name: str) -> Any:

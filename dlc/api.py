@@ -21,6 +21,7 @@ from dlc.instrument.report import Progress, Report
 from dlc.model_cache import DUMPED, EXPORTED, CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
+from dlc.runtime.border import BorderedModel
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.array import DeviceArray, put
 from dlc.runtime.opencl.devices import Device, all_devices, target_of
@@ -59,7 +60,7 @@ def compile_model(
     train_step: TrainStep | None = None,
 ) -> Model:
     """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; or
-    the path of what torch.export.save wrote, `m.pt2` (docs/pytorch.md).
+    the path of what torch.export.save wrote, `m.pt2` (docs/pytorch.md), or of a module of StableHLO (docs/jax.md).
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
     is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,
@@ -248,10 +249,12 @@ def _compiled_file(
             asked.num_threads = options.num_threads
             return asked
     if examine is not None:
-        examine(program.inputs, program.defaults)
+        examine(program.inputs if program.border is None else program.border.given, program.defaults)
     report.seconds += perf_counter() - began
-    file = file.imported(program.files) if file is not None else None
-    return compile(program, target, options, report=report, progress=progress, file=file)
+    # A file's key finds a program; what has a border is found by its program.
+    file = file.imported(program.files) if file is not None and program.border is None else None
+    made = compile(program, target, options, report=report, progress=progress, file=file)
+    return made if program.border is None else BorderedModel(made, program.border)
 
 
 def explore_file(

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "dlc"
 # What anything may import: they import nothing of dlc but each other.
 LEAVES = {
     *("errors", "options", "target", "weights", "dims", "arrays"),
-    *("cpus", "workers", "derived", "whole_files", "private_folder", "model_source", "given_shapes"),
+    *("cpus", "workers", "derived", "whole_files", "private_folder", "model_source", "given_shapes", "forms"),
 }
 COMPILER_SEES = {"frontend", "pipelines", "instrument", "emission", "backends", "runtime", "dialects", "ir"}
 # Each unit, and the units that it may import besides the leaves and itself.
@@ -63,6 +63,8 @@ ALLOWED = {
     # What needs PyTorch; the arrays' functions are what its operators are written with.
     "pytorch": {"calculus", "compiler", "nn", "numpy", "random", "special", *COMPILER_SEES},
     "api": {"compiler", "explore", "measure", "model_cache", "pytorch", "training", *COMPILER_SEES},
+    "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
+    "jax_functions": {"compiler", "frontend.stablehlo", "runtime.model"},
     "just_in_time": {"backends", "compiler", "explore", "frontend", "instrument.report", "measure", "numpy", "runtime"},
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
     "cli": {

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import numpy as np
@@ -36,12 +36,17 @@ from dlc.cli.shared import (
 )
 from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
+from dlc.errors import UnsupportedError
+from dlc.forms import OBJECTS
 from dlc.instrument.report import Progress
 from dlc.model_cache import DUMPED
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.model import Model, require_fitting
 from dlc.whole_files import written_whole
+
+# How many elements of a list are shown.
+_MOST_SHOWN = 4
 
 input_option = click.option(
     "--input",
@@ -80,7 +85,7 @@ def prepared(
 
     def examine(infos: tuple[TensorInfo, ...], optional: Collection[str]) -> None:
         arrays.update(make_inputs(infos, inputs, seed, optional))
-        given = [info for info in infos if info.name in arrays]
+        given = [info for info in infos if info.name in arrays and info.dtype != OBJECTS]
         require_fitting(model.stem, given, [arrays[info.name] for info in given])
         if model.suffix == DUMPED and not unchecked:
             # A model that was compiled before runs without a compiler.
@@ -177,15 +182,37 @@ def run_command(
     if output is not None:
         # A file object, because NumPy would add a suffix to a name.
         with written_whole(output) as file:
-            np.savez(file, allow_pickle=False, **results)
+            np.savez(file, allow_pickle=False, **{name: _saved(name, value) for name, value in results.items()})
         if not as_json:
             out.print(f"Saved as {escape(str(output))}.")
     elif as_json:
-        click.echo(json.dumps({name: value.tolist() for name, value in results.items()}))
+        click.echo(json.dumps(results, default=lambda value: value.tolist()))
     else:
         for name, value in results.items():
-            out.print(f"{escape(name)}: {value.dtype}{escape(str(list(value.shape)))}")
-            out.print(escape(np.array2string(np.asarray(value), precision=6, threshold=64)))
+            _show(name, value)
+
+
+def _show(name: str, value: Any) -> None:
+    """An output; of a list the first few elements."""
+    if isinstance(value, list):
+        elements = cast("list[Any]", value)
+        out.print(f"{escape(name)}: {len(elements)} elements")
+        for k, element in enumerate(elements[:_MOST_SHOWN]):
+            _show(f"{name}[{k}]", element)
+        return
+    if value is None or isinstance(value, dict):
+        out.print(escape(f"{name}: {value}"))
+        return
+    out.print(f"{escape(name)}: {value.dtype}{escape(str(list(value.shape)))}")
+    out.print(escape(np.array2string(np.asarray(value), precision=6, threshold=64)))
+
+
+def _saved(name: str, value: Any) -> NDArray[Any]:
+    """An output as an .npz file has it: text by NumPy's dtype of strings. Raises UnsupportedError for a list or None."""
+    if value is None or isinstance(value, list):
+        raise UnsupportedError(f"output '{name}' is no array, which is all that an .npz file holds; write JSON, --json")
+    array = np.asarray(value)
+    return array.astype(str) if array.dtype == OBJECTS else array
 
 
 def _tell_first_nan(model: Path, shapes: Shapes, inputs: tuple[str, ...], seed: int, derived: Derived | None) -> None:

@@ -21,7 +21,8 @@ from rich.markup import escape
 
 from dlc.arrays import TensorInfo, read_npy
 from dlc.dims import bind_sizes, is_static, substitute
-from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
+from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
+from dlc.forms import OBJECTS
 from dlc.instrument.report import Progress
 from dlc.options import NUMERICS, WEIGHTS, columns
 from dlc.target import OpenCLName, is_opencl, place_of, resolve
@@ -236,6 +237,8 @@ def _random(info: TensorInfo, sizes: Mapping[str, int], generator: np.random.Gen
     if not is_static(known):
         raise ShapeError(f"input {info}: its sizes are open; give all of them with --shape '{info.name}=…', or an array")
     shape = tuple(int(s) for s in known)
+    if info.dtype == OBJECTS:
+        raise DTypeError(f"input {info}: text is not drawn at random; give an array of it, --input {info.name}=FILE.npy")
     if info.dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(info.dtype)
     if info.dtype.kind in "iu":

@@ -21,8 +21,10 @@ from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
 from dlc.dims import Size, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
+from dlc.forms import Border
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, Source
+from dlc.frontend.stablehlo import is_stablehlo, read_module
 from dlc.given_shapes import GivenShapes, split_ranges
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
@@ -48,6 +50,7 @@ class Program:
 
     `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with; `read_for`
     reads it again where it came from, for known shapes of its inputs. `defaults` are for inputs that a call may leave out.
+    `border` is what users of the model give and get, where that is more than its tensors.
     """
 
     module: ModuleOp
@@ -57,6 +60,7 @@ class Program:
     files: tuple[Path, ...] = ()
     read_for: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
+    border: Border | None = None
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -136,7 +140,8 @@ def imported_program(
     shapes, ranges = split_ranges(input_shapes)
     imported = import_model(source, shapes, input_values=input_values, extra_outputs=extra_outputs, parameters=parameters)
     state_ranges(entry_of(imported.module), ranges)
-    return Program(imported.module, imported.weights, name, files=imported.files, defaults=imported.parameters)
+    more: dict[str, Any] = {"files": imported.files, "defaults": imported.parameters, "border": imported.border}
+    return Program(imported.module, imported.weights, name, **more)
 
 
 def load_program(
@@ -144,7 +149,7 @@ def load_program(
     input_shapes: GivenShapes | None = None,
     input_values: Mapping[str, NDArray[Any]] | None = None,
 ) -> Program:
-    """The program in an ONNX file, or in a dumped module with its weights beside it; or of a model that was read.
+    """The program in an ONNX file, in StableHLO, or in a dumped module with its weights beside it; or of a model that was read.
 
     Raises ModelError for a file that is neither or whose weights are not there, and what the importer raises.
     """
@@ -165,9 +170,13 @@ def _dumped_program(
     input_values: Mapping[str, NDArray[Any]] | None,
 ) -> Program:
     if input_shapes or input_values:
-        raise ShapeError(f"{path}: a dumped module has its shapes and constants; give them when the model is imported")
+        raise ShapeError(f"{path}: a module has its shapes and constants; give them when the model is exported or imported")
     try:
-        module = parse_module(make_context(), path.read_text(), str(path))
+        text = path.read_text()
+        if is_stablehlo(text):
+            read = read_module(text, path.name)
+            return Program(read.module, read.weights, path.stem)
+        module = parse_module(make_context(), text, str(path))
         verify(module)
         entry_of(module)
     except (ParseError, VerifyException, UnicodeDecodeError) as error:

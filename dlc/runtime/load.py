@@ -1,4 +1,4 @@
-"""Loading what `Model.save` wrote, or what was pickled: an artifact, variants, or steps, whose parts are models themselves."""
+"""Loading what `Model.save` wrote, or what was pickled: an artifact, or variants, steps or a border around models."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dlc.errors import ModelError
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.runtime.array_format import array_from_json
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.border import BorderedModel, border_from_json
 from dlc.runtime.container import Container, described_badly, in_memory, to_bytes
 from dlc.runtime.model import Model
 from dlc.runtime.steps_format import model_of, steps_from_json
@@ -47,7 +48,8 @@ def _unpickled(content: bytes, num_threads: int | None) -> Model:
 
 
 # A pickled model is what its file holds: in another process nothing is compiled.
-copyreg.pickle(Model, _pickled)
+for kind in (Model, BorderedModel):
+    copyreg.pickle(kind, _pickled)
 
 
 def _read(container: Container, num_threads: int | None) -> Model:
@@ -73,6 +75,8 @@ class _Reader:
         return model
 
     def _without_defaults(self, fields: Mapping[str, Any]) -> Model:
+        if "border" in fields:
+            return BorderedModel(self.model(fields["program"]), border_from_json(fields["border"]))
         if "variants" in fields:
             return Variants.read(fields, self.model).model()
         if "steps" in fields:

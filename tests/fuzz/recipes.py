@@ -125,6 +125,17 @@ def _walk(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, x, kind=p.random.choice(["add", "mul"]), exclusive=p.flag(), reverse=p.flag())
 
 
+def _forest(p: RandomProgram, op: type[DlOp]) -> Known:
+    """Any tables: what they name is somewhere, and as many steps are made as they say."""
+    dtype, (n, f, m, t, c) = p.dtype([F32, F64]), (p.random.choice(SMALL) for _ in range(5))
+    x, weights = p.fresh(dtype, (n, max(f, 1))), p.fresh(dtype, (max(m, 1), c))
+    integer = I32 if dtype == F32 else I64
+    nodes = p.numbers.integers(-2, max(m, 1) + 2, (max(m, 1), 4)).astype(integer)
+    nodes[:, 1] = p.numbers.standard_normal(max(m, 1)).astype(dtype).view(integer)
+    roots, levels = (p.numbers.integers(0, max(m, 1) + 1, count).astype(I32) for count in (t, -(-t // 8)))
+    return p.add(op, x, p.given(nodes), p.given(roots), p.given(levels), weights, kind=p.random.choice(["add", "min", "max"]))
+
+
 def _searchsorted(p: RandomProgram, op: type[DlOp]) -> Known:
     """A row in order to look values up in."""
     rows, dtype = p.shape(p.random.choice([0, 1, 2]), 16), p.dtype(NUMBERS)
@@ -528,6 +539,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.SortColumnsOp: _sort_integers,
     dl.SortDigitOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,
+    dl.ForestOp: _forest,
     Softmaxes: _softmax,
     dl.LayerNormOp: _trailing_norm,
     dl.RmsNormOp: _trailing_norm,

@@ -35,6 +35,7 @@ from dlc.dialects.dl import (
     sorted,
     sorting,
     transformations,
+    trees,
     walks,
     window,
     winograd,
@@ -67,6 +68,7 @@ from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
 from dlc.dialects.dl.transformations import *
+from dlc.dialects.dl.trees import *
 from dlc.dialects.dl.walks import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
@@ -94,6 +96,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     sorting,
     rows,
     sorted,
+    trees,
     selection,
     composite,
     normalization,

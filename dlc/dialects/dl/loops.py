@@ -88,10 +88,10 @@ class Loops(Body):
         return self(arith.ConstantOp(IntegerAttr(i, index))) if isinstance(i, int) else self.sizes[i]
 
     @contextmanager
-    def grid(self, *counts: Size) -> Generator[Sequence[SSAValue]]:
-        """Points that do not know of one another: any may run first, or all at once."""
+    def grid(self, *counts: Size, steps: Sequence[int] = ()) -> Generator[Sequence[SSAValue]]:
+        """Points that do not know of one another: any may run first, or all at once. With `steps` they are so far apart."""
         body = Block(arg_types=[index] * len(counts))
-        bounds = [*(0 for _ in counts), *counts, *(1 for _ in counts)]
+        bounds = [*(0 for _ in counts), *counts, *(steps or (1 for _ in counts))]
         self.insert(
             scf.ParallelOp.create(
                 operands=[self.at(n) for n in bounds],

@@ -1,6 +1,8 @@
-"""Matrix products: MatMul, Gemm, Einsum."""
+"""Matrix products: MatMul, Gemm, Einsum; and what a matrix does to volumes, Det."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from dlc.dialects import dl
 from dlc.errors import ModelError
@@ -105,3 +107,16 @@ def _summed(node: Node, value: Value, labels: str, needed: set[str]) -> tuple[Va
     if not axes:
         return value, labels
     return node.emit(dl.ReduceSumOp, value, axes=axes, keepdims=False), "".join(c for c in labels if c in needed)
+
+
+@table("Det", since=11)
+def det(node: Node) -> Value:
+    """The product of the pivots of L·U, with the sign of the exchanges of rows."""
+    emit, x = node.emit, node[0]
+    factors, _, sign = emit.all(dl.LuOp, x)
+    n = factors.shape[-1]
+    if not isinstance(n, int):
+        raise NodeProblem("value", f"the size {n} of its matrices must be known; give the model's input shapes")
+    diagonal = emit(dl.SelectOp, emit.constant(np.eye(n, dtype=bool)), factors, emit.scalar(0, factors))
+    pivots = emit(dl.ReduceSumOp, diagonal, axes=(x.rank - 1,))
+    return emit(dl.MulOp, emit(dl.ReduceProdOp, pivots, axes=(x.rank - 2,)), emit.cast(sign, x.element_type))

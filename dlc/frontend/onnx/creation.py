@@ -13,6 +13,7 @@ from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.frontend.onnx.values import Text
 
 table = Table()
 
@@ -22,7 +23,9 @@ def constant(node: Node) -> Value:
     # The constant's name is its result's: such nodes are often nameless.
     name = node.proto.output[0]
     if node.has("value"):
-        return node.emit.constant(node.tensor("value"), name=name)
+        value = node.array("value")
+        value.name = name
+        return value
     if node.has("value_float"):
         return node.emit.constant(node.real("value_float"), np.float32, name)
     if node.has("value_floats"):
@@ -31,9 +34,13 @@ def constant(node: Node) -> Value:
         return node.emit.constant(node.integer("value_int"), np.int64, name)
     if node.has("value_ints"):
         return node.emit.constant(node.integers("value_ints"), np.int64, name)
+    if node.has("value_string"):
+        return Text.known_as(node.emit, np.asarray(node.text("value_string"), object), name)
+    if node.has("value_strings"):
+        return Text.known_as(node.emit, np.asarray(node.texts("value_strings", ()), object), name)
     found = ", ".join(a.name for a in node.proto.attribute)
     node.ignore(*(a.name for a in node.proto.attribute))
-    raise NodeProblem("attribute", f"a constant of numbers is expected, got {found or 'no value'}")
+    raise NodeProblem("attribute", f"a constant of numbers or of text is expected, got {found or 'no value'}")
 
 
 @table("ConstantOfShape")

@@ -46,6 +46,9 @@ class Value:
     Known elements are an array of the element type, or of objects when symbolic sizes are among them.
     """
 
+    # Whether its elements are places in a list of texts.
+    is_text = False
+
     def __init__(self, type: Tensor, *, known: Array | None = None, ssa: SSAValue | None = None, name: str = "") -> None:
         self.type = type
         self.known = known
@@ -85,13 +88,20 @@ class Emitter:
     """
 
     def __init__(self, block: Block, weights: WeightStore, outer: Emitter | None = None) -> None:
+        self.block = block
         self.build = Build(block, outer.build.location if outer is not None else None)
         self.weights = weights
         self.outer = outer
+        # The texts of the whole program, each with its place among them.
+        self.texts: dict[str, int] = {} if outer is None else outer.texts
         # The names of sizes in the whole program, and those that are known inside of `block` only.
-        arguments = {str(size) for a in block.args for size in shape_of(a) if isinstance(size, Dim)}
-        self._symbols: set[str] = arguments if outer is None else outer._symbols
+        self._symbols: set[str] = set() if outer is None else outer._symbols
         self._own: set[str] = set()
+
+    def argument(self, type: Tensor) -> SSAValue:
+        """One more argument of the program."""
+        self._symbols |= {str(size) for size in shape_of(type) if isinstance(size, Dim)}
+        return self.block.insert_arg(type, len(self.block.args))
 
     def new_size(self, name: str) -> Size:
         """A size of its own, called `name_0`, `name_1`, …"""
@@ -206,6 +216,8 @@ class Emitter:
         inner = Emitter(body, self.weights, self)
         try:
             made = run(inner, [Value(t, ssa=a) for t, a in zip(types, body.args, strict=True)])
+            if any(value.is_text for value in made):
+                raise DTypeError("text as the result of a loop, or of a branch that data picks, is not supported")
             body.add_op(dl.YieldOp([inner.ssa(v) for v in made]))
         except BaseException:
             discard(body)

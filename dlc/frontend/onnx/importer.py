@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tenso
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dims import UndecidableError, is_static, product
 from dlc.errors import DTypeError, ModelError, ShapeError
+from dlc.forms import Border, Plain, told
+from dlc.frontend.onnx.borders import Output, text_outputs
 from dlc.frontend.onnx.emit import Emitter, Value, location
 from dlc.frontend.onnx.functions import (
     MOST_NODES,
@@ -41,9 +43,9 @@ from dlc.frontend.onnx.operators import OPERATORS, OTHER_OPERATORS
 from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
 from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenInputsError, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
-from dlc.frontend.onnx.signature import short_name, signature, sizes_of
+from dlc.frontend.onnx.signature import is_text, short_name, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
-from dlc.frontend.onnx.values import NoTensor
+from dlc.frontend.onnx.values import NoTensor, Text
 from dlc.given_shapes import GivenShapes
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
 from dlc.weights import WeightStore
@@ -56,7 +58,8 @@ _MOST_BYTES = 1 << 47
 class ImportedModel:
     """A model as `dl` ops: `func @main` in `module`, its constant arrays in `weights`; `files`: its external data.
 
-    `parameters` are the initialisers that became inputs, with what the file has in them.
+    `parameters` are the initialisers that became inputs, with what the file has in them; `border` is what users give and get
+    where that is not the program's tensors alone.
     """
 
     module: ModuleOp
@@ -65,6 +68,7 @@ class ImportedModel:
     outputs: tuple[TensorInfo, ...]
     files: tuple[Path, ...] = ()
     parameters: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    border: Border | None = None
 
 
 @dataclass
@@ -154,6 +158,8 @@ class _Importer:
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
         require_few_nodes(self.graph, self.functions)
+        block = Block()
+        self.emit: Emitter = Emitter(block, self.weights)
         self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
         inputs = (
@@ -161,19 +167,20 @@ class _Importer:
             *map(self._parameter, self.parameters),
         )
         self._inputs = inputs
-        block = Block(arg_types=[tensor_type(i.shape, element_type(i.dtype)) for i in inputs])
-        for info, argument in zip(inputs, block.args, strict=True):
+        texts = {i.name for i in declared if is_text(i)}
+        for info in inputs:
+            argument = self.emit.argument(tensor_type(info.shape, element_type(info.dtype)))
             _require_addressable(f"input '{info.name}'", tensor_of(argument))
             argument.name_hint = short_name(info.name)
             self._origins.add(argument, [info.name])
-            self.scope.values[info.name] = Value(argument.type, ssa=argument, name=info.name)  # pyright: ignore[reportArgumentType]
+            value = Value(tensor_of(argument), ssa=argument, name=info.name)
+            self.scope.values[info.name] = Text.of(value) if info.name in texts else value
         # What is no tensor was noted.
         self.scope.values.update({i.name: None for i in declared if not i.type.HasField("tensor_type")})
-        self.emit: Emitter = Emitter(block, self.weights)
         self._check_opset()
         for node in nodes:
             self._convert(node)
-        return self._finished(block, inputs)
+        return self._finished(block, inputs, texts)
 
     def _specialised(self, inputs: Sequence[TensorInfo]) -> tuple[TensorInfo, ...]:
         """The inputs without those whose values are given: these are constants."""
@@ -203,9 +210,8 @@ class _Importer:
                 self._note(f"initialiser '{tensor.name}'", problem)
                 self.scope.values[tensor.name] = None
             else:
-                self.scope.values[tensor.name] = Value(
-                    tensor_type(array.shape, element_type(array.dtype)), known=array, name=tensor.name
-                )
+                known = Text.known_as(self.emit, array, tensor.name) if array.dtype == object else None
+                self.scope.values[tensor.name] = known or self.emit.constant(array, name=tensor.name)
         for sparse in graph.sparse_initializer:
             self._note(f"initialiser '{sparse.values.name}'", NodeProblem("value", "sparse initialisers are not supported"))
             self.scope.values[sparse.values.name] = None
@@ -374,6 +380,9 @@ class _Importer:
             except MemoryError as error:
                 raise ModelError(f"{node.place}: it takes more memory than there is to read it: {error}") from error
         results = [made] if isinstance(made, Value) else list(made)
+        for k in text_outputs(proto, self.scope.opset, inputs) if proto.domain in OWN_DOMAIN else ():
+            if k < len(results) and not isinstance(results[k], NoTensor):
+                results[k] = Text.of(results[k])
         for result in results:
             if not isinstance(result, NoTensor):
                 _require_addressable(node.place, result.type)
@@ -418,27 +427,32 @@ class _Importer:
 
     # The finished program
 
-    def _finished(self, block: Block, inputs: Sequence[TensorInfo]) -> ImportedModel:
+    def _finished(self, block: Block, inputs: Sequence[TensorInfo], texts: Collection[str]) -> ImportedModel:
         names = [*(o.name for o in self.graph.output), *self.extra_outputs]
-        for name, value in zip(names, map(self.scope.values.get, names), strict=True):
-            if isinstance(value, NoTensor):
-                self._note(f"output '{name}'", NodeProblem("dtype", f"{value.kind} is not supported, only tensors"))
         if self.problems:
             declared = signature(self.graph.output, {}, lambda where, problem: None)
             return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), declared)
-        found = [v for v in map(self.scope.values.get, names) if v is not None]
-        if len(found) != len(names):
+        made = [Output(name, value) for name in names if (value := self.scope.values.get(name)) is not None]
+        if len(made) != len(names):
             missing = next(n for n in names if self.scope.values.get(n) is None)
             raise ModelError(f"{self.model.name}: no tensor is called '{missing}'")
-        results = [self.emit.ssa(v) for v in found]
-        outputs = tuple(
-            TensorInfo(n, shape_of(r), numpy_dtype(v.element_type)) for n, r, v in zip(names, results, found, strict=True)
-        )
+        border = None
+        if texts or any(output.form != Plain() for output in made):
+            taken = ((info, Plain(info.name in texts)) for info in inputs)
+            border = Border(
+                tuple((told(info.name, form, info.shape, info.dtype), form) for info, form in taken),
+                tuple((output.info, output.form) for output in made),
+                tuple(self.emit.texts),
+            )
+        found = [(name, value, self.emit.ssa(value)) for output in made for name, value in output.tensors]
+        names, results = [name for name, _, _ in found], [result for _, _, result in found]
+        outputs = tuple(TensorInfo(name, shape_of(r), numpy_dtype(v.element_type)) for name, v, r in found)
         block.add_op(func.ReturnOp(*results))
         main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Region(block))
         main.arg_attrs = _names(i.name for i in inputs)
         main.res_attrs = _names(names)
-        return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs, self.tensors.files, self._taken)
+        files = self.tensors.files
+        return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs, files, self._taken, border)
 
 
 def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value | None]) -> FunctionProto | None:

@@ -14,6 +14,7 @@ from dlc.frontend.onnx.emit import Emitter, Value
 from dlc.frontend.onnx.graph import place
 from dlc.frontend.onnx.problems import NodeProblem, Problem
 from dlc.frontend.onnx.tensors import TensorReader
+from dlc.frontend.onnx.values import Text
 
 T = TypeVar("T")
 # Imports the nodes of a graph for these inputs, with an emitter: its results, and what of it is not supported, which is noted
@@ -155,7 +156,13 @@ class Node:
             for v in self._attribute(name, AttributeProto.STRINGS, default)
         )
 
+    def array(self, name: str) -> Value:
+        """A tensor as a known value, text too."""
+        found = self.tensor(name)
+        return Text.known_as(self.emit, found) if found.dtype == object else self.emit.constant(found)
+
     def tensor(self, name: str) -> Array:
+        """A tensor; one of text is an array of strings."""
         return self._tensors.read(self._attribute(name, AttributeProto.TENSOR, None), f"{self.place}, attribute '{name}'")
 
     def graph(self, name: str) -> GraphProto:

@@ -12,7 +12,9 @@ from dlc.frontend.onnx import (
     elementwise,
     indexing,
     microsoft,
+    ml,
     movement,
+    ngrams,
     normalization,
     pooling,
     quantization,
@@ -26,16 +28,21 @@ from dlc.frontend.onnx import (
     shape,
     signal,
     sorting,
+    training,
 )
 from dlc.frontend.onnx.registry import Entry
 
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
     shape, movement, indexing, sorting, selection, creation, resize, sampling, regions, attention, signal,
-    quantization, recurrence, control, sequences,
+    quantization, recurrence, control, sequences, ngrams,
 )  # fmt: skip
 
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}
 
 # By domain, in any version.
-OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {microsoft.DOMAIN: microsoft.table.entries}
+OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {
+    microsoft.DOMAIN: microsoft.table.entries,
+    ml.DOMAIN: ml.OPERATORS,
+    training.DOMAIN: training.table.entries,
+}

@@ -8,7 +8,7 @@ from keyword import iskeyword
 from typing import TypeAlias
 
 import numpy as np
-from onnx import ValueInfoProto
+from onnx import TensorProto, ValueInfoProto
 
 from dlc import dims
 from dlc.arrays import TensorInfo
@@ -62,6 +62,11 @@ def _bound_by_name(infos: Sequence[TensorInfo], given: GivenShapes) -> dict[str,
     return bindings
 
 
+def is_text(info: ValueInfoProto) -> bool:
+    """Whether a tensor is declared to be text."""
+    return info.type.tensor_type.elem_type == TensorProto.STRING
+
+
 def _declared(value: ValueInfoProto, given: Sequence[int | str | None] | None, note: Note) -> TensorInfo:
     where = f"input '{value.name}'"
     dtype = np.dtype(np.float32)
@@ -69,7 +74,8 @@ def _declared(value: ValueInfoProto, given: Sequence[int | str | None] | None, n
         note(where, NodeProblem("dtype", f"inputs of type {value.type.WhichOneof('value')} are not supported, only tensors"))
         return TensorInfo(value.name, tuple(_unnamed(value, k) for k in range(len(given or ()))), dtype)
     try:
-        dtype = dtype_of(value.type.tensor_type.elem_type)
+        # Text is places in a list of texts.
+        dtype = np.dtype(np.int64) if is_text(value) else dtype_of(value.type.tensor_type.elem_type)
     except NodeProblem as problem:
         note(where, problem)
     if value.type.tensor_type.HasField("shape"):

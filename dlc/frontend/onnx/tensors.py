@@ -60,13 +60,17 @@ class TensorReader:
         return tuple(self._files)
 
     def read(self, tensor: TensorProto, place: str) -> Array:
-        """The array that `tensor` holds, without copying where the file's bytes are the array's.
+        """The array that `tensor` holds, without copying where the file's bytes are the array's; of strings if it holds text.
 
         Raises ModelError when its sizes and its data disagree.
         """
         if any(d < 0 for d in tensor.dims):
             raise ModelError(f"{place}: negative size in the shape {list(tensor.dims)}")
-        dtype, count = dtype_of(tensor.data_type), math.prod(tensor.dims)
+        count = math.prod(tensor.dims)
+        if tensor.data_type == TensorProto.STRING:
+            _expect(place, tensor, count, len(tensor.string_data), "elements")
+            return np.asarray([t.decode("utf-8", "replace") for t in tensor.string_data], object).reshape(tuple(tensor.dims))
+        dtype = dtype_of(tensor.data_type)
         if tensor.data_type in _PACKED:
             flat = self._packed(tensor, dtype, count, place)
         else:

@@ -1,11 +1,14 @@
-"""Values that are no tensors. They pass through If, Identity and functions like any other."""
+"""Values that are no tensors, and text. They pass through If, Identity and functions like any other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from dlc.frontend.onnx.emit import Value
+import numpy as np
+
+from dlc.dialects.dl.base import Array
+from dlc.frontend.onnx.emit import Emitter, Value
 from dlc.frontend.onnx.problems import NodeProblem
 
 
@@ -35,3 +38,34 @@ class Absent(NoTensor):
     """An optional without a value."""
 
     kind = "an optional without a value"
+
+
+class Maps(NoTensor):
+    """A dict for each row of a tensor: from keys, which are the same for all rows, to the numbers in it."""
+
+    kind = "a sequence of maps"
+
+    def __init__(self, rows: Value, keys: Iterable[int | str]) -> None:
+        super().__init__()
+        self.rows = rows
+        self.keys = tuple(keys)
+
+
+class Text(Value):
+    """Text: an i64 tensor of places in the list of all texts that the model knows; what a call brings comes behind them.
+
+    So text is moved, compared and looked up like any number, and only at the borders of the model it is text.
+    """
+
+    is_text = True
+
+    @staticmethod
+    def of(places: Value) -> Text:
+        """A tensor of places as text."""
+        return Text(places.type, known=places.known, ssa=places.ssa, name=places.name)
+
+    @staticmethod
+    def known_as(emit: Emitter, strings: Array, name: str = "") -> Text:
+        """Text that the model brings along, as an array of strings."""
+        flat = [emit.texts.setdefault(str(text), len(emit.texts)) for text in strings.reshape(-1)]
+        return Text.of(emit.constant(np.asarray(flat, np.int64).reshape(strings.shape), name=name))

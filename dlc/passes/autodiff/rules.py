@@ -35,6 +35,7 @@ _FACTORS = "dlc.numpy.linalg has the derivatives of what is made of it, but of a
 NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.UniqueOp: "which values are different is not a matter of small steps; take the places it gives, and gather",
     dl.NonMaxSuppressionOp: "it gives places",
+    dl.ForestOp: "its result changes in jumps",
     **dict.fromkeys((dl.LuOp, dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORS),
     dl.PackOp: _LATER,
     dl.UnpackOp: _LATER,

@@ -32,6 +32,7 @@ from dlc.dialects.dl.random import RandomBitsOp
 from dlc.dialects.dl.reduction import ArgExtremum
 from dlc.dialects.dl.sorted import SearchsortedOp
 from dlc.dialects.dl.sorting import ArgsortOp, SortOp
+from dlc.dialects.dl.trees import ForestOp
 from dlc.ir import SSAValue, i1
 from dlc.passes.batching.lanes import Lanes
 
@@ -83,6 +84,23 @@ def more_rows(lanes: Lanes, op: Sequential) -> Sequence[SSAValue]:
     b, (rows, *rest) = lanes.build, shape_of(op.operands[0])
     (y,) = lanes.again(op, b(ReshapeOp, lanes.all(op.operands[0]), shape=(lanes.size * rows, *rest)))
     return [b(ReshapeOp, y, shape=(lanes.size, *shape_of(op.results[0])))]
+
+
+def forest(lanes: Lanes, op: ForestOp) -> Sequence[SSAValue]:
+    """Rows of all lanes at once where they walk by the same tables; else one lane after the other."""
+    b, tables = lanes.build, op.operands[1:]
+    if not any(map(lanes.differs, tables)):
+        rows, columns = shape_of(op.x)
+        (y,) = lanes.again(op, b(ReshapeOp, lanes.all(op.x), shape=(lanes.size * rows, columns)), *map(lanes.read, tables))
+        return [b(ReshapeOp, y, shape=(lanes.size, *shape_of(op.result)))]
+
+    def one(value: SSAValue, lane: int) -> SSAValue:
+        shape = shape_of(value)
+        starts, limits = (lane, *(0 for _ in shape)), (lane + 1, *shape)
+        return b(ReshapeOp, b(SliceOp, lanes.all(value), starts=starts, limits=limits, strides=(1,) * len(limits)), shape=shape)
+
+    made = [lanes.again(op, *(one(v, lane) for v in op.operands))[0] for lane in range(lanes.size)]
+    return [b(ConcatOp, *(b(ReshapeOp, y, shape=(1, *shape_of(y))) for y in made), axis=0)]
 
 
 def transpose(lanes: Lanes, op: TransposeOp) -> Sequence[SSAValue]:
@@ -155,6 +173,7 @@ RULES: dict[type, Rule] = {
     Scaled: scaled,
     **dict.fromkeys((SearchsortedOp, RandomBitsOp, Procedure), rows),
     Sequential: more_rows,
+    ForestOp: forest,
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,
     ReshapeOp: reshape,

@@ -92,7 +92,7 @@ def test_graphs_inside_what_is_unknown_are_looked_at() -> None:
 
 def test_dtypes_of_inputs_and_initialisers() -> None:
     node = helper.make_node("Identity", ["x"], ["y"], name="same")
-    source = model([node], {"x": [1]}, ["y"], dtypes={"x": TensorProto.STRING})
+    source = model([node], {"x": [1]}, ["y"], dtypes={"x": TensorProto.COMPLEX128})
     source.graph.initializer.append(TensorProto(name="w", data_type=TensorProto.COMPLEX64, dims=[1], raw_data=bytes(8)))
     assert kinds(source) == [("w", "dtype"), ("x", "dtype")]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
+from dlc.api import compile_model
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from tests.frontend.onnx.build import model, op_names, run
@@ -132,14 +133,14 @@ def test_what_does_not_fit_together(nodes: list[NodeProto], message: str) -> Non
         result(*nodes, weights={"two": np.int64(2)})
 
 
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        ([node("SequenceConstruct", ["x"], "s"), node("Neg", ["s"], "y")], "'y' .*a sequence is not supported here"),
-        ([node("SequenceConstruct", ["x"], "y")], "output 'y': dtype: a sequence is not supported"),
-        ([node("Optional", [], "y")], "output 'y': dtype: an optional without a value is not supported"),
-    ],
-)
-def test_only_tensors_leave_the_import(nodes: list[NodeProto], message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        result(*nodes)
+def test_an_operator_of_tensors_takes_no_sequence() -> None:
+    with pytest.raises(UnsupportedError, match=r"'y' .*a sequence is not supported here"):
+        result(node("SequenceConstruct", ["x"], "s"), node("Neg", ["s"], "y"))
+
+
+def test_a_sequence_leaves_as_a_list_and_no_value_as_none() -> None:
+    nodes = [node("Neg", ["x"], "z"), node("SequenceConstruct", ["x", "z"], "s"), node("Optional", [], "none")]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    outputs = compile_model(model(nodes, {"x": x.shape}, ["s", "none"]), target="reference")(x)
+    np.testing.assert_array_equal(outputs["s"], [x, -x])
+    assert outputs["none"] is None

@@ -1,0 +1,135 @@
+"""Ops that are computed element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.frontend.stablehlo.node import Converter, Node
+from dlc.ir import SSAValue
+
+_SAME: dict[str, type[DlOp]] = {
+    "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,
+    "abs": dl.AbsOp, "negate": dl.NegOp, "sign": dl.SignOp, "floor": dl.FloorOp, "ceil": dl.CeilOp,
+    "round_nearest_even": dl.RoundOp, "sqrt": dl.SqrtOp, "rsqrt": dl.RsqrtOp,
+    "exponential": dl.ExpOp, "exponential_minus_one": dl.Expm1Op, "log": dl.LogOp, "log_plus_one": dl.Log1pOp,
+    "tanh": dl.TanhOp, "sine": dl.SinOp, "cosine": dl.CosOp, "tan": dl.TanOp, "logistic": dl.SigmoidOp,
+    "shift_left": dl.ShiftLeftOp,
+}  # fmt: skip
+_CHLO: dict[str, type[DlOp]] = {
+    "erf": dl.ErfOp, "erf_inv": dl.ErfinvOp, "asin": dl.AsinOp, "acos": dl.AcosOp, "atan": dl.AtanOp, "sinh": dl.SinhOp,
+    "cosh": dl.CoshOp, "asinh": dl.AsinhOp, "acosh": dl.AcoshOp, "atanh": dl.AtanhOp, "tan": dl.TanOp, "is_inf": dl.IsinfOp,
+}  # fmt: skip
+# By what a bool makes of it.
+_LOGIC: dict[str, tuple[type[DlOp], type[DlOp]]] = {
+    "and": (dl.AndOp, dl.BitwiseAndOp), "or": (dl.OrOp, dl.BitwiseOrOp), "xor": (dl.XorOp, dl.BitwiseXorOp),
+    "not": (dl.NotOp, dl.BitwiseNotOp), "maximum": (dl.OrOp, dl.MaximumOp), "minimum": (dl.AndOp, dl.MinimumOp),
+}  # fmt: skip
+_COMPARISONS: dict[str, type[DlOp]] = {
+    "EQ": dl.EqualOp, "NE": dl.NotEqualOp, "LT": dl.LessOp, "LE": dl.LessEqualOp, "GT": dl.GreaterOp, "GE": dl.GreaterEqualOp,
+}  # fmt: skip
+
+
+def _same(op: type[DlOp]) -> Converter:
+    return lambda node: node.b(op, *node.operands)
+
+
+def _logic(of_bools: type[DlOp], of_numbers: type[DlOp]) -> Converter:
+    return lambda node: node.b(of_bools if node.is_bool else of_numbers, *node.operands)
+
+
+def compare(node: Node) -> SSAValue:
+    direction = node.word(tuple(_COMPARISONS), "comparison_direction")
+    if node.word(("TOTALORDER", "FLOAT", "SIGNED", "UNSIGNED", direction), "compare_type") == "TOTALORDER":
+        raise node.unsupported("a total order of floats")
+    return node.b(_COMPARISONS[direction], *node.operands)
+
+
+def select(node: Node) -> SSAValue:
+    return node.b(dl.SelectOp, *node.operands)
+
+
+def clamp(node: Node) -> SSAValue:
+    low, x, high = node.operands
+    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, x, low), high)
+
+
+def convert(node: Node) -> SSAValue:
+    return node[0] if element_type_of(node[0]) == node.element else node.b(dl.CastOp, node[0], to=node.element)
+
+
+def bitcast(node: Node) -> SSAValue:
+    if shape_of(node[0]) != node.shape:
+        raise node.unsupported("elements of another size")
+    return node.b(dl.BitcastOp, node[0], to=node.element)
+
+
+def remainder(node: Node) -> SSAValue:
+    return node.b(dl.ModOp, *node.operands, fmod=True)
+
+
+def is_finite(node: Node) -> SSAValue:
+    x = node[0]
+    return node.b(dl.NotOp, node.b(dl.OrOp, node.b(dl.IsnanOp, x), node.b(dl.IsinfOp, x)))
+
+
+def square(node: Node) -> SSAValue:
+    return node.b(dl.MulOp, node[0], node[0])
+
+
+def erfc(node: Node) -> SSAValue:
+    return node.b(dl.SubOp, node.scalar(1, node[0]), node.b(dl.ErfOp, node[0]))
+
+
+def cbrt(node: Node) -> SSAValue:
+    x = node[0]
+    root = node.b(dl.PowOp, node.b(dl.AbsOp, x), node.scalar(1 / 3, x))
+    return node.b(dl.MulOp, node.b(dl.SignOp, x), root)
+
+
+def round_away(node: Node) -> SSAValue:
+    """To the nearest, from the middle away from 0."""
+    size = node.b(dl.AbsOp, node[0])
+    below = node.b(dl.FloorOp, size)
+    up = node.b(dl.GreaterEqualOp, node.b(dl.SubOp, size, below), node.scalar(0.5, size))
+    whole = node.b(dl.AddOp, below, node.b(dl.CastOp, up, to=node.element))
+    return node.b(dl.MulOp, node.b(dl.SignOp, node[0]), whole)
+
+
+def shift_right(node: Node) -> SSAValue:
+    """Of signed integers dl has the arithmetic one, of unsigned ones the logical one."""
+    signed, logical = str(node.element).startswith("i"), node.op.name.endswith("logical")
+    if signed == logical:
+        raise node.unsupported(f"of {node.element}; dlc shifts signed integers arithmetically, unsigned ones logically")
+    return node.b(dl.ShiftRightOp, *node.operands)
+
+
+def constant_like(node: Node) -> SSAValue:
+    return node.broadcast(node.scalar(node.get("value"), node[0]), node.shape)
+
+
+def same(node: Node) -> Sequence[SSAValue]:
+    return node.operands
+
+
+OPERATORS: dict[str, Converter] = {
+    **{f"stablehlo.{name}": _same(op) for name, op in _SAME.items()},
+    **{f"chlo.{name}": _same(op) for name, op in _CHLO.items()},
+    **{f"stablehlo.{name}": _logic(*ops) for name, ops in _LOGIC.items()},
+    "stablehlo.compare": compare,
+    "stablehlo.select": select,
+    "stablehlo.clamp": clamp,
+    "stablehlo.convert": convert,
+    "stablehlo.bitcast_convert": bitcast,
+    "stablehlo.remainder": remainder,
+    "stablehlo.is_finite": is_finite,
+    "stablehlo.cbrt": cbrt,
+    "stablehlo.round_nearest_afz": round_away,
+    "stablehlo.shift_right_arithmetic": shift_right,
+    "stablehlo.shift_right_logical": shift_right,
+    "stablehlo.optimization_barrier": same,
+    "chlo.square": square,
+    "chlo.erfc": erfc,
+    "chlo.constant_like": constant_like,
+}

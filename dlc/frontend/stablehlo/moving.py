@@ -1,0 +1,172 @@
+"""Ops that move elements: shapes, slices, places that data says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.frontend.stablehlo.node import Converter, Node, fields_of
+from dlc.ir import SSAValue, i64
+
+
+def broadcast_in_dim(node: Node) -> SSAValue:
+    """Axis k of the operand becomes axis dims[k] of the result; all others are repeated."""
+    dims, x = node.integers("dims", "broadcast_dimensions"), node[0]
+    sizes = _sizes(x)
+    order = sorted(range(len(dims)), key=lambda k: dims[k])
+    shape = [1] * len(node.shape)
+    for size, axis in zip(sizes, dims, strict=True):
+        shape[axis] = size
+    return node.broadcast(node.reshape(node.transpose(x, order), shape), node.shape)
+
+
+def reshape(node: Node) -> SSAValue:
+    return node.reshape(node[0], node.shape)
+
+
+def transpose(node: Node) -> SSAValue:
+    return node.transpose(node[0], node.integers("dims", "permutation"))
+
+
+def iota(node: Node) -> SSAValue:
+    axis: int = node.get("dim", "iota_dimension")
+    numbers = node.b(dl.IotaOp, size=(node.shape[axis],), to=node.element, start=0, step=1)
+    aligned = [size if a == axis else 1 for a, size in enumerate(node.shape)]
+    return node.broadcast(node.reshape(numbers, aligned), node.shape)
+
+
+def slice_(node: Node) -> SSAValue:
+    if "ranges" in node.op.attributes:
+        starts, limits, strides = ([along[k] for along in node.get("ranges")] for k in range(3))
+    else:
+        starts, limits, strides = (node.integers(name) for name in ("start_indices", "limit_indices", "strides"))
+    return node.b(dl.SliceOp, node[0], starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+
+
+def concatenate(node: Node) -> SSAValue:
+    operands = [v for v in node.operands if 0 not in shape_of(v)] or node.operands[:1]
+    return node.b(dl.ConcatOp, *operands, axis=node.get("dim", "dimension")) if len(operands) > 1 else operands[0]
+
+
+def reverse(node: Node) -> SSAValue:
+    return node.b(dl.ReverseOp, node[0], axes=tuple(node.integers("dims", "dimensions")))
+
+
+def pad(node: Node) -> SSAValue:
+    low, high = node.integers("low", "edge_padding_low"), node.integers("high", "edge_padding_high")
+    x, between = node[0], node.integers("interior", "interior_padding")
+    for axis, count in enumerate(between):
+        x = spaced(node, x, node[1], axis, count)
+    return node.b(dl.PadOp, x, node[1], low=tuple(low), high=tuple(high), pad_mode="constant")
+
+
+def spaced(node: Node, x: SSAValue, value: SSAValue, axis: int, count: int) -> SSAValue:
+    """So many values between neighbours along an axis."""
+    sizes = _sizes(x)
+    if not count or sizes[axis] < 2:
+        return x
+    wide = node.reshape(x, [*sizes[: axis + 1], 1, *sizes[axis + 1 :]])
+    none = (0,) * (len(sizes) + 1)
+    wide = node.b(dl.PadOp, wide, value, low=none, high=(*none[: axis + 1], count, *none[axis + 2 :]), pad_mode="constant")
+    merged = node.reshape(wide, [*sizes[:axis], sizes[axis] * (count + 1), *sizes[axis + 1 :]])
+    limits = [n if a != axis else n - count for a, n in enumerate(_sizes(merged))]
+    return node.b(dl.SliceOp, merged, starts=(0,) * len(sizes), limits=tuple(limits), strides=(1,) * len(sizes))
+
+
+def _sizes(x: SSAValue) -> list[int]:
+    return [int(size) for size in shape_of(x)]
+
+
+def _start(node: Node, index: SSAValue, most: int) -> SSAValue:
+    """A start as i64, moved to where a slice is inside."""
+    wide = node.b(dl.CastOp, index, to=i64) if element_type_of(index) != i64 else index
+    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, wide, node.scalar(0, wide)), node.scalar(most, wide))
+
+
+def _counted(node: Node, count: int) -> SSAValue:
+    return node.b(dl.IotaOp, size=(count,), to=i64, start=0, step=1)
+
+
+def dynamic_slice(node: Node) -> SSAValue:
+    x, starts = node[0], node.operands[1:]
+    for axis, size in enumerate(node.integers("sizes", "slice_sizes")):
+        whole = _sizes(x)[axis]
+        if size != whole:
+            places = node.b(dl.AddOp, _counted(node, size), _start(node, starts[axis], whole - size))
+            x = node.b(dl.GatherOp, x, places, axis=axis)
+    return x
+
+
+def dynamic_update_slice(node: Node) -> SSAValue:
+    """Each element looks for the one of the update that belongs to it, and whether there is one."""
+    x, update, starts = node[0], node[1], node.operands[2:]
+    sizes, inside = _sizes(x), None
+    for axis, (whole, size) in enumerate(zip(sizes, _sizes(update), strict=True)):
+        if size == whole:
+            continue
+        apart = node.b(dl.SubOp, _counted(node, whole), _start(node, starts[axis], whole - size))
+        zero, last = node.scalar(0, apart), node.scalar(size - 1, apart)
+        update = node.b(dl.GatherOp, update, node.b(dl.MinimumOp, node.b(dl.MaximumOp, apart, zero), last), axis=axis)
+        within = node.b(dl.AndOp, node.b(dl.GreaterEqualOp, apart, zero), node.b(dl.LessEqualOp, apart, last))
+        within = node.reshape(within, [whole if a == axis else 1 for a in range(len(sizes))])
+        inside = within if inside is None else node.b(dl.AndOp, inside, within)
+    return update if inside is None else node.b(dl.SelectOp, inside, update, x)
+
+
+def gather(node: Node) -> SSAValue:
+    """Of whole slices along axes that are named: what indexing by arrays is."""
+    x, places = node[0], node[1]
+    fields = fields_of(node.get("dimension_numbers"))
+    offsets, collapsed = fields.get("offset_dims", []), fields.get("collapsed_slice_dims", [])
+    named, vector = fields.get("start_index_map", []), fields.get("index_vector_dim", [len(_sizes(places))])[0]
+    sizes, rank = node.integers("slice_sizes"), len(_sizes(x))
+    rest = [a for a in range(rank) if a not in named]
+    others = [a for a in rest if sizes[a] != _sizes(x)[a]]
+    if fields.get("operand_batching_dims") or sorted(collapsed) != sorted(named) or others or any(sizes[a] != 1 for a in named):
+        raise node.unsupported("slices of more than one element along the axes that indices name, or batches of them")
+    if vector == len(_sizes(places)):
+        places = node.reshape(places, [*_sizes(places), 1])
+    else:
+        places = node.transpose(places, [a for a in range(len(_sizes(places))) if a != vector] + [vector])
+    places = node.b(dl.CastOp, places, to=i64) if element_type_of(places) != i64 else places
+    most = node.b.constant(np.asarray([_sizes(x)[a] - 1 for a in named], np.int64), i64)
+    places = node.b(dl.MinimumOp, node.b(dl.MaximumOp, places, node.scalar(0, places)), most)
+    y = node.b(dl.GatherNdOp, node.transpose(x, [*named, *rest]), places)
+    batch = len(_sizes(places)) - 1
+    where = [a for a in range(len(node.shape)) if a not in offsets]
+    order = [0] * len(node.shape)
+    for k, axis in enumerate([*where, *offsets]):
+        order[axis] = k
+    assert batch == len(where)
+    return node.transpose(y, order)
+
+
+def sort(node: Node) -> Sequence[SSAValue]:
+    """In the order of the first operand, ascending or descending as its body compares; NaN is the largest."""
+    said = str([op.attributes for op in node.op.regions[0].ops if op.name == "stablehlo.compare"])
+    axis, descending = node.get("dimension", default=-1), "GT" in said or "GE" in said
+    if descending == ("LT" in said or "LE" in said):
+        raise node.unsupported("its body compares in both directions, or not at all")
+    if len(node.operands) == 1:
+        return [node.b(dl.SortOp, node[0], axis=axis, descending=descending)]
+    places = node.b(dl.ArgsortOp, node[0], axis=axis, descending=descending)
+    return [node.b(dl.GatherElementsOp, v, places, axis=axis) for v in node.operands]
+
+
+OPERATORS: dict[str, Converter] = {
+    "stablehlo.broadcast_in_dim": broadcast_in_dim,
+    "stablehlo.reshape": reshape,
+    "stablehlo.transpose": transpose,
+    "stablehlo.iota": iota,
+    "stablehlo.slice": slice_,
+    "stablehlo.concatenate": concatenate,
+    "stablehlo.reverse": reverse,
+    "stablehlo.pad": pad,
+    "stablehlo.dynamic_slice": dynamic_slice,
+    "stablehlo.dynamic_update_slice": dynamic_update_slice,
+    "stablehlo.gather": gather,
+    "stablehlo.sort": sort,
+}

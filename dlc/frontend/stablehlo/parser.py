@@ -1,0 +1,414 @@
+"""The text that JAX prints, in MLIR's generic form or StableHLO's own, as records (`syntax.py`).
+
+    %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0] : (tensor<4x5xf32>, tensor<5x8xf32>) -> tensor<4x8xf32>
+
+Nearly all ops are written alike: operands, words, `name = value` pairs, attributes in braces, types behind a colon. Those
+with forms of their own are constants, calls, reductions, loops and functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dlc.errors import ModelError
+from dlc.frontend.stablehlo.syntax import Argument, Dense, Function, Op, Region, Type
+
+_TOKENS = re.compile(
+    r"""
+    (?P<space>[\s]+|//[^\n]*)
+  | (?P<tensor>tensor<(?:"[^"]*"|[^<>"])*>)
+  | (?P<dense>dense<(?:"[^"]*"|[^>"])*>|dense_resource<[^>]*>)
+  | (?P<array>array<[^>]*>)
+  | (?P<hash>[#!][\w.$]+(?:<(?:->|"[^"]*"|[^<>"]|<(?:->|[^<>])*>)*>)?)
+  | (?P<value>%[\w.$-]+(?:\#\d+)?)
+  | (?P<symbol>@(?:"[^"]*"|[\w.$-]+))
+  | (?P<block>\^[\w.$-]+)
+  | (?P<string>"(?:\\.|[^"\\])*")
+  | (?P<number>-?(?:0x[0-9a-fA-F]+|\d+(?:\.\d*(?:[eE][+-]?\d+)?)?))
+  | (?P<word>[A-Za-z_][\w.$]*)
+  | (?P<mark>->|::|[(){}\[\]<>,:=*+?-])
+    """,
+    re.VERBOSE,
+)
+_WITHOUT_RESULTS = ("return", "func.return", "stablehlo.return")
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+
+
+def parse(text: str, name: str) -> dict[str, Function]:
+    """The functions of a module by name. Raises ModelError, with the line, for text that is none."""
+    return _Parser(_tokens(text, name), name).module()
+
+
+def _tokens(text: str, name: str) -> list[_Token]:
+    found, at, line = list[_Token](), 0, 1
+    while at < len(text):
+        match = _TOKENS.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise ModelError(f"{name}:{line}: not MLIR: {text[at : at + 20]!r}")
+        if match.lastgroup != "space":
+            found.append(_Token(match.lastgroup, match[0], line))
+        line += match[0].count("\n")
+        at = match.end()
+    return [*found, _Token("end", "the end of the text", line)]
+
+
+class _Parser:
+    def __init__(self, tokens: list[_Token], name: str) -> None:
+        self.tokens, self.name, self.at = tokens, name, 0
+
+    # Tokens
+
+    @property
+    def next(self) -> _Token:
+        return self.tokens[self.at]
+
+    def take(self) -> _Token:
+        token = self.next
+        self.at += token.kind != "end"
+        return token
+
+    def fail(self, expected: str) -> NoReturn:
+        raise ModelError(f"{self.name}:{self.next.line}: expected {expected}, got {self.next.text[:40]!r}")
+
+    def sees(self, *texts: str) -> bool:
+        return self.next.text in texts
+
+    def accept(self, text: str) -> bool:
+        found = self.next.text == text
+        self.at += found
+        return found
+
+    def expect(self, *texts: str) -> None:
+        for text in texts:
+            if not self.accept(text):
+                self.fail(f"{text!r}")
+
+    def expect_kind(self, kind: str) -> str:
+        if self.next.kind != kind:
+            self.fail(f"a {kind}")
+        return self.take().text
+
+    def separated(self, end: str, item: Callable[[], Any]) -> list[Any]:
+        """Items between commas up to a mark, which is taken."""
+        found: list[Any] = []
+        while not self.accept(end):
+            found.append(item())
+            if not self.accept(",") and not self.sees(end):
+                self.fail(f"',' or {end!r}")
+        return found
+
+    def skip_location(self) -> None:
+        if self.accept("loc"):
+            self.skip_balanced()
+
+    def skip_balanced(self) -> None:
+        self.expect("(")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind == "end":
+                self.fail("')'")
+            depth += (token.text == "(") - (token.text == ")")
+
+    # Modules and functions
+
+    def module(self) -> dict[str, Function]:
+        functions: dict[str, Function] = {}
+        while self.next.kind == "hash":
+            self.take()
+            self.expect("=")
+            self.skip_location() if self.sees("loc") else self.attribute()
+        if self.next.kind == "string":
+            module = self.operation()
+            return {op.attributes["sym_name"]: _function_of(op) for region in module.regions for op in region.ops}
+        self.expect("module")
+        if self.next.kind == "symbol":
+            self.take()
+        if self.accept("attributes"):
+            self.dictionary()
+        self.expect("{")
+        while not self.accept("}"):
+            function = self.function()
+            functions[function.name] = function
+        return functions
+
+    def function(self) -> Function:
+        self.expect("func.func")
+        while self.sees("public", "private", "nested"):
+            self.take()
+        name = _symbol(self.expect_kind("symbol"))
+        self.expect("(")
+        arguments = self.separated(")", self.argument)
+        results: list[tuple[Type, dict[str, Any]]] = []
+        if self.accept("->"):
+            results = self.separated(")", self.result) if self.accept("(") else [(self.type(), {})]
+        if self.accept("attributes"):
+            self.dictionary()
+        region = Region(tuple(arguments), self.block())
+        self.skip_location()
+        return Function(name, region, tuple(t for t, _ in results), tuple(a for _, a in results))
+
+    def argument(self) -> Argument:
+        name = self.expect_kind("value")
+        self.expect(":")
+        type = self.type()
+        attributes = self.dictionary() if self.sees("{") else {}
+        self.skip_location()
+        return Argument(name, type, attributes)
+
+    def result(self) -> tuple[Type, dict[str, Any]]:
+        return self.type(), self.dictionary() if self.sees("{") else {}
+
+    def block(self) -> tuple[Op, ...]:
+        """Ops in braces."""
+        self.expect("{")
+        ops: list[Op] = []
+        while not self.accept("}"):
+            ops.append(self.operation())
+        return tuple(ops)
+
+    # Ops
+
+    def operation(self) -> Op:
+        line, results = self.next.line, list[str]()
+        while self.next.kind == "value":
+            name = self.take().text
+            count = int(self.expect_kind("number")) if self.accept(":") else 0
+            results += [f"{name}#{k}" for k in range(count)] if count > 1 else [name]
+            if not self.accept(","):
+                self.expect("=")
+        token = self.take()
+        if token.kind == "string":
+            made = self.generic(token.text[1:-1])
+        elif token.kind == "word":
+            made = self.pretty(token.text)
+        else:
+            self.at -= 1
+            self.fail("an op")
+        self.skip_location()
+        name, operands, attributes, regions, types = made
+        if name in _WITHOUT_RESULTS:
+            types = []
+        if len(types) != len(results):
+            raise ModelError(f"{self.name}:{line}: {name} has {len(types)} results, and {len(results)} names for them")
+        return Op(name, tuple(operands), attributes, tuple(regions), tuple(results), tuple(types), line)
+
+    def generic(self, name: str) -> tuple[str, list[str], dict[str, Any], list[Region], list[Type]]:
+        self.expect("(")
+        operands = self.separated(")", lambda: self.expect_kind("value"))
+        attributes: dict[str, Any] = {}
+        if self.accept("<"):
+            attributes |= self.dictionary()
+            self.expect(">")
+        regions = self.separated(")", self.region) if self.accept("(") else []
+        if self.sees("{"):
+            attributes |= self.dictionary()
+        self.expect(":")
+        return name, operands, attributes, regions, self.function_type()[1]
+
+    def region(self) -> Region:
+        """A region in braces, whose arguments are those of its only block."""
+        self.expect("{")
+        arguments: list[Argument] = []
+        if self.next.kind == "block":
+            self.take()
+            arguments = self.separated(")", self.argument) if self.accept("(") else []
+            self.expect(":")
+        ops: list[Op] = []
+        while not self.accept("}"):
+            ops.append(self.operation())
+        return Region(tuple(arguments), tuple(ops))
+
+    def pretty(self, name: str) -> tuple[str, list[str], dict[str, Any], list[Region], list[Type]]:
+        if name == "stablehlo.while":
+            return self.loop(name)
+        if name == "stablehlo.reduce":
+            return self.reduction(name)
+        operands, attributes = list[str](), dict[str, Any]()
+        while not self.sees(":", "}", "loc") and self.next.kind != "end":
+            self.item(operands, attributes)
+            if isinstance(value := attributes.get("value"), Dense):
+                # A constant has its type behind it.
+                return name, operands, attributes, [], [value.type]
+            self.accept(",")
+        return name, operands, attributes, [], self.types() if self.accept(":") else []
+
+    def item(self, operands: list[str], attributes: dict[str, Any]) -> None:
+        """An operand, several in parentheses, a word, a named value, attributes, or ranges."""
+        token = self.next
+        if token.kind == "value":
+            operands.append(self.take().text)
+        elif self.accept("("):
+            operands += self.separated(")", lambda: self.expect_kind("value"))
+        elif token.kind == "word":
+            self.take()
+            if self.accept("="):
+                attributes[token.text] = self.value()
+            else:
+                attributes.setdefault("words", []).append(token.text)
+        elif self.sees("{"):
+            attributes |= self.dictionary()
+        elif self.accept("["):
+            attributes["ranges"] = self.separated("]", self.range)
+        elif token.kind in ("dense", "symbol"):
+            attributes["callee" if token.kind == "symbol" else "value"] = self.attribute(typed=False)
+        else:
+            self.fail("an operand or an attribute")
+
+    def value(self) -> Any:
+        """A value after `=`; of two with `x` between them both, and of windows what stands in their braces."""
+        if self.sees("{"):
+            self.expect("{")
+            found: dict[str, Any] = {}
+            while not self.accept("}"):
+                key = self.expect_kind("word")
+                self.expect("=")
+                found[key] = self.attribute()
+                self.accept(",")
+            return found
+        first = self.attribute(typed=False)
+        if not self.sees("x") and not self.next.text.startswith("x["):
+            return first
+        self.take()
+        second = self.attribute(typed=False)
+        return [first, second, self.attribute(typed=False)] if self.accept("->") else [first, second]
+
+    def range(self) -> tuple[int, int, int]:
+        numbers = [int(self.expect_kind("number"))]
+        while self.accept(":"):
+            numbers.append(int(self.expect_kind("number")))
+        return numbers[0], numbers[1], (*numbers, 1)[2]
+
+    def loop(self, name: str) -> tuple[str, list[str], dict[str, Any], list[Region], list[Type]]:
+        self.expect("(")
+        pairs = self.separated(")", self.carried)
+        types = self.types() if self.accept(":") else []
+        attributes = self.dictionary() if self.accept("attributes") else {}
+        arguments = tuple(Argument(inner, t) for (inner, _), t in zip(pairs, types, strict=True))
+        self.expect("cond")
+        condition = Region(arguments, self.block())
+        self.expect("do")
+        return name, [outer for _, outer in pairs], attributes, [condition, Region(arguments, self.block())], types
+
+    def carried(self) -> tuple[str, str]:
+        inner = self.expect_kind("value")
+        self.expect("=")
+        return inner, self.expect_kind("value")
+
+    def reduction(self, name: str) -> tuple[str, list[str], dict[str, Any], list[Region], list[Type]]:
+        xs, inits, attributes = list[str](), list[str](), dict[str, Any]()
+        while self.accept("("):
+            xs.append(self.expect_kind("value"))
+            self.expect("init", ":")
+            inits.append(self.expect_kind("value"))
+            self.expect(")")
+            self.accept(",")
+        if self.accept("applies"):
+            attributes["applies"] = self.expect_kind("word")
+        self.expect("across", "dimensions", "=")
+        attributes["dimensions"] = self.attribute(typed=False)
+        if self.sees("{"):
+            attributes |= self.dictionary()
+        self.expect(":")
+        types, regions = self.function_type()[1], list[Region]()
+        if self.accept("reducer"):
+            pairs: list[list[Argument]] = []
+            while self.accept("("):
+                pairs.append(self.separated(")", self.argument))
+            arguments = [pair[k] for k in range(2) for pair in pairs]
+            regions = [Region(tuple(arguments), self.block())]
+        return name, [*xs, *inits], attributes, regions, types
+
+    # Types and attributes
+
+    def types(self) -> list[Type]:
+        """What an op gives, by its types: those behind the arrow, or the last one, or as many as a loop has."""
+        if self.sees("("):
+            return self.function_type()[1]
+        found = [self.type()]
+        while self.accept(","):
+            found.append(self.type())
+        if self.accept("->"):
+            return [self.type()]
+        loop = self.sees("cond", "attributes")
+        return found if loop else found[-1:]
+
+    def function_type(self) -> tuple[list[Type], list[Type]]:
+        self.expect("(")
+        given = self.separated(")", self.type)
+        self.expect("->")
+        return given, self.separated(")", self.type) if self.accept("(") else [self.type()]
+
+    def type(self) -> Type:
+        if self.next.kind != "tensor":
+            self.fail("a type, tensor<…>")
+        token = self.take()
+        *sizes, element = token.text[7:-1].partition(",")[0].split("x") if "complex" not in token.text else [token.text]
+        if not all(size.isdigit() for size in sizes):
+            raise ModelError(f"{self.name}:{token.line}: {token.text}: sizes that are not known; export for known shapes")
+        return Type(tuple(map(int, sizes)), element.strip())
+
+    def dictionary(self) -> dict[str, Any]:
+        self.expect("{")
+        found: dict[str, Any] = {}
+        while not self.accept("}"):
+            key = self.take().text.strip('"')
+            found[key] = self.attribute() if self.accept("=") else True
+            self.accept(",")
+        return found
+
+    def attribute(self, *, typed: bool = True) -> Any:
+        """An attribute as a Python value; with a type behind a number left out."""
+        token = self.take()
+        match token.kind:
+            case "string":
+                return token.text[1:-1]
+            case "symbol":
+                return _symbol(token.text)
+            case "number":
+                if typed and self.accept(":"):
+                    self.take()
+                return float(token.text) if "." in token.text else int(token.text, 0)
+            case "dense":
+                self.expect(":")
+                return Dense(token.text[token.text.index("<") + 1 : -1], self.type())
+            case "array":
+                return [_number(part) for part in token.text[:-1].partition(":")[2].split(",") if part.strip()]
+            case "tensor":
+                self.at -= 1
+                return self.type()
+            case "hash" | "word":
+                return {"true": True, "false": False}.get(token.text, token.text)
+            case _:
+                pass
+        self.at -= 1
+        if self.accept("["):
+            return self.separated("]", self.attribute)
+        if self.sees("("):
+            return self.function_type()
+        return self.dictionary()
+
+
+def _symbol(text: str) -> str:
+    return text[1:].strip('"')
+
+
+def _number(text: str) -> int | bool:
+    text = text.strip()
+    return text == "true" if text in ("true", "false") else int(text)
+
+
+def _function_of(op: Op) -> Function:
+    """A function in the generic form."""
+    _, results = op.attributes["function_type"]
+    said: list[dict[str, Any]] = op.attributes.get("res_attrs") or [{}] * len(results)
+    return Function(op.attributes["sym_name"], op.regions[0], tuple(results), tuple(said))

@@ -1,0 +1,66 @@
+"""MLIR text of StableHLO as plain records: functions, ops by name with what they are given, and regions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Type:
+    """A tensor type: sizes, and the element type as MLIR writes it."""
+
+    shape: tuple[int, ...]
+    element: str
+
+    def __str__(self) -> str:
+        return f"tensor<{''.join(f'{size}x' for size in self.shape)}{self.element}>"
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The elements of a constant, as they are written, and their type."""
+
+    text: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a function or a region."""
+
+    name: str
+    type: Type
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Region:
+    """Ops, the last of which returns, over arguments."""
+
+    arguments: tuple[Argument, ...]
+    ops: tuple[Op, ...]
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op: its name, the names of its operands, attributes (words without a name under "words"), and where it stands."""
+
+    name: str
+    operands: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    regions: tuple[Region, ...]
+    results: tuple[str, ...]
+    types: tuple[Type, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function: its name, its body, and what is said of its results."""
+
+    name: str
+    body: Region
+    results: tuple[Type, ...]
+    result_attributes: tuple[Mapping[str, Any], ...]

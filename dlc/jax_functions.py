@@ -1,0 +1,65 @@
+"""Functions of JAX, compiled by dlc: JAX lowers them to StableHLO, whose text is read as a model's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from dlc.compiler import Program, compile
+from dlc.errors import DlcError, ShapeError, UnsupportedError
+from dlc.frontend.stablehlo import read_module
+from dlc.options import Options
+from dlc.runtime.model import Model
+
+
+class JaxFunction:
+    """A compiled function: it takes what the function takes, and gives what it gives, with NumPy's arrays for JAX's.
+
+    `model` is the program over the leaves of its arguments; it can be saved.
+    """
+
+    def __init__(self, model: Model, arguments: Any, results: Any, jax: Any) -> None:
+        self.model = model
+        self._arguments, self._results, self._jax = arguments, results, jax
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Raises ShapeError for arguments of another structure than the examples, and what the model raises."""
+        leaves, structure = self._jax.tree.flatten(arguments)
+        if structure != self._arguments:
+            raise ShapeError(
+                f"{self.model.name}: arguments of the structure {structure}; it was compiled for {self._arguments}"
+            )
+        given = [np.asarray(leaf, info.dtype) for leaf, info in zip(leaves, self.model.inputs, strict=True)]
+        return self._jax.tree.unflatten(self._results, list(self.model(*given).values()))
+
+
+def from_jax(
+    f: Callable[..., Any],
+    *examples: Any,
+    target: str = "cpu",
+    num_threads: int | None = None,
+    cache: bool | None = None,
+    numerics: str = "default",
+) -> JaxFunction:
+    """A function of JAX compiled for arguments like the examples: arrays, `jax.ShapeDtypeStruct`, or containers of them.
+
+    The other arguments are those of `compile_model`. Raises UnsupportedError, which lists all with their lines in the lowered
+    text, for ops that dlc does not support, and DlcError where JAX is not installed.
+    """
+    try:
+        jax = import_module("jax")
+    except ImportError as error:
+        raise DlcError(f"dlc.from_jax: {error}; install jax") from error
+    lowered = jax.jit(f, keep_unused=True).lower(*examples)
+    name = getattr(f, "__name__", "function")
+    paths, _ = jax.tree_util.tree_flatten_with_path(examples)
+    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    read = read_module(lowered.as_text(), f"{name}.mlir", names)
+    if len({info.name for info in read.outputs}) != len(read.outputs):
+        raise UnsupportedError(f"dlc.from_jax: {name}: results of one name: {', '.join(info.name for info in read.outputs)}")
+    options = Options.of(num_threads=num_threads, cache=cache, numerics=numerics)
+    model = compile(Program(read.module, read.weights, name), target, options)
+    return JaxFunction(model, jax.tree.structure(examples), jax.tree.structure(lowered.out_info), jax)

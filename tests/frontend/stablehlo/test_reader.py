@@ -1,0 +1,156 @@
+"""StableHLO's text, op by op: each line with the values that it has for some operands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlc.api import compile_model
+from dlc.backends.reference import evaluate
+from dlc.errors import ModelError, UnsupportedError
+from dlc.frontend.stablehlo import read_module
+
+X = np.array([[1.5, -2.0, 0.5], [-0.5, 3.0, 2.5]], np.float32)
+I = np.array([2, 0, 7], np.int32)  # noqa: E741
+
+
+def module(lines: str, types: str, result: str) -> str:
+    return f"module @m {{\n  func.func public @main({types}) -> ({result}) {{\n{lines}\n  }}\n}}\n"
+
+
+def run(lines: str, *operands: np.ndarray) -> list[np.ndarray]:
+    """What `lines`, the last of which returns, make of %a, %b, …"""
+    kinds = {"float32": "f32", "int32": "i32", "bool": "i1"}
+    types = [f"tensor<{''.join(f'{n}x' for n in x.shape)}{kinds[x.dtype.name]}>" for x in operands]
+    names = ", ".join(f"%{letter}: {type}" for letter, type in zip("abc", types, strict=False))
+    read = read_module(module(lines, names, lines.rpartition(" : ")[2]), "m.mlir")
+    read.module.verify()
+    return [np.asarray(y) for y in evaluate(read.module, operands, read.weights)]
+
+
+CASES: dict[str, tuple[str, tuple[np.ndarray, ...], object]] = {
+    "slice": (
+        "%0 = stablehlo.slice %a [0:2, 0:3:2] : (tensor<2x3xf32>) -> tensor<2x2xf32>\nreturn %0 : tensor<2x2xf32>",
+        (X,),
+        X[:, ::2],
+    ),
+    "pad": (
+        "%c = stablehlo.constant dense<9.0> : tensor<f32>\n"
+        "%0 = stablehlo.pad %a, %c, low = [0, 1], high = [1, -1], interior = [0, 1] : (tensor<2x3xf32>, tensor<f32>) -> "
+        "tensor<3x5xf32>\nreturn %0 : tensor<3x5xf32>",
+        (X,),
+        np.array([[9, 1.5, 9, -2, 9], [9, -0.5, 9, 3, 9], [9] * 5]),
+    ),
+    "constants": (
+        "%c = stablehlo.constant dense<[[1, 2], [3, -4]]> : tensor<2x2xi32>\n"
+        '%d = stablehlo.constant dense<"0x0000803F00000040"> : tensor<2xf32>\n'
+        "%e = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
+        "return %c, %d, %e : tensor<2x2xi32>, tensor<2xf32>, tensor<f32>",
+        (X,),
+        ([[1, 2], [3, -4]], [1, 2], -np.inf),
+    ),
+    "clamped start": (
+        "%c = stablehlo.constant dense<0> : tensor<i32>\n%k = stablehlo.constant dense<9> : tensor<i32>\n"
+        "%0 = stablehlo.dynamic_slice %a, %c, %k, sizes = [2, 2] : (tensor<2x3xf32>, tensor<i32>, tensor<i32>) -> tensor<2x2xf32>\n"
+        "%1 = stablehlo.dynamic_update_slice %a, %0, %c, %c : (tensor<2x3xf32>, tensor<2x2xf32>, tensor<i32>, tensor<i32>) -> "
+        "tensor<2x3xf32>\nreturn %1 : tensor<2x3xf32>",
+        (X,),
+        np.concatenate([X[:, 1:], X[:, 2:]], 1),
+    ),
+    "gather": (
+        "%p = stablehlo.reshape %b : (tensor<3xi32>) -> tensor<3x1xi32>\n"
+        '%0 = "stablehlo.gather"(%a, %p) <{dimension_numbers = #stablehlo.gather<offset_dims = [0], collapsed_slice_dims = [1], '
+        "start_index_map = [1], index_vector_dim = 1>, slice_sizes = array<i64: 2, 1>}> : (tensor<2x3xf32>, tensor<3x1xi32>) "
+        "-> tensor<2x3xf32>\nreturn %0 : tensor<2x3xf32>",
+        (X, I),
+        X[:, [2, 0, 2]],
+    ),
+    "largest and its place": (
+        "%i = stablehlo.iota dim = 1 : tensor<2x3xi32>\n%m = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
+        "%z = stablehlo.constant dense<0> : tensor<i32>\n"
+        "%0:2 = stablehlo.reduce(%a init: %m), (%i init: %z) across dimensions = [1] : (tensor<2x3xf32>, tensor<2x3xi32>, "
+        "tensor<f32>, tensor<i32>) -> (tensor<2xf32>, tensor<2xi32>)\n"
+        " reducer(%p: tensor<f32>, %q: tensor<f32>) (%r: tensor<i32>, %s: tensor<i32>) {\n"
+        "  %1 = stablehlo.compare GT, %p, %q, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+        "  %2 = stablehlo.select %1, %p, %q : tensor<i1>, tensor<f32>\n"
+        "  %3 = stablehlo.select %1, %r, %s : tensor<i1>, tensor<i32>\n"
+        "  stablehlo.return %2, %3 : tensor<f32>, tensor<i32>\n }\n"
+        "return %0#0, %0#1 : tensor<2xf32>, tensor<2xi32>",
+        (X,),
+        ([1.5, 3.0], [0, 1]),
+    ),
+    "sort": (
+        '%0:2 = "stablehlo.sort"(%a, %a) <{dimension = 1 : i64, is_stable = true}> ({\n'
+        "^bb0(%p: tensor<f32>, %q: tensor<f32>, %r: tensor<f32>, %s: tensor<f32>):\n"
+        "  %1 = stablehlo.compare GT, %p, %q, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+        "  stablehlo.return %1 : tensor<i1>\n"
+        "}) : (tensor<2x3xf32>, tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)\nreturn %0#1 : tensor<2x3xf32>",
+        (X,),
+        -np.sort(-X, 1),
+    ),
+    "case": (
+        "%k = stablehlo.constant dense<5> : tensor<i32>\n"
+        '%0 = "stablehlo.case"(%k) ({\n stablehlo.return %a : tensor<2x3xf32>\n}, {\n  %1 = stablehlo.negate %a : tensor<2x3xf32>\n'
+        "  stablehlo.return %1 : tensor<2x3xf32>\n}) : (tensor<i32>) -> tensor<2x3xf32>\nreturn %0 : tensor<2x3xf32>",
+        (X,),
+        -X,
+    ),
+    "rounding": (
+        "%0 = stablehlo.round_nearest_afz %a : tensor<2x3xf32>\n%1 = stablehlo.round_nearest_even %a : tensor<2x3xf32>\n"
+        "return %0, %1 : tensor<2x3xf32>, tensor<2x3xf32>",
+        (X,),
+        ([[2, -2, 1], [-1, 3, 3]], np.round(X)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ops(name: str) -> None:
+    lines, operands, expected = CASES[name]
+    wanted = expected if isinstance(expected, tuple) else (expected,)
+    for got, value in zip(run(lines, *operands), wanted, strict=True):
+        np.testing.assert_array_equal(got, value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "message"),
+    [
+        (
+            "%0 = stablehlo.popcnt %a : tensor<3xi32>\nreturn %0 : tensor<3xi32>",
+            UnsupportedError,
+            r"stablehlo.popcnt \(line 3\)",
+        ),
+        ("return %q : tensor<3xi32>", ModelError, "m.mlir:3: return: nothing is called %q"),
+        (
+            "%0 = stablehlo.add %a, %a : tensor<4xi32>\nreturn %0 : tensor<4xi32>",
+            ModelError,
+            "m.mlir:3: stablehlo.add: its result",
+        ),
+        ("%0 = call @f(%a) : (tensor<3xi32>) -> tensor<3xi32>\nreturn %0 : tensor<3xi32>", ModelError, "@f is no function"),
+        (
+            "%0 = stablehlo.constant dense<[1, 2]> : tensor<3xi32>\nreturn %0 : tensor<3xi32>",
+            ModelError,
+            "2 elements for the shape",
+        ),
+        ("%0 = stablehlo.iota dim = : tensor<3xi32>\nreturn %0 : tensor<3xi32>", ModelError, "m.mlir:3: expected"),
+        (
+            "%0 = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xcomplex64>\nreturn %0 : tensor<3xi32>",
+            UnsupportedError,
+            "complex",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_their_line(lines: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        run(lines, I)
+
+
+def test_a_file_is_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "double.mlir"
+    text = "%0 = stablehlo.add %a, %a : tensor<3xi32>\n    return %0 : tensor<3xi32>"
+    path.write_text(module(text, "%a: tensor<3xi32>", "tensor<3xi32>"))
+    model = compile_model(path, target="reference")
+    assert [info.name for info in (*model.inputs, *model.outputs)] == ["a", "result0"]
+    np.testing.assert_array_equal(model(I)["result0"], 2 * I)

@@ -1,0 +1,36 @@
+"""Models of scikit-learn, as its exporter wrote them: labels and probabilities as ONNX Runtime computed them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dlc
+from dlc.cli import main
+
+MODELS = sorted((Path(__file__).parent / "sklearn").glob("*.onnx"))
+RECORDED = np.load(Path(__file__).parent / "expected" / "sklearn.npz")
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_it_decides_as_recorded(path: Path) -> None:
+    label, rows = dlc.compile_model(path, num_threads=1)(RECORDED["x"]).values()
+    assert np.asarray(label).astype(str).tolist() == RECORDED[f"{path.stem}/label"].tolist()
+    assert [list(map(str, row)) for row in rows] == [RECORDED[f"{path.stem}/keys"].tolist()] * len(rows)
+    np.testing.assert_allclose([list(row.values()) for row in rows], RECORDED[f"{path.stem}/probability"], 1e-4, 1e-5)
+
+
+def test_the_command_shows_and_saves_what_is_no_array(tmp_path: Path) -> None:
+    path, runner = str(MODELS[1]), CliRunner()
+    shown = runner.invoke(main, ["run", path, "--shape", "X=6,4", "--target", "reference"])
+    assert "output_probability: 6 elements" in shown.output
+    assert "{'setosa': " in shown.output
+    told = json.loads(runner.invoke(main, ["run", path, "--shape", "X=2,4", "--target", "reference", "--json"]).stdout)
+    assert [list(row) for row in told["output_probability"]] == [["setosa", "versicolor", "virginica"]] * 2
+    saved = runner.invoke(main, ["run", path, "--shape", "X=2,4", "--target", "reference", "-o", str(tmp_path / "y.npz")])
+    assert saved.exit_code == 1
+    assert "'output_probability' is no array" in saved.output

@@ -1,0 +1,69 @@
+"""The backend that the onnx package runs models and its own tests by; the cases of node_suite.py go through it too."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx.backend.base import Backend
+from onnx.backend.test import runner
+
+import dlc
+from dlc import onnx_backend
+from dlc.errors import DlcError, ModelError
+from tests.frontend.onnx.build import model
+from tests.frontend.onnx.node_suite import cases
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+RELU = model([helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Relu", ["x"], ["z"])], {"x": (2, 3)}, ["y", "z"])
+
+
+def test_it_has_what_onnx_calls() -> None:
+    wanted = {name for name, value in vars(Backend).items() if isinstance(value, classmethod)}
+    assert wanted == {name for name in dlc.onnx_backend.__all__ if name.islower()}
+
+
+@pytest.mark.parametrize("inputs", [X, [X], {"x": X}])
+def test_inputs_come_by_place_or_name(inputs: object) -> None:
+    outputs = onnx_backend.run_model(RELU, inputs, "reference")
+    np.testing.assert_array_equal(outputs[0], -X)
+    np.testing.assert_array_equal(cast(Any, outputs).z, X)
+
+
+def test_a_node_is_of_the_opset_that_is_asked_for() -> None:
+    node = helper.make_node("Softmax", ["x"], ["y"])
+    (flat,) = onnx_backend.run_node(node, [X[:, :, None]], "reference", opset_version=11)
+    (along,) = onnx_backend.run_node(node, X[:, :, None], "reference")
+    np.testing.assert_allclose(np.asarray(flat).sum(), 2, 1e-6)
+    np.testing.assert_array_equal(along, np.ones((2, 3, 1)))
+    with pytest.raises(ModelError, match="2 inputs given, it has 1: x"):
+        onnx_backend.run_node(node, [X, X], "reference")
+
+
+def test_devices_are_targets() -> None:
+    assert [onnx_backend.supports_device(name) for name in ("CPU", "reference", "CUDA")] == [True, True, False]
+    with pytest.raises(DlcError, match="CUDA"):
+        onnx_backend.prepare(RELU, "CUDA")
+
+
+def test_what_is_not_supported_is_not_compatible() -> None:
+    unknown = model([helper.make_node("Unknown", ["x"], ["y"])], {"x": (2, 3)}, ["y"])
+    text = model([helper.make_node("StringNormalizer", ["x"], ["y"])], {"x": (2,)}, ["y"], dtypes={"x": TensorProto.STRING})
+    # What the values of a call decide is none of it.
+    expand = model(
+        [helper.make_node("Expand", ["x", "s"], ["y"])], {"x": (3,), "s": (2,)}, ["y"], dtypes={"s": TensorProto.INT64}
+    )
+    assert [onnx_backend.is_compatible(m) for m in (RELU, expand, unknown, text)] == [True, True, False, False]
+
+
+def test_the_runner_of_onnx_runs_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(kind: str) -> list[Any]:
+        return [cases()[name] for name in ("test_add", "test_relu")] if kind == "node" else []
+
+    monkeypatch.setattr(runner, "load_model_tests", few)
+    result = unittest.TestResult()
+    runner.Runner(cast(Any, onnx_backend), __name__).test_suite.run(result)
+    assert (result.testsRun, len(result.skipped), result.failures + result.errors) == (4, 2, [])
