@@ -28,7 +28,7 @@ from dlc.dialects.dl.interfaces import (
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Range, Size
-from dlc.ir import Block, Operation, SSAValue, func
+from dlc.ir import AffineDimExpr, AffineExpr, Block, Operation, SSAValue, func
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.views import is_view
@@ -118,6 +118,7 @@ class Grouper:
     def __init__(self, block: Block, target: Target, ranges: Mapping[str, Range]) -> None:
         self.block = block
         self.alignment, self.longest_row = target.alignment, target.machine.row_elements
+        self.longest_scores = 0 if target.groups is not None else self.longest_row // 8
         # What is known of symbolic sizes.
         self.ranges = ranges
         self.constant = WeightExpressions(block)
@@ -166,7 +167,39 @@ class Grouper:
 
     def grow(self, root: DlOp) -> list[DlOp]:
         """The ops of the group that starts with `root`, in program order."""
-        space = space_of(root, self.longest_row)
+        group = self._weighted_sums(root)
+        if not group:
+            space = space_of(root, self.longest_row)
+            group = self._joined(root, space)
+            if not space.rows and not isinstance(root, Procedure):
+                group += self._finishing(root, group)
+        return sorted(group, key=lambda op: self.position[op])
+
+    def _weighted_sums(self, root: DlOp) -> list[DlOp]:
+        """A contraction, what makes weights of its rows, and the contraction that sums by them: softmax(q·kᵀ)·v.
+
+        Empty for what is none, or where kernels of their own are better.
+        """
+        if self.longest_scores == 0 or not isinstance(root, Contraction):
+            return []
+        space = Space(shape_of(root.results[0]), takes_rows=True)
+        weights = self._joined(root, space)
+        results = results_of(weights)
+        if not space.rows or len(results) != 1 or not self._fits(space):
+            return []
+        second = only_user(results[0])
+        if not isinstance(second, Contraction) or not self.is_candidate(second) or not sums_rows(second, results[0]):
+            return []
+        group = [*weights, *self._joined(second, space_of(second, self.longest_row))]
+        return [*group, *self._finishing(second, group)]
+
+    def _fits(self, space: Space) -> bool:
+        """Whether a few rows of a space fit the cache, and there are some."""
+        *_, rows, length = space.shape
+        return isinstance(length, int) and isinstance(rows, int) and rows > 1 and length <= self.longest_scores
+
+    def _joined(self, root: DlOp, space: Space) -> list[DlOp]:
+        """`root` and those of its users, and theirs, that fit its space."""
         members: dict[DlOp, None] = {root: None}
         if takes_makers(root, self.longest_row):
             members = dict.fromkeys([*(op for value in root.operands for op in self._makers(value, root)), root])
@@ -189,10 +222,7 @@ class Grouper:
                 continue
             if not self._only_widens(list(members), best, space):
                 best = len(members)
-        group = list(members)[:best]
-        if not space.rows and not isinstance(root, Procedure):
-            group += self._finishing(root, group)
-        return sorted(group, key=lambda op: self.position[op])
+        return list(members)[:best]
 
     def _only_widens(self, members: Sequence[DlOp], kept: int, space: Space) -> bool:
         """Whether the first `kept` members make integers, and the others but wider floats of them: who reads those can, too."""
@@ -278,6 +308,20 @@ class Grouper:
         ):
             finishing.append(pad)
         return finishing
+
+
+def sums_rows(op: Contraction, value: SSAValue) -> bool:
+    """Whether a contraction sums over the last axis of `value`, its first operand, alone, and has all others in its result."""
+    structure = op.structure()
+    reduced = [d for d, r in enumerate(structure.reductions) if r]
+    *outer, last = structure.maps[0].results
+    return (
+        op.operands[0] is value
+        and op.operands[1] is not value
+        and structure.views[0] == shape_of(value)
+        and [last] == [AffineExpr.dimension(d) for d in reduced]
+        and all(isinstance(e, AffineDimExpr) for e in outer)
+    )
 
 
 def only_user(value: SSAValue) -> Operation | None:

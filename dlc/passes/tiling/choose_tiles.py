@@ -6,16 +6,16 @@ vectors and data as broadcasts; anything else with two to four vectors of work p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.ir import Float64Type, IntegerType
+from dlc.ir import Float64Type, IntegerType, SSAValue, linalg
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
-from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
+from dlc.passes.tiling.plan import Sweep, TilePlan, even_tile, first_contraction, packed_periods
 from dlc.target import Target
 
 # Sums in vectors that a processor adds to at once; with fewer each waits for the one before.
@@ -73,6 +73,8 @@ class _Chooser:
             return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.own_dims()})
         if (in_panels := self.plan_with_panels()) is not None:
             return in_panels
+        if (in_sweeps := self.plan_in_sweeps()) is not None:
+            return in_sweeps
         contraction = next((s for s in nest.stages if s.is_contraction), None)
         lane = lane_dim(nest, contraction or nest.stages[-1])
         lane = None if contraction is None and self.goes_row_by_row(lane) else lane
@@ -105,6 +107,45 @@ class _Chooser:
         blocks = self.blocks(stage)
         grid = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
+
+    def plan_in_sweeps(self) -> TilePlan | None:
+        """Two contractions of which the second sums along the lanes of the first: what lies between stays in a cache."""
+        nest = self.nest
+        contractions = [k for k, s in enumerate(nest.stages) if s.is_contraction]
+        if len(contractions) != 2 or nest.open:
+            return None
+        first, second = (nest.stages[k] for k in contractions)
+        lane = next((d for d in second.reductions if first.output.stride(d) == 1), None)
+        end = next((d for d in second.dims if second.output.stride(d) == 1), None)
+        if lane is None or end is None:
+            return None
+        columns = self.fitting(lane, 2 * self.lanes(first))
+        rows = (self.target.vector_registers - 3) // 2
+        row = min(nest.shared, key=lambda d: first.output.stride(d))
+        register = {row: _row_tile(nest.extents[row], rows, _SUMS / 2)}
+        order = self.order(nest.shared, None)
+        fill = contractions[1] - 1
+        sweeps = (
+            *self.sweeps_along(lane, columns, row, 0, fill),
+            Sweep(fill, len(nest.stages), end, self.fitting(end, 2 * self.lanes(second))),
+        )
+        return TilePlan(self.grid(register, order), register, order, sweeps=sweeps)
+
+    def sweeps_along(self, dim: int, columns: int, row: int, first: int, last: int) -> Iterator[Sweep]:
+        """Stages in as few sweeps as their reductions along a dimension allow: what one has summed others may need whole."""
+        whole: set[SSAValue] = set()
+        begin = first
+        for k in range(first, last + 1):
+            stage = self.nest.stages[k]
+            apart = not isinstance(stage.op, linalg.FillOp) and dim not in stage.dims
+            if k == last or apart or any(a.root in whole for a in stage.inputs):
+                if begin < k:
+                    tile = any(s.is_contraction for s in self.nest.stages[begin:k])
+                    wide = self.target.machine.vectors * self.lanes(stage)
+                    yield Sweep(begin, k, dim, columns if tile else self.fitting(dim, wide), () if tile else (row,))
+                begin, whole = k + apart, set()
+            if dim in stage.reductions:
+                whole.add(stage.output.root)
 
     def lanes_of_loads(self) -> dict[int, int]:
         """The tile along which all loads at computed places read vectors, if there is such a dimension."""

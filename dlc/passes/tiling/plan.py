@@ -10,6 +10,24 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """Stages `first` to before `last` go along `dim`, which no other stage shares with all of them, `step` at a time together.
+
+    Of `rows`, dimensions that all stages share, they go through one element after the other before.
+    """
+
+    first: int
+    last: int
+    dim: int
+    step: int
+    rows: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        rows = "".join(f" of each d{d}" for d in self.rows)
+        return f"{self.first} to {self.last - 1} by {self.step} of d{self.dim}{rows}"
+
+
+@dataclass(frozen=True)
 class TilePlan:
     """How one nest is cut; dimensions are the nest's, sizes in iterations.
 
@@ -40,6 +58,7 @@ class TilePlan:
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
 
     def check(self, nest: Nest) -> None:
         """Raises ValueError, naming the entry, if the plan is not legal for the nest."""
@@ -60,14 +79,36 @@ class TilePlan:
             for d, size in steps.items():
                 if not 0 <= k < len(nest.stages) or d not in nest.stages[k].dims or d in nest.stages[k].reductions or size < 1:
                     raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the stage does not reduce")
+        swept = self.check_sweeps(nest)
         for d, period in packed_periods(nest).items():
             name, tile = ("register", self.tile(d)) if d in shared else ("chunks", self.chunks.get(d, nest.extents[d]))
-            if period % tile:
+            if d not in swept and period % tile:
                 raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {period}")
         self.check_items(nest)
         self.check_promote(nest)
         self.check_rounds(nest)
         self.check_blocks(nest)
+
+    def check_sweeps(self, nest: Nest) -> set[int]:
+        """The dimensions along which sweeps go, of all that stages do along them."""
+        done = 0
+        for sweep in self.sweeps:
+            d, stages = sweep.dim, nest.stages[sweep.first : sweep.last]
+            if not done <= sweep.first < sweep.last <= len(nest.stages) or d in nest.shared or d not in nest.extents:
+                raise ValueError(f"sweep {sweep}: must be stages behind those of the sweep before, along a dimension of theirs")
+            if self.items is not None or self.is_blocked or not 1 <= sweep.step <= nest.extents[d]:
+                raise ValueError(f"sweep {sweep}: must be of 1 to {nest.extents[d]} steps, of one thread, without blocks")
+            if not set(sweep.rows) <= set(nest.shared):
+                raise ValueError(f"sweep {sweep}: rows must be shared dimensions")
+            sums = {s.output.root for s in stages if d in s.reductions}
+            if any(d in s.reductions and not can_split(s, nest) for s in stages) or any(
+                a.root in sums for s in stages for a in s.inputs
+            ):
+                raise ValueError(f"sweep {sweep}: what a stage reduces must be whole before another reads it")
+            if any(t.modulus % sweep.step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
+                raise ValueError(f"sweep {sweep}: an operand is packed in other panels")
+            done = sweep.last
+        return {s.dim for s in self.sweeps}
 
     def check_items(self, nest: Nest) -> None:
         for d, n in (self.items or {}).items():
@@ -159,7 +200,8 @@ class TilePlan:
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
-        return f"{cut}{steps}{items}{promote}{blocks} order ({order})"
+        sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
+        return f"{cut}{steps}{items}{promote}{blocks}{sweeps} order ({order})"
 
 
 def packed_periods(nest: Nest) -> dict[int, int]:
