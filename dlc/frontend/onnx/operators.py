@@ -26,6 +26,7 @@ from dlc.frontend.onnx import (
     shape,
     signal,
     sorting,
+    transformers,
 )
 from dlc.frontend.onnx.registry import Entry
 
@@ -38,4 +39,6 @@ FAMILIES = (
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}
 
 # By domain, in any version.
-OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {microsoft.DOMAIN: microsoft.table.entries}
+OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {
+    microsoft.DOMAIN: {**microsoft.table.entries, **transformers.table.entries}
+}

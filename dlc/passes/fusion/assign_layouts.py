@@ -55,7 +55,7 @@ class AssignLayoutsPass(TargetPass):
             if not isinstance(argument, BlockArgument) or not argument.has_one_use():
                 continue
             weight = dispatch.arguments[argument.index]
-            axis = _panel_axis(contraction)
+            axis = panel_axis(contraction)
             loop = None if weight in constant else _loop_around(dispatch, weight)
             if (weight not in constant and loop is None) or axis is None or 0 in shape_of(weight):
                 continue
@@ -78,7 +78,7 @@ class AssignLayoutsPass(TargetPass):
         return choose_panel(channels, prod(rows), target.lanes(width), target)
 
 
-def _panel_axis(contraction: Contraction) -> int | None:
+def panel_axis(contraction: Contraction) -> int | None:
     """The axis of the weights that becomes the result's last one; None if it is split into groups, or not there."""
     if contraction.structure().views[1] != shape_of(contraction.operands[1]):
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
@@ -27,7 +28,7 @@ from dlc.dialects.dl.interfaces import (
 )
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
-from dlc.dims import Range, Size
+from dlc.dims import Range, Size, is_static
 from dlc.ir import AffineDimExpr, AffineExpr, Block, Operation, SSAValue, func
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.dl.rewriting import splat, users
@@ -38,6 +39,8 @@ from dlc.target import Target
 MAX_RESULTS = 3
 # Longer chains gain nothing more from staying in registers, and spill.
 MAX_OPS = 64
+# Of a register tile; what waits for a contraction in the cache are as many rows or more.
+FEWEST_ROWS = 8
 
 
 @dataclass
@@ -118,7 +121,7 @@ class Grouper:
     def __init__(self, block: Block, target: Target, ranges: Mapping[str, Range]) -> None:
         self.block = block
         self.alignment, self.longest_row = target.alignment, target.machine.row_elements
-        self.longest_scores = 0 if target.groups is not None else self.longest_row // 8
+        self.target = target
         # What is known of symbolic sizes.
         self.ranges = ranges
         self.constant = WeightExpressions(block)
@@ -180,23 +183,27 @@ class Grouper:
 
         Empty for what is none, or where kernels of their own are better.
         """
-        if self.longest_scores == 0 or not isinstance(root, Contraction):
+        if not isinstance(root, Contraction) or not self._waits_in_cache(shape_of(root.results[0])):
             return []
         space = Space(shape_of(root.results[0]), takes_rows=True)
         weights = self._joined(root, space)
         results = results_of(weights)
-        if not space.rows or len(results) != 1 or not self._fits(space):
-            return []
-        second = only_user(results[0])
+        second = only_user(results[0]) if space.rows and len(results) == 1 else None
         if not isinstance(second, Contraction) or not self.is_candidate(second) or not sums_rows(second, results[0]):
+            return []
+        if any(c.operands[1] in self.constant for c in (root, second)):
             return []
         group = [*weights, *self._joined(second, space_of(second, self.longest_row))]
         return [*group, *self._finishing(second, group)]
 
-    def _fits(self, space: Space) -> bool:
-        """Whether a few rows of a space fit the cache, and there are some."""
-        *_, rows, length = space.shape
-        return isinstance(length, int) and isinstance(rows, int) and rows > 1 and length <= self.longest_scores
+    def _waits_in_cache(self, shape: Sequence[Size]) -> bool:
+        """Whether a register tile of rows fits the cache, and there are enough of them to be shared out as tasks."""
+        machine = self.target.machine
+        if not machine.row_tiles or len(shape) < 2 or not is_static(shape) or shape[-2] == 1:
+            return False
+        *outer, length = (int(size) for size in shape)
+        least = machine.block_tiles * self.target.vector_registers
+        return 0 < length <= machine.row_elements // FEWEST_ROWS and prod(outer) >= least
 
     def _joined(self, root: DlOp, space: Space) -> list[DlOp]:
         """`root` and those of its users, and theirs, that fit its space."""

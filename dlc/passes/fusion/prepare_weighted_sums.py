@@ -12,10 +12,10 @@ from dlc.dialects.dl.elementwise import MulOp, SelectOp
 from dlc.dialects.dl.interfaces import Composite, Contraction
 from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp, empty_kernel
-from dlc.dims import is_static
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, splat
+from dlc.passes.fusion.assign_layouts import panel_axis
 from dlc.passes.fusion.panels import choose_panel
 
 
@@ -31,8 +31,8 @@ class PrepareWeightedSumsPass(TargetPass):
           %e = dl.exp …;  %t = dl.reduce_sum %e;  %y = dl.matmul %e, %v;  dl.mul %y, (dl.div 1, %t) }
 
     (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Each row of the first contraction's result goes through all of its second operand, so that this
-    had better lie in memory in the order in which it is read. `exact`: nothing moves across a sum. Requires kernels with one
-    dispatch each.
+    had better lie in memory in the order in which it is read. `exact`: nothing moves across a sum. Requires kernels of known
+    sizes with one dispatch each.
     """
 
     name = "prepare-weighted-sums"
@@ -51,21 +51,23 @@ class PrepareWeightedSumsPass(TargetPass):
                 if not self.exact:
                     rewrite_forward(kernel.body.block, _decomposed)
                     _scale_last(second)
+                first, second = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
                 self._pack(op, kernels, dispatch, first)
+                # Few rows read values where they are: the nearest cache holds what they read again.
+                if shape_of(first.results[0])[-2] > self.target.machine.block_steps:
+                    self._pack(op, kernels, dispatch, second)
 
     def _pack(self, module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp, first: Contraction) -> None:
-        """Gives a kernel's first contraction its second operand in panels."""
-        argument = first.operands[1]
-        if not isinstance(argument, BlockArgument) or not argument.has_one_use() or not is_static(shape_of(argument)):
+        """Gives a kernel's contraction its second operand in panels."""
+        argument, axis = first.operands[1], panel_axis(first)
+        if not isinstance(argument, BlockArgument) or not argument.has_one_use() or axis is None or 0 in shape_of(argument):
             return
         kernel = kernels[dispatch.symbol]
         *_, rows, length = (int(s) for s in shape_of(first.results[0]))
-        if shape_of(argument)[-1] != length or 0 in shape_of(argument):
-            return
         width = max(4, numpy_dtype(element_type_of(first.results[0])).itemsize)
         tile = choose_panel(length, rows, self.target.lanes(width), self.target)
         source, order = _untransposed(dispatch.arguments[argument.index], kernels)
-        packed = _packed(module, source, order, tile, dispatch)
+        packed = _packed(module, source, [*order[:axis], *order[axis + 1 :], order[axis]], tile, dispatch)
         unused = dispatch.arguments[argument.index].owner
         dispatch.operands[argument.index] = packed
         if isinstance(unused, DispatchOp) and not any(r.first_use for r in unused.results):
@@ -76,7 +78,7 @@ class PrepareWeightedSumsPass(TargetPass):
         block = kernel.body.block
         inner = block.insert_arg(packed.type, argument.index)
         inner.name_hint = argument.name_hint
-        unpacked = Build(first)(UnpackOp, inner, axis=rank_of(argument) - 1, tile=tile, size=length)
+        unpacked = Build(first)(UnpackOp, inner, axis=axis, tile=tile, size=length)
         argument.replace_all_uses_with(unpacked)
         block.erase_arg(argument)
         kernel.function_type = FunctionType.from_lists(block.arg_types, kernel.function_type.outputs.data)
@@ -126,8 +128,9 @@ def _of_rows(value: SSAValue) -> tuple[DlOp, int, SSAValue] | None:
 def _untransposed(value: SSAValue, kernels: dict[str, KernelOp]) -> tuple[SSAValue, tuple[int, ...]]:
     """What a kernel has transposed to make a value, and how; itself if none has."""
     made = value.owner
-    if isinstance(made, DispatchOp) and len(ops := list(kernels[made.symbol].body.block.ops)) == 2:
-        if isinstance(move := ops[0], TransposeOp):
+    if isinstance(made, DispatchOp):
+        move, *rest = kernels[made.symbol].body.block.ops
+        if isinstance(move, TransposeOp) and len(rest) == 1:
             return made.arguments[0], move.axes
     return value, tuple(range(rank_of(value)))
 
@@ -146,9 +149,7 @@ def _packed(module: ModuleOp, source: SSAValue, order: Sequence[int], tile: int,
         shape[axis] += missing
     split = b(ReshapeOp, source, shape=(*shape[:axis], shape[axis] // tile, tile, *shape[axis + 1 :]))
     places = [a + (a > axis) for a in order[:-1]]
-    return _made(
-        module, "pack", lambda b, x: b(TransposeOp, x, permutation=(axis, *places, axis + 1)), split, dispatch
-    )
+    return _made(module, "pack", lambda b, x: b(TransposeOp, x, permutation=(axis, *places, axis + 1)), split, dispatch)
 
 
 def _made(

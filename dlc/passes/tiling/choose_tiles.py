@@ -6,16 +6,17 @@ vectors and data as broadcasts; anything else with two to four vectors of work p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.ir import Float64Type, IntegerType, SSAValue, linalg
+from dlc.ir import Float64Type, IntegerType
 from dlc.passes.structured import memref_of
+from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
-from dlc.passes.tiling.plan import Sweep, TilePlan, even_tile, first_contraction, packed_periods
+from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
 from dlc.target import Target
 
 # Sums in vectors that a processor adds to at once; with fewer each waits for the one before.
@@ -110,42 +111,18 @@ class _Chooser:
 
     def plan_in_sweeps(self) -> TilePlan | None:
         """Two contractions of which the second sums along the lanes of the first: what lies between stays in a cache."""
-        nest = self.nest
-        contractions = [k for k, s in enumerate(nest.stages) if s.is_contraction]
-        if len(contractions) != 2 or nest.open:
+        nest, sums = self.nest, sums_of_rows(self.nest)
+        if sums is None:
             return None
-        first, second = (nest.stages[k] for k in contractions)
-        lane = next((d for d in second.reductions if first.output.stride(d) == 1), None)
-        end = next((d for d in second.dims if second.output.stride(d) == 1), None)
-        if lane is None or end is None:
+        first = nest.stages[sums.first]
+        lanes = self.lanes(first)
+        row = min((d for d in nest.shared if first.output.uses(d)), key=lambda d: first.output.stride(d), default=None)
+        if row is None:
             return None
-        columns = self.fitting(lane, 2 * self.lanes(first))
-        rows = (self.target.vector_registers - 3) // 2
-        row = min(nest.shared, key=lambda d: first.output.stride(d))
-        register = {row: _row_tile(nest.extents[row], rows, _SUMS / 2)}
-        order = self.order(nest.shared, None)
-        fill = contractions[1] - 1
-        sweeps = (
-            *self.sweeps_along(lane, columns, row, 0, fill),
-            Sweep(fill, len(nest.stages), end, self.fitting(end, 2 * self.lanes(second))),
-        )
-        return TilePlan(self.grid(register, order), register, order, sweeps=sweeps)
-
-    def sweeps_along(self, dim: int, columns: int, row: int, first: int, last: int) -> Iterator[Sweep]:
-        """Stages in as few sweeps as their reductions along a dimension allow: what one has summed others may need whole."""
-        whole: set[SSAValue] = set()
-        begin = first
-        for k in range(first, last + 1):
-            stage = self.nest.stages[k]
-            apart = not isinstance(stage.op, linalg.FillOp) and dim not in stage.dims
-            if k == last or apart or any(a.root in whole for a in stage.inputs):
-                if begin < k:
-                    tile = any(s.is_contraction for s in self.nest.stages[begin:k])
-                    wide = self.target.machine.vectors * self.lanes(stage)
-                    yield Sweep(begin, k, dim, columns if tile else self.fitting(dim, wide), () if tile else (row,))
-                begin, whole = k + apart, set()
-            if dim in stage.reductions:
-                whole.add(stage.output.root)
+        rows = _row_tile(nest.extents[row], (self.target.vector_registers - 3) // 2, _SUMS / 2)
+        chooser = SweepChooser(nest, self.target, sums, row, rows, lanes)
+        register, order = {row: chooser.height()}, self.order(nest.shared, None)
+        return TilePlan(self.grid(register, order), register, order, sweeps=tuple(chooser.sweeps()))
 
     def lanes_of_loads(self) -> dict[int, int]:
         """The tile along which all loads at computed places read vectors, if there is such a dimension."""

@@ -11,20 +11,14 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
 
 @dataclass(frozen=True)
 class Sweep:
-    """Stages `first` to before `last` go along `dim`, which no other stage shares with all of them, `step` at a time together.
-
-    Of `rows`, dimensions that all stages share, they go through one element after the other before.
-    """
+    """Stages `first` to before `last` go through a tile together, in `steps`: parts of dimensions, the outermost loop first."""
 
     first: int
     last: int
-    dim: int
-    step: int
-    rows: tuple[int, ...] = ()
+    steps: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        rows = "".join(f" of each d{d}" for d in self.rows)
-        return f"{self.first} to {self.last - 1} by {self.step} of d{self.dim}{rows}"
+        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps)
 
 
 @dataclass(frozen=True)
@@ -90,25 +84,26 @@ class TilePlan:
         self.check_blocks(nest)
 
     def check_sweeps(self, nest: Nest) -> set[int]:
-        """The dimensions along which sweeps go, of all that stages do along them."""
+        """The dimensions that sweeps cut, of those of single stages."""
         done = 0
         for sweep in self.sweeps:
-            d, stages = sweep.dim, nest.stages[sweep.first : sweep.last]
-            if not done <= sweep.first < sweep.last <= len(nest.stages) or d in nest.shared or d not in nest.extents:
-                raise ValueError(f"sweep {sweep}: must be stages behind those of the sweep before, along a dimension of theirs")
-            if self.items is not None or self.is_blocked or not 1 <= sweep.step <= nest.extents[d]:
-                raise ValueError(f"sweep {sweep}: must be of 1 to {nest.extents[d]} steps, of one thread, without blocks")
-            if not set(sweep.rows) <= set(nest.shared):
-                raise ValueError(f"sweep {sweep}: rows must be shared dimensions")
-            sums = {s.output.root for s in stages if d in s.reductions}
-            if any(d in s.reductions and not can_split(s, nest) for s in stages) or any(
-                a.root in sums for s in stages for a in s.inputs
-            ):
-                raise ValueError(f"sweep {sweep}: what a stage reduces must be whole before another reads it")
-            if any(t.modulus % sweep.step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
-                raise ValueError(f"sweep {sweep}: an operand is packed in other panels")
+            stages = nest.stages[sweep.first : sweep.last]
+            if self.items is not None or self.is_blocked or not done <= sweep.first < sweep.last <= len(nest.stages):
+                raise ValueError(
+                    f"sweep {sweep}: must be stages behind those of the sweep before, of one thread, without blocks"
+                )
+            for d, step in sweep.steps:
+                if not 1 <= step <= nest.extents.get(d, 0):
+                    raise ValueError(f"sweep {sweep}: d{d} must be a dimension of the nest, in steps of 1 to its extent")
+                sums = [s for s in stages if d in s.reductions]
+                if not all(s.is_contraction or can_split(s, nest) for s in sums):
+                    raise ValueError(f"sweep {sweep}: a reduction has no combiner or no identity to split it with")
+                if any(a.root in {s.output.root for s in sums} for s in stages for a in s.inputs):
+                    raise ValueError(f"sweep {sweep}: what a stage reduces must be whole before another reads it")
+                if any(t.modulus % step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
+                    raise ValueError(f"sweep {sweep}: an operand is packed in other panels")
             done = sweep.last
-        return {s.dim for s in self.sweeps}
+        return {d for s in self.sweeps for d, _ in s.steps}
 
     def check_items(self, nest: Nest) -> None:
         for d, n in (self.items or {}).items():

@@ -1,13 +1,13 @@
-"""Stages that go along one dimension together: part by part, so that a part is in registers from the first to the last."""
+"""Stages that go through a tile together: part by part, so that a part is in registers from the first of them to the last."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.ir import SSAValue
+from dlc.ir import Operation, SSAValue
 from dlc.passes.structured import Place, memref_of
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, combine, fill, steps, without_units
+from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, steps
 from dlc.passes.tiling.nests import Stage, identity_of
 from dlc.passes.tiling.plan import Sweep
 
@@ -17,68 +17,62 @@ def run_stages(leaf: Leaf, place: Place, sweeps: Sequence[Sweep]) -> None:
     stages, done = leaf.nest.stages, 0
     for sweep in sweeps:
         leaf.stages(place, stages[done : sweep.first], leaf.tile)
-        _Sweep(leaf, stages[sweep.first : sweep.last], sweep.dim, sweep.step).rows(place, leaf.tile, list(sweep.rows))
+        _Sweep(leaf, stages[sweep.first : sweep.last]).parts(place, leaf.tile, sweep.steps, {})
         done = sweep.last
     leaf.stages(place, stages[done:], leaf.tile)
 
 
 @dataclass(frozen=True)
 class _Partial:
-    """Partial results of a reduction along the sweep: `kept` are the dimensions of its axes, before the sweep's."""
+    """Partial results of a reduction: the dimensions of the buffer's axes, of which the last is reduced at the end."""
 
-    stage: Stage
     buffer: SSAValue
-    kept: tuple[int, ...]
+    dims: Sequence[int]
+    reduced: int
 
 
 class _Sweep:
-    """`stages` in parts of `step` along dimension `dim`; what is reduced along it is combined from as many partial results."""
+    """The stages of a sweep. What is no contraction and reduces a dimension keeps as many partial results as a part has."""
 
-    def __init__(self, leaf: Leaf, stages: Sequence[Stage], dim: int, step: int) -> None:
+    def __init__(self, leaf: Leaf, stages: Sequence[Stage]) -> None:
         self.leaf = leaf
         self.stages = stages
-        self.dim = dim
-        self.step = min(step, leaf.tile[dim].size)
 
-    def rows(self, place: Place, tile: Tile, dims: Sequence[int]) -> None:
-        """Goes one by one along other dimensions first."""
-        if dims:
-            d, *rest = dims
-            for at, one in steps(place, tile[d], 1, f"j{d}"):
-                self.rows(at, {**tile, d: one}, rest)
-            return
-        # What is outside of the dimension is what results of the sweep begin as.
-        for stage in self.stages:
-            if self.dim not in stage.dims:
-                self.emit(place, stage, tile)
-        partials = {s.op: self.partial(place, s, tile) for s in self.stages if self.dim in s.reductions}
-        for at, part in steps(place, tile[self.dim], self.step, f"j{self.dim}"):
+    def parts(self, place: Place, tile: Tile, loops: Sequence[tuple[int, int]], partials: Mapping[Operation, _Partial]) -> None:
+        """Loops over parts of the tile, one dimension after the other; all stages on each."""
+        if not loops:
             for stage in self.stages:
-                if self.dim in stage.dims:
-                    self.part(at, stage, {**tile, self.dim: part}, partials.get(stage.op))
-        for partial in partials.values():
-            stage, axes = partial.stage, [*partial.kept, *([self.dim] if self.step > 1 else [])]
+                if stage.op not in partials:
+                    self.emit(place, stage, tile)
+                    continue
+                partial = partials[stage.op]
+                own = [(d, Range(0 if d == partial.reduced else tile[d].within, tile[d].size)) for d in partial.dims]
+                self.emit(place, stage, tile, {len(stage.op.operands) - 1: self.leaf.window(place, partial.buffer, own)})
+            return
+        (d, step), *rest = loops
+        split = [s for s in self.stages if d in s.reductions and not s.is_contraction]
+        made = {s.op: self.partial(place, s, tile, d, min(step, tile[d].size)) for s in split}
+        # What lies outside of the dimension is what its sums begin as.
+        inside = [s for s in self.stages if not split or d in s.dims]
+        for stage in self.stages:
+            if stage not in inside:
+                self.emit(place, stage, tile)
+        sweep = _Sweep(self.leaf, inside)
+        for at, part in steps(place, tile[d], step, f"j{d}"):
+            sweep.parts(at, {**tile, d: part}, rest, {**partials, **made})
+        for stage in split:
+            partial = made[stage.op]
             target = self.leaf.operand(place, stage, len(stage.op.operands) - 1, tile)
-            combine(place.located(stage.op.location), stage, (partial.buffer, axes), target)
+            combine(place.located(stage.op.location), stage, (partial.buffer, partial.dims), target)
 
-    def partial(self, place: Place, stage: Stage, tile: Tile) -> _Partial:
-        _, dims = self.leaf.operand(place, stage, len(stage.op.operands) - 1, tile)
-        shape = (*(tile[d].size for d in dims), *([self.step] if self.step > 1 else []))
+    def partial(self, place: Place, stage: Stage, tile: Tile, d: int, step: int) -> _Partial:
+        _, kept = self.leaf.operand(place, stage, len(stage.op.operands) - 1, tile)
+        dims = [*kept, *([d] if step > 1 else [])]
+        shape = tuple(step if axis == d else tile[axis].size for axis in dims)
         buffer = place.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
         fill(place, identity_of(stage, self.leaf.nest), buffer)
-        return _Partial(stage, buffer, tuple(dims))
+        return _Partial(buffer, dims, d)
 
-    def part(self, place: Place, stage: Stage, tile: Tile, partial: _Partial | None) -> None:
-        if partial is None:
-            self.emit(place, stage, tile)
-            return
-        window, axes, size = partial.buffer, [*partial.kept], tile[self.dim].size
-        if self.step > 1:
-            kept = [tile[d].size for d in partial.kept]
-            window = without_units(place, place.subview(window, [0] * (len(kept) + 1), (*kept, size)))
-            axes += [self.dim] if size > 1 else []
-        self.emit(place, stage, tile, {len(stage.op.operands) - 1: (window, axes)})
-
-    def emit(self, place: Place, stage: Stage, tile: Tile, windows: dict[int, tuple[SSAValue, Sequence[int]]] | None = None) -> None:
+    def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:
         own = {d: tile[d] for d in stage.dims if d >= 0}
         self.leaf.emit(place.located(stage.op.location), stage, own, windows)
