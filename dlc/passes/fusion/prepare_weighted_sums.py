@@ -16,7 +16,9 @@ from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, NameLoc, None
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, splat
 from dlc.passes.fusion.assign_layouts import panel_axis
-from dlc.passes.fusion.panels import choose_panel
+
+# A panel is a row of the register tile.
+VECTORS = 2
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ class PrepareWeightedSumsPass(TargetPass):
         if not isinstance(argument, BlockArgument) or not argument.has_one_use() or axis is None or 0 in shape_of(argument):
             return
         kernel = kernels[dispatch.symbol]
-        *_, rows, length = (int(s) for s in shape_of(first.results[0]))
+        length = int(shape_of(argument)[axis])
         width = max(4, numpy_dtype(element_type_of(first.results[0])).itemsize)
-        tile = choose_panel(length, rows, self.target.lanes(width), self.target)
+        tile = min(VECTORS * self.target.lanes(width), length)
         source, order = _untransposed(dispatch.arguments[argument.index], kernels)
         packed = _packed(module, source, [*order[:axis], *order[axis + 1 :], order[axis]], tile, dispatch)
         unused = dispatch.arguments[argument.index].owner

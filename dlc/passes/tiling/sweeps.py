@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.ir import Operation, SSAValue
-from dlc.passes.structured import Place, memref_of
+from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, steps
 from dlc.passes.tiling.nests import Stage, identity_of
 from dlc.passes.tiling.plan import Sweep
@@ -24,11 +24,21 @@ def run_stages(leaf: Leaf, place: Place, sweeps: Sequence[Sweep]) -> None:
 
 @dataclass(frozen=True)
 class _Partial:
-    """Partial results of a reduction: the dimensions of the buffer's axes, of which the last is reduced at the end."""
+    """Partial results of a reduction along `reduced`: the dimensions of the buffer's axes, and the tile that it is for."""
 
     buffer: SSAValue
     dims: Sequence[int]
     reduced: int
+    tile: Tile
+
+    def parts(self, place: Place, tile: Tile) -> list[tuple[int, Range]]:
+        """Where the results for a part of the tile are."""
+
+        def start(d: int) -> Index:
+            base, here = self.tile[d].within, tile[d].within
+            return 0 if d == self.reduced or here is base else place.subtract(here, base)
+
+        return [(d, Range(start(d), tile[d].size)) for d in self.dims]
 
 
 class _Sweep:
@@ -46,8 +56,8 @@ class _Sweep:
                     self.emit(place, stage, tile)
                     continue
                 partial = partials[stage.op]
-                own = [(d, Range(0 if d == partial.reduced else tile[d].within, tile[d].size)) for d in partial.dims]
-                self.emit(place, stage, tile, {len(stage.op.operands) - 1: self.leaf.window(place, partial.buffer, own)})
+                window = self.leaf.window(place, partial.buffer, partial.parts(place, tile))
+                self.emit(place, stage, tile, {len(stage.op.operands) - 1: window})
             return
         (d, step), *rest = loops
         split = [s for s in self.stages if d in s.reductions and not s.is_contraction]
@@ -71,7 +81,7 @@ class _Sweep:
         shape = tuple(step if axis == d else tile[axis].size for axis in dims)
         buffer = place.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
         fill(place, identity_of(stage, self.leaf.nest), buffer)
-        return _Partial(buffer, dims, d)
+        return _Partial(buffer, dims, d, tile)
 
     def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:
         own = {d: tile[d] for d in stage.dims if d >= 0}
