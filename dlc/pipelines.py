@@ -113,7 +113,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
         Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | _LOOPS | {"linalg", "tensor"}),
         Stage(
             "tiling",
-            (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target)),
+            (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target, exact=strict)),
             _HOST,
             _SCALARS | _LOOPS | {"linalg"} | meeting,
         ),

@@ -14,6 +14,7 @@ from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.cse import share
 from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, splat
 from dlc.passes.fusion.assign_layouts import panel_axis
 
@@ -52,6 +53,8 @@ class PrepareWeightedSumsPass(TargetPass):
                 first, second = contractions
                 if not self.exact:
                     rewrite_forward(kernel.body.block, _decomposed)
+                    # Whether a row attends anything is asked of the maximum that its softmax takes.
+                    share(kernel.body.block)
                     _scale_last(second)
                 first, second = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
                 self._pack(op, kernels, dispatch, first)

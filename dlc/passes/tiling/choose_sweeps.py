@@ -6,11 +6,11 @@ tiles, so that each panel of an operand serves all of them while it is in the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dlc.ir import SSAValue, linalg
-from dlc.passes.tiling.nests import Nest, Stage, can_split
+from dlc.passes.tiling.nests import Nest, can_split, choice_of
 from dlc.passes.tiling.plan import Sweep, packed_periods
 from dlc.target import Target
 
@@ -44,7 +44,10 @@ def sums_of_rows(nest: Nest) -> Sums | None:
 
 @dataclass(frozen=True)
 class SweepChooser:
-    """Sweeps over tiles of `rows` of dimension `row`, in vectors of `lanes` elements."""
+    """Sweeps over tiles of `rows` of dimension `row`, in vectors of `lanes` elements.
+
+    What a mask hides is not computed, nor are sums of what has no weight, unless they are to be `exact`: 0·∞ is no number.
+    """
 
     nest: Nest
     target: Target
@@ -52,6 +55,7 @@ class SweepChooser:
     row: int
     rows: int
     lanes: int
+    exact: bool = False
 
     def height(self) -> int:
         """The rows of a part of a task: register tiles whose weights a cache holds."""
@@ -63,11 +67,14 @@ class SweepChooser:
 
     def sweeps(self) -> Iterator[Sweep]:
         second, end = self.sums.second, self.sums.end
-        yield from self._before(self.sums.lane, second - 1)
+        before = list(self._before(self.sums.lane, second - 1))
+        yield from before
+        hides = before[0].skips
         columns, wide = self._panel(end, _VECTORS), self._wide(end)
         yield Sweep(second - 1, second, ((self.row, 1), (end, wide)))
-        block = min(self.target.machine.block_steps, self.nest.extents[self.sums.lane])
-        yield Sweep(second, second + 1, ((self.sums.lane, block), (end, columns), (self.row, self.rows)))
+        block = min(self.target.machine.block_steps // (2 if hides else 1), self.nest.extents[self.sums.lane])
+        steps = (self.sums.lane, block), (end, columns), (self.row, self.rows)
+        yield Sweep(second, second + 1, steps, skips=hides and not self.exact)
         if second + 1 < len(self.nest.stages):
             yield Sweep(second + 1, len(self.nest.stages), ((self.row, 1), (end, wide)))
 
@@ -83,15 +90,16 @@ class SweepChooser:
             outside = dim not in stage.dims and (tile or not isinstance(stage.op, linalg.FillOp))
             if k == last or outside or any(a.root in whole for a in stage.inputs):
                 if begin < k:
-                    yield Sweep(begin, k, self._steps(dim, stages[begin:k]))
+                    tile = any(s.is_contraction for s in stages[begin:k])
+                    yield Sweep(begin, k, self._steps(dim, tile), skips=tile and choice_of(stages[k - 1]) is not None)
                 alone = outside and not isinstance(stage.op, linalg.FillOp)
                 begin = k + alone
                 whole.clear()
             if dim in stage.reductions:
                 whole.add(stage.output.root)
 
-    def _steps(self, dim: int, stages: Sequence[Stage]) -> tuple[tuple[int, int], ...]:
-        if any(s.is_contraction for s in stages):
+    def _steps(self, dim: int, tile: bool) -> tuple[tuple[int, int], ...]:
+        if tile:
             return (dim, self._panel(dim, _VECTORS)), (self.row, self.rows)
         return (self.row, 1), (dim, self._wide(dim))
 

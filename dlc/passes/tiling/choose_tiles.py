@@ -54,9 +54,9 @@ VARIANTS = (
 )
 
 
-def choose_tiles(nest: Nest, target: Target, variant: Variant = VARIANTS[0]) -> TilePlan:
-    """The plan for a nest on a CPU target."""
-    return _Chooser(nest, target, variant).plan()
+def choose_tiles(nest: Nest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> TilePlan:
+    """The plan for a nest on a CPU target; where it is `exact`, zeros count in sums."""
+    return _Chooser(nest, target, variant, exact).plan()
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class _Chooser:
     nest: Nest
     target: Target
     variant: Variant
+    exact: bool
 
     def plan(self) -> TilePlan:
         nest = self.nest
@@ -120,7 +121,7 @@ class _Chooser:
         if row is None:
             return None
         rows = _row_tile(nest.extents[row], (self.target.vector_registers - 3) // 2, _SUMS / 2)
-        chooser = SweepChooser(nest, self.target, sums, row, rows, lanes)
+        chooser = SweepChooser(nest, self.target, sums, row, rows, lanes, self.exact)
         register, order = {row: chooser.height()}, self.order(nest.shared, None)
         return TilePlan(self.grid(register, order), register, order, sweeps=tuple(chooser.sweeps()))
 

@@ -11,14 +11,20 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
 
 @dataclass(frozen=True)
 class Sweep:
-    """Stages `first` to before `last` go through a tile together, in `steps`: parts of dimensions, the outermost loop first."""
+    """Stages `first` to before `last` go through a tile together, in `steps`: parts of dimensions, the outermost loop first.
+
+    `skips`: a part is left out where that changes nothing: of stages that end in a choice, where it falls on none of what they
+    compute; of a contraction alone, a part of the outermost loop in which its first operand is zeros.
+    """
 
     first: int
     last: int
     steps: tuple[tuple[int, int], ...]
+    skips: bool = False
 
     def __str__(self) -> str:
-        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps)
+        skips = ", skips" if self.skips else ""
+        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips
 
 
 @dataclass(frozen=True)
