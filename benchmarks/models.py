@@ -50,6 +50,13 @@ Arrays = Mapping[str, np.ndarray]
 Row = dict[str, object]
 
 
+def known(name: str) -> str:
+    """A model's name as an argument: that there is such a model is seen before any is measured."""
+    if name not in SKELETONS + PRETRAINED + SMALL and not Path(name).is_file():
+        raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(SKELETONS + PRETRAINED + SMALL)}")
+    return name
+
+
 def load(name: str) -> tuple[onnx.ModelProto, Arrays]:
     """A model of the set, or a file, and inputs for it."""
     if name in SKELETONS:
@@ -185,7 +192,7 @@ def plot(rows: list[Row], others: list[Peer], title: str, file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=[*SKELETONS, *PRETRAINED, *SMALL])
+    parser.add_argument("models", nargs="*", type=known, default=[*SKELETONS, *PRETRAINED, *SMALL])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--json", type=Path, help="write what was measured here")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-from models import called, load
+from models import called, known, load
 
 import dlc
 from dlc.backends.registry import backend_of
@@ -30,7 +30,7 @@ def naive_pipeline(target: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=["resnet18", "bert_base_128"])
+    parser.add_argument("models", nargs="*", type=known, default=["resnet18", "bert_base_128"])
     parser.add_argument("--target", default="opencl")
     options = parser.parse_args()
     for name in options.models:

@@ -9,20 +9,15 @@ thread waits for another, so that it is all work. Calls of the two targets take 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from models import known, load
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-
-from dlc.compiler import Program, compile  # noqa: E402
-from dlc.frontend.onnx import import_model  # noqa: E402
-from dlc.options import Options  # noqa: E402
-from tests.models import skeletons  # noqa: E402
+from dlc.compiler import Program, compile
+from dlc.frontend.onnx import import_model
+from dlc.options import Options
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -34,14 +29,14 @@ def seconds(call: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=["resnet18", "bert_base_128"])
+    parser.add_argument("models", nargs="*", type=known, default=["resnet18", "bert_base_128"])
     parser.add_argument("--target", default="opencl")
     parser.add_argument("--calls", type=int, default=12)
     arguments = parser.parse_args()
     print(f"{'model':16} {arguments.target + ' ms':>20} {'cpu ms':>9} {'share of the speed':>19}")
     for name in arguments.models:
-        model = skeletons.filled(name)
-        feeds, imported = skeletons.inputs(name, model), import_model(model)
+        model, feeds = load(name)
+        imported = import_model(model, {key: value.shape for key, value in feeds.items()})
         program = Program(imported.module, imported.weights, name)
         models = [compile(program, target, Options(num_threads=1)) for target in (arguments.target, "cpu")]
         calls = [lambda m=m, f=feeds: [np.asarray(output) for output in m(f).values()] for m in models]

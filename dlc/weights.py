@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import read_npy
 from dlc.errors import ModelError
+from dlc.whole_files import written_whole
 
 Array = NDArray[Any]
 
@@ -79,7 +80,8 @@ class WeightStore(Mapping[str, Array]):
             extended = array.dtype.name if array.dtype.name in _EXTENDED else None
             path = folder / (f"{name}.{extended}.npy" if extended else f"{name}.npy")
             if not path.exists():
-                np.save(path, array.view(f"u{array.itemsize}") if extended else array, allow_pickle=False)
+                with written_whole(path) as file:
+                    np.save(file, array.view(f"u{array.itemsize}") if extended else array, allow_pickle=False)
 
     @staticmethod
     def load(folder: Path) -> WeightStore:

@@ -1,8 +1,9 @@
-"""Files that are never half there: a new one is written beside its place and then put in it."""
+"""Files that dlc writes: they are never half there, and what goes wrong is told with their name."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -23,10 +24,13 @@ def written_whole(path: Path) -> Generator[IO[bytes]]:
 
     What is no regular file, such as /dev/null, is written to as it is. Raises DlcError when it cannot be written.
     """
-    try:
+    with _naming_errors(path):
         if path.exists() and not path.is_file():
-            with path.open("wb") as file:
+            # Formats such as zip go back in what they write, which devices and pipes do not.
+            with tempfile.TemporaryFile() as file, path.open("wb") as device:
                 yield file
+                file.seek(0)
+                shutil.copyfileobj(file, device)
             return
         _remove_stale(path)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL, delete=False) as file:
@@ -39,8 +43,21 @@ def written_whole(path: Path) -> Generator[IO[bytes]]:
             except BaseException:
                 os.unlink(file.name)
                 raise
-    except OSError as error:
-        raise DlcError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def write_whole_text(path: Path, text: str) -> None:
+    """Writes a whole text file. Raises DlcError when it cannot be written."""
+    with written_whole(path) as file:
+        file.write(text.encode())
+
+
+def write_text(path: Path, text: str, append: bool = False) -> None:
+    """Writes or lengthens a file that may be half there after a crash, as one of many in a folder of notes.
+
+    Raises DlcError when it cannot be written.
+    """
+    with _naming_errors(path), path.open("a" if append else "w") as file:
+        file.write(text)
 
 
 def require_writable(path: Path) -> None:
@@ -50,6 +67,15 @@ def require_writable(path: Path) -> None:
         raise DlcError(f"{path}: cannot be written: there is no folder {folder}")
     if not os.access(folder, os.W_OK | os.X_OK) or path.is_dir():
         raise DlcError(f"{path}: cannot be written: {'it is a folder' if path.is_dir() else f'{folder} is not writable'}")
+
+
+@contextmanager
+def _naming_errors(path: Path) -> Generator[None]:
+    """Turns what the system says against writing a file into a DlcError with its name, which the system gives at times only."""
+    try:
+        yield
+    except OSError as error:
+        raise DlcError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _remove_stale(path: Path) -> None:

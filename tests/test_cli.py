@@ -224,6 +224,20 @@ def test_print_pipeline() -> None:
     assert dlc("compile", MNIST, "--print-pipeline", "--pipeline", "cse,dce").stdout.startswith("dl: cse,dce\n")
 
 
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    module = tmp_path / "m.mlir"
+    module.write_text("builtin.module {}")
+    for arguments in (["compile", MNIST, "--emit", "dl"], ["opt", module]):
+        result = dlc(*arguments, "-o", "/dev/full")
+        assert result.exit_code == 1
+        assert "/dev/full: cannot be written: No space left" in result.stderr
+
+
+def test_outputs_go_to_devices_too() -> None:
+    result = dlc("run", MNIST, "--target", "reference", "-o", "/dev/null")
+    assert result.exit_code == 0, result.stderr
+
+
 def test_a_python_bug_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("oops")

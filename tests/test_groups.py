@@ -23,7 +23,7 @@ from dlc.weights import WeightStore
 from tests.fuzz.drawing import random_program
 from tests.fuzz.random_program import Batch
 from tests.fuzz.tracked import difference
-from tests.mlir import accepted_by_mlir
+from tests.mlir import accepted_by_mlir, needs_mlir
 from tests.models.skeletons import path_of, recordings
 from tests.ops.programs import module_of, op_of
 from tests.ops.sample import Sample, assert_close
@@ -73,6 +73,7 @@ def test_random_programs(start: int) -> None:
         assert wrong is None, f"program {owner}: {wrong}"
 
 
+@needs_mlir
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("name", ["mnist_cnn", "llama_tiny_prefill_16"])
 def test_model(name: str, profile: str) -> None:

@@ -34,6 +34,7 @@ from dlc.derived import Derived
 from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
+from dlc.whole_files import write_whole_text
 
 if TYPE_CHECKING:
     from dlc.compiler import Program
@@ -174,4 +175,4 @@ def _print_text(program: Program, target: str, options: Options, form: str | Non
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text)
+        write_whole_text(output, text)

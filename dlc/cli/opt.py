@@ -18,6 +18,7 @@ from dlc.instrument.verify import verify
 from dlc.ir import ParseError, VerifyException, parse_module, print_module
 from dlc.pipelines import PASSES, chosen, parse
 from dlc.target import Target
+from dlc.whole_files import write_whole_text
 
 
 @click.command("opt")
@@ -44,7 +45,7 @@ def opt_command(
     PassManager(context, check=check).run(module, stages)
     text = print_module(module, generic=generic, locations=locations)
     if output is not None:
-        output.write_text(text)
+        write_whole_text(output, text)
     else:
         click.echo(text, nl=False)
 

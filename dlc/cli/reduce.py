@@ -63,14 +63,17 @@ def reduce_command(
 
     That is an error or a crash, results other than the evaluator's, or a failing command.
     """
-    options = Options.of(pipeline=pipeline, cache=False)
-    outcome = outcome_of_command(command) if command is not None else outcome_on(target, options, tolerance)
+    if command is not None:
+        outcome, fine = outcome_of_command(command), "the command ends with status 0"
+    else:
+        outcome = outcome_on(target, Options.of(pipeline=pipeline, cache=False), tolerance)
+        fine = "it compiles, and computes what the evaluator does"
     with shown_progress() as progress:
         program = load_program(model, shapes, {name: read_array(file) for name, file in values.items()})
         arrays = make_inputs(program.inputs, inputs, seed)
         require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))
-        case, wrong = reduce(program, list(arrays.values()), outcome, seconds=seconds, progress=progress)
+        case, wrong = reduce(program, list(arrays.values()), outcome, fine=fine, seconds=seconds, progress=progress)
     file = output / "reduced.mlir"
     save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining)
     out.print(f"{len(ops_of(program))} ops became {len(ops_of(case.program))}: {wrong}", markup=False)

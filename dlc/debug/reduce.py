@@ -21,16 +21,23 @@ from dlc.ir import Operation
 
 
 def reduce(
-    program: Program, arrays: Sequence[Array], outcome: Outcome, *, seconds: float = 120, progress: Progress | None = None
+    program: Program,
+    arrays: Sequence[Array],
+    outcome: Outcome,
+    *,
+    fine: str = "nothing is wrong with it",
+    seconds: float = 120,
+    progress: Progress | None = None,
 ) -> tuple[Case, str]:
     """The smallest case found within the time that goes wrong as the program does, and how that is.
 
-    The same program gives the same case, unless time runs out. Raises DlcError when nothing is wrong with the program.
+    The same program gives the same case, unless time runs out. Raises DlcError when nothing is wrong with the program, which is
+    `fine` in words.
     """
     case = Case(program, tuple(arrays))
     wrong = outcome(program, arrays)
     if not wrong:
-        raise DlcError(f"{program.name}: there is nothing to reduce: it compiles, and computes what the evaluator does")
+        raise DlcError(f"{program.name}: there is nothing to reduce: {fine}")
     return _Reducer(outcome, wrong, monotonic() + seconds, progress).run(case), wrong
 
 

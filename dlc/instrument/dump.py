@@ -21,6 +21,7 @@ from dlc.instrument.report import PassRecord
 from dlc.ir import ModuleOp, StringAttr, print_module
 from dlc.passes.base import Stage, kernels_of
 from dlc.weights import WeightStore
+from dlc.whole_files import write_text
 
 NEXT = "dlc.next"
 WEIGHTS = "weights"
@@ -65,9 +66,10 @@ class DumpFolder:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "kernels").mkdir(exist_ok=True)
         self._index = folder / "index.md"
-        self._index.write_text(
+        write_text(
+            self._index,
             f"{_TITLE}\n`dlc run FILE` goes on from any of these files; the weights are in `{WEIGHTS}/`.\n\n"
-            "| # | stage | pass | ops | what changed | ms |\n|---|---|---|---|---|---|\n"
+            "| # | stage | pass | ops | what changed | ms |\n|---|---|---|---|---|---|\n",
         )
         if weights is not None:
             self.save_weights(weights)
@@ -76,7 +78,7 @@ class DumpFolder:
         """Writes the module that the first pass gets."""
         self.started = True
         self._text, self._counts, name = module_text(module, remaining), op_counts(module), "00-start.mlir"
-        (self.folder / name).write_text(self._text)
+        write_text(self.folder / name, self._text)
         self._row(f"| [00]({name}) | | | {self._counts.total()} | | |")
 
     def after_pass(self, module: ModuleOp, name: str, remaining: str) -> tuple[str, str]:
@@ -88,7 +90,7 @@ class DumpFolder:
         counts = op_counts(module)
         change, file = describe_change(self._counts, counts), f"{self._count:02d}-{name}.mlir"
         self._counts = counts
-        (self.folder / file).write_text(self._text)
+        write_text(self.folder / file, self._text)
         return change, file
 
     def record(self, record: PassRecord) -> None:
@@ -101,7 +103,7 @@ class DumpFolder:
     def after_stage(self, module: ModuleOp, stage: Stage) -> None:
         """Writes the module that the stage's last pass left, and each kernel by itself if the stage is about kernels."""
         file = f"stage-{stage.name}.mlir"
-        (self.folder / file).write_text(self._text)
+        write_text(self.folder / file, self._text)
         self._row(f"| [end]({file}) | {stage.name} | | | | |")
         if not stage.kernels:
             return
@@ -115,15 +117,14 @@ class DumpFolder:
 
     def kernel(self, name: str, suffix: str, text: str) -> None:
         """Writes one kernel's text in some form."""
-        (self.folder / "kernels" / f"{name}.{suffix}").write_text(text)
+        write_text(self.folder / "kernels" / f"{name}.{suffix}", text)
 
     def save_weights(self, weights: WeightStore) -> None:
         """Writes the arrays of the store that are not in the folder yet."""
         weights.save(self.folder / WEIGHTS)
 
     def _row(self, row: str) -> None:
-        with self._index.open("a") as index:
-            index.write(row + "\n")
+        write_text(self._index, row + "\n", append=True)
 
     def _remove_earlier(self) -> None:
         # Only a folder with our index is ours to clean.

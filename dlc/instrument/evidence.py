@@ -23,6 +23,7 @@ from dlc.instrument.capture import KernelRun
 from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, StringAttr, func, print_module
 from dlc.weights import WeightStore
+from dlc.whole_files import write_text
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ def save(
     folder = folder or Path(tempfile.mkdtemp(prefix="dlc-wrong-"))
     save_program(folder / "before.mlir", before, inputs, weights, remaining)
     if after is not None:
-        (folder / "after.mlir").write_text(print_module(after))
+        write_text(folder / "after.mlir", print_module(after))
     return Evidence(folder, f"dlc bisect {folder / 'before.mlir'} --input {folder}")
 
 
 def save_program(file: Path, module: ModuleOp, inputs: Sequence[Array], weights: WeightStore, remaining: str | None) -> None:
     """Writes a module, and beside it its inputs and weights; `remaining` are the passes that are still to come."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(module_text(module, remaining) if remaining is not None else print_module(module))
+    write_text(file, module_text(module, remaining) if remaining is not None else print_module(module))
     for name, array in zip(input_names(entry_of(module)), inputs, strict=True):
         np.save(file.parent / f"{name}.npy", array, allow_pickle=False)
     if weights:

@@ -225,8 +225,12 @@ def _sinc_slope(_: Operand, operands: Sequence[Operand], tangents: Sequence[Oper
 @in_wide_type
 @with_tangent(_sinc_slope)
 def _sinc(x: Operand) -> Any:
-    angle = multiply(x, math.pi)
-    return where(x, divide(sin(angle), where(x, angle, 1)), 1)
+    whole = rint(x)
+    half = multiply(whole, 0.5)
+    # Of π·x, only what goes beyond whole turns has digits.
+    turned = sin(multiply(subtract(x, whole), math.pi))
+    turned = where(apply(dl.EqualOp, half, floor(half)), turned, negative(turned))
+    return where(x, divide(divide(turned, math.pi), where(x, x, 1)), 1)
 
 
 def deg2rad(x: ArrayLike, /) -> Any:

@@ -74,6 +74,12 @@ def test_nothing_is_wrong(mnist: Case) -> None:
         reduce(mnist.program, mnist.arrays, ON_CPU)
 
 
+def test_a_command_that_succeeds_leaves_nothing_to_reduce(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["reduce", str(MODEL), "--check", "true", "-o", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "the command ends with status 0" in result.stderr
+
+
 def test_sizes_change_together(mnist: Case) -> None:
     assert 28 in sizes_of(mnist)
     smaller = resized(mnist, 28, 14)

@@ -15,7 +15,9 @@ from dlc.cli import main
 from dlc.compiler import compile, load_program
 from dlc.pipelines import HOST, stages_of
 from dlc.target import resolve
+from tests.mlir import needs_mlir
 from tests.models.skeletons import filled, inputs
+from tests.test_dump import read_by_mlir
 
 STAGES = [stage.name for stage in (*stages_of(resolve("cpu")), HOST)]
 
@@ -39,8 +41,14 @@ def ir(network: ModelProto, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_dump(network: ModelProto, ir: Path) -> None:
     files = [p for p in ir.rglob("*") if p.is_file() and ir / "weights" not in p.parents]
     assert sum(p.stat().st_size for p in files) < 10e6
+    assert set(re.findall(r"\]\((.+?)\)", (ir / "index.md").read_text())) == {p.name for p in ir.glob("*.mlir")}
     each_convolution_is_readable(network, ir)
     each_stage_goes_on(network, ir)
+
+
+@needs_mlir
+def test_mlir_reads_every_file(ir: Path) -> None:
+    read_by_mlir(ir)
 
 
 def each_convolution_is_readable(network: ModelProto, ir: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from dlc.backends.reference import EvaluationError, control, evaluate
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp, parse_module
-from tests.mlir import accepted_by_mlir
+from tests.mlir import accepted_by_mlir, needs_mlir
 
 
 def groups(body: str) -> ModuleOp:
@@ -90,5 +90,6 @@ def test_a_barrier_that_not_all_items_reach_is_an_error() -> None:
         evaluate(DIVERGENT, [np.zeros((4, 8), np.float32)])
 
 
+@needs_mlir
 def test_mlir_reads_groups() -> None:
     accepted_by_mlir([REVERSED, SUMMED])

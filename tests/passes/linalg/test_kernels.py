@@ -11,7 +11,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.build import Build
 from dlc.errors import UnsupportedError
 from dlc.ir import ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, linalg
-from tests.mlir import accepted_by_mlir
+from tests.mlir import accepted_by_mlir, needs_mlir
 from tests.passes.linalg.kernels import generics, kernel, kernel_of, lowered, op_names, run, types_of
 
 Case = tuple[list[np.ndarray], Callable[..., SSAValue | list[SSAValue]]]
@@ -137,6 +137,7 @@ def test_the_same_results(case: Case, fuse: bool) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == np.float16 else 1e-5, atol=1e-6)
 
 
+@needs_mlir
 def test_mlir_accepts_fused_kernels() -> None:
     accepted_by_mlir([lowered(module(c)) for c in CASES.values()])
 

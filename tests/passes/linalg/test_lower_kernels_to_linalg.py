@@ -8,7 +8,7 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from tests.mlir import accepted_by_mlir
+from tests.mlir import accepted_by_mlir, needs_mlir
 from tests.ops.programs import module_of, op_of
 from tests.ops.sample import Sample, assert_close
 from tests.ops.samples import SAMPLES
@@ -48,5 +48,6 @@ def test_every_op(sample: Sample) -> None:
         assert_close(got.view(expected.dtype) if got.dtype.kind == "i" else got, expected, sample.tolerance)
 
 
+@needs_mlir
 def test_mlir_accepts_every_op() -> None:
     accepted_by_mlir([lowered(module(s), fuse=False) for s in IN_KERNELS])
