@@ -75,6 +75,21 @@ def test_forms(name: str) -> None:
     np.testing.assert_allclose(dlc.jit(function)(*inputs), wanted, atol=3e-6)
 
 
+def test_what_a_mask_hides_is_left_out_unless_sums_are_exact() -> None:
+    """300 keys are three blocks, of which the first queries see one: what is in the others does not matter to them."""
+    q, k, v = (numbers(1, 2, 300, 8) for _ in range(3))
+    v[..., 299, :] = np.inf
+
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return nn.attention(q, k, v, causal=True)
+
+    seen = expected(q, k, v[..., :299, :][..., [*range(299), 0], :], np.tri(300, dtype=bool))
+    y = dlc.jit(causal)(q, k, v)
+    np.testing.assert_allclose(y[..., :100, :], seen[..., :100, :], atol=3e-6)
+    assert np.isinf(y[..., 299, :]).all()
+    assert np.isnan(dlc.jit(causal, numerics="strict")(q, k, v)[..., :299, :]).all()
+
+
 def test_a_derivative_of_it() -> None:
     """The weights are saved for the backward pass: kernels of their own."""
 
