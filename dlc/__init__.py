@@ -26,6 +26,8 @@ A compiled program is an artifact (`runtime.artifact`), a model one or several o
 `runtime` holds all that runs it, and imports no part of the compiler. `model_cache` keeps artifacts and finds them again by
 what `keys` says they depend on, in a `cache` on disk; a hit comes before all of the above.
 
+Where there is no Python, `deploy` has the header that opens such a file in C, and writes shared libraries and objects.
+
 Every stage is a program. `backends.reference` executes the module of any stage with NumPy, so that two stages can be
 compared; it is the target `reference` as well.
 

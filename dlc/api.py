@@ -46,6 +46,8 @@ def compile_model(
     check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    weights: str = "float",
+    group: int = 32,
     tune: float = 0.0,
     vjp: str | Sequence[str] | None = None,
     jvp: str | Sequence[str] | None = None,
@@ -69,8 +71,9 @@ def compile_model(
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
     after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a CPU is kept and
     found again by the contents of the file, unless `cache` is False. `numerics="strict"` keeps to the operations as the model
-    has them (docs/numerics.md). `tune` is for how many seconds tile plans for a CPU are measured on this machine; what was
-    found is kept in the cache.
+    has them (docs/numerics.md). `weights` of `int8` or `int4` makes integers of the large weights of products, with a scale for
+    each `group` of them: less memory, and results that differ (docs/few_bits.md). `tune` is for how many seconds tile plans for
+    a CPU are measured on this machine; what was found is kept in the cache.
 
     `vjp`, `jvp` and `hvp` are outputs whose derivative is compiled instead, with respect to the inputs and weights `wrt`, and
     `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out.
@@ -86,6 +89,8 @@ def compile_model(
         check_each_pass=check_each_pass,
         cache=cache,
         numerics=numerics,
+        weights=weights,
+        group=group,
         tune=tune,
     )
     values = {name: np.asarray(value) for name, value in (input_values or {}).items()}

@@ -62,6 +62,7 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.linalg import Linalg
 from xdsl.dialects.linalg import ops as linalg
 from xdsl.dialects.linalg.attrs import IteratorTypeAttr
+from xdsl.dialects.utils.fast_math import FastMathFlag
 from xdsl.ir import (
     Attribute,
     Block,
@@ -109,8 +110,8 @@ __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
     "AffineMapAttr", "ArgSpec", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
     "BlockArgument", "BoolAttr", "Builtin", "Context", "DYNAMIC_INDEX", "DenseArrayBase", "DenseIntOrFPElementsAttr",
-    "Dialect", "DictionaryAttr", "DominanceInfo", "FileLineColLoc", "Float16Type", "Float4E2M1FNType", "Float8E4M3FNType",
-    "Float8E4M3FNUZType", "Float8E5M2FNUZType", "Float8E5M2Type", "Float32Type", "Float64Type",
+    "Dialect", "DictionaryAttr", "DominanceInfo", "FastMathFlag", "FileLineColLoc", "Float16Type", "Float4E2M1FNType",
+    "Float8E4M3FNType", "Float8E4M3FNUZType", "Float8E5M2FNUZType", "Float8E5M2Type", "Float32Type", "Float64Type",
     "FloatAttr", "FunctionType", "FusedLoc", "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType",
     "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr", "Linalg", "LocationAttr", "MemRefType", "ModuleOp",
     "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute",

@@ -298,6 +298,8 @@ def jit(
     check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    weights: str = "float",
+    group: int = 32,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     function: Callable[..., Any] | None = None,
@@ -314,6 +316,8 @@ def jit(
     check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    weights: str = "float",
+    group: int = 32,
 ) -> Any:
     """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
@@ -327,7 +331,8 @@ def jit(
     run instead of the target's. `check_each_pass`: the first call with new shapes checks, on its arguments, what every pass
     makes of the function; CompileError names the first one after which results are wrong, and your lines. What is compiled
     for a CPU is kept and found again in later processes, by what the function computes, unless `cache` is False.
-    `numerics="strict"` keeps to the operations as they are written (docs/numerics.md).
+    `numerics="strict"` keeps to the operations as they are written (docs/numerics.md). `weights` of `int8` or `int4` makes
+    integers of the large weights of products, with a scale for each `group` of them (docs/few_bits.md).
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
@@ -339,6 +344,8 @@ def jit(
         check_each_pass=check_each_pass,
         cache=cache,
         numerics=numerics,
+        weights=weights,
+        group=group,
     )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:

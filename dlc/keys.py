@@ -37,6 +37,7 @@ PARTS = {
     "target": "the target",
     "pipeline": "the passes",
     "numerics": "the numerics",
+    "few_bits": "the bits of weights",
     "tuned": "whether tile plans are measured",
     "dlc": "dlc itself",
     "packages": "the packages that dlc compiles with",
@@ -118,7 +119,13 @@ def _digest(data: bytes) -> str:
 
 
 def _compilation(target: Target, options: Options) -> dict[str, str]:
-    chosen = {"pipeline": options.pipeline or "", "numerics": options.numerics, "tuned": str(options.tune > 0)}
+    few_bits = options.weights if options.weights == "float" else f"{options.weights} in groups of {options.group}"
+    chosen = {
+        "pipeline": options.pipeline or "",
+        "numerics": options.numerics,
+        "few_bits": few_bits,
+        "tuned": str(options.tune > 0),
+    }
     return {"target": target_text(target), **chosen, "dlc": DLC, "packages": PACKAGES}
 
 

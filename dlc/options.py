@@ -100,6 +100,8 @@ def _is_count(value: object) -> bool:
 
 # How far results may be from those of the operations one by one.
 NUMERICS = ("default", "strict")
+# What large weights of products are kept as.
+WEIGHTS = ("float", "int8", "int4")
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,9 @@ class Options:
     first run, on the inputs of that run; `num_threads=None` takes every CPU that this process may
     use; `workers` bounds the processes that compile kernels; `cache` keeps what was compiled, and finds it again;
     `device` is where the target `opencl` is ("0:1"; None: the first device that works). `numerics` says how far results may
-    be from those of the operations one by one: `default`, or `strict` (docs/numerics.md). `tune` is for how many
-    seconds tile plans for a CPU are measured; 0: they are chosen by rules.
+    be from those of the operations one by one: `default`, or `strict` (docs/numerics.md). `weights` is what large weights of
+    products are kept as: `float` (what the model has), or integers `int8` or `int4`, with a scale for each `group` of them
+    (docs/few_bits.md). `tune` is for how many seconds tile plans for a CPU are measured; 0: they are chosen by rules.
     """
 
     pipeline: str | None = None
@@ -126,11 +129,17 @@ class Options:
     check_each_pass: bool = False
     device: str | None = field(default_factory=lambda: Environment.read().device)
     numerics: str = "default"
+    weights: str = "float"
+    group: int = 32
     tune: float = 0.0
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
             raise UnsupportedError(f"numerics {self.numerics!r}: there are {' and '.join(NUMERICS)}")
+        if self.weights not in WEIGHTS:
+            raise UnsupportedError(f"weights {self.weights!r}: there are {', '.join(WEIGHTS)}")
+        if not _is_count(self.group) or self.group % 8:
+            raise UnsupportedError(f"group {self.group!r}: expected a multiple of 8 weights, such as 32")
         for name, number in (("num_threads", self.num_threads), ("workers", self.workers)):
             if number is not None and not _is_count(number):
                 raise UnsupportedError(f"{name} {number!r}: expected a whole number from 1 on")

@@ -16,14 +16,17 @@ from dlc.passes.dl.compute_early import ComputeEarlyPass
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.few_bit_weights import FewBitWeightsPass
 from dlc.passes.dl.fold_quantization import FoldQuantizationPass
 from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
+from dlc.passes.dl.quantize_weights import QuantizeWeightsPass
 from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.unroll_scans import UnrollScansPass
+from dlc.passes.dl.wide_contractions import WideContractionsPass
 from dlc.passes.dl.winograd import WinogradPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
@@ -53,10 +56,11 @@ _SCALARS = frozenset({"arith", "math", "func"})
 _LOOPS = frozenset({"memref", "scf", "vector"})
 
 
-def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
+def stages_of(target: Target, numerics: str = "default", weights: str = "float", group: int = 32) -> tuple[Stage, ...]:
     """From a `dl` module of static sizes to vectorised loops, for a CPU or a device with groups of items.
 
-    With `strict` numerics nothing is folded across linear operations, and functions are computed in f64.
+    With `strict` numerics nothing is folded across linear operations, and functions are computed in f64. `weights` of `int8`
+    or `int4` are made of large weights of products, with a scale for each `group`.
     """
     strict = numerics == "strict"
     meeting = frozenset({"gpu.barrier"}) if target.groups is not None else frozenset[str]()
@@ -64,7 +68,8 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
     winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
-    quantization = () if strict else (FoldQuantizationPass(),)
+    quantization = () if strict else (FewBitWeightsPass(), FoldQuantizationPass())
+    few_bits = () if weights == "float" else (QuantizeWeightsPass(weights, group),)
     return (
         Stage(
             "dl",
@@ -77,6 +82,7 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 # While what is quantised says so, as one op.
                 QuantizedContractionsPass(target),
                 *quantization,
+                *few_bits,
                 DecomposeCompositesPass(target),
                 SimplifyPass(),
                 HoistInvariantsPass(),
@@ -84,6 +90,8 @@ def stages_of(target: Target, numerics: str = "default") -> tuple[Stage, ...]:
                 # How a sum lies in memory is known by then.
                 BlockSumsPass(),
                 *scales,
+                # Winograd's algorithm is for f32.
+                WideContractionsPass(target),
                 *winograd,
                 FoldTransposesIntoContractionsPass(),
                 SinkReshapesPass(),
@@ -151,7 +159,9 @@ _BY_NAME_ONLY = (Stage("dl", (BindDimsPass(),)),)
 
 # Every pass by its name, with its stage.
 PASSES: dict[str, tuple[str, type[ModulePass]]] = {
-    p.name: (stage.name, type(p)) for stage in (*_BY_NAME_ONLY, *stages_of(REFERENCE), HOST) for p in stage.passes
+    p.name: (stage.name, type(p))
+    for stage in (*_BY_NAME_ONLY, *stages_of(REFERENCE, weights="int8"), HOST)
+    for p in stage.passes
 }
 
 

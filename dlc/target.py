@@ -185,9 +185,14 @@ def host_flags() -> frozenset[str]:
     raise DeviceError("target cpu: /proc/cpuinfo lists no processor flags")
 
 
+def flags_of(target: Target) -> list[str]:
+    """The features of a CPU target as /proc/cpuinfo spells them."""
+    return [_CPUINFO.get(feature, feature) for feature in target.features]
+
+
 def host_supports(target: Target) -> bool:
     """Whether this machine can run code for a CPU target."""
-    return all(_CPUINFO.get(f, f) in host_flags() for f in target.features)
+    return host_flags().issuperset(flags_of(target))
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class CBackend(ObjectBackend[KernelSource]):
     def compile_kernel(self, name: str, text: KernelSource) -> KernelObject:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(f"cc {FLAGS} {APART} -xc - -o {folder}/o", shell=True, input=text.text.encode(), check=True)
-            return KernelObject(name, Path(folder, "o").read_bytes(), tuple(grid.groups for grid in text.grids))
+            return KernelObject.of(name, Path(folder, "o").read_bytes(), tuple(grid.groups for grid in text.grids))
 
     def show(self, form: str, texts: Mapping[str, KernelSource], headers: Mapping[str, str]) -> str:
         return program_text([replace(t, functions=headers[name] + t.functions) for name, t in texts.items()])

@@ -41,6 +41,8 @@ ALLOWED = {
         "pipelines",
         "runtime",
     },
+    # Of a compiled model, libraries and objects.
+    "deploy": {"runtime"},
     "measure": {"backends", "runtime"},
     "pipelines": {"passes", "ir"},
     "instrument": {"backends.reference", "dialects", "ir", "passes.base", "passes.transformations"},
@@ -58,7 +60,7 @@ ALLOWED = {
     "api": {"compiler", "model_cache", "training", *COMPILER_SEES},
     "just_in_time": {"backends", "compiler", "frontend", "numpy", "runtime"},
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
-    "cli": {"api", "cache", "model_cache", "compiler", "debug", "measure", "training", *COMPILER_SEES},
+    "cli": {"api", "cache", "model_cache", "compiler", "debug", "deploy", "measure", "training", *COMPILER_SEES},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

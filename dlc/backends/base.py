@@ -55,9 +55,9 @@ class Backend(ABC):
         """
         return self
 
-    def stages(self, numerics: str) -> tuple[Stage, ...]:
+    def stages(self, options: Options) -> tuple[Stage, ...]:
         """From a `dl` module of static sizes to what code is made of."""
-        return stages_of(self.target, numerics)
+        return stages_of(self.target, options.numerics, options.weights, options.group)
 
     def __str__(self) -> str:
         return self.target.name

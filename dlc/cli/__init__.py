@@ -20,6 +20,7 @@ COMMANDS = {
     "bench": "dlc.cli.bench",
     "bisect": "dlc.cli.bisect",
     "reduce": "dlc.cli.reduce",
+    "header": "dlc.cli.header",
     "opt": "dlc.cli.opt",
     "passes": "dlc.cli.opt",
     "targets": "dlc.cli.inspect",

@@ -30,6 +30,7 @@ from dlc.cli.shared import (
     shown_progress,
     target_option,
     threads_option,
+    weights_options,
 )
 from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
@@ -53,6 +54,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @seed_option
 @threads_option
 @numerics_option
+@weights_options
 @no_cache_option
 @click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
 @click.option("--kernels", is_flag=True, help="Show each kernel's time, and its share of what the machine can do.")
@@ -69,6 +71,8 @@ def bench_command(
     seed: int,
     num_threads: int | None,
     numerics: str,
+    weights: str,
+    group: int,
     no_cache: bool,
     seconds: float,
     kernels: bool,
@@ -82,7 +86,9 @@ def bench_command(
     rivals = peers(others) if others else []
     if rivals and model.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"--vs: other runtimes read the ONNX model, not {model}")
-    options = Options.of(num_threads=num_threads, numerics=numerics, cache=False if no_cache else None)
+    options = Options.of(
+        num_threads=num_threads, numerics=numerics, weights=weights, group=group, cache=False if no_cache else None
+    )
     threads = options.num_threads or usable_cpus()
     with shown_progress() as progress:
         compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)

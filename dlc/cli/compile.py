@@ -28,12 +28,15 @@ from dlc.cli.shared import (
     target_option,
     threads_option,
     value_option,
+    weights_options,
 )
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
+from dlc.deploy import SUFFIXES, write_library
 from dlc.derived import Derived
 from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
+from dlc.runtime.model import Model
 from dlc.whole_files import write_whole_text
 
 if TYPE_CHECKING:
@@ -55,7 +58,13 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
     help="Print the program at the end of a stage instead (dl, fusion, linalg, tiling, loops, host), or its kernels "
     "(llvm, asm, opencl).",
 )
-@click.option("-o", "--output", type=OUTPUT, help="Write the compiled model here; with --emit, the text.")
+@click.option(
+    "-o",
+    "--output",
+    type=OUTPUT,
+    help="Write the compiled model here: a .dlc file, or a library or object for C (.so, .o, .a) "
+    "and its header; with --emit, the text.",
+)
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
 @click.option("--print-pipeline", is_flag=True, help="Print the passes that would run, by stage, and stop.")
@@ -64,6 +73,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--tune", type=click.FloatRange(0), default=0, metavar="SECONDS", help="Measure tile plans for so long.")
 @threads_option
 @numerics_option
+@weights_options
 @no_cache_option
 @json_option
 @click.option("-v", "--verbose", is_flag=True, help="List the kernels, and tell of the cache.")
@@ -83,6 +93,8 @@ def compile_command(
     tune: float,
     num_threads: int | None,
     numerics: str,
+    weights: str,
+    group: int,
     no_cache: bool,
     as_json: bool,
     verbose: bool,
@@ -91,13 +103,16 @@ def compile_command(
     """Compiles MODEL, an ONNX file or a module of a dump (.mlir), and says what it took.
 
     A model whose input sizes are open is compiled when it is run; give them with --shape to compile it now. What -o wrote is
-    run with `dlc run`, or in Python with `dlc.load`.
+    run with `dlc run`, in Python with `dlc.load`, or in C with dlc.h (`dlc header`).
 
     Of an ONNX file it also compiles a derivative (--vjp, --jvp, --hvp) with respect to inputs and weights (--wrt), or a step
     of its training (--train-step with --loss): models like any other, whose weights are inputs that a call may leave out.
     """
-    if output is not None and form is None and output.suffix != ARTIFACT_SUFFIX:
-        raise click.UsageError(f"the name of a compiled model ends in {ARTIFACT_SUFFIX}; for text, say which with --emit")
+    if output is not None and form is None and output.suffix not in (ARTIFACT_SUFFIX, *SUFFIXES):
+        raise click.UsageError(
+            f"the name of a compiled model ends in {ARTIFACT_SUFFIX}, that of a library or object for C in one of "
+            f"{', '.join(SUFFIXES)}; for text, say which with --emit"
+        )
     # A compilation whose passes are timed must take place.
     options = Options.of(
         pipeline=pipeline,
@@ -105,11 +120,14 @@ def compile_command(
         check_each_pass=check_each_pass,
         num_threads=num_threads,
         numerics=numerics,
+        weights=weights,
+        group=group,
         tune=tune,
         cache=False if no_cache or time_passes else None,
     )
     if verbose:
         show_log()
+    header: Path | None = None
     report, known = Report(), {name: read_array(file) for name, file in values.items()}
     with shown_progress() as progress:
         if print_pipeline or form is not None:
@@ -121,7 +139,7 @@ def compile_command(
             compiled(make_inputs(compiled.inputs, (), seed=0, optional=compiled.defaults))
         if output is not None:
             with report.timed("save"):
-                compiled.save(output)
+                header = _save(compiled, output)
             report.seconds += report.phases["save"]
     if as_json:
         click.echo(json.dumps(summary(report, compiled), indent=2))
@@ -152,11 +170,19 @@ def compile_command(
             runs = "1 run" if kernel.runs == 1 else f"{kernel.runs} runs"
             out.print(f"kernel {kernel.name}: {runs}, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
     if output is not None:
-        out.print(f"Saved as {output}.")
+        out.print(f"Saved as {output}{f', and how it is called as {header}' if header is not None else ''}.")
     if check_each_pass:
         out.print("Every pass keeps the numbers, on random inputs.")
     if dump_ir is not None:
         out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")
+
+
+def _save(compiled: Model, output: Path) -> Path | None:
+    """Writes a compiled model; returns the header that stands beside it."""
+    if output.suffix in SUFFIXES:
+        return write_library(compiled, output)
+    compiled.save(output)
+    return None
 
 
 def _print_text(program: Program, target: str, options: Options, form: str | None, output: Path | None) -> None:

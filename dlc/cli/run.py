@@ -32,6 +32,7 @@ from dlc.cli.shared import (
     shown_progress,
     target_option,
     threads_option,
+    weights_options,
 )
 from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
@@ -124,6 +125,7 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
 )
 @threads_option
 @numerics_option
+@weights_options
 @no_cache_option
 @json_option
 @reports_errors
@@ -142,6 +144,8 @@ def run_command(
     unchecked: bool,
     num_threads: int | None,
     numerics: str,
+    weights: str,
+    group: int,
     no_cache: bool,
     as_json: bool,
     derived: Derived | None,
@@ -162,6 +166,8 @@ def run_command(
         check_each_pass=check_each_pass,
         num_threads=num_threads,
         numerics=numerics,
+        weights=weights,
+        group=group,
         until=stage,
         cache=False if no_cache else None,
     )

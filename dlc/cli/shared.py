@@ -23,7 +23,7 @@ from dlc.arrays import TensorInfo, read_npy
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, ModelError, ShapeError
 from dlc.instrument.report import Progress
-from dlc.options import NUMERICS, columns
+from dlc.options import NUMERICS, WEIGHTS, columns
 from dlc.target import OpenCLName, is_opencl, place_of, resolve
 
 # The shapes of inputs as `--shape` gives them.
@@ -166,6 +166,23 @@ numerics_option = click.option(
     show_default=True,
     help="strict: nothing is folded across linear operations, functions are rounded once.",
 )
+
+
+def weights_options(command: Callable[..., T]) -> Callable[..., T]:
+    """What large weights of products are kept as."""
+    kinds = click.option(
+        "--weights",
+        type=click.Choice(WEIGHTS),
+        default="float",
+        show_default=True,
+        help="Keep large weights of products as integers of 8 or 4 bits: less memory, and results that differ.",
+    )
+    group = click.option(
+        "--group", type=click.IntRange(8), default=32, show_default=True, help="How many of these weights share a scale."
+    )
+    return kinds(group(command))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

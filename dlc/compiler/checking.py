@@ -100,7 +100,7 @@ class _Check:
 
     def is_lowered(self, module: ModuleOp) -> bool:
         """Whether code can be made of the kernels, and the host's stage is part of the plan."""
-        loops, functions = self.c.backend.stages(self.c.options.numerics)[-1], list(kernels_of(module))
+        loops, functions = self.c.backend.stages(self.c.options)[-1], list(kernels_of(module))
         illegal = any(True for _ in illegal_ops(ModuleOp([k.clone() for k in functions]), loops))
         left = any(isinstance(op, KernelOp) for op in module.ops)
         return bool(functions) and not illegal and not left and any(s.name == HOST.name for s in self.lowering.plan)

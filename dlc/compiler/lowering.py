@@ -24,7 +24,7 @@ def plan(c: Compilation) -> tuple[Stage, ...]:
     if options.pipeline is not None:
         stages = chosen(parse(options.pipeline, target))
         return stages if any(s.name == HOST.name for s in stages) else (*stages, HOST)
-    full = (*c.backend.stages(options.numerics), host_stage(target))
+    full = (*c.backend.stages(options), host_stage(target))
     if program.remaining is not None:
         return rest(full, program.remaining, target)
     if strange := sorted(set(illegal_ops(program.module, full[0]))):

@@ -6,7 +6,6 @@ packed weight.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.dims import Size, is_static
-from dlc.errors import CompileError, ModelError
+from dlc.errors import CompileError
 from dlc.runtime.array_format import array_from_json, array_to_json
 from dlc.runtime.bounds import check_program
-from dlc.runtime.container import Common, Container, Writer, described_badly, save
-from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.container import Common, Container, Writer, bytes_of, described_badly, save
+from dlc.runtime.cpu.loader import Code, LoadedCode, linked
 from dlc.runtime.cpu.native import runtime
 from dlc.runtime.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
 from dlc.runtime.host_format import count, from_json, plain, read_size, text, to_json
 from dlc.runtime.host_program import HostProgram, OpenKernel
+from dlc.runtime.image import image_of, kernels_of
 from dlc.runtime.info_format import info_from_json, info_to_json
 from dlc.runtime.model import Model
 from dlc.runtime.open_format import open_from_json, open_to_json
@@ -33,7 +33,7 @@ from dlc.target import Target
 
 @dataclass(frozen=True)
 class KernelObject:
-    """A kernel's object file; its grid `g` has `tasks[g]` tasks, at the symbol `<name>.<g>`.
+    """A kernel's code, which runs wherever it lies; its grid `g` has `tasks[g]` tasks and begins at `entries[g]` in it.
 
     `origins`: the layers in it; `flops`: the floating-point operations of its contractions in one run; `open`: what it makes
     of the sizes that it takes, in a program whose sizes come with a call.
@@ -41,19 +41,28 @@ class KernelObject:
 
     name: str
     code: bytes
+    entries: tuple[int, ...]
     tasks: tuple[Size, ...]
     origins: tuple[str, ...] = ()
     flops: Size = 0
     open: OpenKernel | None = None
 
+    @staticmethod
+    def of(name: str, object: bytes, tasks: tuple[Size, ...], open: OpenKernel | None = None) -> KernelObject:
+        """A kernel whose grid `g` is at the symbol `<name>.<g>` of an object file.
+
+        Raises CompileError for one that lacks a symbol.
+        """
+        code = linked(object)
+        grids = [f"{name}.{g}" for g in range(len(tasks))]
+        if missing := [grid for grid in grids if grid not in code.entries]:
+            raise CompileError(f"kernel {name}: its object does not define {', '.join(missing)}")
+        return KernelObject(name, code.bytes, tuple(code.entries[grid] for grid in grids), tasks, open=open)
+
     def image(self) -> KernelImage:
-        """The kernel in executable memory. Raises ModelError for an object that is none, or lacks a grid."""
-        try:
-            loaded = load_object(self.code)
-            grids = tuple((loaded.address(f"{self.name}.{g}"), tasks) for g, tasks in enumerate(self.tasks))
-        except (CompileError, struct.error, KeyError, IndexError, ValueError, OSError) as error:
-            raise ModelError(f"kernel {self.name}: damaged: not the object of its grids ({error!r})") from error
-        return KernelImage(grids, loaded)
+        """The kernel in executable memory."""
+        loaded = LoadedCode(Code(self.code, {str(g): at for g, at in enumerate(self.entries)}))
+        return KernelImage(tuple((loaded.address(str(g)), tasks) for g, tasks in enumerate(self.tasks)), loaded)
 
 
 @dataclass(frozen=True)
@@ -88,17 +97,26 @@ class Artifact:
         """Writes a file of this alone; what `container.save` says."""
         save(path, self)
 
-    def written(self, writer: Writer) -> dict[str, Any]:
+    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Its part of a file's header."""
         host = self.host
         writer.require(Common(self.target, self.runtime, self.numerics))
+        weights = [array_to_json(info.name, self.weights[info.name], writer) for info in host.weights]
+        given = {name: writer.add(bytes_of(array)) for name, array in defaults.items()}
+        # Sections keep their distances: the block, which comes next, finds the arrays wherever the file is mapped.
+        image = image_of(
+            self,
+            [writer.placed(section) for *_, section in weights],
+            {name: writer.placed(section) for name, section in given.items()},
+        )
         return {
             "name": self.name,
             "inputs": list(map(info_to_json, host.inputs)),
             "outputs": list(map(info_to_json, host.outputs)),
-            "weights": [array_to_json(info.name, self.weights[info.name], writer) for info in host.weights],
+            "weights": weights,
+            "image": writer.add(memoryview(image)),
             **(_static_to_json(host) if isinstance(host, HostProgram) else open_to_json(host)),
-            "kernels": [_kernel_to_json(kernel, writer) for kernel in self.kernels],
+            "kernels": [_kernel_to_json(kernel) for kernel in self.kernels],
         }
 
     @staticmethod
@@ -116,7 +134,8 @@ class Artifact:
 
         Raises ModelError, or KeyError, TypeError, ValueError, IndexError, AttributeError, for a part that describes none.
         """
-        kernels = tuple(_kernel_from_json(kernel, container) for kernel in fields["kernels"])
+        code = kernels_of(container.section(fields["image"]))
+        kernels = tuple(_kernel_from_json(kernel, code) for kernel in fields["kernels"])
         inputs, outputs = (tuple(map(info_from_json, fields[key])) for key in ("inputs", "outputs"))
         weights = [array_from_json(written, container) for written in fields["weights"]]
         infos = tuple(info for info, _ in weights)
@@ -139,19 +158,23 @@ def _static_to_json(host: HostProgram) -> dict[str, Any]:
     return {"arena": host.arena_bytes, "slots": host.slots, "instructions": to_json(host.instructions), **donors}
 
 
-def _kernel_to_json(kernel: KernelObject, writer: Writer) -> dict[str, Any]:
+def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": kernel.name, "tasks": list(map(plain, kernel.tasks)), "origins": kernel.origins}
-    fields |= {"flops": plain(kernel.flops), "code": writer.add(memoryview(kernel.code))}
+    fields["flops"] = plain(kernel.flops)
     if kernel.open is not None:
         fields |= {"sizes": kernel.open.sizes, "bytes": list(map(plain, kernel.open.bytes))}
     return fields
 
 
-def _kernel_from_json(fields: Mapping[str, Any], container: Container) -> KernelObject:
+def _kernel_from_json(fields: Mapping[str, Any], code: Mapping[str, tuple[bytes, tuple[int, ...]]]) -> KernelObject:
     sizes = fields.get("sizes")
+    own, entries = code[fields["name"]]
+    if len(entries) != len(fields["tasks"]):
+        raise ValueError(f"kernel {fields['name']}: {len(entries)} grids, not {len(fields['tasks'])}")
     return KernelObject(
         text(fields["name"]),
-        bytes(container.section(fields["code"])),
+        own,
+        entries,
         tuple(map(_tasks if sizes is None else read_size, fields["tasks"])),
         tuple(map(text, fields["origins"])),
         read_size(fields["flops"]),

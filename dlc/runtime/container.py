@@ -1,9 +1,10 @@
 """The file that compiled models are saved in: a header, and sections of bytes, each at a multiple of 4096 bytes.
 
-    "dlcmodel" · version · size and checksum of the header · header (JSON) · sections
+    "dlcmodel" · version · size and checksum of the header · where the program is · header (JSON) · sections
 
-The first section is the run-time's code; the others are kernels' objects and packed weights, each kept once however many
-parts of a model have it. The header says what is made of them. Every section and the header have a checksum that is checked
+The first section is the run-time's code; the others are programs with their kernels (image.py) and packed weights, each kept
+once however many parts of a model have it. The header says what is made of them; a model that is one program runs without it:
+the prefix says where it is, counted from the first section, or -1. Every section and the header have a checksum that is checked
 when the file is read, CRC-32C by the run-time's code for sections; they are then memory-mapped, so that processes share them,
 unless they are asked to be read into memory.
 """
@@ -19,9 +20,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlc.errors import DeviceError, DlcError, ModelError
 from dlc.runtime.cpu.native import Runtime, runtime
@@ -31,8 +33,9 @@ from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 8
-_PREFIX = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, its size
+VERSION = 9
+PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is, or -1
+_NO_PROGRAM = -1
 _ALIGNMENT = 4096
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
@@ -47,11 +50,22 @@ class Common:
     numerics: str = "default"
 
 
+class Placed(NamedTuple):
+    """An array: how far from something its first byte lies, how many it has, and their CRC-32C."""
+
+    distance: int
+    bytes: int
+    checksum: int
+
+
 class Saveable(Protocol):
     """What a model is on disk."""
 
-    def written(self, writer: Writer) -> dict[str, Any]:
-        """Its part of the header; its code and weights become sections. Raises UnsupportedError for what has none."""
+    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
+        """Its part of the header; its code and weights become sections. `defaults` are those that its inputs have.
+
+        Raises UnsupportedError for what has none.
+        """
         ...
 
 
@@ -62,9 +76,10 @@ class Writer:
         self._common: Common | None = None
         self._sections: list[memoryview] = []
         self._checksums: list[int] = []
+        self._placed: list[Placed] = []
         # By size and checksum: the sections that may be equal to another one.
         self._alike: dict[tuple[int, int], list[int]] = {}
-        self._end = 0
+        self._starts = [0]
 
     def require(self, common: Common) -> None:
         """Notes what the parts have in common. Raises DlcError for a part that differs."""
@@ -82,26 +97,33 @@ class Writer:
         padding = memoryview(bytes(-len(data) % _ALIGNMENT))
         assert self._common is not None, "a part says first what it shares with the others"
         native = runtime(self._common.runtime)
-        checksum = _checksum(native, padding, _checksum(native, data))
+        own = _checksum(native, data)
+        checksum = _checksum(native, padding, own)
         alike = self._alike.setdefault((len(data), checksum), [])
         for number in alike:
             if self._sections[number] == data:
                 return number
         alike.append(len(self._sections))
+        self._placed.append(Placed(self._starts[-1], len(data), own))
+        self._starts.append(self._starts[-1] + len(data) + len(padding))
         self._sections.append(data)
         self._checksums.append(checksum)
         return alike[-1]
 
+    def placed(self, section: int) -> Placed:
+        """Where a section lies, as the next new one sees it."""
+        placed = self._placed[section]
+        return placed._replace(distance=placed.distance - self._starts[-1])
+
     def write(self, file: IO[bytes], model: Mapping[str, Any]) -> None:
         """Writes all there is to a file that is empty."""
-        starts = [0]
-        for data in self._sections:
-            starts.append(starts[-1] + len(data) + -len(data) % _ALIGNMENT)
+        starts = self._starts
         places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
+        program = self._starts[count(model["image"])] if "image" in model else _NO_PROGRAM
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
-        start = -(-(_PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
-        file.write(_PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header)) + header)
+        start = -(-(PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
+        file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header), program) + header)
         for at, data in zip(starts, self._sections, strict=False):
             file.write(bytes(start + at - file.tell()))
             file.write(data)
@@ -111,7 +133,7 @@ class Writer:
 def save(path: Path, model: Saveable) -> None:
     """Writes a model to a file; `path` is either the whole new file or what it was before. Raises DlcError when it cannot."""
     writer = Writer()
-    fields = model.written(writer)
+    fields = model.written(writer, {})
     with written_whole(path) as file:
         writer.write(file, fields)
 
@@ -119,7 +141,7 @@ def save(path: Path, model: Saveable) -> None:
 def to_bytes(model: Saveable) -> bytes:
     """What the file of a model holds."""
     writer = Writer()
-    fields = model.written(writer)
+    fields = model.written(writer, {})
     file = BytesIO()
     writer.write(file, fields)
     return file.getvalue()
@@ -145,13 +167,16 @@ class Container:
         Raises ModelError for a file that is none, is damaged, or was written by another version of dlc, and DeviceError
         for one that was compiled for another processor.
         """
-        header, data = _read(path, content if content is not None else _mapped(path))
+        program, header, data = _read(path, content if content is not None else _mapped(path))
         try:
             sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
             common = _read_common(path, header, data, sections) if sections else None
             container = Container(path, common, header["model"], data, sections)
+            at: int = sections[count(container.model["image"])][0] if "image" in container.model else _NO_PROGRAM
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise described_badly(path, error) from error
+        if program != at:
+            raise damaged(path, "the program is elsewhere")
         container.check()
         return container
 
@@ -239,26 +264,26 @@ def in_memory(content: bytes | bytearray | memoryview) -> memoryview:
     return memory.toreadonly()
 
 
-def _read(path: Path, memory: memoryview) -> tuple[dict[str, Any], memoryview]:
-    """The header, and the rest."""
+def _read(path: Path, memory: memoryview) -> tuple[int, dict[str, Any], memoryview]:
+    """Where the program is, the header, and the rest."""
     size = len(memory)
-    if size < _PREFIX.size or bytes(memory[: len(MAGIC)]) != MAGIC:
+    if size < PREFIX.size or bytes(memory[: len(MAGIC)]) != MAGIC:
         made = path.with_suffix(".dlc").name
         raise ModelError(f"{path}: not a model that dlc compiled; `compile-model MODEL.onnx -o {made}` makes one")
-    _, version, checksum, length = _PREFIX.unpack_from(memory)
+    _, version, checksum, length, program = PREFIX.unpack_from(memory)
     if version != VERSION:
         raise ModelError(f"{path}: written in format {version}, this dlc reads {VERSION}; compile the model again")
     if length > min(size, _LARGEST_HEADER):
         raise ModelError(f"{path}: damaged: a header of {length} bytes in a file of {size}")
-    end = _PREFIX.size + length
-    header = bytes(memory[_PREFIX.size : end])
+    end = PREFIX.size + length
+    header = bytes(memory[PREFIX.size : end])
     if zlib.crc32(header) != checksum:
         raise damaged(path, "header")
     start = end + -end % _ALIGNMENT
     if any(memory[end:start]):
         raise damaged(path, "after the header")
     try:
-        return json.loads(header), memory[start:]
+        return program, json.loads(header), memory[start:]
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: damaged: the header is no JSON ({error})") from error
 

@@ -86,13 +86,13 @@ class Model:
         """
         save(Path(path), self)
 
-    def written(self, writer: Writer) -> dict[str, Any]:
+    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Its part of a file's header. Raises UnsupportedError for a model that is no native code."""
         if self.artifact is None:
             raise UnsupportedError(f"{self.name}: only a model compiled for the CPU can be saved; compile it for a cpu target")
-        fields = self.artifact.written(writer)
-        defaults = [array_to_json(name, array, writer) for name, array in self.defaults.items()]
-        return {**fields, "defaults": defaults} if defaults else fields
+        fields = self.artifact.written(writer, {**defaults, **self.defaults})
+        own = [array_to_json(name, array, writer) for name, array in self.defaults.items()]
+        return {**fields, "defaults": own} if own else fields
 
     def run_fitting(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """The outputs for inputs in order, which come from another program.

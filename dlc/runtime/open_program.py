@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TypeAlias
 
 from dlc.arrays import ALIGNMENT, TensorInfo
 from dlc.dims import Range, Size, bind_sizes, never_negative, product, require_in_range, substitute
@@ -99,6 +100,33 @@ class Bound:
     numbers: tuple[int, ...]
 
 
+# Sizes of which a buffer is as large as the largest, how often loops run, and where parts of it that these reach begin and end.
+Parts: TypeAlias = "tuple[list[Size], list[Size], list[Size], list[Size]]"
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What is not seen from the polynomials: `counts` must not be negative, and `parts` must be within their buffers, unless
+    one of their loops does not run."""
+
+    counts: tuple[Size, ...]
+    parts: tuple[Parts, ...]
+
+    @staticmethod
+    def of(program: OpenProgram, instructions: Sequence[Instruction]) -> Demands:
+        """Those of a program with its instructions resolved.
+
+        Raises ModelError for instructions that are not on parts of the program's buffers whatever the sizes are.
+        """
+        buffers = program.buffers
+        parts = [p for p in parts_of(instructions, buffers, program.slots) if not p.fits(buffers[p.buffer])]
+        counts = chain(_counts(instructions), *(info.shape for info in program.outputs), *program.regions)
+        return Demands(
+            tuple(distinct(size for size in counts if not never_negative(size))),
+            tuple((distinct(buffers[b]), loops, first, last) for b, loops, first, last in _together(parts)),
+        )
+
+
 class Binder:
     """Binds the sizes of calls; `numbers` are those that whoever runs the instructions needs, which know their kernels.
 
@@ -108,18 +136,15 @@ class Binder:
     def __init__(self, program: OpenProgram, instructions: Sequence[Instruction], numbers: Sequence[Size]) -> None:
         self.program = program
         self.inputs = InputSizes(program.inputs)
-        buffers, outputs = program.buffers, [info.shape for info in program.outputs]
-        # What is not seen from the polynomials: which parts are within their buffers, and which sizes are not negative.
-        parts = [p for p in parts_of(instructions, buffers, program.slots) if not p.fits(buffers[p.buffer])]
-        counts = chain(_counts(instructions), *outputs, *program.regions)
+        demands = Demands.of(program, instructions)
         self._at = size_function(
             self.inputs.symbols,
             (
                 [info.shape for info in program.inputs],
-                outputs,
-                list(map(_distinct, program.regions)),
-                [(_distinct(buffers[b]), *ends) for b, *ends in _together(parts)],
-                (0, *_distinct(size for size in counts if not never_negative(size))),
+                [info.shape for info in program.outputs],
+                list(map(distinct, program.regions)),
+                demands.parts,
+                (0, *demands.counts),
                 tuple(numbers),
             ),
         )
@@ -190,10 +215,10 @@ def _together(parts: Iterable[Part]) -> Iterator[tuple[int, list[Size], list[Siz
     for part in parts:
         groups.setdefault((part.buffer, part.loops), []).append(part)
     for (buffer, loops), own in groups.items():
-        yield buffer, list(loops), list(dict.fromkeys(p.start for p in own)), _distinct(p.end for p in own)
+        yield buffer, list(loops), list(dict.fromkeys(p.start for p in own)), distinct(p.end for p in own)
 
 
-def _distinct(sizes: Iterable[Size]) -> list[Size]:
+def distinct(sizes: Iterable[Size]) -> list[Size]:
     """Sizes as they are needed for the largest of them: each once, and of the known ones the largest."""
     distinct = dict.fromkeys(sizes)
     known = [size for size in distinct if isinstance(size, int)]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, TypeAlias
 
+from numpy.typing import NDArray
+
 from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
 from dlc.runtime.container import Writer
@@ -28,7 +30,7 @@ class SavedSteps:
 
     program: Steps
 
-    def written(self, writer: Writer) -> dict[str, Any]:
+    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Its part of a file's header; raises what steps_to_json raises."""
         return steps_to_json(self.program, writer)
 
@@ -62,7 +64,7 @@ def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
                     f"{program.name}: a part of it is compiled for the sizes {', '.join(symbols)} when it is called, and it "
                     f"was not called yet: call it with all sizes that the file is to hold; {program.takes}"
                 )
-            fields |= {"symbols": symbols, "models": [[key, model.written(writer)] for key, model in made.items()]}
+            fields |= {"symbols": symbols, "models": [[key, model.written(writer, {})] for key, model in made.items()]}
             return fields if served is None else fields | {"served": _served_to_json(served, writer)}
         case Select(op=op, settings=settings, where=where):
             return fields | {"select": op, "settings": settings, "where": where}
@@ -76,7 +78,7 @@ def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
 
 
 def _served_to_json(served: Served, writer: Writer) -> Any:
-    return [served.model.written(writer), ranges_to_json(served.domain.ranges), list(served.domain.equal.items())]
+    return [served.model.written(writer, {}), ranges_to_json(served.domain.ranges), list(served.domain.equal.items())]
 
 
 def _body_to_json(body: Body | str, writer: Writer) -> Any:

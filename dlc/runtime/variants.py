@@ -73,7 +73,7 @@ class Variants:
             variant = self._kept[tuple(array.shape for array in arrays)]
         return variant.run_fitting([given[info.name] for info in variant.inputs])
 
-    def written(self, writer: Writer) -> dict[str, Any]:
+    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Its part of a file's header. Raises UnsupportedError where no variant was compiled yet."""
         made = self._kept.made
         if not made:
@@ -87,7 +87,7 @@ class Variants:
             "inputs": list(map(info_to_json, self.inputs)),
             "outputs": list(map(info_to_json, self.outputs)),
             "values": self.values,
-            "variants": [[key, model.written(writer)] for key, model in zip(keys, made.values(), strict=True)],
+            "variants": [[key, model.written(writer, {})] for key, model in zip(keys, made.values(), strict=True)],
         }
 
     @staticmethod

@@ -9,11 +9,13 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, shape_of, tensor_type
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dims import Dim, Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Attribute, Block, f16, f32, i1, i8, i16, i32, i64
 
 N = Dim.symbol("n")
+UI4 = ELEMENT_TYPES["uint4"]
 
 
 def make(op: type[DlOp], *operands: tuple[tuple[Size, ...], Attribute], **properties: Any) -> DlOp:
@@ -53,6 +55,13 @@ REFUSED = {
     "no packing": (dl.UnpackOp, [f(2, 4)], {"axis": 0, "tile": 4, "size": 9}, "no packing of 9"),
     "words of floats": (dl.WordsOp, [f(4)], {}, "C1"),
     "a part of a word": (dl.WordsOp, [((2, 6), i8)], {}, "C2"),
+    "nibbles of bytes": (dl.PackNibblesOp, [((2,), i8)], {}, "C1"),
+    "half a byte": (dl.PackNibblesOp, [((3,), UI4)], {}, "C2"),
+    "words of 16 bits": (dl.MatmulWordsOp, [f(2, 8), ((1, 1, 3), i32), f(1, 3)], {"of": i16}, "C1"),
+    "scales of other blocks": (dl.MatmulWordsOp, [f(2, 8), ((1, 1, 3), i32), f(2, 3)], {"of": UI4}, "C2"),
+    "rows of half a word": (dl.MatmulWordsOp, [f(2, 4), ((1, 1, 3), i32), f(1, 3)], {"of": UI4}, "C3"),
+    "rows of integers": (dl.MatmulWordsOp, [((2, 8), i32), ((1, 1, 3), i32), f(1, 3)], {"of": UI4}, "C4"),
+    "two kinds of blocks": (dl.DequantizeOp, [((4, 8), i8), f(4, 2), ((4, 4), i8)], {"axis": 1}, "differ"),
     "products of half a word": (dl.MatmulOp, [((2, 2), i8), ((2, 2), i8)], {"dot": "u8i8"}, "expected words"),
     "an unknown product": (dl.MatmulOp, [((2, 2), i32), ((2, 2), i32)], {"dot": "i4"}, "expected words, by i16, u8i8"),
     "held in too little": (dl.QuantizeOp, [f(4), f(), ((), i16)], {"axis": 0, "to": i8}, "C4"),

@@ -14,6 +14,8 @@ from typing import Any
 from google.protobuf.message import Message
 from onnx import ModelProto
 
+from dlc.runtime.container import PREFIX
+
 INTEGERS = (0, 1, -1, 2, 3, 7, 8, 64, 127, 128, 255, 256, 1000, 65536, 10**6, 10**9)
 HUGE = (2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, float("inf"), float("-inf"), float("nan"))
@@ -187,8 +189,6 @@ def _with_another_token(line: str, text: str, rng: random.Random) -> str:
 
 # Artifacts
 
-PREFIX = struct.Struct("<8sIIQ")
-
 
 def header_of(data: bytes) -> dict[str, Any]:
     """The header of an artifact."""
@@ -198,10 +198,10 @@ def header_of(data: bytes) -> dict[str, Any]:
 
 def with_header(data: bytes, header: object) -> bytes:
     """An artifact with another header, whose checksum is right."""
-    magic, version, _, length = PREFIX.unpack_from(data)
+    magic, version, _, length, program = PREFIX.unpack_from(data)
     sections = data[-(-(PREFIX.size + length) // 4096) * 4096 :]
     text = header if isinstance(header, bytes) else json.dumps(header, separators=(",", ":")).encode()
-    start = PREFIX.pack(magic, version, zlib.crc32(text), len(text)) + text
+    start = PREFIX.pack(magic, version, zlib.crc32(text), len(text), program) + text
     return start + bytes(-len(start) % 4096) + sections
 
 

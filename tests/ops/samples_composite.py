@@ -198,6 +198,20 @@ def _quantisation() -> list[Sample]:
             )
             for d in (I8, U8, I32)
         ),
+        sample(
+            dl.QuantizeOp,
+            (x, np.array([[0.25, 0.5], [0.125, 2]], np.float32), np.array(3, U8)),
+            lambda x, s, z: quantize(x, s.repeat(2, 1), z, 0, 255),
+            "blocks",
+            axis=1,
+        ),
+        sample(
+            dl.DequantizeOp,
+            (values(I8, 6, 2), np.array([[0.5, 1], [2, 0.25]], np.float32), np.array([[1, 2], [-3, 4]], I8)),
+            lambda x, s, z: (x - z.repeat(3, 0).astype(float)) * s.repeat(3, 0),
+            "blocks",
+            axis=0,
+        ),
         Sample(
             dl.DynamicQuantizeLinearOp,
             (np.array([-1.0, 0.0, 2.1, 0.5, 3.0], np.float32),),

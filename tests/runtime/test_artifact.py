@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import dlc
 from dlc.cli import main
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.container import MAGIC, VERSION
+from dlc.runtime.container import MAGIC, PREFIX, VERSION
 from tests.models import skeletons
 from tests.test_structure import LEAVES
 
@@ -69,9 +69,15 @@ def test_a_saved_model_is_saved_again_alike(saved: Path, tmp_path: Path) -> None
 def test_every_flipped_byte_is_found(saved: Path, tmp_path: Path) -> None:
     data = bytearray(saved.read_bytes())
     path = tmp_path / "flipped.dlc"
-    header = struct.unpack_from("<8sIIQ", data)[3]
+    header = PREFIX.unpack_from(data)[3]
     rng = np.random.default_rng(0)
-    places = {*range(24), 24 + header // 2, 24 + header, len(data) - 1, *rng.integers(0, len(data), 300).tolist()}
+    places = {
+        *range(PREFIX.size),
+        PREFIX.size + header // 2,
+        PREFIX.size + header,
+        len(data) - 1,
+        *rng.integers(0, len(data), 300).tolist(),
+    }
     for place in sorted(places):
         data[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(data)
@@ -94,24 +100,28 @@ def test_another_format_and_another_processor_are_refused(saved: Path, tmp_path:
     newer.write_bytes(MAGIC + struct.pack("<I", VERSION + 1) + data[12:])
     with pytest.raises(dlc.ModelError, match=f"written in format {VERSION + 1}, this dlc reads {VERSION}"):
         dlc.load(newer)
-    size = struct.unpack_from("<8sIIQ", data)[3]
-    header = json.loads(data[24 : 24 + size])
+    size = PREFIX.unpack_from(data)[3]
+    header = json.loads(data[PREFIX.size : PREFIX.size + size])
     feature = header["target"]["features"][-1]
-    changed = data[24 : 24 + size].replace(f'"{feature}"'.encode(), f'"{"z" * len(feature)}"'.encode())
+    changed = data[PREFIX.size : PREFIX.size + size].replace(f'"{feature}"'.encode(), f'"{"z" * len(feature)}"'.encode())
     other = tmp_path / "other.dlc"
-    other.write_bytes(struct.pack("<8sIIQ", MAGIC, VERSION, zlib.crc32(changed), size) + changed + data[24 + size :])
+    other.write_bytes(
+        PREFIX.pack(MAGIC, VERSION, zlib.crc32(changed), size, PREFIX.unpack_from(data)[4])
+        + changed
+        + data[PREFIX.size + size :]
+    )
     with pytest.raises(dlc.DeviceError, match="this processor lacks"):
         dlc.load(other)
 
 
 def hostile(change: Callable[[dict[str, Any]], object], data: bytes) -> bytes:
     """The artifact with a header that says something else, with a checksum that is right."""
-    size = struct.unpack_from("<8sIIQ", data)[3]
-    header = json.loads(data[24 : 24 + size])
+    size = PREFIX.unpack_from(data)[3]
+    header = json.loads(data[PREFIX.size : PREFIX.size + size])
     change(header)
     text = json.dumps(header, separators=(",", ":")).encode()
-    start = struct.pack("<8sIIQ", MAGIC, VERSION, zlib.crc32(text), len(text)) + text
-    return start + bytes(-len(start) % 4096) + data[-(-(24 + size) // 4096) * 4096 :]
+    start = PREFIX.pack(MAGIC, VERSION, zlib.crc32(text), len(text), PREFIX.unpack_from(data)[4]) + text
+    return start + bytes(-len(start) % 4096) + data[-(-(PREFIX.size + size) // 4096) * 4096 :]
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -134,7 +144,9 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "another attribute of ml_dtypes": lambda h: h["model"]["inputs"][0].__setitem__(2, "finfo"),
     "a section beyond the file": lambda h: h["sections"][1].__setitem__(0, 1 << 40),
     "sections in another order": lambda h: h["sections"].insert(1, h["sections"].pop(2)),
-    "a section that is none": lambda h: h["model"]["kernels"][0].__setitem__("code", 1000),
+    "a section that is none": lambda h: h["model"].__setitem__("image", 1000),
+    "another section for the program": lambda h: h["model"].__setitem__("image", 1),
+    "a kernel without code": lambda h: h["model"]["kernels"][0].__setitem__("name", "k"),
     "a section before the first": lambda h: h["model"]["weights"][0].__setitem__(3, -1),
     "no model": lambda h: h.pop("model"),
     "a model of another kind": lambda h: h.__setitem__("model", ["steps", "variants"]),
@@ -156,7 +168,7 @@ def test_a_header_is_not_taken_at_its_word(saved: Path, tmp_path: Path, change: 
 @pytest.mark.parametrize("text", [b"", b"[", b"[]", b"null", b"{}", b"\xff", b"[" * 100_000])
 def test_a_header_that_is_none(saved: Path, tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "hostile.dlc"
-    start = struct.pack("<8sIIQ", MAGIC, VERSION, zlib.crc32(text), len(text)) + text
+    start = PREFIX.pack(MAGIC, VERSION, zlib.crc32(text), len(text), -1) + text
     path.write_bytes(start + bytes(-len(start) % 4096))
     with pytest.raises(dlc.ModelError, match="damaged"):
         dlc.load(path)

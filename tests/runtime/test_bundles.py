@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from onnx import TensorProto, helper
 
 import dlc
 from dlc.cli import main
-from dlc.runtime.container import Container
+from dlc.runtime.container import PREFIX, Container
 from dlc.runtime.model import Model
 from tests import test_segments as segments
 from tests.frontend.onnx.build import INT64, model
@@ -189,9 +188,11 @@ def test_the_command_line_runs_what_sizes_it_is_given(positive: Path) -> None:
 
 def test_every_flipped_byte_is_found(positive: Path, tmp_path: Path) -> None:
     data = bytearray(positive.read_bytes())
-    header = struct.unpack_from("<8sIIQ", data)[3]
+    header = PREFIX.unpack_from(data)[3]
     rng = np.random.default_rng(0)
-    for place in sorted({24 + header // 2, 24 + header, len(data) - 1, *rng.integers(0, len(data), 100).tolist()}):
+    for place in sorted(
+        {PREFIX.size + header // 2, PREFIX.size + header, len(data) - 1, *rng.integers(0, len(data), 100).tolist()}
+    ):
         data[place] ^= 1 << int(rng.integers(8))
         (tmp_path / "flipped.dlc").write_bytes(data)
         with pytest.raises(dlc.ModelError, match=r"damaged|not a model|format"):

@@ -61,7 +61,7 @@ class Cpu(ObjectBackend[KernelText]):
         return emit_kernel(kernel, self.target)
 
     def compile_kernel(self, name: str, text: KernelText) -> KernelObject:
-        return KernelObject(name, compile_text(text.text, self.target), text.grids, open=OpenKernel(text.sizes, text.bytes))
+        return KernelObject.of(name, compile_text(text.text, self.target), text.grids, OpenKernel(text.sizes, text.bytes))
 
     def show(self, form: str, texts: Mapping[str, KernelText], headers: Mapping[str, str]) -> str:
         return "\n".join(assembly(t.text, self.target) if form == "asm" else t.text for t in texts.values())

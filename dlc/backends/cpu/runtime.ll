@@ -3,10 +3,11 @@
 ; The object made of this text has no undefined symbols, so that it loads like a kernel's: the two functions of libc that
 ; it needs arrive as pointers when a pool is set up. Structures, in memory order:
 ;
-;   launch    {ptr task, i64 slot, i64 offset, i64 n} then n arguments {i64 slot, i64 offset}
+;   launch    {i64 task, i64 slot, i64 offset, i64 n} then n arguments {i64 slot, i64 offset}
+;             `task` says how far from the record the code of one begins, so that a table can be read-only wherever it lies;
 ;             runs task(arguments, 0 … tasks - 1), in any order and at once; the number of tasks, as an argument, is
 ;             slots[slot] + offset. Below 0 it is minus that number: too little work to share with other threads.
-;   others    begin with a number instead of an address; `distance` is in words, from the record's start
+;   others    begin with a number from 0 to 5; `distance` is in words, from the record's start
 ;     1  {i64 slot, i64 from, i64 offset}      slots[slot] = slots[from] + offset
 ;     2  {i64 slot, i64 distance}              slots[slot] -= 1, and goes there unless that is 0
 ;     3  {i64 slot, i64 offset, i64 distance}  goes there if the byte at slots[slot] + offset is 0
@@ -47,7 +48,9 @@
   ptr,         ; 12 libc's syscall
   ptr,         ; 13 libc's sched_getcpu
   i64,         ; 14 threads, the caller's included
-  [128 x i8]   ; 15 the processors that the threads may run on, as sched_getaffinity gives them
+  [128 x i8],  ; 15 the processors that the threads may run on, as sched_getaffinity gives them
+  ptr,         ; 16 who runs launches in this pool's place, parallel(whose, task, arguments, tasks); null: its threads do
+  ptr          ; 17 whose that is
 }
 
 declare void @llvm.x86.sse2.pause()
@@ -328,7 +331,8 @@ entry:
   %more.at = getelementptr i64, ptr %record, i64 2
   %n.at = getelementptr i64, ptr %record, i64 3
   %first = getelementptr i64, ptr %record, i64 4
-  %task = load ptr, ptr %record
+  %task.distance = load i64, ptr %record
+  %task = getelementptr i8, ptr %record, i64 %task.distance
   %counter = load i64, ptr %counter.at
   %more = load i64, ptr %more.at
   %n = load i64, ptr %n.at
@@ -367,6 +371,18 @@ choose:
   br i1 %alone, label %serial, label %claim
 
 claim:
+  %parallel.at = getelementptr %Pool, ptr %pool, i64 0, i32 16
+  %stand.in = load ptr, ptr %parallel.at
+  %own = icmp eq ptr %stand.in, null
+  br i1 %own, label %enter, label %callers
+
+callers:
+  %whose.at = getelementptr %Pool, ptr %pool, i64 0, i32 17
+  %whose = load ptr, ptr %whose.at
+  call void %stand.in(ptr %whose, ptr %task, ptr %arguments, i64 %tasks)
+  ret ptr %following
+
+enter:
   %busy.at = getelementptr %Pool, ptr %pool, i64 0, i32 9
   %claim.pair = cmpxchg ptr %busy.at, i32 0, i32 1 acquire monotonic
   %claimed = extractvalue { i32, i1 } %claim.pair, 1

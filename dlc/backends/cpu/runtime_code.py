@@ -1,4 +1,4 @@
-"""The run-time's code: `runtime.ll` as an object."""
+"""The run-time's code: `runtime.ll` and `call.ll` as an object."""
 
 from __future__ import annotations
 
@@ -11,5 +11,6 @@ from dlc.target import CPU_LEVELS
 
 @lru_cache(maxsize=1)
 def runtime_object() -> bytes:
-    """`runtime.ll` as an object for any processor that dlc generates code for."""
-    return compile_text(Path(__file__).with_name("runtime.ll").read_text(), CPU_LEVELS["cpu:generic"])
+    """One object for any processor that dlc generates code for."""
+    parts = [Path(__file__).with_name(name).read_text() for name in ("runtime.ll", "call.ll")]
+    return compile_text("\n".join(parts), CPU_LEVELS["cpu:generic"])

@@ -19,6 +19,7 @@ from dlc.dialects.dl import (
     creation,
     elementwise,
     factorization,
+    few_bits,
     functions,
     identities,
     indexing,
@@ -50,6 +51,7 @@ from dlc.dialects.dl.conversion import *
 from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
 from dlc.dialects.dl.factorization import *
+from dlc.dialects.dl.few_bits import *
 from dlc.dialects.dl.functions import *
 from dlc.dialects.dl.identities import *
 from dlc.dialects.dl.indexing import *
@@ -97,6 +99,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     normalization,
     quantization,
     words,
+    few_bits,
     random,
     control,
     transformations,

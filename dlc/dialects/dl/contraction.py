@@ -131,9 +131,12 @@ class ProductSum(Contraction):
             raise DTypeError(f"{self.name}: dot {self.dot_name} of {types}; expected words, by {', '.join(DOTS)}")
         return i32
 
-    def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
-        """The product of an element of each operand, as wide as the sum."""
-        return scalar.multiply(body, a, b) if self.dot is None else self.dot.scalar(body, a, b)
+    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+        # The operands' own signs decide how they widen; a literal's is that of its type.
+        types = map(element_type_of, self.operands)
+        a, b = (scalar.convert(body, x, t, total.type) for x, t in zip(elements, types, strict=True))
+        product = scalar.multiply(body, a, b) if self.dot is None else self.dot.scalar(body, a, b)
+        return scalar.add(body, product, total)
 
     def contracted(self, compute: Callable[[Array, Array], Array], operands: Sequence[Array]) -> Array:
         """`compute`, a sum of products, of the operands' numbers."""

@@ -90,27 +90,37 @@ class Reduction(DlOp, ABC):
 class Structure:
     """An iteration space over an op's operands and result, as in `linalg.generic`.
 
-    `maps`: one per operand, then the result's. `extents`: the iterators' sizes. `reductions`: which iterators are reduced.
-    `views`: the shapes that operands and result have under these maps: their own, or a row-major reshape of it (a grouped
-    convolution sees its channels as groups × channels of a group).
+    `maps`: one per operand, one for each entry of `again`, then the result's. `extents`: the iterators' sizes. `reductions`:
+    which iterators are reduced. `views`: the shapes that operands and result have under these maps: their own, or a row-major
+    reshape of it (a grouped convolution sees its channels as groups × channels of a group). `again`: the positions of operands
+    that one step reads at further places.
     """
 
     maps: tuple[AffineMap, ...]
     extents: tuple[Size, ...]
     reductions: tuple[bool, ...]
     views: tuple[tuple[Size, ...], ...]
+    again: tuple[int, ...] = ()
 
 
 class Contraction(DlOp, ABC):
-    """Sum of products over an iteration space of affine accesses: matmul, convolution. Operands: data, weights."""
+    """Sum of products over an iteration space of affine accesses: matmul, convolution.
+
+    Operands: data, weights, and what else belongs to the weights.
+    """
+
+    @property
+    def expands_weights(self) -> bool:
+        """Whether a step makes factors of its weights first, which all rows of a register tile share."""
+        return False
 
     @abstractmethod
     def structure(self) -> Structure:
         """The iteration space; parallel iterators in result order first, then the reduced ones."""
 
     @abstractmethod
-    def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
-        """The product of an element of each operand, both as wide as the sum."""
+    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+        """The sum after a step, which adds the product of an element of each operand, in the structure's order."""
 
 
 class Window(DlOp, ABC):

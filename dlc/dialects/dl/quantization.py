@@ -6,6 +6,7 @@ computed in f32.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -31,10 +32,12 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dt
 from dlc.dialects.dl.elementwise import AddOp, DivOp, EqualOp, MaximumOp, MinimumOp, MulOp, NegOp, SelectOp, SubOp
 from dlc.dialects.dl.functions import RoundOp
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.narrow import FORMATS, narrowed
 from dlc.dialects.dl.normalization import along_axis
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp
 from dlc.dialects.dl.scalar import limits, wide_float
+from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -72,7 +75,10 @@ def _holds(to: Attribute, stored: Attribute) -> bool:
 
 
 class Scaled(Composite):
-    """An op on `x` with a scale and a zero point, each of rank 0 or with one entry per place of `axis`."""
+    """An op on `x` with a scale and a zero point, each of rank 0 or with one entry per place of `axis`.
+
+    Of the rank of `x` they have one entry per block: their sizes are those of `x`, but that of `axis`, which divides it.
+    """
 
     TAKES_NARROW: ClassVar[bool] = True
 
@@ -93,19 +99,58 @@ class Scaled(Composite):
                     continue
                 case (size,) if x and not differ(size, x[axis]):
                     continue
+                case shape if _are_blocks(shape, x, axis):
+                    continue
                 case shape:
                     raise ShapeError(
                         f"{self.name}: scale or zero point of shape {shape} for axis {axis} of {x}; "
-                        "expected rank 0 or the size of that axis"
+                        "expected rank 0, the size of that axis, or an entry for each block along it"
                     )
+        if len({shape_of(v) for v in (self.scale, self.zero_point) if self._in_blocks(v)}) > 1:
+            raise ShapeError(f"{self.name}: scale {shape_of(self.scale)} and zero point {shape_of(self.zero_point)} differ")
 
     @property
     def channel_axis(self) -> int:
         return normalized_axes(self.name, (number(self.axis),), rank_of(self.x))[0] if rank_of(self.x) else 0
 
+    @property
+    def block_count(self) -> int | None:
+        """How many blocks a parameter has an entry for along `axis`; None where none has."""
+        return next((int(shape_of(v)[self.channel_axis]) for v in (self.scale, self.zero_point) if self._in_blocks(v)), None)
+
+    def _in_blocks(self, parameter: SSAValue) -> bool:
+        return shape_of(parameter) != (1,) and _are_blocks(shape_of(parameter), shape_of(self.x), self.channel_axis)
+
     def trailing(self, parameter: Array, rank: int) -> Array:
         """A parameter's values as they broadcast along the axis."""
+        if parameter.ndim == rank > 0 and parameter.size > 1 and self.block_count is not None:
+            size = int(shape_of(self.x)[self.channel_axis])
+            return parameter.repeat(size // parameter.shape[self.channel_axis], self.channel_axis)
         return parameter.reshape(-1, *(1,) * (rank - 1 - self.channel_axis)) if parameter.ndim else parameter
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        """With an axis for the places of a block beside that of the blocks, if there are any."""
+        b, (x, *parameters), axis = Build(self), operands, self.channel_axis
+        if self.block_count is None:
+            return [self.computed(b, x, *(along_axis(b, v, axis, rank_of(x)) for v in parameters))]
+        shape = shape_of(x)
+        split = (*shape[:axis], self.block_count, int(shape[axis]) // self.block_count, *shape[axis + 1 :])
+        for k, v in enumerate(parameters):
+            if self._in_blocks(v):
+                parameters[k] = b(ReshapeOp, v, shape=(*shape[:axis], self.block_count, 1, *shape[axis + 1 :]))
+        return [b(ReshapeOp, self.computed(b, b(ReshapeOp, x, shape=split), *parameters), shape=shape)]
+
+    @abstractmethod
+    def computed(self, b: Build, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
+        """The result, of parameters that broadcast with `x`."""
+
+
+def _are_blocks(shape: Sequence[Size], x: Sequence[Size], axis: int) -> bool:
+    """Whether a parameter has an entry per block of `x` along `axis`."""
+    if len(shape) != len(x) or not x or any(s != t for a, (s, t) in enumerate(zip(shape, x, strict=True)) if a != axis):
+        return False
+    count, size = shape[axis], x[axis]
+    return isinstance(count, int) and isinstance(size, int) and count != size and count > 0 and size % count == 0
 
 
 @irdl_op_definition
@@ -113,8 +158,9 @@ class QuantizeOp(Scaled):
     """`y = saturate(round(x / scale) + zero_point)`, in the zero point's type; without zero point if that is a narrow float.
 
     `to` is another type to hold it, of integers. (C1) `x` and `scale` are of one float type; (C2) `zero_point` is of integers
-    of at most 16 bits or narrow floats; (C3) scale and zero point have rank 0 or one entry per place of `axis`; (C4) `to` has
-    all integers of the zero point's type. NaN gives 0, in a narrow float what `dl.cast` says.
+    of at most 16 bits or narrow floats; (C3) scale and zero point have rank 0, one entry per place of `axis`, or the rank of
+    `x` and one entry per block along it; (C4) `to` has all integers of the zero point's type. NaN gives 0, in a narrow float
+    what `dl.cast` says.
     """
 
     name = "dl.quantize"
@@ -145,22 +191,19 @@ class QuantizeOp(Scaled):
             number = _saturate(steps + self.trailing(zero, x.ndim).astype(wide), element_type_of(self.zero_point))
             return number.astype(numpy_dtype(self.held))
 
-    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        x, scale = (widened(b, v) for v in operands[:2])
-        axis, rank, stored = self.channel_axis, rank_of(x), element_type_of(self.zero_point)
-        ratio = b(DivOp, x, along_axis(b, scale, axis, rank))
+    def computed(self, b: Build, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
+        x, stored = widened(b, x), element_type_of(zero_point)
+        ratio = b(DivOp, x, widened(b, scale))
         if stored in FORMATS:
-            return [b(CastOp, ratio, to=stored, saturate=True)]
-        steps = b(RoundOp, ratio)
-        shifted = steps
-        if not _is_zero(operands[2]):
-            shifted = b(AddOp, steps, casted(b, along_axis(b, operands[2], axis, rank), element_type_of(x)))
+            return b(CastOp, ratio, to=stored, saturate=True)
+        shifted = b(RoundOp, ratio)
+        if not _is_zero(self.zero_point):
+            shifted = b(AddOp, shifted, casted(b, zero_point, element_type_of(x)))
         if is_narrow(stored):
             # Casts to these wrap around; to others they saturate.
             low, high = (b.scalar(limit, like=shifted) for limit in limits(stored))
             shifted = b(MinimumOp, b(MaximumOp, shifted, low), high)
-        return [casted(b, casted(b, shifted, stored), self.held)]
+        return casted(b, casted(b, shifted, stored), self.held)
 
 
 @irdl_op_definition
@@ -168,8 +211,8 @@ class DequantizeOp(Scaled):
     """`y = (x - zero_point) · scale`, in the scale's type.
 
     (C1) `x` and `zero_point` are of one integer type of at most 32 bits or one narrow float; (C2) `scale` is of floats; (C3)
-    scale and zero point have rank 0 or one entry per place of `axis`. The difference is exact for at most 16 bits and wraps
-    for 32; of narrow floats it rounds as f32.
+    scale and zero point have rank 0, one entry per place of `axis`, or the rank of `x` and one entry per block along it. The
+    difference is exact for at most 16 bits and wraps for 32; of narrow floats it rounds as f32.
     """
 
     name = "dl.dequantize"
@@ -192,13 +235,10 @@ class DequantizeOp(Scaled):
         wide = numpy_dtype(wide_float(element_type_of(self.scale)))
         return (steps.astype(wide) * self.trailing(scale, x.ndim).astype(wide)).astype(scale.dtype)
 
-    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b = Build(self)
-        x, scale, zero = operands
-        axis, rank = self.channel_axis, rank_of(x)
-        scale = along_axis(b, widened(b, scale), axis, rank)
-        steps = b(SubOp, casted(b, x, self._steps_in), casted(b, along_axis(b, zero, axis, rank), self._steps_in))
-        return [casted(b, b(MulOp, casted(b, steps, element_type_of(scale)), scale), element_type_of(self.scale))]
+    def computed(self, b: Build, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
+        wide = widened(b, scale)
+        steps = b(SubOp, casted(b, x, self._steps_in), casted(b, zero_point, self._steps_in))
+        return casted(b, b(MulOp, casted(b, steps, element_type_of(wide)), wide), element_type_of(scale))
 
 
 @irdl_op_definition

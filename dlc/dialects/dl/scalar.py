@@ -12,6 +12,7 @@ from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned, storage_type
 from dlc.ir import (
     Attribute,
+    FastMathFlag,
     FloatAttr,
     IntegerAttr,
     IntegerType,
@@ -91,6 +92,12 @@ def subtract(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
 
 def multiply(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
     return body(arith.MulfOp(x, y) if is_float(x.type) else arith.MuliOp(x, y))
+
+
+def multiply_add(body: Body, x: SSAValue, y: SSAValue, z: SSAValue) -> SSAValue:
+    """`x · y + z` of floats as part of a sum of products, which may be rounded once."""
+    contract = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
+    return body(arith.AddfOp(body(arith.MulfOp(x, y, flags=contract)), z, flags=contract))
 
 
 def divide(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:

@@ -70,8 +70,9 @@ class ModeProductOp(Contraction):
 
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
-    def product(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
-        return scalar.multiply(body, a, b)
+    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+        a, b = (scalar.convert(body, x, element_type_of(self.x), total.type) for x in elements)
+        return scalar.add(body, scalar.multiply(body, a, b), total)
 
     def structure(self) -> Structure:
         x, matrix, y = map(shape_of, (self.x, self.matrix, self.result))

@@ -64,7 +64,9 @@ def part(body: Body, word: SSAValue, element_type: Attribute, j: int) -> SSAValu
 def parts_of(words: Array, axis: int, element_type: Attribute) -> Array:
     """The integers in words of i32, those of one word one after the other along `axis`."""
     dtype = numpy_dtype(element_type)
-    parts = np.ascontiguousarray(words)[..., None].view(dtype)
+    ups, downs = zip(*(shifts(element_type, j) for j in range(WORD_BITS // scalar.bits(element_type))), strict=True)
+    wide = words.view(np.uint32 if is_unsigned(element_type) else np.int32)[..., None]
+    parts = (wide << np.array(ups, wide.dtype) >> np.array(downs, wide.dtype)).astype(dtype)
     axis %= words.ndim
     return np.moveaxis(parts, -1, axis + 1).reshape(*words.shape[:axis], -1, *words.shape[axis + 1 :])
 

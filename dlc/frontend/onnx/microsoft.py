@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type
 from dlc.dims import product
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
@@ -120,39 +120,69 @@ def dynamic_quantize_matmul(node: Node) -> Value:
     return _scaled_product(node, total, scale, parameter(node, node[2]), node.get(4))
 
 
+def _nibbles(node: Node, packed: Value) -> Value:
+    """Bytes as numbers of 4 bits, two along the last axis for each, the lower first."""
+    emit, (*lead, last) = node.emit, packed.shape
+    low = emit(dl.BitwiseAndOp, packed, emit.scalar(15, packed))
+    high = emit(dl.ShiftRightOp, packed, emit.scalar(4, packed))
+    pairs = emit(dl.ConcatOp, *(emit.reshape(v, (*packed.shape, 1)) for v in (low, high)), axis=packed.rank)
+    return emit.cast(emit.reshape(pairs, (*lead, 2 * last)), ELEMENT_TYPES["uint4"])
+
+
+@table("GatherBlockQuantized")
+def gather_block_quantized(node: Node) -> Value:
+    """Rows of a table of few bits by their places, dequantised in blocks: of bytes if its numbers of 4 bits are not packed."""
+    emit, table_, bits = node.emit, node[0], node.integer("bits", 4)
+    if node.integer("gather_axis", 0) != 0:
+        raise NodeProblem("attribute", "gather_axis other than 0 is not supported")
+    packed = bits == 4 and table_.element_type == _UI8
+
+    def rows(v: Value, is_packed: bool) -> Value:
+        taken = emit(dl.GatherOp, v, node[1], axis=0, checked=True)
+        return _nibbles(node, taken) if is_packed else taken
+
+    x, scales, zeros = rows(table_, packed), rows(node[2], False), node.get(3)
+    middle = 1 << (bits - 1) if table_.element_type == _UI8 else 0
+    zero = emit.scalar(middle, x) if zeros is None else rows(zeros, packed)
+    axis = node.axis(node.integer("quantize_axis", 1), table_.rank) + node[1].rank - 1
+    if x.shape[axis] != scales.shape[axis] * node.integer("block_size", 128):
+        raise NodeProblem("attribute", f"blocks that are no part of {x.shape[axis]} are not supported")
+    return emit(dl.DequantizeOp, x, scales, zero, axis=axis)
+
+
 @table("MatMulNBits")
 def matmul_n_bits(node: Node) -> Value:
     """`B` [N, blocks, bytes] has numbers of 4 or 8 bits, the first in the lowest of a byte, in blocks along K with a scale.
 
-    Zero points are packed likewise, or floats; without them they are half of the range.
+    Zero points are packed likewise, or floats; without them they are half of the range. The last block may be longer than
+    what is left of K: rows have zeros there.
     """
     emit, x = node.emit, node[0]
     k, n, bits, block = (node.integer(name) for name in ("K", "N", "bits", "block_size"))
     node.ignore("accuracy_level")
     if bits not in (4, 8) or node.get(4) is not None:
         raise NodeProblem("attribute", f"numbers of {bits} bits, or in groups by g_idx, are not supported; 4 and 8 are")
-    blocks = -(-k // block)
+    blocks, stored = -(-k // block), element_type(f"uint{bits}")
+    if missing := blocks * block - k:
+        x = emit(dl.PadOp, x, emit.scalar(0, x), low=[0] * x.rank, high=[0] * (x.rank - 1) + [missing], pad_mode="constant")
 
     def numbers(packed: Value, count: int) -> Value:
         """Bytes [N, …] as the numbers in them, [N, count]."""
         packed = emit.reshape(packed, (n, product(packed.shape) // n))
-        if bits == 4:
-            low = emit(dl.BitwiseAndOp, packed, emit.scalar(15, packed))
-            high = emit(dl.ShiftRightOp, packed, emit.scalar(4, packed))
-            pairs = emit(dl.ConcatOp, *(emit.reshape(v, (*packed.shape, 1)) for v in (low, high)), axis=2)
-            packed = emit.reshape(pairs, (n, 2 * int(packed.shape[1])))
-        return emit.cast(emit.slice(packed, 1, 0, count), x.element_type)
+        return emit.slice(packed if bits == 8 else _nibbles(node, packed), 1, 0, count)
 
-    scales, zeros = emit.reshape(node[2], (n, blocks, 1)), node.get(3)
-    if zeros is None:
-        zero = emit.scalar(1 << (bits - 1), x)
-    else:
+    scales, zeros = emit.reshape(node[2], (n, blocks)), node.get(3)
+    in_steps = zeros is not None and zeros.element_type == _UI8
+    zero = emit.scalar(0 if zeros is not None else 1 << (bits - 1), stored)
+    if zeros is not None and in_steps:
         # Bytes are of whole numbers for each row.
-        of_rows = numbers(zeros, blocks) if zeros.element_type == _UI8 else zeros
-        zero = emit.reshape(of_rows, (n, blocks, 1))
-    w = emit.reshape(numbers(node[1], blocks * block), (n, blocks, block))
-    w = emit(dl.MulOp, emit(dl.SubOp, w, zero), scales)
-    w = emit.slice(emit.reshape(w, (n, blocks * block)), 1, 0, k)
+        zero = numbers(zeros, blocks)
+    w = emit.unfolded(dl.DequantizeOp, numbers(node[1], blocks * block), scales, zero, axis=1)[0]
     y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)))
+    if zeros is not None and not in_steps:
+        # Σ x · (w - z) · s = Σ x · w · s - Σ over blocks of (Σ x) · z · s
+        offsets = emit(dl.MulOp, emit.reshape(zeros, (n, blocks)), scales)
+        sums = emit(dl.ReduceSumOp, emit.reshape(x, (*x.shape[:-1], blocks, block)), axes=[x.rank], keepdims=False)
+        y = emit(dl.SubOp, y, emit(dl.MatmulOp, sums, emit.transpose(offsets, (1, 0))))
     bias = node.get(5)
     return y if bias is None else emit(dl.AddOp, y, bias)

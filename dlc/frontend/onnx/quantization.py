@@ -7,7 +7,6 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import product
 from dlc.errors import ModelError
 from dlc.frontend.onnx.convolution import convolved
 from dlc.frontend.onnx.emit import Value
@@ -52,13 +51,7 @@ def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribu
         raise NodeProblem(
             "input", f"scales of shape {list(scale.shape)} for blocks of {block} in {list(x.shape)} are not supported"
         )
-    # A row for each block: its axis last, split into blocks.
-    order = [a for a in range(x.rank) if a != axis] + [axis]
-    moved, count = emit.transpose(x, order), (product(scale.shape),)
-    scale = emit.reshape(emit.transpose(scale, order), count)
-    zero = emit.full(0, count, default) if zero is None else emit.reshape(emit.transpose(zero, order), count)
-    y = emit.reshape(emit(op, emit.reshape(moved, (*count, block)), scale, zero, axis=0), moved.shape)
-    return emit.transpose(y, [order.index(a) for a in range(x.rank)])
+    return emit.unfolded(op, x, scale, emit.scalar(0, default) if zero is None else zero, axis=axis)[0]
 
 
 @table("QuantizeLinear")

@@ -57,6 +57,11 @@ def beside_axes_of_first(lanes: Lanes, op: DlOp) -> Sequence[SSAValue] | None:
     return lanes.again(op, lanes.all(first), *map(lanes.read, rest), **axes_behind_lanes(op))
 
 
+def scaled(lanes: Lanes, op: Scaled) -> Sequence[SSAValue] | None:
+    """Parameters of blocks have all axes of the first operand: its definition is what lanes go through."""
+    return None if op.block_count is not None else beside_axes_of_first(lanes, op)
+
+
 def axes_behind_lanes(op: DlOp) -> Mapping[str, Any]:
     """The properties `axis` and `axes` of an op, of the first operand's axes, when lanes lie before these."""
     rank, changed = rank_of(op.operands[0]), dict[str, Any]()
@@ -146,7 +151,8 @@ RULES: dict[type, Rule] = {
         ),
         beside_axes,
     ),
-    **dict.fromkeys((TrailingNorm, BatchNormOp, Scaled, PreluOp), beside_axes_of_first),
+    **dict.fromkeys((TrailingNorm, BatchNormOp, PreluOp), beside_axes_of_first),
+    Scaled: scaled,
     **dict.fromkeys((SearchsortedOp, RandomBitsOp, Procedure), rows),
     Sequential: more_rows,
     TransposeOp: transpose,

@@ -84,9 +84,9 @@ class _Folder:
         if contraction.parent is not op.parent:
             # It would be computed again in each step of a loop.
             return None
-        x, w = contraction.operands
+        x, w, *others = contraction.operands
         aligned = _along_weights(b, factor, contraction)
-        if aligned is None or element_type_of(w) != element_type_of(factor):
+        if others or aligned is None or element_type_of(w) != element_type_of(factor):
             return None
         scaled = b(type(op), w, aligned)
         with b.at(fused_location(contraction, op)):
@@ -138,11 +138,11 @@ def _along_weights(b: Build, factor: SSAValue, contraction: Contraction) -> SSAV
     return reshaped(b, transposed(b, reshaped(b, factor, shape), [*rest, *order]), aligned)
 
 
-def weight_axes(contraction: Contraction) -> dict[int, int]:
-    """Which axis of the weights each axis of the result moves along with; axes of the data alone have none."""
+def weight_axes(contraction: Contraction, k: int = 1) -> dict[int, int]:
+    """Which axis of operand k, the weights, each axis of the result moves along with; axes of the data alone have none."""
     structure = contraction.structure()
-    of_weights = _places(shape_of(contraction.operands[1]), structure.views[1], structure.maps[1].results)
-    of_result = _places(shape_of(contraction.results[0]), structure.views[2], structure.maps[2].results)
+    of_weights = _places(shape_of(contraction.operands[k]), structure.views[k], structure.maps[k].results)
+    of_result = _places(shape_of(contraction.results[0]), structure.views[-1], structure.maps[-1].results)
     by_place = {place: axis for axis, place in of_weights.items()}
     return {axis: by_place[place] for axis, place in of_result.items() if place in by_place}
 

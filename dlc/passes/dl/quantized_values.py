@@ -85,7 +85,7 @@ class Quantized:
 
 def _source(value: SSAValue) -> tuple[SSAValue, SSAValue | None, SSAValue | None, int] | None:
     match value.owner:
-        case DequantizeOp() as op if element_type_of(op.x) in BYTES:
+        case DequantizeOp() as op if element_type_of(op.x) in BYTES and op.block_count is None:
             return op.x, op.zero_point, op.scale, op.channel_axis
         case SubOp() as op if (wide := _widened(op.operands[0])) is not None:
             zero = op.operands[1]

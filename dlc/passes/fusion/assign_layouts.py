@@ -50,12 +50,13 @@ class AssignLayoutsPass(TargetPass):
                     self._pack_weights(op, dispatch, kernels[dispatch.symbol], constant)
 
     def _pack_weights(self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, constant: WeightExpressions) -> None:
-        for contraction in [c for c in kernel.body.block.ops if isinstance(c, Contraction)]:
-            argument = contraction.operands[1]
+        weights = [(c, k) for c in kernel.body.block.ops if isinstance(c, Contraction) for k in range(1, len(c.operands))]
+        for contraction, k in weights:
+            argument = contraction.operands[k]
             if not isinstance(argument, BlockArgument) or not argument.has_one_use():
                 continue
             weight = dispatch.arguments[argument.index]
-            axis = panel_axis(contraction)
+            axis = panel_axis(contraction, k)
             loop = None if weight in constant else _loop_around(dispatch, weight)
             if (weight not in constant and loop is None) or axis is None or 0 in shape_of(weight):
                 continue
@@ -75,14 +76,14 @@ class AssignLayoutsPass(TargetPass):
         *rows, channels = (int(substitute(s, known)) for s in shape_of(result))
         # Sums of narrower types are kept in four bytes.
         width = max(4, numpy_dtype(element_type_of(result)).itemsize)
-        return choose_panel(channels, prod(rows), target.lanes(width), target)
+        return choose_panel(channels, prod(rows), target.lanes(width), target, contraction.expands_weights)
 
 
-def panel_axis(contraction: Contraction) -> int | None:
-    """The axis of the weights that becomes the result's last one; None if it is split into groups, or not there."""
-    if contraction.structure().views[1] != shape_of(contraction.operands[1]):
+def panel_axis(contraction: Contraction, k: int) -> int | None:
+    """The axis of operand k that becomes the result's last one; None if it is split into groups, or not there."""
+    if contraction.structure().views[k] != shape_of(contraction.operands[k]):
         return None
-    return weight_axes(contraction).get(rank_of(contraction.results[0]) - 1)
+    return weight_axes(contraction, k).get(rank_of(contraction.results[0]) - 1)
 
 
 def _loop_around(dispatch: DispatchOp, value: SSAValue) -> Loop | None:

@@ -64,7 +64,7 @@ class PrepareWeightedSumsPass(TargetPass):
 
     def _pack(self, module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp, first: Contraction) -> None:
         """Gives a kernel's contraction its second operand in panels."""
-        argument, axis = first.operands[1], panel_axis(first)
+        argument, axis = first.operands[1], panel_axis(first, 1)
         if not isinstance(argument, BlockArgument) or not argument.has_one_use() or axis is None or 0 in shape_of(argument):
             return
         kernel = kernels[dispatch.symbol]

@@ -160,14 +160,13 @@ def _combined(write: Writer, op: Reduction | Window, structure: Structure, opera
 
 
 def contraction(write: Writer, op: Contraction, structure: Structure, operands: Operands, store: Store) -> SSAValue:
-    types = [element_type_of(v) for v in op.operands]
     reads = [operands.view(v, view) for v, view in zip(op.operands, structure.views, strict=False)]
+    reads += [reads[k] for k in structure.again]
     inputs = _inputs(write, reads, structure)
 
-    def code(body: Body, a: SSAValue, b: SSAValue, accumulator: SSAValue) -> SSAValue:
-        # The operands' own signs decide how they widen; a literal's is that of its type.
-        a, b = (scalar.convert(body, x, t, accumulator.type) for x, t in zip((a, b), types, strict=True))
-        return scalar.add(body, op.product(body, a, b), accumulator)
+    def code(body: Body, *elements: SSAValue) -> SSAValue:
+        *factors, accumulator = elements
+        return op.added(body, accumulator, *factors)
 
     element_type = element_type_of(op.results[0])
     return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store)

@@ -13,6 +13,7 @@ from dlc.ir import (
     AffineMap,
     Context,
     DenseIntOrFPElementsAttr,
+    FastMathFlag,
     MemRefType,
     Operation,
     SSAValue,
@@ -57,8 +58,9 @@ class VectorizePass(KernelPass):
         vector.transfer_write %r, %acc
 
     The parallel iterators are the vector's dimensions, in the order in which the output stores them; the reduced ones are
-    loops. A product added to an accumulator is one fused operation. A body that loads from memory at places that it computes
-    runs element by element. Requires static shapes and maps that select iterators. Leaves no `linalg`.
+    loops. A product added to an accumulator is one fused operation, and so is one that says it may. A body that loads from
+    memory at places that it computes runs element by element. Requires static shapes and maps that select iterators. Leaves no
+    `linalg`.
     """
 
     name = "vectorize"
@@ -219,14 +221,16 @@ class _Vectorizer:
         return place.op(lifted, op.results[0].name_hint)
 
     def fused(self, product: Operation) -> Operation | None:
-        """The addition to the accumulator that a product is fused into: one rounding, within a reduction's own sum."""
+        """The addition that a product is fused into, with one rounding: to the accumulator, or within what is added to it."""
         if not isinstance(product, arith.MulfOp) or not any(self.reduced):
             return None
         uses = list(product.result.uses)
         if len(uses) != 1 or not isinstance(uses[0].operation, arith.AddfOp):
             return None
         addition = uses[0].operation
-        return addition if self.body.args[-1] in addition.operands else None
+        contracts = FastMathFlag.ALLOW_CONTRACT in addition.fastmath.data
+        first = next(o for o in map(_owner, addition.operands) if isinstance(o, arith.MulfOp))
+        return addition if first is product and (contracts or self.body.args[-1] in addition.operands) else None
 
     def multiply_add(self, place: Place, op: Operation, product: Operation, lookup: Callable[[SSAValue], SSAValue]) -> SSAValue:
         addend = next(v for v in op.operands if v is not product.results[0])

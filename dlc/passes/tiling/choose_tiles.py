@@ -161,7 +161,8 @@ class _Chooser:
     def contraction_tile(self, stage: Stage, lane: int) -> dict[int, int]:
         """Rows × lanes in registers: the vectors of one operand times broadcasts of the other.
 
-        accumulators + vectors of the lane operand + 1 for the broadcast fit the register file.
+        accumulators + vectors of the lane operand + 1 for the broadcast fit the register file; so do 2 · accumulators and one
+        more where a step adds up products of its own.
         """
         lanes = self.lanes(stage)
         extents = self.nest.extents
@@ -172,7 +173,8 @@ class _Chooser:
         wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, _MOST_VECTORS))
         columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
-        rows = max(1, int(self.variant.rows * ((self.target.vector_registers - 1 - vectors) // vectors)))
+        free = self.target.vector_registers - stage.sums - vectors
+        rows = max(1, int(self.variant.rows * (free // (stage.sums * vectors))))
         register = {lane: columns}
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):

@@ -73,6 +73,12 @@ class Stage:
         several = bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
         return several and not any(self._is_in_rows(a) for a in self.inputs)
 
+    @cached_property
+    def sums(self) -> int:
+        """How many sums of floats its body holds per element: two if it adds several products up before the accumulator."""
+        additions = [o for o in self.op.regions[0].block.ops if isinstance(o, arith.AddfOp)]
+        return 2 if any(o not in _steps_of(self) for o in additions) else 1
+
     def _is_in_rows(self, a: Access) -> bool:
         return all(a.uses(d) for d in self.dims if d >= 0) and any(a.stride(d) == 1 for d in self.reductions)
 
@@ -187,16 +193,24 @@ class Nest(OpenNest):
 
 
 def combiner_of(stage: Stage) -> Operation | None:
-    """The op that combines the accumulator with an element, if the body ends in one such op."""
-    body = stage.op.regions[0].block
-    accumulator = body.args[-1]
-    last = body.last_op
-    combined = last.operands[0].owner if last is not None and last.operands else None
-    uses = list(accumulator.uses)
-    if not isinstance(combined, Operation) or len(uses) != 1 or uses[0].operation is not combined:
+    """The op that combines the accumulator with an element, if the body ends in one such op, or in several additions."""
+    steps = _steps_of(stage)
+    if not steps or (len(steps) > 1 and not all(isinstance(s, arith.AddfOp) for s in steps)):
         return None
     # Operands in the order (accumulator, element), as the final reduction passes them.
-    return combined if len(combined.operands) == 2 and len(combined.results) == 1 else None
+    return steps[-1]
+
+
+def _steps_of(stage: Stage) -> list[Operation]:
+    """The ops of two operands that lead from the accumulator to what the body yields; none where it goes another way."""
+    body, steps = stage.op.regions[0].block, list[Operation]()
+    value: SSAValue = body.args[-1]
+    while (use := value.get_user_of_unique_use()) is not body.last_op:
+        if use is None or len(use.operands) != 2 or len(use.results) != 1:
+            return []
+        steps.append(use)
+        value = use.results[0]
+    return steps
 
 
 def initial_of(stage: Stage, nest: OpenNest) -> Stage | None:

@@ -1,7 +1,7 @@
-"""ELF relocatable objects to executable memory, without LLVM or a linker.
+"""ELF relocatable objects to code that runs wherever it lies, and that to executable memory, without LLVM or a linker.
 
 The objects are freestanding (every symbol that they use they define), position-independent and small, so the only
-relocations are 32-bit distances.
+relocations are 32-bit distances: once these are filled in, nothing of the code hangs on its address.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from dlc.errors import CompileError
+from dlc.errors import CompileError, DeviceError
 
 _ALLOCATED = 0x2  # SHF_ALLOC: part of the memory image
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8  # section types
 _UNDEFINED = 0  # section number of a symbol that another object defines
 _RELATIVE = {2: "R_X86_64_PC32", 4: "R_X86_64_PLT32"}
+_UNWINDING = ".eh_frame"  # for exceptions, of which there are none
+# The widest vector's constants lie as they like it.
+CODE_ALIGNMENT = 64
 _PROT_READ, _PROT_EXEC = 1, 4
 _PAGE = mmap.PAGESIZE
 
@@ -66,20 +70,15 @@ def undefined_symbols(data: bytes) -> list[str]:
     return [s.name for s in _symbols(data, _sections(data)) if s.section == _UNDEFINED and s.name]
 
 
-class LoadedObject:
-    """An object in memory; its code lives as long as this value."""
+class Code(NamedTuple):
+    """Code and its constants, to be placed at any multiple of CODE_ALIGNMENT; where its functions begin, by their names."""
 
-    def __init__(self, memory: mmap.mmap, addresses: dict[str, int]) -> None:
-        self._memory = memory
-        self._addresses = addresses
-
-    def address(self, symbol: str) -> int:
-        """The address of a function; raises KeyError for a name that the object does not define."""
-        return self._addresses[symbol]
+    bytes: bytes
+    entries: Mapping[str, int]
 
 
-def load_object(data: bytes) -> LoadedObject:
-    """Places an object's code and constants in executable memory.
+def linked(data: bytes) -> Code:
+    """The code of an object.
 
     Raises CompileError for an undefined symbol or a relocation other than a 32-bit distance.
     """
@@ -90,11 +89,13 @@ def load_object(data: bytes) -> LoadedObject:
     places: dict[int, int] = {}
     end = 0
     for i, s in enumerate(sections):
-        if s.flags & _ALLOCATED and s.size:
+        if s.flags & _ALLOCATED and s.size and s.name != _UNWINDING:
+            if s.align > CODE_ALIGNMENT:
+                raise CompileError(f"section {s.name} of the object wants multiples of {s.align}, code has {CODE_ALIGNMENT}")
             end = -(-end // s.align) * s.align if s.align else end
             places[i] = end
             end += s.size
-    memory = mmap.mmap(-1, max(-(-end // _PAGE) * _PAGE, _PAGE))
+    memory = bytearray(end)
     for i, place in places.items():
         s = sections[i]
         if s.type != _NOBITS:
@@ -102,18 +103,38 @@ def load_object(data: bytes) -> LoadedObject:
     for s in sections:
         if s.type == _RELA and s.info in places:
             _relocate(memory, data, s, places, symbols)
-    anchor = ctypes.c_char.from_buffer(memory)
-    base = ctypes.addressof(anchor)
-    del anchor  # else the mapping could not be closed
-    if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(memory)), _PROT_READ | _PROT_EXEC):
-        raise CompileError(f"the system refuses executable memory: errno {ctypes.get_errno()}")
-    return LoadedObject(memory, {s.name: base + places[s.section] + s.value for s in symbols if s.name and s.section in places})
+    return Code(bytes(memory), {s.name: places[s.section] + s.value for s in symbols if s.name and s.section in places})
 
 
-def _relocate(memory: mmap.mmap, data: bytes, table: _Section, places: dict[int, int], symbols: list[_Symbol]) -> None:
+def _relocate(memory: bytearray, data: bytes, table: _Section, places: dict[int, int], symbols: list[_Symbol]) -> None:
     for offset, info, addend in struct.iter_unpack("<QQq", data[table.offset : table.offset + table.size]):
         kind, symbol = info & 0xFFFFFFFF, symbols[info >> 32]
         if kind not in _RELATIVE or symbol.section not in places:
             raise CompileError(f"the object has relocation {kind} to {symbol.name!r}; only 32-bit distances can be loaded")
         place = places[table.info] + offset
         struct.pack_into("<i", memory, place, places[symbol.section] + symbol.value + addend - place)
+
+
+class LoadedCode:
+    """Code in executable memory; it lives as long as this value."""
+
+    def __init__(self, code: Code) -> None:
+        """Raises DeviceError if the system refuses."""
+        self._memory = mmap.mmap(-1, max(-(-len(code.bytes) // _PAGE) * _PAGE, _PAGE))
+        self._memory[: len(code.bytes)] = code.bytes
+        anchor = ctypes.c_char.from_buffer(self._memory)
+        base = ctypes.addressof(anchor)
+        del anchor  # else the mapping could not be closed
+        size, executable = ctypes.c_size_t(len(self._memory)), _PROT_READ | _PROT_EXEC
+        if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(base), size, executable):
+            raise DeviceError(f"the system refuses executable memory: errno {ctypes.get_errno()}")
+        self._addresses = {name: base + at for name, at in code.entries.items()}
+
+    def address(self, entry: str) -> int:
+        """The address of a function; raises KeyError for a name that the code does not define."""
+        return self._addresses[entry]
+
+
+def load_object(data: bytes) -> LoadedCode:
+    """An object's code in executable memory; raises what `linked` and LoadedCode raise."""
+    return LoadedCode(linked(data))

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.cpus import usable_cpus
+from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.runtime.control import failure
 from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler
-from dlc.runtime.cpu.table import Grid, assemble, tasks_word
+from dlc.runtime.cpu.table import Task, assemble, tasks_word
 from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
@@ -43,7 +44,7 @@ class KernelImage:
     """A kernel's native code: for each of its grids, in order, the address of `void (ptr arguments, i64 task)` and the
     number of tasks, in its sizes. `code` is whatever must stay alive for the addresses to hold."""
 
-    grids: tuple[Grid, ...]
+    grids: tuple[tuple[int, Size], ...]
     code: object = None
 
 
@@ -84,9 +85,16 @@ class _Program(ABC):
         self._dtypes = [info.dtype for info in host.outputs]
         self._images = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]
-        self._table = assemble(instructions, host.slots, {name: image.grids for name, image in kernels.items()}, runtime.copy)
-        self._records = np.array(self._table.words, np.int64)
+        tasks = {name: [tasks for _, tasks in image.grids] for name, image in kernels.items()}
+        self._table = assemble(instructions, host.slots, tasks)
+        self._records = np.empty(len(self._table.words), np.int64)
         self._start = address_of(self._records)
+
+        def address(task: Task) -> int:
+            kernel, grid = task
+            return kernels[kernel].grids[grid][0] if kernel is not None else runtime.copy
+
+        self._records[:] = self._table.placed(self._start, address)
         self._runtime = runtime
         self._execute = runtime.execute
         self._free: list[_Context] = []

@@ -5,7 +5,7 @@ Behind the slots of the program come some for the table alone: counters of loops
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -30,13 +30,14 @@ SMALL_BYTES = 32 << 10
 COPY_BYTES = 64 << 10
 _STOP, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD = range(6)
 
-# The address of the native code of a grid, and its number of tasks in the sizes of its kernel.
-Grid: TypeAlias = "tuple[int, Size]"
+# A grid of a kernel, or the task that copies memory if it is of none.
+Task: TypeAlias = "tuple[str | None, int]"
 
 
 @dataclass
 class Table:
-    """The records, in words; `ends` says of which launch a record is the last that ends at a word.
+    """The records, in words; `tasks` says at which of them launches begin, whose word is to be how far away their task is, and
+    `ends` of which launch a record is the last that ends at a word.
 
     Where sizes come with a call, some slots hold numbers: `sizes`, and of grids the number of tasks, which `work` has with the
     bytes that a launch is given (`tasks_word`). So one table serves all sizes.
@@ -44,16 +45,24 @@ class Table:
 
     slots: int
     words: list[int] = field(default_factory=list[int])
+    tasks: dict[int, Task] = field(default_factory=dict[int, Task])
     ends: dict[int, Launch | OpenLaunch] = field(default_factory=dict[int, Launch | OpenLaunch])
     sizes: dict[Size, int] = field(default_factory=dict[Size, int])
     work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
     # What codes mean: code -k is failure k - 1.
     failures: list[Fail] = field(default_factory=list[Fail])
 
+    def placed(self, place: int, task: Callable[[Task], int]) -> list[int]:
+        """The records as they are at a place, from which on `task` says where the code of one is."""
+        words = list(self.words)
+        for at, of in self.tasks.items():
+            words[at] = task(of) - (place + 8 * at)
+        return words
 
-def assemble(instructions: Sequence[Instruction], slots: int, kernels: Mapping[str, Sequence[Grid]], copy: int) -> Table:
-    """The table of a program with so many slots; `copy` is the address of the task that copies memory."""
-    assembler = _Assembler(slots, kernels, copy)
+
+def assemble(instructions: Sequence[Instruction], slots: int, kernels: Mapping[str, Sequence[Size]]) -> Table:
+    """The table of a program with so many slots; `kernels` say of each grid how many tasks it has, in the kernel's sizes."""
+    assembler = _Assembler(slots, kernels)
     assembler.block(instructions)
     assembler.emit(_STOP, 0)
     return assembler.table
@@ -70,10 +79,9 @@ def tasks_word(tasks: int, bytes: int) -> int:
 
 
 class _Assembler:
-    def __init__(self, slots: int, kernels: Mapping[str, Sequence[Grid]], copy: int) -> None:
+    def __init__(self, slots: int, kernels: Mapping[str, Sequence[Size]]) -> None:
         self.table = Table(slots)
         self.kernels = kernels
-        self.copy = copy
 
     def block(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
@@ -92,14 +100,15 @@ class _Assembler:
 
     def launch(self, launch: Launch | OpenLaunch) -> None:
         if launch.kernel is None:
-            grids: Sequence[Grid] = ((self.copy, -(-launch.numbers[0] // COPY_BYTES)),)
+            grids: Sequence[Size] = (-(-launch.numbers[0] // COPY_BYTES),)
         else:
             sizes = kernel_sizes(launch.numbers)
-            grids = [(address, substitute(tasks, sizes)) for address, tasks in self.kernels[launch.kernel]]
+            grids = [substitute(tasks, sizes) for tasks in self.kernels[launch.kernel]]
         given = (*launch.arguments, *map(self.number, launch.numbers))
         arguments = [word for argument in given for word in argument]
-        for address, tasks in grids:
-            self.emit(address, *self.tasks(tasks, sum(launch.sizes)), len(given), *arguments)
+        for grid, tasks in enumerate(grids):
+            self.table.tasks[len(self.table.words)] = (launch.kernel, grid)
+            self.emit(0, *self.tasks(tasks, sum(launch.sizes)), len(given), *arguments)
         if grids:
             self.table.ends[len(self.table.words)] = launch
 

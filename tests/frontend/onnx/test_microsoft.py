@@ -22,10 +22,15 @@ X = RNG.standard_normal((4, 48)).astype(np.float32)
 COLUMNS = RNG.uniform(0.01, 0.02, 6).astype(np.float32)
 PACKED = RNG.integers(0, 256, (6, 2, 16)).astype(np.uint8)
 BIAS, STEPS = RNG.standard_normal(6).astype(np.float32), RNG.integers(-99, 99, 6).astype(np.int32)
+PLACES_OF_ROWS = np.array([[5, 0, 2], [3, 3, 1]])
+TABLE, HALVES = PACKED[:, 0], RNG.uniform(0.01, 0.02, (6, 2)).astype(np.float32)
+NIBBLES = np.stack([TABLE & 15, TABLE >> 4], -1).reshape(6, 32)
 PARAMETERS: Mapping[str, Any] = {
     "sa": np.float32(0.02), "za": np.uint8(120), "sb": np.float32(0.03), "zb": np.uint8(100),
     "sy": np.float32(0.06), "zy": np.uint8(128), "sw": COLUMNS, "zw": np.arange(6, dtype=np.int8), "w": W, "wt": W.T,
     "c": STEPS, "bias": BIAS, "packed": PACKED, "scales": np.tile(COLUMNS, 2), "zeros": PACKED[:, 0, 0],
+    "places": np.arange(12, dtype=np.float32) / 2, "bytes": PACKED,
+    "table": TABLE, "halves": HALVES, "packed_zeros": np.full((6, 1), 3 + 16 * 12, np.uint8),
 }  # fmt: skip
 
 
@@ -55,6 +60,7 @@ def unpacked(zeros: np.ndarray | float) -> np.ndarray:
 
 
 ZEROS = np.stack([PARAMETERS["zeros"] & 15, PARAMETERS["zeros"] >> 4], -1)[..., np.newaxis].astype(np.float32)
+PLACES = np.arange(12, dtype=np.float32).reshape(6, 2, 1) / 2
 PAIR = "a sa za b sb zb sy zy"
 NARROW = {"K": 48, "N": 6, "bits": 4, "block_size": 32}
 CASES: list[tuple[str, str, Mapping[str, Any], Mapping[str, np.ndarray], Callable[[], np.ndarray]]] = [
@@ -88,14 +94,27 @@ CASES: list[tuple[str, str, Mapping[str, Any], Mapping[str, np.ndarray], Callabl
         "DynamicQuantizeMatMul", "x w sw zw bias", {}, {"x": X[:, :10]},
         lambda: dynamically(X[:, :10]) @ real(W, "w") + BIAS,
     ),
+    (
+        "GatherBlockQuantized", "table at halves", {"block_size": 16}, {"at": PLACES_OF_ROWS},
+        lambda: ((NIBBLES - 8.0) * HALVES.repeat(16, 1))[PLACES_OF_ROWS],
+    ),
+    (
+        "GatherBlockQuantized", "table at halves packed_zeros", {"block_size": 16}, {"at": PLACES_OF_ROWS},
+        lambda: ((NIBBLES - np.array([3.0, 12.0]).repeat(16)) * HALVES.repeat(16, 1))[PLACES_OF_ROWS],
+    ),
     ("MatMulNBits", "x packed scales", NARROW, {"x": X}, lambda: X @ unpacked(8).T),
     ("MatMulNBits", "x packed scales zeros", NARROW, {"x": X}, lambda: X @ unpacked(ZEROS).T),
+    ("MatMulNBits", "x packed scales places  bias", NARROW, {"x": X}, lambda: X @ unpacked(PLACES).T + BIAS),
+    (
+        "MatMulNBits", "x bytes scales", {**NARROW, "bits": 8, "block_size": 16, "K": 32}, {"x": X[:, :32]},
+        lambda: X[:, :32] @ ((PACKED - 128.0) * PARAMETERS["scales"].reshape(6, 2, 1)).reshape(6, 32).T,
+    ),
 ]  # fmt: skip
 
 
 def made(op: str, names: str, attributes: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> ModelProto:
-    node = helper.make_node(op, names.split(), ["y"], domain=DOMAIN, **attributes)
-    weights = {name: PARAMETERS[name] for name in names.split() if name in PARAMETERS}
+    node = helper.make_node(op, names.split(" "), ["y"], domain=DOMAIN, **attributes)
+    weights = {name: PARAMETERS[name] for name in names.split(" ") if name in PARAMETERS}
     dtypes = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
     proto = model([node], {name: x.shape for name, x in inputs.items()}, ["y"], weights=weights, dtypes=dtypes)
     proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))

@@ -56,12 +56,19 @@ def kernels():
     return load_object(compile_text(KERNELS, CPU_LEVELS["cpu:generic"]))
 
 
+def placed(records: list[list[int]]) -> np.ndarray:
+    """Records, whose first words are addresses of tasks, in memory: there they say how far away these are."""
+    table = np.array(records, np.int64)
+    table[:, 0] -= table.ctypes.data + np.arange(len(records)) * table.strides[0]
+    return table
+
+
 class Table:
     """Launches of one kernel on one array of counters."""
 
     def __init__(self, task: int, tasks: int, launches: int, small: bool = False) -> None:
         self.counters = np.zeros(max(tasks, 1), np.int64)
-        self.records = np.array([task, 0, -tasks if small else tasks, 1, 1, 0] * launches, np.int64)
+        self.records = placed([[task, 0, -tasks if small else tasks, 1, 1, 0]] * launches)
         self.bases = np.array([0, self.counters.ctypes.data], np.int64)
         self.launches = launches
 
@@ -100,7 +107,7 @@ def test_a_sleeping_pool_wakes_up(kernels):
 def test_arguments_are_a_base_and_an_offset(kernels):
     data = np.zeros(10, np.int64)
     bases = np.array([0, data.ctypes.data], np.int64)
-    records = np.array([kernels.address("add_one"), 0, -3, 1, 1, 8 * 4], np.int64)
+    records = placed([[kernels.address("add_one"), 0, -3, 1, 1, 8 * 4]])
     NATIVE.execute(records.ctypes.data, 1, bases.ctypes.data, 0)
     assert data.tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
 
@@ -111,7 +118,7 @@ def test_copy(size):
     target = np.zeros(size + 2, np.uint8)
     tasks = -(-size // 65536)
     bases = np.array([0, target.ctypes.data, source.ctypes.data], np.int64)
-    records = np.array([NATIVE.copy, 0, tasks, 3, 1, 0, 2, 0, 0, size], np.int64)
+    records = placed([[NATIVE.copy, 0, tasks, 3, 1, 0, 2, 0, 0, size]])
     NATIVE.execute(records.ctypes.data, 1, bases.ctypes.data, NATIVE.pool(2))
     np.testing.assert_array_equal(target[:size], source[:size])
     assert not target[size:].any()
@@ -213,6 +220,7 @@ def test_an_interrupted_process_ends(tmp_path):
         "data, pool = np.zeros(1 << 22, np.uint8), native.pool(2)\n"
         "bases = np.array([0, data.ctypes.data, data.ctypes.data + data.size // 2], np.int64)\n"
         "records = np.array([native.copy, 0, 32, 3, 1, 0, 2, 0, 0, 1 << 21], np.int64)\n"
+        "records[0] -= records.ctypes.data\n"
         "print('ready', flush=True)\n"
         "while True:\n"
         "    native.execute(records.ctypes.data, 1, bases.ctypes.data, pool)\n"

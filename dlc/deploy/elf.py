@@ -1,0 +1,191 @@
+"""Shared libraries and relocatable objects of one function, and constants that it knows the distance of.
+
+Nothing in them hangs on where they are loaded, so that there is nothing to relocate, and they need no other library.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+_RELOCATABLE, _SHARED = 1, 3  # kinds of files
+_X86_64 = 62
+_LOAD, _DYNAMIC, _GNU_STACK = 1, 2, 0x6474E551  # kinds of segments
+_X, _W, _R = 1, 2, 4  # of segments
+_WRITE, _ALLOC, _EXEC = 1, 2, 4  # of sections
+_HEADER, _SEGMENT, _SECTION, _SYMBOL = struct.Struct("<16sHHIQQQIHHHHHH"), "<IIQQQQQQ", "<IIQQQQIIQQ", "<IBBHQQ"
+_GLOBAL_FUNCTION = 1 << 4 | 2
+PAGE = 4096
+
+
+class _Type(IntEnum):
+    """Kinds of sections."""
+
+    NULL = 0
+    PROGBITS = 1
+    SYMTAB = 2
+    STRTAB = 3
+    HASH = 5
+    DYNAMIC = 6
+    DYNSYM = 11
+
+
+class _Tag(IntEnum):
+    """Entries of what a dynamic linker reads."""
+
+    NULL = 0
+    HASH = 4
+    STRTAB = 5
+    SYMTAB = 6
+    STRSZ = 10
+    SYMENT = 11
+    SONAME = 14
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function called `symbol`, which begins where its code does; `data` lies behind the code, at the next page."""
+
+    symbol: str
+    code: bytes
+    data: bytes
+
+    @property
+    def data_distance(self) -> int:
+        """How far from the code's beginning the data begins."""
+        return _up(len(self.code), PAGE)
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    type: _Type
+    flags: int = 0
+    place: int = 0
+    size: int = 0
+    link: int = 0
+    info: int = 0
+    align: int = 1
+    entry: int = 0
+
+
+class _Strings:
+    """Texts, each by where it begins."""
+
+    def __init__(self) -> None:
+        self.data = b"\0"
+
+    def add(self, text: str) -> int:
+        at = len(self.data)
+        self.data += text.encode() + b"\0"
+        return at
+
+
+def shared_library(function: Function, name: str) -> bytes:
+    """A library called `name`."""
+    strings = _Strings()
+    symbol, soname = strings.add(function.symbol), strings.add(name)
+    # A dynamic linker does not map nothing.
+    segments = 6 if function.data else 5
+    at_hash = _HEADER.size + segments * struct.calcsize(_SEGMENT)
+    hash_table = struct.pack("<5I", 1, 2, 1, 0, 0)  # one bucket: symbol 1, and no other
+    at_symbols = _up(at_hash + len(hash_table), 8)
+    entry = struct.calcsize(_SYMBOL)
+    at_strings = at_symbols + 2 * entry
+    end = at_strings + len(strings.data)
+    at_code = _up(end, PAGE)
+    at_data = at_code + function.data_distance
+    # Dynamic linkers write in what they read.
+    at_dynamic = _up(at_data + len(function.data), PAGE)
+    symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 4, at_code, len(function.code))
+    tags = {
+        _Tag.SONAME: soname,
+        _Tag.HASH: at_hash,
+        _Tag.STRTAB: at_strings,
+        _Tag.SYMTAB: at_symbols,
+        _Tag.STRSZ: len(strings.data),
+        _Tag.SYMENT: entry,
+        _Tag.NULL: 0,
+    }
+    dynamic = b"".join(struct.pack("<qQ", tag, value) for tag, value in tags.items())
+    program = b"".join(
+        struct.pack(_SEGMENT, kind, flags, place, place, place, size, size, align)
+        for kind, flags, place, size, align in (
+            (_LOAD, _R, 0, end, PAGE),
+            (_LOAD, _R | _X, at_code, len(function.code), PAGE),
+            (_LOAD, _R, at_data, len(function.data), PAGE),
+            (_LOAD, _R | _W, at_dynamic, len(dynamic), PAGE),
+            (_DYNAMIC, _R | _W, at_dynamic, len(dynamic), 8),
+            (_GNU_STACK, _R | _W, 0, 0, 16),
+        )
+        if kind != _LOAD or size
+    )
+    sections = [
+        _Section(".hash", _Type.HASH, _ALLOC, at_hash, len(hash_table), link=2, align=8, entry=4),
+        _Section(".dynsym", _Type.DYNSYM, _ALLOC, at_symbols, len(symbols), link=3, info=1, align=8, entry=entry),
+        _Section(".dynstr", _Type.STRTAB, _ALLOC, at_strings, len(strings.data)),
+        _Section(".text", _Type.PROGBITS, _ALLOC | _EXEC, at_code, len(function.code), align=PAGE),
+        _Section(".rodata", _Type.PROGBITS, _ALLOC, at_data, len(function.data), align=PAGE),
+        _Section(".dynamic", _Type.DYNAMIC, _ALLOC | _WRITE, at_dynamic, len(dynamic), link=3, align=8, entry=16),
+    ]
+    parts = {
+        _HEADER.size: program,
+        at_hash: hash_table,
+        at_symbols: symbols,
+        at_strings: strings.data,
+        at_code: function.code,
+        at_data: function.data,
+        at_dynamic: dynamic,
+    }
+    return _file(_SHARED, segments, parts, sections)
+
+
+def relocatable_object(function: Function) -> bytes:
+    """An object for a linker: one section, since the distance to the data is in the code."""
+    strings = _Strings()
+    symbol = strings.add(function.symbol)
+    entry = struct.calcsize(_SYMBOL)
+    symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 1, 0, len(function.code))
+    content = function.code + bytes(function.data_distance - len(function.code)) + function.data
+    at_code = _up(_HEADER.size, PAGE)
+    at_symbols = _up(at_code + len(content), 8)
+    at_strings = at_symbols + len(symbols)
+    sections = [
+        _Section(f".text.{function.symbol}", _Type.PROGBITS, _ALLOC | _EXEC, at_code, len(content), align=PAGE),
+        _Section(".symtab", _Type.SYMTAB, 0, at_symbols, len(symbols), link=3, info=1, align=8, entry=entry),
+        _Section(".strtab", _Type.STRTAB, 0, at_strings, len(strings.data)),
+        # Without it a linker takes the stack for executable.
+        _Section(".note.GNU-stack", _Type.PROGBITS, 0, at_strings),
+    ]
+    return _file(_RELOCATABLE, 0, {at_code: content, at_symbols: symbols, at_strings: strings.data}, sections)
+
+
+def _file(kind: int, segments: int, parts: dict[int, bytes], sections: list[_Section]) -> bytes:
+    """A file with these parts at their places, and what lists its sections behind them."""
+    names = _Strings()
+    at_names = max(place + len(part) for place, part in parts.items())
+    all_sections = [_Section("", _Type.NULL, align=0), *sections, _Section(".shstrtab", _Type.STRTAB, 0, at_names)]
+    starts = [names.add(s.name) if s.name else 0 for s in all_sections]
+    at_headers = _up(at_names + len(names.data), 8)
+    headers = b"".join(
+        struct.pack(
+            _SECTION,
+            *(start, s.type, s.flags, s.place if s.flags & _ALLOC and kind == _SHARED else 0, s.place),
+            *(len(names.data) if s.place == at_names and s.name == ".shstrtab" else s.size, s.link, s.info, s.align, s.entry),
+        )
+        for start, s in zip(starts, all_sections, strict=True)
+    )
+    sizes = (_HEADER.size, struct.calcsize(_SEGMENT) if segments else 0, segments, struct.calcsize(_SECTION))
+    identity = b"\x7fELF\x02\x01\x01"
+    program = _HEADER.size if segments else 0
+    counts = (*sizes, len(all_sections), len(all_sections) - 1)
+    file = bytearray(at_headers + len(headers))
+    file[: _HEADER.size] = _HEADER.pack(identity, kind, _X86_64, 1, 0, program, at_headers, 0, *counts)
+    for place, part in {**parts, at_names: names.data, at_headers: headers}.items():
+        file[place : place + len(part)] = part
+    return bytes(file)
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

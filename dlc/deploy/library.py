@@ -1,0 +1,133 @@
+"""A compiled model as a shared library, an object or an archive of one, with a header beside it that says how it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import ALIGNMENT, address_of
+from dlc.deploy.archive import archive
+from dlc.deploy.elf import Function, relocatable_object, shared_library
+from dlc.errors import UnsupportedError
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.container import Placed, bytes_of
+from dlc.runtime.cpu.native import runtime
+from dlc.runtime.host_program import HostProgram
+from dlc.runtime.image import image_of, memory_of, symbols_of
+from dlc.runtime.model import Model
+from dlc.whole_files import write_whole_text, written_whole
+
+SUFFIXES = (".so", ".o", ".a")
+_CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)
+
+
+def write_library(model: Model, path: Path) -> Path:
+    """Writes a model as what the path's suffix says (.so, .o or .a), and beside it a header (.h), whose path is returned.
+
+    The one symbol is `dlc_model_NAME`, of the file's name. Raises UnsupportedError for a model that is not one program for the
+    CPU, and DlcError when a file cannot be written.
+    """
+    artifact = model.artifact
+    if not isinstance(artifact, Artifact):
+        raise UnsupportedError(
+            f"{model.name}: a library holds one program; this model is several, since data or the shapes of a call decide what "
+            "is run, or it is none for the CPU: give the shapes of its inputs (--shape), or save it as .dlc for Python"
+        )
+    name = re.sub(r"\W", "_", path.stem, flags=re.ASCII)
+    function = _function(artifact, model.defaults, f"dlc_model_{name}")
+    data = shared_library(function, path.name) if path.suffix == ".so" else relocatable_object(function)
+    if path.suffix == ".a":
+        data = archive(f"{name}.o", data, function.symbol)
+    header = path.with_suffix(".h")
+    with written_whole(path) as file:
+        file.write(data)
+    write_whole_text(header, header_text(model, artifact, function))
+    return header
+
+
+def _function(artifact: Artifact, defaults: Mapping[str, NDArray[Any]], symbol: str) -> Function:
+    """The program as a function, with its weights behind it."""
+    weights = [artifact.weights[info.name] for info in artifact.host.weights]
+    data, places = _laid_out(artifact, [*weights, *defaults.values()])
+
+    def image(distance: int) -> bytes:
+        placed = [p._replace(distance=p.distance + distance) for p in places]
+        return image_of(artifact, placed[: len(weights)], dict(zip(defaults, placed[len(weights) :], strict=True)))
+
+    # It is as long whatever the distance is.
+    distance = Function(symbol, image(0), data).data_distance
+    return Function(symbol, image(distance), data)
+
+
+def _laid_out(artifact: Artifact, arrays: Iterable[NDArray[Any]]) -> tuple[bytes, list[Placed]]:
+    """Arrays one after the other, and where each is."""
+    data, places, checksum = bytearray(), list[Placed](), runtime(artifact.runtime).checksum
+    for array in arrays:
+        own = np.frombuffer(bytes_of(array), np.uint8)
+        places.append(Placed(len(data), own.nbytes, checksum(address_of(own), own.nbytes, 0)))
+        data += own.data
+        data += bytes(-len(data) % ALIGNMENT)
+    return bytes(data), places
+
+
+def header_text(model: Model, artifact: Artifact, function: Function) -> str:
+    """The header of a library."""
+    call = _CALL.search(Path(__file__).with_name("dlc.h").read_text())
+    assert call is not None, "dlc.h declares the call"
+    symbols, symbol = symbols_of(artifact.host), function.symbol
+    lines = [
+        f"{_plain(model.name)}, compiled by dlc for {artifact.target.name}, which is a processor with",
+        " ".join(artifact.target.features) + ".",
+        "",
+        *(f"size {k}    {_plain(name)}" for k, name in enumerate(symbols)),
+        *(f"input {k}   {_plain(str(i))}{', or NULL' if i.name in model.defaults else ''}" for k, i in enumerate(model.inputs)),
+        *(f"output {k}  {_plain(str(info))}" for k, info in enumerate(model.outputs)),
+        *(f"output {k} is written over input {d}, which is then written" for k, d in _donors(artifact).items()),
+        "",
+        "Arrays are row after row, aligned as their elements; memory begins at a multiple of 64:",
+        "",
+        "    dlc_call call = {0};",
+        f"    call.inputs = inputs, call.outputs = outputs{', call.sizes = sizes' if symbols else ''};",
+        f"    {symbol}(&call);                      // no memory yet: answers call.needed",
+        "    call.memory = aligned_alloc(64, (call.needed + 63) / 64 * 64), call.bytes = call.needed;",
+        f"    if ({symbol}(&call)) ...              // 0: done; codes are those of dlc.h, below 0 the model's own",
+        "",
+        "Calls at once have memory of their own. A call runs on its own thread, or on threads of yours (`parallel`); dlc.h",
+        f"(`dlc header`) runs it on threads of its own, and checks the processor: dlc_open_linked({symbol}, ...).",
+    ]
+    comment = "\n".join(f" * {line}".rstrip() for line in lines)
+    known = "" if symbols else f"#define {symbol.upper()}_BYTES {memory_of(function.code)} /* of memory */\n"
+    return f"""/*
+{comment}
+ */
+#ifndef {symbol.upper()}_H
+#define {symbol.upper()}_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+{call.group()}
+{known}int64_t {symbol}(dlc_call *call);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def _donors(artifact: Artifact) -> Mapping[int, int]:
+    return artifact.host.donors if isinstance(artifact.host, HostProgram) else {}
+
+
+def _plain(text: str) -> str:
+    """Text in a comment."""
+    return re.sub(r"[^\x20-\x7e]", "?", text).replace("*/", "* /")

@@ -1,0 +1,130 @@
+"""Products with dequantised weights, whose integers stay in memory as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow, rank_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contraction import MatmulOp
+from dlc.dialects.dl.conversion import CastOp
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.elementwise import SubOp
+from dlc.dialects.dl.few_bits import FEW_BITS, MatmulWordsOp, PackNibblesOp
+from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
+from dlc.dialects.dl.quantization import DequantizeOp
+from dlc.dialects.dl.ranges import ranges_of, representative
+from dlc.dialects.dl.scalar import bits
+from dlc.dialects.dl.weight_expressions import WeightExpressions
+from dlc.dialects.dl.words import WORD_BITS, WordsOp
+from dlc.dims import Range
+from dlc.ir import Attribute, Context, ModuleOp, ModulePass, SSAValue, f32, f64
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
+
+# Sums over words beside those of the result take registers that more rows need themselves.
+_FEW_ROWS = 2
+# Each register tile makes floats of the weights anew: with more rows that costs more than to read them from memory.
+_MANY_ROWS = 64
+_SIGNED = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
+
+
+@dataclass(frozen=True)
+class FewBitWeightsPass(ModulePass):
+    """`few-bit-weights`: x · ((w - z) · s)  =  Σ over blocks of s · (x · (w - z)), where w are integers of 4 or 8 bits.
+
+        %w = dl.dequantize %q, %s, %z {axis = 0};  %y = dl.matmul %x, %w
+    →   %words = dl.words (dl.transpose (dl.reshape %q));  %y = dl.matmul_words %x, %words, %s, %z {of = ui4}
+
+    `%q` are weights [K, N], perhaps transposed, with scales and zero points for all, for each column, or for blocks along K.
+    Words of what follows one another along K, and zero points in floats, are expressions of weights, evaluated once. A zero
+    point in the middle of the range, the same for all, makes them integers with a sign instead.
+
+    Of few rows the sums over words are multiplied by scales, of more the weights, which all rows share.
+
+    Blocks hold whole words, and rows are 64 at most; others stay, and are dequantised as an expression of weights. Requires
+    `dl.dequantize` whole.
+    """
+
+    name = "few-bit-weights"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        ranges = ranges_of(op)
+        for block in program_blocks(op):
+            constant = WeightExpressions(block)
+            rewrite_forward(block, lambda op, c=constant: _in_words(op, c, ranges))
+
+
+def _in_words(op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
+    if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:
+        return None
+    element, transpose = element_type_of(op.rhs), defining(op.rhs, TransposeOp)
+    stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
+    if stored is None or element == f64 or element_type_of(stored.x) not in FEW_BITS:
+        return None
+    if _rows(op.lhs, ranges) > _MANY_ROWS:
+        return None
+    b = Build(op)
+    weights = _dequantized(b, stored, transpose is not None)
+    return None if weights is None else [product_in_words(b, op.lhs, weights, ranges)]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a product with weights of few bits reads beside its rows: words [B, W, N] of integers of type `of_type`, a scale
+    and perhaps a zero point [B, N]."""
+
+    of_type: Attribute
+    operands: tuple[SSAValue, ...]
+
+    @staticmethod
+    def of(b: Build, integers: SSAValue, scale: SSAValue, zero: SSAValue | None) -> Weights:
+        """Those of integers [B, g, N]."""
+        blocks, size, columns = shape_of(integers)
+        of, places = element_type_of(integers), int(size)
+        count = WORD_BITS // bits(of)
+        split = b(ReshapeOp, integers, shape=(blocks, places // count, count, columns))
+        x = b(TransposeOp, split, permutation=(0, 1, 3, 2))
+        words = b(WordsOp, b(PackNibblesOp, x) if is_narrow(of) else x)
+        words = b(ReshapeOp, words, shape=shape_of(words)[:-1])
+        return Weights(of, (words, scale, *([] if zero is None else [zero])))
+
+
+def product_in_words(b: Build, x: SSAValue, weights: Weights, ranges: Mapping[str, Range]) -> SSAValue:
+    """`x` times the weights, by the form that suits the number of its rows."""
+    few = _rows(x, ranges) <= _FEW_ROWS
+    return b(MatmulWordsOp, x, *weights.operands, of=weights.of_type, scale_weights=None if few else True)
+
+
+def _rows(x: SSAValue, ranges: Mapping[str, Range]) -> int:
+    return prod(representative(s, ranges) for s in shape_of(x)[:-1])
+
+
+def _dequantized(b: Build, stored: DequantizeOp, is_transposed: bool) -> Weights | None:
+    """Weights [K, N], or [N, K] if transposed, as words; None where blocks do not hold whole words, or are not along K."""
+    along_k = stored.channel_axis == (1 if is_transposed else 0)
+    per_place = any(rank_of(v) == 1 and shape_of(v) != (1,) for v in (stored.scale, stored.zero_point))
+    if along_k if per_place else stored.block_count is not None and not along_k:
+        return None
+    integers = b(TransposeOp, stored.x, permutation=(1, 0)) if is_transposed else stored.x
+    k, columns = (int(s) for s in shape_of(integers))
+    blocks, of = stored.block_count or 1, element_type_of(stored.x)
+    if not k or not columns or k % (blocks * (WORD_BITS // bits(of))):
+        return None
+
+    def parameter(v: SSAValue) -> SSAValue:
+        """A scale or zero point [B, N]."""
+        v = b(CastOp, v, to=f32)
+        if rank_of(v) == 2:
+            return b(TransposeOp, v, permutation=(1, 0)) if is_transposed else v
+        return b(BroadcastToOp, v, shape=(blocks, columns))
+
+    zero, middle = splat(stored.zero_point), 1 << (bits(of) - 1)
+    if is_unsigned(of) and zero == middle:
+        of, zero = _SIGNED[of], 0
+        wide = b(CastOp, integers, to=ELEMENT_TYPES["int16"])
+        integers = b(CastOp, b(SubOp, wide, b.scalar(middle, like=wide)), to=of)
+    integers = b(ReshapeOp, integers, shape=(blocks, k // blocks, columns))
+    return Weights.of(b, integers, parameter(stored.scale), None if zero == 0 else parameter(stored.zero_point))

@@ -1,0 +1,296 @@
+"""A compiled program as one block of bytes that runs without Python, wherever it lies and from read-only memory.
+
+    code that calls it · "dlcimage" · header · tables · text · code of the run-time and of the kernels
+
+It is a section of a compiled model's file, with the kernels' code of which it is the only copy; and with the weights behind it,
+all of a library (`dlc.deploy`). Fields of the header and tables are i64; what says where something is counts in bytes from the
+block's beginning; arrays lie so far from there, forward or back. What each means is said in call.ll, which calls a program,
+and in dlc.h, which opens one: both have these fields in this order.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dlc.arrays import ALIGNMENT, TensorInfo
+from dlc.dims import Range, Size, is_symbol
+from dlc.runtime.container import VERSION, Placed
+from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, linked
+from dlc.runtime.cpu.table import Table, Task, assemble
+from dlc.runtime.host_program import ARENA, HostProgram
+from dlc.runtime.open_program import Demands, OpenProgram, distinct, resolved
+from dlc.runtime.size_code import SizeCode
+from dlc.target import flags_of
+
+if TYPE_CHECKING:
+    from dlc.runtime.artifact import Artifact, KernelObject
+
+MAGIC = b"dlcimage"
+FIELDS = (
+    *("version", "bytes", "checksum", "name", "features", "code"),  # of interest to who opens it
+    *("slots", "arena", "inputs", "outputs", "tensors", "dims", "dim_count", "operations", "operation_count"),
+    *("arrays", "weight_count", "fills", "fill_count", "records", "record_words"),
+    *("array_count", "symbols", "symbol_count", "failures", "failure_count", "places", "place_count", "text"),
+    *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
+    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "checksum_of"),
+)
+_ENTRY_BYTES = 16
+HEADER_BYTES = _ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
+# As ONNX's TensorProto.DataType numbers them, from 1 on; 8 are strings.
+_DTYPES = (
+    *("float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "", "bool", "float16", "float64", "uint32", "uint64"),
+    *("complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    *("uint4", "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2"),
+)
+# More than any memory has, and little enough that few products of it overflow.
+_LARGEST_SIZE = 1 << 40
+
+
+def image_of(artifact: Artifact, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> bytes:
+    """The block of a program with its `weights`, in order, and `defaults` of inputs."""
+    return _Writer(artifact, weights, defaults).image()
+
+
+def kernels_of(image: memoryview) -> dict[str, tuple[bytes, tuple[int, ...]]]:
+    """The kernels of a block by name: their code, and where their grids begin in it.
+
+    Raises ValueError or IndexError for a block that is none.
+    """
+    fields = _fields_of(image)
+
+    def rows(where: str, count: str, width: int) -> list[tuple[int, ...]]:
+        start, end = fields[where], fields[where] + 8 * width * fields[count]
+        if not 0 <= start <= end <= len(image):
+            raise ValueError(f"{where} outside of the block")
+        return list(struct.iter_unpack(f"<{width}q", image[start:end]))
+
+    text = bytes(image[fields["text"] : fields["code"]])
+    entries = [at for (at,) in rows("entries", "entry_count", 1)]
+    found: dict[str, tuple[bytes, tuple[int, ...]]] = {}
+    for name, start, size, first, count in rows("kernels", "kernel_count", 5):
+        own = tuple(at - start for at in entries[first : first + count])
+        if not 0 <= start <= start + size <= len(image) or not all(0 <= at < size for at in own):
+            raise ValueError("a kernel outside of the block")
+        found[text[name : text.index(b"\0", name)].decode()] = bytes(image[start : start + size]), own
+    return found
+
+
+def memory_of(image: bytes) -> int:
+    """How many bytes of memory a call takes of a program without open sizes."""
+    fields = _fields_of(memoryview(image))
+    kind, arena, _ = struct.unpack_from("<3q", image, fields["operations"] + 24 * fields["arena"])
+    assert kind == 0, "a constant"
+    return -(-8 * fields["slots"] // ALIGNMENT) * ALIGNMENT + arena
+
+
+def _fields_of(image: memoryview) -> dict[str, int]:
+    if len(image) < HEADER_BYTES or bytes(image[_ENTRY_BYTES : _ENTRY_BYTES + len(MAGIC)]) != MAGIC:
+        raise ValueError("no block of a program")
+    values = struct.unpack_from(f"<{len(FIELDS)}q", image, HEADER_BYTES - 8 * len(FIELDS))
+    return dict(zip(FIELDS, values, strict=True))
+
+
+@lru_cache
+def linked_runtime(object: bytes) -> Code:
+    """The run-time's code."""
+    return linked(object)
+
+
+class _Writer:
+    def __init__(self, artifact: Artifact, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> None:
+        self.artifact, self.host = artifact, artifact.host
+        self.weights, self.defaults = weights, defaults
+        self.table = self._assembled(artifact.kernels)
+        self.symbols = symbols_of(self.host)
+        self.sizes = SizeCode(list(self.symbols))
+        self.fields: dict[str, int] = {}
+        self.tables = bytearray()
+        self.text = bytearray()
+        self.runtime = linked_runtime(artifact.runtime)
+        self.code = bytearray(self.runtime.bytes)
+        self.kernels = [(kernel, self._placed(kernel.code)) for kernel in artifact.kernels]
+        self.entries = {(k.name, grid): place + at for k, place in self.kernels for grid, at in enumerate(k.entries)}
+
+    def _assembled(self, kernels: Sequence[KernelObject]) -> Table:
+        instructions = self.host.instructions
+        if isinstance(self.host, OpenProgram):
+            instructions = resolved(instructions, {k.name: k.open for k in kernels if k.open is not None})
+        self.instructions = instructions
+        return assemble(instructions, self.host.slots, {k.name: k.tasks for k in kernels})
+
+    def _placed(self, code: bytes) -> int:
+        """Where in all code a kernel's is."""
+        self.code += bytes(-len(self.code) % CODE_ALIGNMENT)
+        at = len(self.code)
+        self.code += code
+        return at
+
+    def image(self) -> bytes:
+        # First of all, so that a size that is none makes no number too large.
+        self._require_ranges()
+        tensors, dims = self._tensors()
+        fills = self._regions() + self._numbers()
+        self._demand()
+        failures, places = self._failures()
+        symbols = [self._symbol(symbol) for symbol in self.symbols]
+        self.fields |= {"slots": self.table.slots, "version": VERSION, "name": self._text(self.artifact.name)}
+        self.fields |= {"features": self._text(" ".join(flags_of(self.artifact.target)))}
+        self._table("dims", "dim_count", [(dim,) for dim in dims])
+        self._table("operations", "operation_count", self.sizes.operations)
+        self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
+        self.fields["weight_count"] = len(self.weights)
+        self._table("fills", "fill_count", fills)
+        self._table("symbols", "symbol_count", symbols)
+        self._table("failures", "failure_count", failures)
+        self._table("places", "place_count", places)
+        self._table("tensors", None, tensors)
+        names = [self._text(kernel.name) for kernel, _ in self.kernels]
+        self._records_and_kernels(names)
+        return self._written()
+
+    def _tensors(self) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Inputs and outputs, and the numbers that their sizes are."""
+        donors: Mapping[int, int] = self.host.donors if isinstance(self.host, HostProgram) else {}
+        rows, dims = list[tuple[int, ...]](), list[int]()
+        infos = [(i, self.defaults[i.name].distance if i.name in self.defaults else 0, -1) for i in self.host.inputs]
+        infos += [(info, 0, donors.get(k, -1)) for k, info in enumerate(self.host.outputs)]
+        for info, otherwise, over in infos:
+            rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), otherwise, over))
+            dims += map(self.sizes.number, info.shape)
+        self.fields |= {"inputs": len(self.host.inputs), "outputs": len(self.host.outputs)}
+        return rows, dims
+
+    def _regions(self) -> list[tuple[int, int, int]]:
+        """Slots that hold where in the arena something begins."""
+        if isinstance(self.host, HostProgram):
+            self.fields["arena"] = self.sizes.number(self.host.arena_bytes)
+            return []
+        fills: list[tuple[int, int, int]] = []
+        end = self.sizes.number(0)
+        for slot, members in enumerate(self.host.regions, self.host.first_region):
+            fills.append((slot, end, ARENA))
+            size = self.sizes.largest(map(self.sizes.number, distinct(members)))
+            end = self.sizes.sum(end, self.sizes.rounded_up(size, ALIGNMENT))
+        self.fields["arena"] = end
+        return fills
+
+    def _numbers(self) -> list[tuple[int, int, int]]:
+        """Slots that hold sizes and numbers of tasks."""
+        number = self.sizes.number
+        sizes = [(slot, number(size), 0) for size, slot in self.table.sizes.items()]
+        work = [(slot, self.sizes.tasks(*map(number, both)), 0) for both, slot in self.table.work.items()]
+        return sizes + work
+
+    def _require_ranges(self) -> None:
+        code, number = self.sizes, self.sizes.number
+        for k, (symbol, size) in enumerate(self.symbols.items()):
+            low, high = self._bounds(symbol)
+            code.require_fit(code.difference(number(size), number(low)), k)
+            code.require_fit(code.difference(number(high), number(size)), k)
+
+    def _demand(self) -> None:
+        """What else must hold of the sizes of a call."""
+        code, number = self.sizes, self.sizes.number
+        if isinstance(self.host, HostProgram):
+            return
+        for size in dict.fromkeys(size for info in self.host.inputs for size in info.shape if not is_symbol(size)):
+            code.require_fit(number(size), -1)
+        demands = Demands.of(self.host, self.instructions)
+        for size in demands.counts:
+            code.require_fit(number(size), -1)
+        for members, loops, first, last in demands.parts:
+            runs = code.smallest(map(number, loops or [1]))
+            end = code.largest(map(number, last))
+            code.require(code.smallest(map(number, first)), runs)
+            code.require(code.difference(end, code.largest(map(number, first))), runs)
+            code.require(code.difference(code.largest(map(number, members)), end), runs)
+
+    def _bounds(self, symbol: str) -> tuple[int, int]:
+        ranges: Mapping[str, Range] = self.host.ranges if isinstance(self.host, OpenProgram) else {}
+        range_ = ranges.get(symbol, Range())
+        return range_.low, _LARGEST_SIZE if range_.high is None else range_.high
+
+    def _symbol(self, symbol: str) -> tuple[int, int, int]:
+        return (self._text(symbol), *self._bounds(symbol))
+
+    def _failures(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
+        """Messages, and the places of the numbers in them."""
+        rows, places = list[tuple[int, int, int]](), list[tuple[int, int]]()
+        for fail in self.table.failures:
+            rows.append((self._text(fail.message), len(places), len(fail.numbers)))
+            places += fail.numbers
+        return rows, places
+
+    def _text(self, text: str) -> int:
+        at = len(self.text)
+        self.text += text.replace("\0", "").encode(errors="replace") + b"\0"
+        return at
+
+    def _table(self, where: str, count: str | None, rows: Sequence[Sequence[int]]) -> None:
+        self.fields[where] = HEADER_BYTES + len(self.tables)
+        if count is not None:
+            self.fields[count] = len(rows)
+        for row in rows:
+            self.tables += struct.pack(f"<{len(row)}q", *row)
+
+    def _records_and_kernels(self, names: Sequence[int]) -> None:
+        """What says where code is."""
+        words, grids = len(self.table.words), sum(len(kernel.entries) for kernel, _ in self.kernels)
+        place = HEADER_BYTES + len(self.tables)
+        text = place + 8 * (words + 5 * len(names) + grids)
+        code = text + len(self.text)
+        code += -code % CODE_ALIGNMENT
+
+        def at(task: Task) -> int:
+            kernel, grid = task
+            return code + (self.runtime.entries["dlc_copy"] if kernel is None else self.entries[kernel, grid])
+
+        self._table("records", "record_words", [(word,) for word in self.table.placed(place, at)])
+        rows, entries = list[tuple[int, ...]](), list[tuple[int]]()
+        for name, (kernel, start) in zip(names, self.kernels, strict=True):
+            rows.append((name, code + start, len(kernel.code), len(entries), len(kernel.entries)))
+            entries += [(code + start + entry,) for entry in kernel.entries]
+        self._table("kernels", "kernel_count", rows)
+        self._table("entries", "entry_count", entries)
+        self.fields |= {"text": text, "code": code}
+
+    def _written(self) -> bytes:
+        code, entries = self.fields["code"], self.runtime.entries
+        for field in ("call", "pool_bytes", "pool_init", "pool_worker"):
+            self.fields[field] = code + entries[f"dlc_{field}"]
+        self.fields |= {"checksum_of": code + entries["dlc_crc32c"], "runtime_bytes": len(self.runtime.bytes)}
+        self.fields["code_bytes"] = len(self.code)
+        self.fields |= {"bytes": code + len(self.code), "checksum": 0}
+        head = entry_code(self.fields["call"]) + MAGIC
+        body = bytes(self.tables + self.text)
+        body += bytes(code - HEADER_BYTES - len(body)) + bytes(self.code)
+
+        def whole() -> bytes:
+            return head + struct.pack(f"<{len(FIELDS)}q", *(self.fields[name] for name in FIELDS)) + body
+
+        # Of the block with 0 in its place.
+        self.fields["checksum"] = zlib.crc32(whole())
+        return whole()
+
+
+def entry_code(call: int) -> bytes:
+    """The code at the beginning of a block: dlc_call(its argument, the block, the block)."""
+    code = b"\x48\x8d\x35" + struct.pack("<i", -7)  # lea rsi, [rip - 7]
+    code += b"\x48\x89\xf2"  # mov rdx, rsi
+    code += b"\xe9" + struct.pack("<i", call - len(code) - 5)  # jmp
+    return code + bytes(_ENTRY_BYTES - len(code))
+
+
+def _element(info: TensorInfo) -> tuple[int, int]:
+    """The dtype's number, 0 if it has none, and its size."""
+    name = info.dtype.name
+    return _DTYPES.index(name) + 1 if name in _DTYPES else 0, info.dtype.itemsize
+
+
+def symbols_of(host: HostProgram | OpenProgram) -> dict[str, Size]:
+    """The sizes that a call gives, by name in the order of the inputs."""
+    return {str(size): size for info in host.inputs for size in info.shape if is_symbol(size)}

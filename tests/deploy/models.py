@@ -1,0 +1,59 @@
+"""Small models that are run without Python, and how they are called there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dlc
+import dlc.numpy as dnp
+from dlc.arrays import TensorInfo
+from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.compiler import compile
+from dlc.dims import is_symbol
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.host_program import Branch, Fail, HostProgram
+from dlc.runtime.model import Model
+from dlc.target import CPU_LEVELS
+from tests.test_open_control import lowered, nested
+
+draw = np.random.default_rng(0)
+W = draw.standard_normal((64, 48)).astype(np.float32)
+X = draw.standard_normal((300, 64)).astype(np.float32)
+
+
+def layer() -> Model:
+    """Enough work to be shared; its second input has a default."""
+    model = dlc.jit(lambda x, b: dnp.tanh(x @ W + b)).lower(X, W[0]).compile()
+    model.defaults = {model.inputs[1].name: W[0]}
+    return model
+
+
+def loops() -> Model:
+    """Open sizes, loops in loops, and branches."""
+    return compile(lowered(nested))
+
+
+def update() -> Model:
+    """Its first output is written over its first input."""
+    return dlc.jit(lambda p, g: (p - g, dnp.sum(p * g)), donate_argnames=("p",)).lower(X, X).compile()
+
+
+def failing() -> Model:
+    """Fails unless its first byte is not 0, with the numbers that follow."""
+    taken = Branch((2, 0), (), (Fail("{} at {} of {}", ((2, 8), (2, 16))),))
+    program = HostProgram((TensorInfo("x", (3,), np.dtype(np.int64)),), (), (), 0, 3, (taken,))
+    return Artifact("failing", CPU_LEVELS["cpu:generic"], program, (), {}, runtime_object()).model()
+
+
+def sizes_of(model: Model, inputs: Sequence[NDArray[Any] | None]) -> list[int]:
+    """What the shapes of inputs make of the open sizes, in order; None is an input that is left out."""
+    found: dict[str, int] = {}
+    for info, array in zip(model.inputs, inputs, strict=True):
+        if array is None:
+            continue
+        found |= {str(size): n for size, n in zip(info.shape, array.shape, strict=True) if is_symbol(size)}
+    return list(found.values())

@@ -1,0 +1,52 @@
+"""The examples of examples/deploy, as a person runs them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.deploy import HEADER, write_library
+from dlc.runtime.model import Model
+from tests.models import skeletons
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "deploy"
+
+
+@pytest.fixture(scope="module")
+def mnist() -> Model:
+    return dlc.compile_model(skeletons.path_of("mnist_cnn"), num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def first(mnist: Model) -> str:
+    """How the first number begins that a picture of zeros gives."""
+    (probabilities,) = mnist(np.zeros((1, 1, 28, 28), np.float32)).values()
+    return f"{np.asarray(probabilities)[0, 0]:.4f}"
+
+
+@pytest.mark.parametrize(("compiler", "source"), [("cc -std=c99", "run_model.c"), ("c++ -std=c++17", "run_model.cpp")])
+def test_c_and_cpp(mnist: Model, first: str, tmp_path: Path, compiler: str, source: str) -> None:
+    if shutil.which(compiler.split()[0]) is None:
+        pytest.skip(f"no {compiler}")
+    flags = ["-pthread", "-Wall", "-Wextra", "-Werror", f"-I{HEADER.parent}", "-o", str(tmp_path / "run_model")]
+    mnist.save(tmp_path / "mnist.dlc")
+    subprocess.run([*compiler.split(), *flags, str(EXAMPLES / source)], check=True)
+    done = subprocess.run([tmp_path / "run_model", tmp_path / "mnist.dlc"], capture_output=True, text=True, check=True)
+    assert first in done.stdout
+    refused = subprocess.run([tmp_path / "run_model", EXAMPLES / source], capture_output=True, text=True)
+    assert refused.returncode == 1 and "not a model" in refused.stderr
+
+
+def test_rust(mnist: Model, first: str, tmp_path: Path) -> None:
+    if shutil.which("rustc") is None:
+        pytest.skip("no rustc")
+    write_library(mnist, tmp_path / "mnist.o")
+    command = ["rustc", "-C", "link-arg=mnist.o", str(EXAMPLES / "run_mnist.rs"), "-o", "run_mnist"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run(["./run_mnist"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert first in done.stdout

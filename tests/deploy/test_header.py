@@ -1,0 +1,223 @@
+"""dlc.h: models in a C program, where a compiler of C is to be had."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+
+import dlc
+from dlc.cli import main
+from dlc.deploy import HEADER, write_library
+from dlc.runtime import image
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.container import VERSION, Container
+from dlc.runtime.model import Model
+from tests import test_segments as segments
+from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
+
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")
+STRICT = ["-O1", "-pthread", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADER.parent}"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the harness, and models: their files and how they are in Python."""
+    folder = tmp_path_factory.mktemp("header")
+    harness = Path(__file__).with_name("harness.c")
+    subprocess.run(["cc", "-std=c99", *STRICT, "-g", str(harness), "-o", str(folder / "harness")], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> dict[str, Model]:
+    made = {"layer": layer(), "loops": loops(), "update": update(), "failing": failing()}
+    for name, model in made.items():
+        model.save(folder / f"{name}.dlc")
+    return made
+
+
+def ran(folder: Path, mode: str, model: Model, name: str, inputs: Sequence[NDArray[Any] | None], threads: int = 1) -> Any:
+    """The outputs, or what the program says."""
+    given = ["-" if array is None else str(folder / f"{k}.in") for k, array in enumerate(inputs)]
+    for path, array in zip(given, inputs, strict=True):
+        if array is not None:
+            array.tofile(path)
+    sizes = map(str, sizes_of(model, inputs)) if inputs else ()
+    command = [str(folder / "harness"), mode, str(folder / f"{name}.dlc"), str(threads), str(folder / "out")]
+    done = subprocess.run([*command, *given, "--", *sizes], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done
+    if done.returncode:
+        return done.stdout.strip()
+    return (folder / "out").read_bytes()
+
+
+def expected(model: Model, inputs: Sequence[NDArray[Any] | None]) -> bytes:
+    given = {info.name: array.copy() for info, array in zip(model.inputs, inputs, strict=True) if array is not None}
+    return b"".join(np.asarray(result).tobytes() for result in model(given).values())
+
+
+def test_the_header_and_the_compiler_have_the_same_fields() -> None:
+    text = HEADER.read_text()
+    match = re.search(r"typedef struct \{\n    unsigned char entry\[16\], magic\[8\];\n(.*?)\} dlc__image;", text, re.DOTALL)
+    assert match is not None
+    assert tuple(re.findall(r"\w+", match[1].replace("int64_t", ""))) == image.FIELDS
+    assert f"DLC__VERSION = {VERSION}," in text
+
+
+@needs_cc
+@pytest.mark.parametrize("compiler", [["cc", "-std=c99"], ["cc", "-std=c11"], ["c++", "-x", "c++", "-std=c++17"]])
+def test_it_is_plain_c_and_cpp(compiler: list[str], tmp_path: Path) -> None:
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no {compiler[0]}")
+    (tmp_path / "m.c").write_text(
+        '#define DLC_IMPLEMENTATION\n#include "dlc.h"\n#include "dlc.h"\nint main(void) { return 0; }\n'
+    )
+    subprocess.run([*compiler, *STRICT, "-fsyntax-only", str(tmp_path / "m.c")], check=True)
+
+
+@needs_cc
+@pytest.mark.parametrize("mode", ["run", "memory", "pool"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_model_computes_the_same(folder: Path, models: dict[str, Model], mode: str, threads: int) -> None:
+    for inputs in ([X, W[1]], [X, None]):
+        assert ran(folder, mode, models["layer"], "layer", inputs, threads) == expected(models["layer"], inputs)
+
+
+@needs_cc
+@pytest.mark.parametrize("size", [(1, 1), (0, 3), (2, 7), (40, 5)])
+def test_open_sizes_loops_and_branches(folder: Path, models: dict[str, Model], size: tuple[int, int]) -> None:
+    inputs = [np.random.default_rng(0).standard_normal((*size, 4)).astype(np.float32)]
+    assert ran(folder, "run", models["loops"], "loops", inputs) == expected(models["loops"], inputs)
+
+
+@needs_cc
+def test_an_output_over_an_input(folder: Path, models: dict[str, Model]) -> None:
+    inputs = [X, X[::-1].copy()]
+    assert ran(folder, "run", models["update"], "update", inputs) == expected(models["update"], inputs)
+    assert ran(folder, "run", models["update"], "update", [None, X]) == "input p is missing"
+
+
+@needs_cc
+def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
+    assert ran(folder, "run", models["failing"], "failing", [np.int64([0, -5, 7])]) == "{} at -5 of 7"
+    assert ran(folder, "run", models["layer"], "layer", [None, W[0]]) == "input x is missing"
+    assert "No such file" in ran(folder, "run", models["layer"], "missing", [])
+    segments_model = segments.compiled("cpu")
+    segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
+    segments_model.save(folder / "several.dlc")
+    assert "several programs" in ran(folder, "run", models["layer"], "several", [])
+    data = bytearray((folder / "layer.dlc").read_bytes())
+    data[8] += 1
+    (folder / "newer.dlc").write_bytes(data)
+    assert f"format {VERSION + 1}, this dlc.h reads {VERSION}" in ran(folder, "run", models["layer"], "newer", [])
+    (folder / "none.dlc").write_bytes(b"")
+    assert "not a model" in ran(folder, "run", models["layer"], "none", [])
+
+
+@needs_cc
+def test_a_processor_that_lacks_a_feature(folder: Path, models: dict[str, Model]) -> None:
+    artifact = models["layer"].artifact
+    assert isinstance(artifact, Artifact)
+    target = replace(artifact.target, features=(*artifact.target.features, "amx9"))
+    replace(artifact, target=target).save(folder / "other.dlc")
+    assert "compiled for a processor with amx9" in ran(folder, "run", models["layer"], "other", [])
+
+
+@needs_cc
+def test_every_changed_byte_is_found(folder: Path, models: dict[str, Model]) -> None:
+    path = folder / "layer.dlc"
+    container = Container.read(path)
+    begin = path.stat().st_size - len(container.data)
+    # What stands before the first section's end, and between sections, is nothing to a C program.
+    read = [range(begin + at, begin + at + size) for at, size, _ in container.sections[1:]]
+    done = subprocess.run(
+        [folder / "harness", "flip", path, str(read[0].start), "37"], capture_output=True, text=True, check=True
+    )
+    accepted = list(map(int, done.stdout.split()))
+    assert not [at for at in accepted if any(at in part for part in read) or -read[-1].stop < at < 0]
+
+
+@needs_cc
+@pytest.mark.parametrize("name", ["layer", "loops", "failing"])
+def test_what_a_program_says_is_checked(folder: Path, models: dict[str, Model], name: str) -> None:
+    """Its checksum is right, and it says something else: it is refused, or what is asked of it stays within it."""
+    command = [folder / "harness", "mutate", folder / f"{name}.dlc", "3000", "7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0 < int(done.stdout) < 3000
+
+
+@needs_cc
+def test_a_fork_is_survived(folder: Path, models: dict[str, Model]) -> None:
+    subprocess.run([folder / "harness", "fork", folder / "layer.dlc", "3", "-"], check=True, timeout=60)
+
+
+@needs_cc
+def test_threads_share_models_and_a_pool(folder: Path, models: dict[str, Model]) -> None:
+    dlc.jit(lambda x: dlc.numpy.exp(-x * x)).lower(np.zeros(5000, np.float32)).compile().save(folder / "second.dlc")
+    command = [folder / "harness", "threads", folder / "layer.dlc", folder / "second.dlc", "400"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    wrong, pages, allocations = map(int, re.findall(r"-?\d+", done.stdout))
+    # A context and its memory for each of eight threads and two models: calls take none.
+    assert (wrong, allocations) == (0, 8 * 2 * 2) and pages < 1000
+
+
+LINKED = """
+#define DLC_IMPLEMENTATION
+#include "dlc.h"
+#include "one.h"
+#include "two.h"
+
+int main(void)
+{
+    static float x[4] = {1, 2, 3, 4}, y[4];
+    _Alignas(64) static char memory[DLC_MODEL_ONE_BYTES];
+    const void *inputs[] = {x};
+    void *outputs[] = {y};
+    dlc_model *model;
+    dlc_context *context;
+    dlc_call call = {0};
+    call.inputs = inputs, call.outputs = outputs, call.memory = memory, call.bytes = sizeof memory;
+    if (dlc_model_one(&call) || y[3] != 40) return 1;
+    if (dlc_open_linked(dlc_model_two, NULL, &model) || dlc_context_create(model, NULL, &context)) return 2;
+    if (dlc_run(context, inputs, outputs) || y[3] != 80) return 3;
+    dlc_context_destroy(context);
+    dlc_close(model);
+    return 0;
+}
+"""
+
+
+@needs_cc
+@pytest.mark.parametrize("suffixes", [(".o", ".a"), (".so", ".o")])
+def test_two_models_are_linked_to_a_program(tmp_path: Path, suffixes: tuple[str, str]) -> None:
+    names = [f"one{suffixes[0]}", f"two{suffixes[1]}"]
+    for name, factor in zip(names, (10, 20), strict=True):
+        write_library(dlc.jit(lambda x, f=factor: x * f).lower(np.ones(4, np.float32)).compile(), tmp_path / name)
+    assert CliRunner().invoke(main, ["header", "-o", str(tmp_path / "dlc.h")]).exit_code == 0
+    (tmp_path / "m.c").write_text(LINKED)
+    # Without position-independent code, a function's address may be that of a stub.
+    flags = ["-std=c11", "-no-pie", "-fno-pie", "-pthread", "-Wall", "-Werror", "-Wl,-rpath,."]
+    subprocess.run(["cc", *flags, "m.c", *names, "-o", "m"], cwd=tmp_path, check=True)
+    subprocess.run(["./m"], cwd=tmp_path, check=True)
+
+
+@needs_cc
+def test_memory_is_in_order(folder: Path, models: dict[str, Model]) -> None:
+    if (valgrind := shutil.which("valgrind")) is None:
+        pytest.skip("valgrind is not there")
+    inputs = [np.ones((2, 3, 4), np.float32)]
+    inputs[0].tofile(folder / "v.in")
+    command = [folder / "harness", "run", folder / "loops.dlc", "1", folder / "out", folder / "v.in", "--", "2", "3"]
+    checked = [valgrind, "-q", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=9"]
+    subprocess.run([*checked, *command], check=True)
+    assert (folder / "out").read_bytes() == expected(models["loops"], inputs)

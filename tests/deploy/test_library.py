@@ -1,0 +1,243 @@
+"""Models as shared libraries: loaded and called by ctypes, which is there wherever Python is."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+
+import dlc
+from dlc.arrays import TensorInfo, aligned_empty
+from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.cli import main
+from dlc.deploy import SUFFIXES, write_library
+from dlc.dims import Dim, Range, Size, substitute
+from dlc.errors import UnsupportedError
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.model import Model
+from dlc.runtime.open_program import OpenProgram
+from dlc.target import CPU_LEVELS
+from tests import test_segments as segments
+from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
+
+TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, TASK, ctypes.c_void_p, ctypes.c_int64)
+
+
+class Call(ctypes.Structure):
+    """dlc_call."""
+
+    _fields_ = (
+        ("inputs", ctypes.POINTER(ctypes.c_void_p)),
+        ("outputs", ctypes.POINTER(ctypes.c_void_p)),
+        ("sizes", ctypes.POINTER(ctypes.c_int64)),
+        ("memory", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64),
+        ("shapes", ctypes.POINTER(ctypes.c_int64)),
+        ("pool", ctypes.c_void_p),
+        ("parallel", PARALLEL),
+        ("user", ctypes.c_void_p),
+        ("needed", ctypes.c_int64),
+        ("failed", ctypes.c_int64),
+        ("program", ctypes.c_void_p),
+    )
+
+
+def pointers(arrays: Sequence[NDArray[Any] | None]) -> Any:
+    return (ctypes.c_void_p * max(len(arrays), 1))(*(a.ctypes.data if a is not None else None for a in arrays))
+
+
+class Library:
+    """A model that was written as a library and loaded."""
+
+    def __init__(self, model: Model, path: Path) -> None:
+        write_library(model, path)
+        self.model = model
+        self.function = getattr(ctypes.CDLL(str(path)), f"dlc_model_{path.stem}")
+        self.function.restype, self.function.argtypes = ctypes.c_int64, [ctypes.POINTER(Call)]
+
+    def __call__(self, inputs: Sequence[Any], parallel: Any = None, sizes: Sequence[int] | None = None) -> list[NDArray[Any]]:
+        infos = (*self.model.inputs, *self.model.outputs)
+        shapes = (ctypes.c_int64 * sum(len(info.shape) for info in infos))()
+        known = sizes_of(self.model, inputs) if sizes is None else sizes
+        call = Call(inputs=pointers(inputs), sizes=(ctypes.c_int64 * max(len(known), 1))(*known), shapes=shapes)
+        if parallel is not None:
+            call.parallel = parallel
+        self.code = self.function(call)
+        if self.code:
+            return []
+        all_sizes = iter(shapes)
+        given = [[next(all_sizes) for _ in info.shape] for info in infos][len(inputs) :]
+        outputs = [np.full(shape, 77, info.dtype) for shape, info in zip(given, self.model.outputs, strict=True)]
+        memory = aligned_empty((call.needed,), np.uint8)
+        call.outputs, call.memory, call.bytes = pointers(outputs), memory.ctypes.data, call.needed - 1
+        assert self.function(call) == 2  # too little
+        call.bytes = call.needed
+        self.code = self.function(call)
+        return outputs
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(layer(), tmp_path_factory.mktemp("library") / "layer.so")
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(loops(), tmp_path_factory.mktemp("library") / "loop.so")
+
+
+def same(got: Sequence[Any], want: Any) -> None:
+    assert len(got) == len(want)
+    for g, w in zip(got, want.values(), strict=True):
+        np.testing.assert_array_equal(g, w)
+
+
+def test_it_computes_what_the_model_computes(layers: Library) -> None:
+    same(layers((X, W[1])), layers.model(X, W[1]))
+
+
+def test_an_input_with_a_default_may_be_left_out(layers: Library) -> None:
+    same(layers((X, None)), layers.model(X))
+
+
+def test_tasks_run_on_threads_of_the_callers(layers: Library) -> None:
+    shared: list[int] = []
+
+    def backwards(user: int, task: Callable[[int, int], None], argument: int, tasks: int) -> None:
+        shared.append(tasks)
+        for k in reversed(range(tasks)):
+            task(argument, k)
+
+    same(layers((X, W[1]), PARALLEL(backwards)), layers.model(X, W[1]))
+    assert shared and min(shared) > 1
+
+
+@pytest.mark.parametrize("size", [(1, 1), (0, 3), (3, 0), (2, 7), (40, 5)])
+def test_sizes_come_with_a_call(loop: Library, size: tuple[int, int]) -> None:
+    x = np.random.default_rng(sum(size)).standard_normal((*size, 4)).astype(np.float32)
+    same(loop([x]), loop.model(x))
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 41, 1 << 62, -(1 << 63)])
+def test_a_size_that_is_none(loop: Library, size: int) -> None:
+    loop([np.zeros((1, 1, 4), np.float32)], sizes=(2, size))
+    assert loop.code == 1
+
+
+def test_an_output_is_written_over_an_input(tmp_path: Path) -> None:
+    library = Library(update(), tmp_path / "update.so")
+    p, g = X.copy(), X[::-1].copy()
+    untouched, total = library((p, g))
+    assert (untouched == 77).all()
+    same([p, total], library.model(X.copy(), g))
+
+
+def test_a_failure_of_the_models_own(tmp_path: Path) -> None:
+    library = Library(failing(), tmp_path / "failing.so")
+    library([np.int64([1, 5, 7])])
+    assert library.code == 0
+    library([np.int64([0, 5, 7])])
+    assert library.code == -1
+
+
+def test_several_models_are_in_one_process(layers: Library, loop: Library, tmp_path: Path) -> None:
+    again = Library(layers.model, tmp_path / "again.so")
+    x = np.ones((2, 3, 4), np.float32)
+    for _ in range(3):
+        same(again((X, W[1])), layers.model(X, W[1]))
+        same(layers((X, W[2])), layers.model(X, W[2]))
+        same(loop([x]), loop.model(x))
+
+
+def test_one_symbol_and_no_other_library(layers: Library, tmp_path: Path) -> None:
+    if not (nm := shutil.which("nm")) or not (readelf := shutil.which("readelf")):
+        pytest.skip("binutils are not there")
+    write_library(layers.model, tmp_path / "m.so")
+    listed = subprocess.run([nm, "-D", tmp_path / "m.so"], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[1:] for line in listed.splitlines()] == [["T", "dlc_model_m"]]
+    shown = subprocess.run([readelf, "-dlW", tmp_path / "m.so"], capture_output=True, text=True, check=True)
+    assert not shown.stderr and "NEEDED" not in shown.stdout and " RWE " not in shown.stdout
+
+
+def test_what_is_several_programs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="one program"):
+        write_library(segments.compiled("cpu"), tmp_path / "m.so")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_command_line_writes_a_header_beside_it(tmp_path: Path, suffix: str) -> None:
+    model = tmp_path / "saved.mlir"
+    model.write_text(
+        'func.func @main(%x: tensor<4xf32> {dl.name = "x"}) -> tensor<4xf32> {\n'
+        "  %y = dl.exp %x : (tensor<4xf32>) -> tensor<4xf32>\n  func.return %y : tensor<4xf32>\n}"
+    )
+    done = CliRunner().invoke(main, ["compile", str(model), "-o", str(tmp_path / f"a-b{suffix}")])
+    assert done.exit_code == 0, done.output
+    header = (tmp_path / "a-b.h").read_text()
+    assert "int64_t dlc_model_a_b(dlc_call *call);" in header and "input 0   x: float32[4]" in header
+
+
+def test_other_names_are_refused(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(main, ["compile", "m.onnx", "-o", str(tmp_path / "m.dll")])
+    assert refused.exit_code == 2
+
+
+def test_a_model_without_weights(tmp_path: Path) -> None:
+    library = Library(dlc.jit(lambda x: x + x).lower(X).compile(), tmp_path / "twice.so")
+    same(library([X]), library.model(X))
+
+
+N, M = Dim.symbol("N"), Dim.symbol("M")
+# So much more that what is below 0 by itself is a size.
+MORE = 1 << 50
+POLYNOMIALS: list[Size] = [
+    MORE + size
+    for size in (
+        7,
+        N,
+        N - M,
+        2 * N * M - 3,
+        N // 2,
+        (N + 5) // 3 * M,
+        (N - 9) // 4,
+        (M * M - N) // (N + 1),
+        -N // 3 + M,
+        -M * N * N,
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The shapes of outputs for sizes, or None if one is below 0: of a program that does nothing else."""
+    i64 = np.dtype(np.int64)
+    outputs = tuple(TensorInfo(f"y{k}", (size,), i64) for k, size in enumerate(POLYNOMIALS))
+    host = OpenProgram((TensorInfo("x", (N, M), i64),), outputs, (), {"N": Range(1, 1 << 20)}, (), ())
+    model = Artifact("sizes", CPU_LEVELS["cpu:generic"], host, (), {}, runtime_object()).model()
+    library = Library(model, tmp_path_factory.mktemp("library") / "sizes.so")
+
+    def call(n: int, m: int) -> list[int] | None:
+        shapes = (ctypes.c_int64 * (2 + len(outputs)))()
+        code = library.function(Call(sizes=(ctypes.c_int64 * 2)(n, m), shapes=shapes))
+        assert code in (0, 1)
+        return None if code else shapes[2:]
+
+    return call
+
+
+@pytest.mark.parametrize("m", [0, 1, 3, 50, 1 << 39])
+@pytest.mark.parametrize("n", [0, 1, 2, 9, 10, 41, 1 << 20, (1 << 20) + 1])
+def test_sizes_are_what_polynomials_say(sizes: Any, n: int, m: int) -> None:
+    expected = [int(substitute(size, {"N": n, "M": m})) for size in POLYNOMIALS]
+    fit = 1 <= n <= 1 << 20 and min(expected) >= 0 and max(*expected, m * n * n) < 1 << 63
+    assert sizes(n, m) == (expected if fit else None)

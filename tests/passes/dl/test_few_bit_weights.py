@@ -1,0 +1,102 @@
+"""`few-bit-weights` and `quantize-weights`: what stays integers in memory, and how far made ones are from the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type
+from dlc.ir import SSAValue
+from dlc.passes.dl.few_bit_weights import FewBitWeightsPass
+from dlc.passes.dl.quantize_weights import QuantizeWeightsPass
+from tests.passes.programs import Program, Writer, program, randoms
+
+INT4, UINT4 = ml_dtypes.int4, ml_dtypes.uint4
+RNG = np.random.default_rng(5)
+K, N = 48, 6
+
+
+def integers(dtype: Any, *shape: int) -> np.ndarray:
+    low, high = ml_dtypes.iinfo(dtype).min, ml_dtypes.iinfo(dtype).max
+    return RNG.integers(int(low), int(high) + 1, shape).astype(dtype)
+
+
+def product(dtype: Any, parameters: tuple[int, ...], axis: int, transposed: bool, zero: Any, rows: int = 2) -> Program:
+    """Rows times dequantised weights, with parameters of a shape; a zero point that is an array is a weight."""
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        w = b.weight(integers(dtype, *((N, K) if transposed else (K, N))))
+        scale = b.weight(RNG.uniform(0.01, 0.02, parameters).astype(np.float32))
+        own = b.weight(zero) if isinstance(zero, np.ndarray) else b.scalar(zero, like=element_tensor(dtype))
+        w = b(dl.DequantizeOp, w, scale, own, axis=axis)
+        return b(dl.MatmulOp, x, b(dl.TransposeOp, w, permutation=(1, 0)) if transposed else w)
+
+    return program(body, *randoms((rows, K)))
+
+
+def element_tensor(dtype: Any) -> Any:
+    return dl.base.tensor_type((), element_type(dtype))
+
+
+@pytest.mark.parametrize(
+    "dtype, parameters, axis, transposed, zero, of",
+    [
+        (np.int8, (), 0, False, 0, np.int8),
+        (np.uint8, (N,), 1, False, 128, np.int8),
+        (np.int8, (N,), 0, True, integers(np.int8, N), np.int8),
+        (UINT4, (3, N), 0, False, 8, INT4),
+        (UINT4, (N, 3), 1, True, integers(UINT4, N, 3), UINT4),
+        (INT4, (2, N), 0, False, 1, INT4),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_dequantised_weights_stay_integers(
+    dtype: Any, parameters: tuple[int, ...], axis: int, transposed: bool, zero: Any, of: Any, rows: int
+) -> None:
+    p = product(dtype, parameters, axis, transposed, zero, rows).apply(FewBitWeightsPass(), tolerance=2e-5)
+    (op,) = [op for op in p.main.body.block.ops if isinstance(op, dl.MatmulWordsOp)]
+    assert op.of == element_type(of) and (op.scale_weights is None) == (rows <= 2)
+
+
+@pytest.mark.parametrize(
+    "dtype, parameters, axis",
+    [(np.int8, (K,), 0), (np.int8, (K, 2), 1), (UINT4, (12, N), 0), (np.int16, (N,), 1)],
+    ids=["a scale for each row", "blocks across", "blocks of half a word", "16 bits"],
+)
+def test_others_are_dequantised_ahead(dtype: Any, parameters: tuple[int, ...], axis: int) -> None:
+    p = product(dtype, parameters, axis, False, 0)
+    assert p.apply(FewBitWeightsPass()).ops[-1] == "matmul"
+
+
+def test_weights_of_many_rows_are_dequantised_ahead() -> None:
+    for rows, last in ((64, "matmul_words"), (65, "matmul")):
+        assert product(np.int8, (N,), 1, False, 0, rows).apply(FewBitWeightsPass(), tolerance=2e-5).ops[-1] == last
+
+
+def made(w: np.ndarray, weights: str, group: int) -> np.ndarray:
+    """The weights that a product is with: that of the identity."""
+    p = program(lambda b, x: b(dl.MatmulOp, x, b.weight(w)), np.eye(len(w), dtype=np.float32))
+    QuantizeWeightsPass(weights, group).apply(None, p.module)  # pyright: ignore[reportArgumentType]
+    return p.run()[0]
+
+
+@pytest.mark.parametrize("weights, group", [("int8", 32), ("int4", 32), ("int4", 8)])
+def test_quantised_weights_are_within_half_a_step(weights: str, group: int) -> None:
+    w = RNG.standard_normal((128, 160)).astype(np.float32)
+    # All equal, and all 0.
+    w[:32, 3], w[32:64, 4] = 0.7, 0
+    groups = w.reshape(-1, group, 160)
+    largest, span = np.abs(groups).max(1), groups.max(1) - groups.min(1)
+    half = largest / 254 if weights == "int8" else span / 30
+    error = np.abs(made(w, weights, group).reshape(groups.shape) - groups).max(1)
+    assert (error <= half * 1.0001 + 1e-6).all() and error.max() > 0.5 * half.max()
+
+
+def test_few_and_ragged_weights_stay() -> None:
+    for shape in ((32, 32), (130, 160)):
+        p = program(lambda b, x, s=shape: b(dl.MatmulOp, x, b.weight(randoms(s)[0])), *randoms((2, shape[0])))
+        assert p.apply(QuantizeWeightsPass()).ops == ["matmul"]

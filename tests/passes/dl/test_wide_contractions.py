@@ -1,0 +1,54 @@
+"""`wide-contractions`: the same numbers from contractions in f32, each converted where it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.ir import SSAValue, f32
+from dlc.passes.dl.dce import DcePass
+from dlc.passes.dl.wide_contractions import WideContractionsPass
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
+from tests.passes.programs import Program, Writer, program, randoms
+
+CPU = CPU_LEVELS["cpu:avx2"]
+
+
+def halves(*shape: int, dtype: Any = np.float16) -> np.ndarray:
+    return randoms(shape)[0].astype(dtype)
+
+
+def widened(body: Any, x: np.ndarray, target: Target = CPU) -> Program:
+    return program(body, x).apply(WideContractionsPass(target), DcePass())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_a_residual_block_stores_f32(dtype: Any) -> None:
+    def conv(b: Writer, x: SSAValue) -> SSAValue:
+        x = b(dl.PadOp, x, b.scalar(0, like=x), low=(0, 1, 1, 0), high=(0, 1, 1, 0), pad_mode="constant")
+        return b(dl.ConvOp, x, b.weight(halves(3, 3, 4, 4, dtype=dtype)), strides=(1, 1), dilations=(1, 1), groups=1)
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        r = b(dl.ReluOp, conv(b, x))
+        return b(dl.AddOp, conv(b, r), r)
+
+    p = widened(body, halves(1, 5, 6, 4, dtype=dtype))
+    # What the second convolution and the sum read is converted once, behind the op that makes it.
+    one = ["cast", "pad", "cast", "conv", "cast"]
+    assert p.ops == [*one, "relu", "cast", "cast", *one[1:], "add"]
+    assert all(op.results[0].type.element_type == f32 for op in p.main.body.block.ops if op.name == "dl.conv")
+
+
+@pytest.mark.parametrize("rows, target, wide", [(16, CPU, True), (2, CPU, False), (16, OPENCL_PROFILES["opencl:gpu"], False)])
+def test_weights_for_few_rows_stay_narrow(rows: int, target: Target, wide: bool) -> None:
+    p = widened(lambda b, x: b(dl.MatmulOp, x, b.weight(halves(8, 6))), halves(rows, 8), target)
+    assert ("cast" in p.ops) == wide
+
+
+def test_two_that_are_data_stay_narrow() -> None:
+    p = widened(lambda b, x: b(dl.MatmulOp, x, b(dl.TransposeOp, x, permutation=(1, 0))), halves(16, 8))
+    assert "cast" not in p.ops
