@@ -35,12 +35,16 @@ What such a function is written with is `numpy`, for arrays, `special`, for func
 for loops and branches that data decides; `tree` is for the nested containers that both take. `random` has numbers that are
 drawn from keys, `nn` layers of neural networks, `optim` what trains them.
 
+`pytorch` reads modules of PyTorch, and graphs that its compiler hands over: what their operators are is written with `numpy`
+and `nn` as well.
+
 What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
 it, by `calculus`, `nn` and `optim`.
 
-`instrument` watches the passes: it verifies, times and dumps modules, and keeps what is needed to reproduce a crash.
-`cli` is the command line; `api` and `just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses.
-`dims` (symbolic sizes), `errors`, `options` and `target` are leaves that everything may import.
+`instrument` watches the passes: it verifies, times, dumps and records modules, and keeps what is needed to reproduce a crash.
+`explore` makes one page of what a program became, and of where its time and memory go. `cli` is the command line; `api` and
+`just_in_time` are what Python users call. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes), `errors`,
+`options` and `target` are leaves that everything may import.
 """
 
 from __future__ import annotations
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
     from dlc import tree as tree
     from dlc.api import compile_model as compile_model
     from dlc.api import devices as devices
+    from dlc.api import from_torch as from_torch
     from dlc.api import to_device as to_device
     from dlc.arrays import Array as Array
     from dlc.arrays import ShapeDtype as ShapeDtype
@@ -110,6 +115,7 @@ _PUBLIC = {
     "value_and_grad": "dlc.calculus.derivatives",
     "vjp": "dlc.calculus.derivatives",
     "devices": "dlc.api",
+    "from_torch": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
     "to_device": "dlc.api",

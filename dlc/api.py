@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo
 from dlc.derived import Derived, TrainStep, derived_of
+from dlc.errors import UnsupportedError
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
-from dlc.model_cache import CachedFile, reason_not_cached
+from dlc.model_cache import DUMPED, EXPORTED, CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
 from dlc.runtime.model import Model
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
     from dlc.backends.base import Backend
     from dlc.compiler import Program
+    from dlc.explore import Page
     from dlc.frontend.onnx.graph import ModelFile
+    from dlc.measure.profile import Profile
 
 
 def compile_model(
@@ -55,7 +58,8 @@ def compile_model(
     wrt: str | Sequence[str] | None = None,
     train_step: TrainStep | None = None,
 ) -> Model:
-    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto.
+    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; or
+    the path of what torch.export.save wrote, `m.pt2` (docs/pytorch.md).
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
     is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,
@@ -98,6 +102,39 @@ def compile_model(
     return compile_file(path_or_bytes(model), target, given_shapes(input_shapes), options, values=values, derived=derived)
 
 
+def from_torch(
+    module: Any,
+    example_inputs: Sequence[Any] = (),
+    example_keywords: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    target: str | Backend = "cpu",
+    num_threads: int | None = None,
+    dump_ir: str | PathLike[str] | None = None,
+    check_each_pass: bool = False,
+    cache: bool | None = None,
+    numerics: str = "default",
+) -> Model:
+    """A module of PyTorch, called with arguments like the examples, as a compiled model; or a torch.export.ExportedProgram.
+
+    Inputs are called as the arguments of its `forward`, outputs by their places in what it returns: `output`, `output0`,
+    `last_hidden_state`. `dynamic_shapes` are torch.export.export's: sizes that it leaves open are compiled once for all, as far
+    as that can be. Parameters and buffers become weights of the model, as they are now. The other arguments are those of
+    `compile_model`.
+
+    Raises UnsupportedError with every operator that dlc has no rule for and the lines that call it, for a module that changes
+    its buffers, and where PyTorch is not installed; ModelError for a module that torch cannot export.
+    """
+    # torch is no dependency.
+    from dlc.pytorch.exported import exported_model
+
+    folder = Path(dump_ir) if dump_ir is not None else None
+    options = Options.of(
+        num_threads=num_threads, dump_ir=folder, check_each_pass=check_each_pass, cache=cache, numerics=numerics
+    )
+    return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options)
+
+
 def compile_file(
     source: Path | bytes,
     target: str | Backend = "cpu",
@@ -115,9 +152,56 @@ def compile_file(
 
     Raises what compile_model raises.
     """
-    began = perf_counter()
     options = options or Options()
     report = report if report is not None else Report()
+    made = _compiled_file(source, target, input_shapes, options, values, derived, report, progress, examine)
+    made.study = _Study(source, target, input_shapes, replace(options, dump_ir=None), values, derived, report)
+    return made
+
+
+@dataclass(frozen=True)
+class _Study:
+    """How a model was compiled."""
+
+    source: Path | bytes
+    target: str | Backend
+    input_shapes: GivenShapes | None
+    options: Options
+    values: Mapping[str, NDArray[Any]] | None
+    derived: Derived | None
+    report: Report
+
+    def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:
+        """The model's page, measured on these inputs, if there are any."""
+        return explore_file(
+            self.source,
+            self.target,
+            self.input_shapes,
+            self.options,
+            values=self.values,
+            derived=self.derived,
+            inputs=None if inputs is None else lambda _: inputs,
+        )
+
+    def profile(self, model: Model, inputs: Sequence[Any]) -> Profile:
+        """What a call takes."""
+        from dlc.measure.profile import profile
+
+        return profile(model, inputs, self.report.phases)
+
+
+def _compiled_file(
+    source: Path | bytes,
+    target: str | Backend,
+    input_shapes: GivenShapes | None,
+    options: Options,
+    values: Mapping[str, NDArray[Any]] | None,
+    derived: Derived | None,
+    report: Report,
+    progress: Progress | None,
+    examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None,
+) -> Model:
+    began = perf_counter()
     device = _record_of(target, options)
     file = None
     # What has no file, or is derived of one, is found by its program.
@@ -170,6 +254,36 @@ def compile_file(
     return compile(program, target, options, report=report, progress=progress, file=file)
 
 
+def explore_file(
+    source: Path | bytes,
+    target: str | Backend = "cpu",
+    input_shapes: GivenShapes | None = None,
+    options: Options | None = None,
+    *,
+    values: Mapping[str, NDArray[Any]] | None = None,
+    derived: Derived | None = None,
+    inputs: Callable[[Program], Mapping[str, NDArray[Any]]] | None = None,
+    progress: Progress | None = None,
+) -> Page:
+    """The page of the model in a file, as `compile_file` takes it, measured on what `inputs` gives for its program.
+
+    Raises what compile_model raises, and UnsupportedError for a model that is compiled in parts.
+    """
+    from dlc.explore import explore
+    from dlc.explore.sources import onnx_listing
+    from dlc.frontend.onnx.graph import load
+
+    model = source if isinstance(source, Path) and source.suffix == DUMPED else load(source)
+    program = program_of(model, input_shapes, values, derived)
+    arrays = None
+    if inputs is not None:
+        given = {**program.defaults, **inputs(program)}
+        arrays = [given[info.name] for info in program.inputs]
+        program = program.for_inputs(arrays)
+    listing = None if isinstance(model, Path) else onnx_listing(model)
+    return explore(program, target, options, inputs=arrays, source=listing, progress=progress)
+
+
 def program_of(
     model: Path | ModelFile,
     input_shapes: GivenShapes | None,
@@ -180,6 +294,13 @@ def program_of(
     # What comes out of the cache needs no compiler.
     from dlc.compiler import load_program
 
+    if isinstance(model, Path) and model.suffix == EXPORTED:
+        # Of other models no PyTorch need be there.
+        from dlc.pytorch.exported import read_file
+
+        if derived is not None or values:
+            raise UnsupportedError(f"{model}: derivatives and constant inputs are made of ONNX models; torch.export makes them")
+        return read_file(model, input_shapes or {})
     if derived is None:
         return load_program(model, input_shapes, values)
     from dlc.training.reading import derived_program

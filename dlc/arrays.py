@@ -62,6 +62,26 @@ class ShapeDtype:
         return f"ShapeDtype({self.shape}, {self.dtype})"
 
 
+def is_lent(value: object) -> bool:
+    """Whether it is an array of another library that gives itself by DLPack alone."""
+    return hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+
+
+def given_array(value: Any) -> NDArray[Any]:
+    """What somebody gives where an array is asked for as an array: in the same memory where it is one on the CPU, by NumPy's
+    protocols or by DLPack.
+
+    Raises ShapeError for what is none, such as lists of different lengths, and DTypeError for an array that cannot be read.
+    """
+    try:
+        return np.from_dlpack(value) if is_lent(value) else np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"not an array: {error}") from error
+    except (TypeError, RuntimeError, BufferError) as error:
+        # What other libraries say: of a tensor that has a gradient, of one on another device, of a dtype that NumPy has not.
+        raise DTypeError(f"a {type(value).__name__} cannot be read: {error}") from error
+
+
 def address_of(array: NDArray[Any]) -> int:
     """The address of an array's first element.
 

@@ -16,15 +16,18 @@ from typing import Any, overload
 import numpy as np
 
 import dlc.numpy
-from dlc.arrays import require_unmasked
+from dlc.arrays import given_array, is_lent, require_unmasked
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
 from dlc.dims import parse, parse_ranged
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
 from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
+from dlc.instrument.report import Report
+from dlc.measure.profile import Profile, profile
 from dlc.options import Options
 from dlc.runtime.kept import MOST
 from dlc.runtime.model import Model, as_result, require_fitting, require_on_cpu
@@ -113,7 +116,8 @@ class JitFunction:
             # Called while another function is traced: it becomes part of that one.
             return self._function(*given[0], **given[1])
         else:
-            arrays = [self._native(leaf) for leaf in self._checked(leaves, tree)]
+            leaves = self._checked(leaves, tree)
+            arrays = [self._native(leaf) for leaf in leaves]
             weak = [("weak",) if is_number(leaf) else () for leaf in leaves]
             kinds = tuple([(a.shape, a.dtype, *w) for a, w in zip(arrays, weak, strict=True)])
         if self._dynamic:
@@ -145,6 +149,23 @@ class JitFunction:
         leaves, tree = flatten((args, kwargs))
         return self._lower(leaves, tree, static, self._open_sizes(tree))
 
+    def explore(self, *args: Any, **kwargs: Any) -> Page:
+        """A page of what the compiler made of the function for these arguments, measured on them.
+
+        A notebook shows it, `.save("page.html")` writes it; dlc/explore says what it has.
+        """
+        lowered = self.lower(*args, **kwargs)
+        arrays = [self._native(leaf) for leaf in lowered.leaves]
+        options = replace(self._options, dump_ir=None)
+        return explore(lowered.program.for_inputs(arrays), self._target, options, inputs=arrays)
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """What a call with these arguments takes: kernels, time and memory, and what compiling it took."""
+        lowered, report = self.lower(*args, **kwargs), Report()
+        model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
+        found = profile(model, [self._native(leaf) for leaf in lowered.leaves], report.phases)
+        return replace(found, compilations=len(self._compiled))
+
     @property
     def _name(self) -> str:
         return getattr(self._function, "__name__", "function")
@@ -171,11 +192,14 @@ class JitFunction:
         return (), dynamic, static
 
     def _checked(self, leaves: list[Any], tree: Tree) -> list[Any]:
-        """The leaves; raises DTypeError, naming the argument, for one that is neither an array nor a number."""
+        """The leaves, those that another library lends as arrays.
+
+        Raises DTypeError, naming the argument, for one that is neither an array nor a number.
+        """
         if not all([type(leaf) is np.ndarray or is_array_like(leaf) for leaf in leaves]):
             for leaf, name in zip(leaves, argument_names(self._function, tree), strict=True):
                 require_array_like(leaf, f"{name} of {self._name}")
-        return leaves
+        return [self._read(leaf) if is_lent(leaf) else leaf for leaf in leaves]
 
     def _native(self, leaf: Any) -> Any:
         """A leaf as an array in this machine's byte order; one that is on a device stays there."""
@@ -183,8 +207,14 @@ class JitFunction:
             return leaf
         require_on_cpu(leaf, f"{self._name}: an argument")
         require_unmasked(leaf, f"{self._name}: an argument")
-        array = np.asarray(leaf)
+        array = self._read(leaf)
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def _read(self, leaf: Any) -> Any:
+        try:
+            return given_array(leaf)
+        except (ShapeError, DTypeError) as error:
+            raise type(error)(f"{self._name}: an argument: {error}") from error
 
     def _lower(
         self,

@@ -34,6 +34,8 @@ _load = load
 MODEL, EXTERNAL = "model", "external"
 # How the names of dumped modules end.
 DUMPED = ".mlir"
+# And those of what torch.export.save writes.
+EXPORTED = ".pt2"
 
 
 def reason_not_cached(target: Target, options: Options, file: Path | bytes | None = None) -> str | None:

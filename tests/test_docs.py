@@ -14,7 +14,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 WRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md", "tour.template.md")]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/calculus.md", "docs/control_flow.md", "docs/models.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/calculus.md", "docs/control_flow.md", "docs/explorer.md", "docs/models.md"]
+)
 def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     # The blocks of a page go on from one another.

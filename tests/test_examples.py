@@ -102,3 +102,12 @@ def test_a_file_that_is_not_there_is_said(name: str, tmp_path: Path, monkeypatch
     more = [str(tmp_path / "out")] * (name == "find_edges.py")
     with pytest.raises(SystemExit, match=re.escape(missing)):
         run(name, missing, *more, monkeypatch=monkeypatch)
+
+
+def test_torch_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    if "dlc" not in torch._dynamo.list_backends():
+        pytest.skip("this dlc is not installed where torch is")
+    run("torch_module.py", "--steps", "60", "-o", str(tmp_path / "spirals.dlc"), monkeypatch=monkeypatch)
+    share = re.search(r"([\d.]+)% of 1000 points", capsys.readouterr().out)
+    assert share is not None and float(share[1]) > 70

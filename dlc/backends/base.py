@@ -6,15 +6,16 @@ its file, `--target FILE.py:NAME`.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
 from dlc.dims import Size
-from dlc.ir import ModuleOp, func
+from dlc.ir import ModuleOp, Operation, func
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import stages_of
@@ -87,6 +88,31 @@ class Parts(Generic[Code]):
     options: Options
 
 
+@dataclass(frozen=True)
+class CodeListing:
+    """A kernel's code in a form, and what is known of where its lines come from.
+
+    `places` are those in the list of origins of the kernel's runs, `#0`, …; `lines`, where there are any, are lines of the
+    kernel's own text, from 0 (-1: none is known), which say more.
+    """
+
+    form: str
+    text: str
+    places: tuple[tuple[str, ...], ...] = ()
+    lines: tuple[int, ...] = ()
+
+
+def _places(code: str) -> Iterator[tuple[str, ...]]:
+    """The places that comments such as `// #0, #1` say, for each line of a C dialect's text."""
+    places: tuple[str, ...] = ()
+    for line in code.splitlines():
+        if (said := re.fullmatch(r"\s*// (#\d+(?:, #\d+)*)", line)) is not None:
+            places = tuple(said[1].split(", "))
+        elif line.startswith(("}", "//")):
+            places = ()
+        yield places
+
+
 class KernelBackend(Backend, Generic[Text, Code]):
     """Makes code of kernels, each by itself and in processes side by side, and programs of their code.
 
@@ -120,6 +146,12 @@ class KernelBackend(Backend, Generic[Text, Code]):
     @abstractmethod
     def show(self, form: str, texts: Mapping[str, Text], headers: Mapping[str, str]) -> str:
         """Kernels in one of the forms, for a reader; a header is the comment above a kernel."""
+
+    def listings(self, kernel: func.FuncOp, text: Text, lines: Mapping[Operation, int]) -> list[CodeListing]:
+        """A kernel's code for a reader who follows it, in each form; `lines` are those on which the kernel's ops begin."""
+        name = kernel.sym_name.data
+        shown = {form: self.show(form, {name: text}, {name: ""}) for form in self.forms}
+        return [CodeListing(form, code, tuple(_places(code))) for form, code in shown.items()]
 
     def smaller(self) -> KernelBackend[Text, Code] | None:
         """What kernels are compiled by that the device turns out not to hold; None: nothing is smaller."""

@@ -18,6 +18,7 @@ COMMANDS = {
     "train": "dlc.cli.train",
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.bench",
+    "explore": "dlc.cli.explore",
     "bisect": "dlc.cli.bisect",
     "reduce": "dlc.cli.reduce",
     "header": "dlc.cli.header",

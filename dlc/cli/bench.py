@@ -34,9 +34,10 @@ from dlc.cli.shared import (
 )
 from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
-from dlc.measure.kernels import KernelTime, kernel_times
+from dlc.measure.kernels import KernelTime, Measurement, measure
 from dlc.measure.latency import Latency, interleaved
 from dlc.measure.peers import PEERS, peers
+from dlc.measure.trace import write_trace
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
@@ -59,6 +60,11 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
 @click.option("--kernels", is_flag=True, help="Show each kernel's time, and its share of what the machine can do.")
 @click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a run, kernel by kernel, for Perfetto (ui.perfetto.dev) or Chrome to show.",
+)
+@click.option(
     "--vs", "others", metavar="RUNTIME,…", callback=_names, help=f"Compare with {', '.join(PEERS)}, where they are installed."
 )
 @json_option
@@ -76,6 +82,7 @@ def bench_command(
     no_cache: bool,
     seconds: float,
     kernels: bool,
+    trace: Path | None,
     others: list[str],
     as_json: bool,
 ) -> None:
@@ -93,21 +100,26 @@ def bench_command(
     with shown_progress() as progress:
         compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)
         artifact = compiled.artifact
-        if kernels and not isinstance(artifact, Artifact):
-            raise UnsupportedError("--kernels: the model must be compiled for a CPU, with all sizes known (--shape)")
+        if (kernels or trace is not None) and not isinstance(artifact, Artifact):
+            raise UnsupportedError("--kernels, --trace: the model must be compiled for a CPU, with all sizes known (--shape)")
         if progress is not None:
             progress("measuring", "")
         runs = {"dlc": partial(_run, compiled, arrays), **{p.name: p.open(model, arrays, threads) for p in rivals}}
         latencies = interleaved(runs, seconds, threads)
-        times, limits = None, None
-        if kernels and isinstance(artifact, Artifact):
-            times, limits = kernel_times(artifact, compiled.checked(arrays), threads)
+        measured = None
+        if (kernels or trace is not None) and isinstance(artifact, Artifact):
+            measured = measure(artifact, compiled.checked(arrays), threads)
+            if trace is not None:
+                write_trace(measured, trace)
+    shown = measured if kernels else None
     if as_json:
-        click.echo(json.dumps(_report(compiled.name, target, threads, latencies, times, limits), indent=1))
+        click.echo(json.dumps(_report(compiled.name, target, threads, latencies, shown), indent=1))
         return
     _print_latencies(compiled.name, target, threads, latencies)
-    if times is not None and limits is not None:
-        _print_kernels(times, limits)
+    if shown is not None:
+        _print_kernels(shown.kernels, shown.limits)
+    if trace is not None:
+        out.print(f"Saved as {escape(str(trace))}.")
 
 
 def _run(model: Model, inputs: Mapping[str, NDArray[Any]]) -> None:
@@ -120,8 +132,7 @@ def _report(
     target: str,
     threads: int,
     latencies: dict[str, Latency],
-    times: Sequence[KernelTime] | None,
-    limits: Limits | None,
+    measured: Measurement | None,
 ) -> dict[str, object]:
     runtimes = {
         runtime: {
@@ -133,8 +144,8 @@ def _report(
         for runtime, latency in latencies.items()
     }
     report: dict[str, object] = {"model": name, "target": target, "threads": threads, **runtimes.pop("dlc"), "others": runtimes}
-    if times is not None and limits is not None:
-        report |= {"kernels": [asdict(t) for t in times], "limits": asdict(limits)}
+    if measured is not None:
+        report |= {"kernels": [asdict(t) for t in measured.kernels], "limits": asdict(measured.limits)}
     return report
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
+from dlc.api import program_of
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     Shapes,
@@ -25,7 +26,7 @@ from dlc.cli.shared import (
     target_option,
     value_option,
 )
-from dlc.compiler import Program, load_program
+from dlc.compiler import Program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
@@ -69,7 +70,7 @@ def bisect_command(
     """Finds what makes the numbers of MODEL wrong: its import, a pass, a kernel's code, or what runs the kernels."""
     known = {name: read_array(file) for name, file in values.items()}
     with shown_progress() as progress:
-        program = load_program(model, shapes, known)
+        program = program_of(model, shapes, known, None)
         arrays = make_inputs(program.inputs, inputs, seed)
         require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))

@@ -100,7 +100,7 @@ def compile_command(
     verbose: bool,
     derived: Derived | None,
 ) -> None:
-    """Compiles MODEL, an ONNX file or a module of a dump (.mlir), and says what it took.
+    """Compiles MODEL, an ONNX file, what torch.export.save wrote (.pt2) or a module of a dump (.mlir), and says what it took.
 
     A model whose input sizes are open is compiled when it is run; give them with --shape to compile it now. What -o wrote is
     run with `dlc run`, in Python with `dlc.load`, or in C with dlc.h (`dlc header`).

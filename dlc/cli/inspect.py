@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
+from dlc.api import program_of
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
-from dlc.frontend.onnx import Problem, check_model
+from dlc.frontend.onnx import OpenInputsError, Problem, check_model
 from dlc.frontend.onnx.problems import unsupported
+from dlc.model_cache import EXPORTED
 from dlc.runtime.opencl.devices import INSTALL, all_devices, problem_of
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
 
@@ -22,13 +25,17 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets).
+    """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets); or
+    in what torch.export.save wrote (.pt2).
 
     What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed apart.
     """
     if model.suffix in (".dlc", ".mlir"):
         fail(f"{model}: what dlc wrote; `dlc check` reads the ONNX model that it was made from")
-    found = check_model(model)
+    if model.suffix == EXPORTED:
+        with suppress(OpenInputsError):
+            program_of(model, None, None, None)
+    found = check_model(model) if model.suffix != EXPORTED else []
     problems = [p for p in found if not p.at_call]
     if as_json:
         click.echo(json.dumps([vars(problem) for problem in found], indent=2))

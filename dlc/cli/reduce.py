@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dlc.api import program_of
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     Shapes,
@@ -19,7 +20,6 @@ from dlc.cli.shared import (
     target_option,
     value_option,
 )
-from dlc.compiler import load_program
 from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
 from dlc.debug.parts import ops_of
 from dlc.debug.reduce import reduce
@@ -69,7 +69,7 @@ def reduce_command(
         outcome = outcome_on(target, Options.of(pipeline=pipeline, cache=False), tolerance)
         fine = "it compiles, and computes what the evaluator does"
     with shown_progress() as progress:
-        program = load_program(model, shapes, {name: read_array(file) for name, file in values.items()})
+        program = program_of(model, shapes, {name: read_array(file) for name, file in values.items()}, None)
         arrays = make_inputs(program.inputs, inputs, seed)
         require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))

@@ -150,7 +150,7 @@ def run_command(
     as_json: bool,
     derived: Derived | None,
 ) -> None:
-    """Runs MODEL, an ONNX file, a compiled model (.dlc) or a module of a dump (.mlir), once.
+    """Runs MODEL, an ONNX file, a compiled model (.dlc), a module of a dump (.mlir) or one of torch.export.save (.pt2), once.
 
     Prints or saves its outputs; of an ONNX file also those of a derivative or a training step. With --first-nan the model is
     evaluated op by op instead, on the reference.

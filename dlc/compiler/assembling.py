@@ -50,10 +50,14 @@ class _Assembly:
         lowering, backend = self.lowering, self.backend
         compiled = self.compiled()
         lowering.host()
+        if self.c.recorder is not None:
+            self.c.recorder.modules["end"] = lowering.module
         made, compiled = self.put_together(compiled)
         counts = self.host_program().runs
         for kernel in compiled:
             kernel.note(self.c.report, backend, counts[kernel.name])
+            if self.c.recorder is not None and kernel.record is not None:
+                self.c.recorder.kernels[kernel.name] = kernel.record
             if lowering.dump is not None:
                 headers = {kernel.name: header(kernel.name, self.layers.get(kernel.name, []))}
                 text = backend.show(backend.forms[0], {kernel.name: kernel.text}, headers)

@@ -6,23 +6,28 @@ from dataclasses import dataclass, field, replace
 
 from dlc.backends.base import Backend
 from dlc.compiler.program import Program
+from dlc.instrument.recording import Recorder
 from dlc.instrument.report import Progress, Report
 from dlc.options import Options
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """A program on its way to a backend; `report` takes notes, and `progress` is told what is being done."""
+    """A program on its way to a backend; `report` takes notes, and `progress` is told what is being done.
+
+    A `recorder` keeps what each pass makes of it.
+    """
 
     program: Program
     backend: Backend
     options: Options = field(default_factory=Options)
     report: Report = field(default_factory=Report)
     progress: Progress | None = None
+    recorder: Recorder | None = None
 
     def of(self, program: Program, options: Options) -> Compilation:
-        """That of another program, or a part of this one, which shows no progress."""
-        return replace(self, program=program, options=options, progress=None)
+        """That of another program, or a part of this one, which shows no progress and is not recorded."""
+        return replace(self, program=program, options=options, progress=None, recorder=None)
 
     def on(self, backend: Backend) -> Compilation:
         """That for another backend."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeVar, cast
@@ -15,6 +15,7 @@ from dlc.dialects.dl.program import KernelOp
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.manager import PassManager
 from dlc.instrument.provenance import dispatches
+from dlc.instrument.recording import AfterPass, KernelRecord
 from dlc.instrument.report import KernelReport, PassRecord, Report
 from dlc.ir import Context, ModuleOp, Operation, f64, func
 from dlc.passes.base import Stage, kernels_of
@@ -28,7 +29,10 @@ _compiling = Lock()
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A kernel's text and code, as its backend has them, and how the time went: in passes, in emission, in its compiler."""
+    """A kernel's text and code, as its backend has them, and how the time went: in passes, in emission, in its compiler.
+
+    `record` is what became of it on the way, if that is recorded.
+    """
 
     name: str
     text: Any
@@ -36,6 +40,7 @@ class CompiledKernel:
     passes: tuple[PassRecord, ...]
     emission: float
     compilation: float
+    record: KernelRecord | None = None
 
     def note(self, report: Report, backend: KernelBackend[Any, Any], runs: int) -> None:
         """Notes it in a report, for a program that runs it so often."""
@@ -60,7 +65,7 @@ def compile_kernels(
     """
 
     def compiled(kernel: Operation) -> CompiledKernel:
-        return _compile_kernel(kernel, stages(symbol_of(kernel)), backend, context, c.options.verify)
+        return _compile_kernel(kernel, stages(symbol_of(kernel)), c, backend, context)
 
     return map_kernels(compiled, kernels, c.options.workers or usable_cpus())
 
@@ -87,14 +92,14 @@ def map_kernels(function: Callable[[Operation], T], kernels: Sequence[Operation]
 
 
 def lower_kernel(
-    kernel: Operation, stages: Sequence[Stage], context: Context, *, check: bool
+    kernel: Operation, stages: Sequence[Stage], context: Context, *, check: bool, observer: AfterPass | None = None
 ) -> tuple[func.FuncOp, tuple[PassRecord, ...]]:
-    """A copy of a kernel at the end of `stages`, and the passes that it took.
+    """A copy of a kernel at the end of `stages`, and the passes that it took, of each of which `observer` is told.
 
     Raises CompileError when it is not one function then.
     """
     module = ModuleOp([kernel.clone()])
-    manager = PassManager(context, stages, check=check)
+    manager = PassManager(context, stages, check=check, observer=observer)
     manager.run(module, stages, lambda: ModuleOp([kernel.clone()]))
     lowered = list(kernels_of(module))
     if len(lowered) != 1:
@@ -122,11 +127,19 @@ def require_numbers(c: Compilation, module: ModuleOp) -> None:
 
 
 def _compile_kernel(
-    kernel: Operation, stages: Sequence[Stage], backend: KernelBackend[Any, Any], context: Context, check: bool
+    kernel: Operation, stages: Sequence[Stage], c: Compilation, backend: KernelBackend[Any, Any], context: Context
 ) -> CompiledKernel:
-    lowered, passes = lower_kernel(kernel, stages, context, check=check)
+    watch = c.recorder.of_kernel(kernel, stages) if c.recorder is not None else None
+    observer = watch.after_pass if watch is not None else None
+    lowered, passes = lower_kernel(kernel, stages, context, check=c.options.verify, observer=observer)
     name, began = lowered.sym_name.data, perf_counter()
     text = backend.emit(lowered)
     emitted = perf_counter()
     code = backend.compile_kernel(name, text)
-    return CompiledKernel(name, text, code, passes, emitted - began, perf_counter() - emitted)
+    made = CompiledKernel(name, text, code, passes, emitted - began, perf_counter() - emitted)
+    if watch is None:
+        return made
+    for code_listing in backend.listings(lowered, text, watch.lines):
+        watch.add_code(code_listing.form, backend.compiler, code_listing.text, code_listing.places, code_listing.lines)
+    watch.record.passes = passes
+    return replace(made, record=watch.record)

@@ -47,6 +47,8 @@ class Lowering:
         self._report = c.report
         self._checker = checker
         observer = checker.after_pass if checker is not None else None
+        if c.recorder is not None:
+            observer = c.recorder.of_program(self.module, self.plan)
         self._manager = PassManager(
             self.context, self.plan, check=c.options.verify, dump=self.dump, progress=c.progress, observer=observer
         )

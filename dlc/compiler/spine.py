@@ -18,6 +18,7 @@ from dlc.compiler.segments import split
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
+from dlc.instrument.recording import Recorder
 from dlc.instrument.report import Progress, Report
 from dlc.ir import print_module
 from dlc.keys import Key, program_key
@@ -42,6 +43,7 @@ def compile(
     report: Report | None = None,
     progress: Progress | None = None,
     file: CachedFile | None = None,
+    recorder: Recorder | None = None,
 ) -> Model:
     """The model that runs `program` on `target`.
 
@@ -49,29 +51,22 @@ def compile(
     of them when it is called; `report` says why.
 
     What was compiled for a CPU is kept in the cache, and found there; `file` is where the program came from, if it is by the
-    file that it is to be found.
+    file that it is to be found. What a `recorder` watches takes place.
 
     Raises UnsupportedError for what the target cannot do, DeviceError for one that this machine is not, and CompileError
     for a bug of dlc.
     """
     options = options or Options()
-    model = _compiled(program, target, options, report, progress, file)
+    backend = backend_of(target, options.device).here()
+    c = Compilation(program, backend, options, report if report is not None else Report(), progress, recorder)
+    model = _compiled(c, file)
     model.defaults = program.defaults
     model.num_threads = options.num_threads
     return model
 
 
-def _compiled(
-    program: Program,
-    target: str | Backend,
-    options: Options,
-    report: Report | None,
-    progress: Progress | None,
-    file: CachedFile | None,
-) -> Model:
+def _compiled(c: Compilation, file: CachedFile | None) -> Model:
     began = perf_counter()
-    backend = backend_of(target, options.device).here()
-    c = Compilation(program, backend, options, report if report is not None else Report(), progress)
     served, c.report.each_size = _served(c, file)
     c.report.seconds += perf_counter() - began
     if served is not None and served.domain.is_whole:
@@ -83,7 +78,7 @@ def _compiled(
         return served if program is c.program else _served(c.of(program, own))[0]
 
     began = perf_counter()
-    model = model_of(split(program).linked(part, options), takes_device_arrays=backend.takes_device_arrays)
+    model = model_of(split(c.program).linked(part, c.options), takes_device_arrays=c.backend.takes_device_arrays)
     c.report.seconds += perf_counter() - began
     return model
 
@@ -173,7 +168,7 @@ def _executed(c: Compilation, backend: ModuleBackend) -> Executable:
 def _kept(c: Compilation, file: CachedFile | None) -> Artifact | Executable:
     """The program out of the cache, or compiled now."""
     backend, program = cast("KernelBackend[Any, Any]", c.backend), c.program
-    if reason_not_cached(backend.target, c.options) is not None:
+    if c.recorder is not None or reason_not_cached(backend.target, c.options) is not None:
         return assembled(c, backend)
 
     def make() -> Artifact:

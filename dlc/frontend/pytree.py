@@ -150,7 +150,7 @@ def argument_names(function: Callable[..., Any], tree: Tree) -> list[str]:
 
 def is_array_like(leaf: object) -> bool:
     """Whether it is an array or a number."""
-    return hasattr(leaf, "__array__") or isinstance(leaf, bool | int | float)
+    return hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__") or isinstance(leaf, bool | int | float)
 
 
 def require_array_like(leaf: object, name: str) -> None:

@@ -73,6 +73,8 @@ class Trace:
         self.orders = 0
         self._open = [self.block]
         self.key_uses = KeyUses(self._open)
+        # Where what is traced now comes from, if it is no function of the user's that runs.
+        self.place: LocationAttr | None = None
         self._constants: dict[int, tuple[Array, SSAValue]] = {}
 
     def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
@@ -109,6 +111,15 @@ class Trace:
             self._open.pop()
             self.build, self.orders = before
 
+    @contextmanager
+    def at(self, place: LocationAttr | None) -> Generator[None]:
+        """Ops made inside, and errors raised inside, come from `place`; from the line that runs if it is None."""
+        before, self.place = self.place, place
+        try:
+            yield
+        finally:
+            self.place = before
+
     def require_own(self, value: Tracer) -> None:
         """Raises DlcError for a value of another trace or of a body that is closed, and for any when this one is finished."""
         if self.finished or value.owner is not self:
@@ -119,13 +130,14 @@ class Trace:
             problem = "a value of the body of a loop, a branch or a transformed function is used outside of that body"
             raise at_user_line(DlcError(f"{problem}; make it part of what the body returns"))
 
-    def constant(self, array: Array) -> Tracer:
-        """An array that the function uses but was not passed: a scalar becomes a literal, anything else a weight."""
+    def constant(self, array: Array, hint: str = "w") -> Tracer:
+        """An array that the function uses but was not passed: a scalar becomes a literal, anything else a weight, whose name
+        starts with `hint`."""
         element = element_type(array.dtype)
         if array.ndim == 0:
             return Tracer(self, self.build.constant(array, element))
         if id(array) not in self._constants:
-            name = self.weights.add(array)
+            name = self.weights.add(array, hint)
             type_ = tensor_type(array.shape, element)
             # Before every body that is open, so that all of them, and what follows, may read it.
             value = Build(self.block)(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
@@ -262,10 +274,12 @@ def trace(
     names: Sequence[str],
     static: Mapping[str, Any],
     open_sizes: Sequence[Mapping[int, OpenSize]] = (),
+    result_names: Sequence[str] | None = None,
 ) -> Traced:
     """Traces `function` called with the (args, kwargs) tree of these leaves, and static keyword arguments.
 
     Only the leaves' shapes and dtypes matter; of a shape not even the axes for which a leaf has an entry in `open_sizes`.
+    Results are called by their places in what the function returns if they have no names.
     Raises what the function raises; errors of shape and dtype name the line.
     """
     current = Trace()
@@ -297,7 +311,7 @@ def trace(
         ([a.type for a in current.block.args], [v.type for v in values]),
         Region(current.block),
         arg_attrs=_named(names),
-        res_attrs=_named(list(result_tree.paths("result"))),
+        res_attrs=_named(result_names if result_names is not None else list(result_tree.paths("result"))),
     )
     sizes = (size for axes in open_sizes for size in axes.values())
     state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
@@ -333,17 +347,21 @@ def user_place() -> str:
 
 
 @lru_cache(maxsize=1024)
-def _line(file: str, line: int) -> LocationAttr:
+def line_location(file: str, line: int) -> LocationAttr:
+    """A line of a file."""
     return FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(0))
 
 
 def user_location() -> LocationAttr:
-    """The innermost line outside dlc and NumPy."""
+    """The innermost line outside dlc and NumPy; or where the trace says that what it traces now comes from."""
+    current = _tracing.get()
+    if current is not None and current.place is not None:
+        return current.place
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_LIBRARIES) and "contextlib" not in name:
-            return _line(name, frame.f_lineno)
+            return line_location(name, frame.f_lineno)
         frame = frame.f_back
     return UnknownLoc()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import Array, TensorInfo, require_unmasked
+from dlc.arrays import Array, TensorInfo, given_array, require_unmasked
 from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.array_format import array_to_json
@@ -20,6 +20,18 @@ from dlc.runtime.opencl.array import DeviceArray
 
 # Runs the program on checked inputs, in order: NumPy's arrays, and on an OpenCL device DeviceArrays.
 Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class Study(Protocol):
+    """What is known of a model by who compiled it, and takes a compiler."""
+
+    def page(self, inputs: Mapping[str, Any] | None) -> Any:
+        """A page about it, measured on these inputs; None: not measured."""
+        ...
+
+    def profile(self, model: Model, inputs: Sequence[Any]) -> Any:
+        """What a call with these inputs takes."""
+        ...
 
 
 class Model:
@@ -51,6 +63,8 @@ class Model:
         self.defaults: Mapping[str, NDArray[Any]] = {}
         # What was asked for: all usable processors if None.
         self.num_threads: int | None = None
+        # Of a model that this process compiled: who knows how.
+        self.study: Study | None = None
         self._takes_device_arrays = takes_device_arrays
         self._names = {info.name for info in self.inputs}
         self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
@@ -76,6 +90,32 @@ class Model:
         if not self._fits(arrays):
             require_fitting(self.name, self.inputs, arrays)
         return arrays
+
+    def explore(self, /, *arguments: Any, **named: Any) -> Any:
+        """A page of what the compiler made of the model, measured on these inputs: a notebook shows it, `.save` writes it.
+
+        Without inputs it has no times. The model is compiled once more for it. Raises UnsupportedError for one that is not
+        compiled as one, or was loaded.
+        """
+        if not arguments and not named and any(info.name not in self.defaults for info in self.inputs):
+            return self._studied().page(None)
+        arrays = self.checked(*arguments, **named)
+        return self._studied().page({info.name: array for info, array in zip(self.inputs, arrays, strict=True)})
+
+    def profile(self, /, *arguments: Any, **named: Any) -> Any:
+        """What a call with these inputs takes: kernels, time and memory, and what compiling took; it prints, and is JSON.
+
+        Raises UnsupportedError for a model that is not one program for a CPU, or was loaded.
+        """
+        return self._studied().profile(self, self.checked(*arguments, **named))
+
+    def _studied(self) -> Study:
+        if self.study is None:
+            raise UnsupportedError(
+                f"{self.name}: it was loaded as it was compiled; ask the model that dlc.compile_model makes, or use "
+                "`dlc bench FILE.dlc --kernels`"
+            )
+        return self.study
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the compiled model to one file, which `dlc.load` reads without compiling anything.
@@ -187,9 +227,9 @@ def _array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
             require_unmasked(cast(object, value), f"input {info}")
         return cast("NDArray[Any] | DeviceArray", value)
     try:
-        array: NDArray[Any] = np.asarray(value)
-    except ValueError as error:
-        raise ShapeError(f"input {info}: not an array: {error}") from error
+        array = given_array(value)
+    except (ShapeError, DTypeError) as error:
+        raise type(error)(f"input {info}: {error}") from error
     if not hasattr(value, "dtype") and np.can_cast(array.dtype, info.dtype, "same_kind"):
         return array.astype(info.dtype)
     return array

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import dlc
 from dlc.arrays import Array, TensorInfo, address_of, aligned
 from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
@@ -82,6 +83,33 @@ def test_results_are_numpy_compatible():
     assert type(y + 1) is np.ndarray and isinstance(y.sum(), np.float32)
     assert np.from_dlpack(y).shape == (2, 3) and memoryview(y).shape == (2, 3)
     assert np.shares_memory(np.asarray(y), y)
+
+
+class Lent:
+    """An array of another library, which gives itself by DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries():
+    assert PAIR(Lent(X), 4)["out_x"].tolist() == (2 * X).tolist()
+    assert dlc.jit(lambda x: x + 1, target="reference")(Lent(X)).tolist() == (X + 1).tolist()
+
+    class Elsewhere:
+        def __array__(self, *_, **__):
+            raise TypeError("copy it to the host first")
+
+    with pytest.raises(DTypeError, match=r"input x: .*Elsewhere cannot be read: copy it to the host first"):
+        PAIR(Elsewhere(), 4)
+    with pytest.raises(DTypeError, match="an argument: a Elsewhere cannot be read"):
+        dlc.jit(lambda x: x + 1)(Elsewhere())
 
 
 def test_extended_dtypes():

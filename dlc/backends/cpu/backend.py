@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dlc.backends.base import KernelBackend, Parts
+from dlc.backends.base import CodeListing, KernelBackend, Parts
+from dlc.backends.cpu.listings import asm_listing, llvm_listing
 from dlc.backends.cpu.llvm import assembly, compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.emission.llvm.kernel import KernelText, emit_kernel
+from dlc.emission.llvm.traced import traced_text
 from dlc.errors import DeviceError
-from dlc.ir import func
+from dlc.ir import Operation, func
 from dlc.runtime.artifact import Artifact, KernelObject
 from dlc.runtime.host_program import OpenKernel
 from dlc.runtime.open_program import OpenProgram
@@ -65,3 +67,7 @@ class Cpu(ObjectBackend[KernelText]):
 
     def show(self, form: str, texts: Mapping[str, KernelText], headers: Mapping[str, str]) -> str:
         return "\n".join(assembly(t.text, self.target) if form == "asm" else t.text for t in texts.values())
+
+    def listings(self, kernel: func.FuncOp, text: KernelText, lines: Mapping[Operation, int]) -> list[CodeListing]:
+        traced = traced_text(kernel, self.target, lines)
+        return [llvm_listing(traced), asm_listing(assembly(traced, self.target))]

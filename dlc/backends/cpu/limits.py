@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from time import perf_counter
 
 import numpy as np
@@ -40,8 +41,9 @@ class Limits:
         return max(flops / self.flops, bytes / (self.cache if bytes <= _NEAR else self.memory))
 
 
+@lru_cache
 def measured_limits(target: Target, threads: int = 1) -> Limits:
-    """The limits of `threads` threads of this machine with a CPU target's instructions; takes a second or so."""
+    """The limits of `threads` threads of this machine with a CPU target's instructions; takes a second or so, once."""
     code = load_object(compile_text(peak_text(target) + _read_text(target), target))
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     peak, read = function(code.address("peak")), function(code.address("read"))

@@ -16,7 +16,7 @@ The text has no module header and no numbered attribute groups, so texts of kern
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import cast
@@ -60,15 +60,15 @@ class KernelText:
     bytes: tuple[Size, ...]
 
 
-def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
-    """The LLVM IR of a kernel function at the end of the loops stage.
+def emit_kernel(kernel: func.FuncOp, target: Target, grid_writer: GridWriter | None = None) -> KernelText:
+    """The LLVM IR of a kernel function at the end of the loops stage; `grid_writer` makes what writes each of its grids.
 
     Raises UnsupportedError for an op or type that cannot be emitted.
     """
     texts: list[str] = []
     counts: list[Size] = []
     for ops in grids_of(kernel):
-        grid = _Grid(kernel, target, len(counts))
+        grid = (grid_writer or Grid)(kernel, target, len(counts))
         counts.append(grid.write(ops))
         texts.append(grid.body_function() + grid.task_function())
     block = kernel.body.block
@@ -77,8 +77,10 @@ def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelText:
     return KernelText("\n".join(texts), tuple(counts), len(size_arguments(block)), bytes_)
 
 
-class _Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
-    """Writes the function of one grid."""
+class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
+    """Writes the function of one grid; `debug` stands behind the attributes of its body."""
+
+    debug = ""
 
     def __init__(self, kernel: func.FuncOp, target: Target, number: int) -> None:
         super().__init__(kernel, target, HANDLERS)
@@ -133,7 +135,7 @@ class _Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
         self.emit("ret void")
         lines = [*self.allocas, *ordered(self.scopes[0].lines)]
         return (
-            f"define internal void {self.body_name}({parameters}i64 %task) {attributes(self.target)} {{\nentry:\n"
+            f"define internal void {self.body_name}({parameters}i64 %task) {attributes(self.target)}{self.debug} {{\nentry:\n"
             + "\n".join(lines)
             + "\n}\n"
         )
@@ -165,6 +167,10 @@ class _Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
             f"define void {self.name}(ptr %args, i64 %task) {attributes(self.target)} {{\n{''.join(lines)}"
             f"  tail call void {self.body_name}({passed}i64 %task)\n  ret void\n}}\n"
         )
+
+
+# Of a kernel, for a target, its grid of a number.
+GridWriter = Callable[[func.FuncOp, Target, int], Grid]
 
 
 def attributes(target: Target) -> str:

@@ -20,12 +20,13 @@ class Place(Enum):
 
 
 class Line(NamedTuple):
-    """An instruction or a label: its text, and what it defines and uses."""
+    """An instruction or a label: its text, what it defines and uses, and for a debugger, where it comes from."""
 
     text: str
     result: str = ""
     operands: tuple[str, ...] = ()
     place: Place = Place.FIXED
+    location: str = ""
 
 
 def ordered(lines: Iterable[Line]) -> list[str]:
@@ -38,7 +39,7 @@ def ordered(lines: Iterable[Line]) -> list[str]:
         for operand in line.operands:
             if operand in waiting:
                 place(operand)
-        placed.append(line.text)
+        placed.append(line.text + line.location)
 
     for line in lines:
         if line.place is Place.MOVABLE:
@@ -48,5 +49,5 @@ def ordered(lines: Iterable[Line]) -> list[str]:
             for name in list(waiting) if line.place is Place.BARRIER else line.operands:
                 if name in waiting:
                     place(name)
-        placed.append(line.text)
+        placed.append(line.text + line.location)
     return placed

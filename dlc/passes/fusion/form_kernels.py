@@ -15,6 +15,7 @@ from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.groups import Grouper, results_of
 from dlc.passes.fusion.outline import Outline
+from dlc.target import Target
 
 # A name says what a kernel does, as long as it is short.
 _NAMED_OPS = 5
@@ -45,17 +46,34 @@ class FormKernelsPass(TargetPass):
     name = "form-kernels"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        names: dict[str, int] = {}
-        for block in list(program_blocks(op)):
-            _KernelFormer(op, Grouper(block, self.target, ranges_of(op)), block, names).run()
+        form_kernels(op, self.target)
+
+
+@dataclass(frozen=True)
+class Formed:
+    """A kernel that was formed, by its dispatch; the op before which it ended, if there is one, and why it did."""
+
+    dispatch: DispatchOp
+    before: Operation | None
+    reason: str
+
+
+def form_kernels(module: ModuleOp, target: Target) -> list[Formed]:
+    """Forms the kernels of a program, and says why each is no larger; what stood before it may be part of another by then."""
+    names: dict[str, int] = {}
+    formed: list[Formed] = []
+    for block in list(program_blocks(module)):
+        _KernelFormer(module, Grouper(block, target, ranges_of(module)), block, names, formed).run()
+    return formed
 
 
 class _KernelFormer:
-    def __init__(self, module: ModuleOp, grouper: Grouper, block: Block, names: dict[str, int]) -> None:
+    def __init__(self, module: ModuleOp, grouper: Grouper, block: Block, names: dict[str, int], formed: list[Formed]) -> None:
         self.module = module
         self.block = block
         self.grouper = grouper
         self.names = names
+        self.formed = formed
 
     def run(self) -> None:
         # What waited the first time and was taken by nobody starts a group the second time.
@@ -80,6 +98,7 @@ class _KernelFormer:
         self.module.body.block.add_op(outline.kernel(name, results))
         dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
+        self.formed.append(Formed(dispatch, self.grouper.end.op, self.grouper.end.reason))
         self.block.insert_op_after(dispatch, last)
         self.grouper.position[dispatch] = self.grouper.position[last]
         for old, new in zip(results, dispatch.outputs, strict=True):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
+from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import (
     Contraction,
@@ -27,6 +28,7 @@ from dlc.dialects.dl.interfaces import (
     Window,
 )
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
+from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Range, Size, is_static
 from dlc.ir import AffineDimExpr, AffineExpr, Block, Operation, SSAValue, func
@@ -115,8 +117,16 @@ def keeps_innermost(movement: Movement) -> bool:
     return not isinstance(before, Movement) or keeps_innermost(before)
 
 
+@dataclass(frozen=True)
+class End:
+    """Where a group ended: the op that would have been next (None: nobody reads it there), and why it did not join."""
+
+    op: Operation | None
+    reason: str
+
+
 class Grouper:
-    """Chooses groups of a block's ops, which shrinks as they are formed."""
+    """Chooses groups of a block's ops, which shrinks as they are formed; `end` is where the last one ended."""
 
     def __init__(self, block: Block, target: Target, ranges: Mapping[str, Range]) -> None:
         self.block = block
@@ -126,6 +136,7 @@ class Grouper:
         self.ranges = ranges
         self.constant = WeightExpressions(block)
         self.position: dict[Operation, int] = {op: k for k, op in enumerate(block.ops)}
+        self.end = End(None, "")
 
     def is_candidate(self, op: Operation) -> bool:
         """Whether an op of the host program belongs in a kernel: views are parts of buffers, weight expressions run ahead."""
@@ -175,7 +186,7 @@ class Grouper:
             space = space_of(root, self.longest_row)
             group = self._joined(root, space)
             if not space.rows and not isinstance(root, Procedure):
-                group += self._finishing(root, group)
+                group += self._finished(root, group)
         return sorted(group, key=lambda op: self.position[op])
 
     def _weighted_sums(self, root: DlOp) -> list[DlOp]:
@@ -194,7 +205,7 @@ class Grouper:
         if any(c.operands[1] in self.constant for c in (root, second)):
             return []
         group = [*weights, *self._joined(second, space_of(second, self.longest_row))]
-        return [*group, *self._finishing(second, group)]
+        return [*group, *self._finished(second, group)]
 
     def _waits_in_cache(self, shape: Sequence[Size]) -> bool:
         """Whether a register tile of rows fits the cache, and there are enough of them to be shared out as tasks."""
@@ -213,6 +224,7 @@ class Grouper:
         best = len(members)
         queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
+        refused: End | None = None
         self._enqueue(root, queue, queued)
         while queue and not space.closed and len(members) < MAX_OPS:
             user = heapq.heappop(queue)[-1]
@@ -220,6 +232,7 @@ class Grouper:
                 continue
             joining = self._joining(user, members, space)
             if joining is None:
+                refused = End(user, self._refusal(user, space))
                 break
             for op in joining:
                 members[op] = None
@@ -229,7 +242,59 @@ class Grouper:
                 continue
             if not self._only_widens(list(members), best, space):
                 best = len(members)
+        self.end = self._end(list(members), best, space, refused, queue)
         return list(members)[:best]
+
+    def _finished(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
+        """What a group's only result goes through before it is stored."""
+        finishing = self._finishing(root, group)
+        if finishing:
+            reader = min(users(finishing[-1].results[0]), key=self._place, default=None)
+            self.end = End(reader, "the result is stored as its readers want it")
+        return finishing
+
+    def _end(
+        self, members: Sequence[DlOp], kept: int, space: Space, refused: End | None, queue: Sequence[tuple[int, int, Operation]]
+    ) -> End:
+        """Why a group has no more than the first `kept` of its members."""
+        if kept < len(members):
+            if space.max_results > 1:
+                return End(members[kept], f"the kernel would have more than {space.max_results} results, or of two shapes")
+            return End(members[kept], "others read what the kernel makes before it, and a kernel like this has one result")
+        following = queue[0][-1] if queue else None
+        if refused is not None:
+            return refused
+        if space.closed and following is not None:
+            return End(following, f"nothing follows a {members[0].name} in its kernel")
+        if following is not None:
+            return End(following, f"a kernel has up to {MAX_OPS} ops")
+        return End(None, "nothing else reads what it makes")
+
+    def _place(self, op: Operation) -> int:
+        return self.position.get(op, len(self.position))
+
+    def _refusal(self, user: Operation, space: Space) -> str:
+        """Why an op does not join a group that iterates over `space`."""
+        if isinstance(user, func.ReturnOp):
+            return "the program returns it"
+        if isinstance(user, DispatchOp):
+            return "it has a kernel already"
+        if isinstance(user, Control):
+            return "it is a loop or a branch, whose body has kernels of its own"
+        if not isinstance(user, DlOp):
+            return "it ends the body of a loop or a branch"
+        if not self.is_candidate(user):
+            is_other_view = is_view(user, self.alignment)
+            return "it is a view of a buffer and costs nothing" if is_other_view else "it has a kernel already, or is a weight"
+        if isinstance(user, Contraction | Window):
+            return "it reads each element many times: what it reads is in memory, and it begins a kernel"
+        if isinstance(user, Elementwise):
+            return f"it goes over {_shape(shape_of(user.results[0]))}, this kernel over {_shape(space.shape)}"
+        if row_axes(user, self.longest_row):
+            return "it reduces rows that this kernel does not go along" if space.takes_rows else "it reduces rows of its own"
+        if isinstance(user, Movement):
+            return "it moves elements: who reads them reads through it"
+        return "it goes over elements in an order of its own"
 
     def _only_widens(self, members: Sequence[DlOp], kept: int, space: Space) -> bool:
         """Whether the first `kept` members make integers, and the others but wider floats of them: who reads those can, too."""
@@ -329,6 +394,10 @@ def sums_rows(op: Contraction, value: SSAValue) -> bool:
         and [last] == [AffineExpr.dimension(d) for d in reduced]
         and all(isinstance(e, AffineDimExpr) for e in outer)
     )
+
+
+def _shape(sizes: Sequence[Size]) -> str:
+    return "×".join(map(str, sizes)) or "a single number"
 
 
 def only_user(value: SSAValue) -> Operation | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlc.dialects import host
-from dlc.dialects.dl.ranges import ranges_of, representative
-from dlc.dims import Range
-from dlc.ir import Block, Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, i64, memref
-from dlc.passes.host.arena import ALIGNMENT, Lifetime, place, share
+from dlc.dialects.dl.ranges import ranges_of
+from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, i64, memref
+from dlc.passes.host.arena import ALIGNMENT, place, share
+from dlc.passes.host.lifetimes import Steps
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class PlanArenaPass(ModulePass):
     alignment: int = ALIGNMENT
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        steps, ranges = _Steps(host.entry_of(op).body.block), ranges_of(op)
+        steps, ranges = Steps(host.entry_of(op).body.block), ranges_of(op)
         open_ = [o for o in steps.span if isinstance(o, host.BufferOp)]
         for buffer, region in zip(open_, share([steps.lifetime(b, b.result, ranges) for b in open_]), strict=True):
             buffer.region = IntegerAttr(region, i64)
@@ -47,66 +46,3 @@ class PlanArenaPass(ModulePass):
             buffer.memref.replace_all_uses_with(arena.result)
             buffer.detach()
             buffer.erase()
-
-
-class _Steps:
-    """The ops of the host program, numbered in order, those of bodies among them."""
-
-    def __init__(self, block: Block) -> None:
-        # The first and the last number of each op and of what is in it.
-        self.span: dict[Operation, tuple[int, int]] = {}
-        self._number(block)
-
-    def _number(self, block: Block) -> None:
-        for op in block.ops:
-            first = len(self.span)
-            self.span[op] = first, first
-            for region in op.regions:
-                self._number(region.block)
-            self.span[op] = first, len(self.span) - 1
-
-    def lifetime(self, buffer: Operation, value: SSAValue, ranges: Mapping[str, Range]) -> Lifetime:
-        """When the buffer that an op makes is alive, and its size: a representative one where it comes with a call."""
-        touched: list[int] = []
-        names: set[SSAValue] = {value}
-        pending: list[SSAValue] = [value]
-        while pending:
-            for use in pending.pop().uses:
-                others = set(_other_names(use.operation, use.index)) - names
-                names |= others
-                pending += others
-                touched += self._touched(use.operation, buffer.parent)
-        own = self.span[buffer][0]
-        size = representative(host.buffer_bytes(value), ranges)
-        return Lifetime(size, min(touched, default=own), max(touched, default=own))
-
-    def _touched(self, op: Operation, home: Block | None) -> tuple[int, ...]:
-        """When an op touches a buffer that is allocated in the block `home`: throughout a loop that is inside of that."""
-        if isinstance(op, memref.ReinterpretCastOp | host.ViewOp):
-            return ()
-        span = self.span[op] if isinstance(op, host.LoopOp | host.WhileOp) else self.span[op][:1]
-        outer = op.parent_op()
-        while outer is not None and outer in self.span and op.parent is not home:
-            if isinstance(outer, host.LoopOp | host.WhileOp):
-                span = (*span, *self.span[outer])
-            op, outer = outer, outer.parent_op()
-        return span
-
-
-def _other_names(op: Operation, operand: int) -> list[SSAValue]:
-    """What else a buffer is called that is an operand of this op."""
-    match op:
-        case memref.ReinterpretCastOp() | host.ViewOp():
-            return [op.result]
-        case host.LoopOp():
-            return [op.blocks[0].args[operand], *op.results[operand : operand + 1]]
-        case host.WhileOp():
-            return [op.blocks[0].args[operand - 1], op.results[operand - 1]] if operand else []
-        case host.YieldOp():
-            loop = op.parent_op()
-            first = isinstance(loop, host.WhileOp)
-            if not isinstance(loop, host.LoopOp | host.WhileOp) or operand < first:
-                return []
-            return [loop.blocks[0].args[operand - first], loop.results[operand - first]]
-        case _:
-            return []

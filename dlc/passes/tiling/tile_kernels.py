@@ -49,10 +49,8 @@ class TileKernelsPass(TargetPass, KernelPass):
     exact: bool = False
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
         nests = nests_of(kernel)
-        for name in _lengths(kernel, nests):
-            sizes[name] = max(sizes[name], _LENGTH)
+        sizes = planned_sizes(kernel, nests)
         constants = Constants(kernel)
         for nest in nests:
             apply_tiles(nest, self.plan(nest.at(sizes)), constants, sizes)
@@ -65,6 +63,12 @@ class TileKernelsPass(TargetPass, KernelPass):
         if target.groups is not None:
             return choose_groups(nest, target)
         return choose_tiles(nest, target, VARIANTS[self.variant], self.exact)
+
+
+def planned_sizes(kernel: func.FuncOp, nests: Sequence[OpenNest]) -> dict[str, int]:
+    """What plans take for the sizes of a kernel that come with a call."""
+    sizes = {symbol(k): size for k, size in enumerate(ints(kernel.attributes.get(REPRESENTATIVE)))}
+    return sizes | {name: max(sizes[name], _LENGTH) for name in _lengths(kernel, nests)}
 
 
 def _lengths(kernel: func.FuncOp, nests: Sequence[OpenNest]) -> set[str]:

@@ -1,0 +1,171 @@
+"""`dlc explore`: what the compiler made of a model or a function, as one page to look at."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Mapping
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.markup import escape
+
+from dlc.api import explore_file
+from dlc.arrays import TensorInfo
+from dlc.cli.derived import derived_options
+from dlc.cli.run import input_option, seed_option
+from dlc.cli.shared import (
+    ARTIFACT_SUFFIX,
+    Shapes,
+    make_inputs,
+    numerics_option,
+    out,
+    read_array,
+    reports_errors,
+    shape_option,
+    shown_progress,
+    target_option,
+    threads_option,
+    value_option,
+)
+from dlc.derived import Derived
+from dlc.errors import ModelError
+from dlc.options import Options
+from dlc.runtime.model import require_fitting
+from dlc.target import place_of
+
+if TYPE_CHECKING:
+    from dlc.compiler import Program
+    from dlc.explore import Page
+
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("explore")
+@click.argument("model", metavar="MODEL|FILE.py:FUNCTION")
+@click.option("-o", "--output", type=OUTPUT, help="Write the page here; by default NAME.html in this folder.")
+@click.option("--serve", is_flag=True, help="Serve the page on this machine and open it, instead of writing it.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --serve: the port; by default any that is free.")
+@click.option("--no-run", is_flag=True, help="Do not run the model: the page has no times.")
+@input_option
+@target_option
+@shape_option
+@value_option
+@derived_options
+@seed_option
+@threads_option
+@numerics_option
+@reports_errors
+def explore_command(
+    model: str,
+    output: Path | None,
+    serve: bool,
+    port: int,
+    no_run: bool,
+    inputs: tuple[str, ...],
+    target: str,
+    shapes: Shapes,
+    values: dict[str, Path],
+    seed: int,
+    num_threads: int | None,
+    numerics: str,
+    derived: Derived | None,
+) -> None:
+    """Compiles MODEL, runs it, and writes a page that shows what became of it.
+
+    The page is one file: the graph with its kernels, every pass with the text before and after it, each kernel's share of
+    what the machine can do, memory, and time. MODEL is an ONNX file, a module of a dump (.mlir), or a function of a Python
+    file: its arguments are float32 arrays of the shapes that --shape says, or what --input gives.
+    """
+    options = Options.of(num_threads=num_threads, numerics=numerics)
+    function = place_of(model)
+    path = Path(model if function is None else function[0])
+    if not path.is_file():
+        raise click.UsageError(f"{path}: there is no such file")
+    if path.suffix == ARTIFACT_SUFFIX:
+        raise click.UsageError(f"{path} is compiled already; a page is made of the ONNX model")
+    with shown_progress() as progress:
+        if function is not None:
+            page = _function_page(*function, _arguments(inputs, shapes, seed), target, options, no_run)
+        else:
+            known = {name: read_array(file) for name, file in values.items()}
+            given = None if no_run else partial(_given, inputs, seed)
+            page = explore_file(path, target, shapes, options, values=known, derived=derived, inputs=given, progress=progress)
+    if serve:
+        _serve(page, port)
+        return
+    output = output or Path(f"{path.stem if function is None else function[1]}.html")
+    page.save(output)
+    out.print(f"Saved as {escape(str(output))}.")
+
+
+def _given(inputs: tuple[str, ...], seed: int, program: Program) -> dict[str, NDArray[Any]]:
+    """The inputs of a program, as options say."""
+    arrays = make_inputs(program.inputs, inputs, seed, program.defaults)
+    given = [info for info in program.inputs if info.name in arrays]
+    require_fitting(program.name, given, [arrays[info.name] for info in given])
+    return arrays
+
+
+def _arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, NDArray[Any]]:
+    """The arguments of a function: arrays of float32 of known shapes, or out of files."""
+    files = {name: read_array(Path(file)) for name, _, file in (text.rpartition("=") for text in inputs)}
+    if unknown := [name for name, shape in shapes.items() if not all(isinstance(size, int) for size in shape)]:
+        raise click.UsageError(f"--shape {unknown[0]}: a function is compiled for arrays: give all sizes as numbers")
+    known = {name: tuple(int(cast("int", size)) for size in shape) for name, shape in shapes.items()}
+    infos = tuple(TensorInfo(name, shape, np.dtype(np.float32)) for name, shape in known.items())
+    return {**make_inputs(infos, (), seed), **files}
+
+
+def _function_page(
+    file: str, name: str, arguments: Mapping[str, NDArray[Any]], target: str, options: Options, no_run: bool
+) -> Page:
+    # Of dlc's commands only this one takes functions.
+    from dlc.explore import explore
+    from dlc.just_in_time import JitFunction, jit
+
+    spec = spec_from_file_location(Path(file).stem, file)
+    if spec is None or spec.loader is None:
+        raise ModelError(f"{file}: it is no Python file")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise ModelError(f"{file}: it has no function {name}")
+    function = found if isinstance(found, JitFunction) else jit(found)
+    missing = [p for p, k in signature(found).parameters.items() if k.default is k.empty and p not in arguments]
+    if missing:
+        raise click.UsageError(f"{name} takes {', '.join(missing)} too: say --shape {missing[0]}=SIZE,… or --input")
+    lowered = function.lower(**arguments)
+    arrays = [np.asarray(leaf) for leaf in lowered.leaves]
+    return explore(lowered.program, target, options, inputs=None if no_run else arrays)
+
+
+def _serve(page: Page, port: int) -> None:
+    """Serves the page until Ctrl-C."""
+    content = page.html.encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path.partition("?")[0] in ("/", "/index.html")
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(content) if found else 0))
+            self.end_headers()
+            if found:
+                self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        out.print(f"The page is at {address} until Ctrl-C.")
+        webbrowser.open(address)
+        server.serve_forever()

@@ -1,0 +1,72 @@
+"""LLVM IR that says for each instruction which line of the kernel's own text it comes from, as debuggers want it.
+
+    %v70 = call <8 x float> @llvm.fma.v8f32(…), !dbg !DILocation(line: 27, scope: !3)
+
+Lines count from 1 there, as debuggers have them. LLVM carries them through to the assembly code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dlc.emission.llvm.kernel import Grid, emit_kernel
+from dlc.emission.llvm.order import Line, Place
+from dlc.ir import Operation, func
+from dlc.target import Target
+
+_COMMON = """
+!llvm.dbg.cu = !{!0}
+!llvm.module.flags = !{!2}
+!0 = distinct !DICompileUnit(language: DW_LANG_C, file: !1, producer: "dlc", isOptimized: true, runtimeVersion: 0, \
+emissionKind: LineTablesOnly)
+!1 = !DIFile(filename: "loops", directory: "")
+!2 = !{i32 2, !"Debug Info Version", i32 3}
+!3 = !DISubroutineType(types: !4)
+!4 = !{null}
+"""
+# Of the first grid's function; the others follow.
+_FIRST = 5
+
+
+def traced_text(kernel: func.FuncOp, target: Target, lines: Mapping[Operation, int]) -> str:
+    """The LLVM IR of a kernel function at the end of the loops stage as a module; each instruction has the line of its op."""
+    numbers: list[int] = []
+
+    def grid(kernel: func.FuncOp, target: Target, number: int) -> Grid:
+        numbers.append(number)
+        return _TracedGrid(kernel, target, number, lines)
+
+    text = emit_kernel(kernel, target, grid).text
+    functions = [
+        f'!{_FIRST + k} = distinct !DISubprogram(name: "{kernel.sym_name.data}.{k}", scope: !1, file: !1, line: 1, type: !3, '
+        "unit: !0, spFlags: DISPFlagDefinition | DISPFlagOptimized)\n"
+        for k in numbers
+    ]
+    return text + _COMMON + "".join(functions)
+
+
+class _TracedGrid(Grid):
+    def __init__(self, kernel: func.FuncOp, target: Target, number: int, places: Mapping[Operation, int]) -> None:
+        super().__init__(kernel, target, number)
+        self.places, self.scope = places, f"!{_FIRST + number}"
+        self.debug = f" !dbg {self.scope}"
+        self.line = self.places[kernel]
+
+    def visit(self, op: Operation) -> None:
+        outer, self.line = self.line, self.places[op]
+        super().visit(op)
+        self.line = outer
+
+    def emit(self, text: str) -> None:
+        super().emit(text)
+        self.locate()
+
+    def define(self, text: str, *operands: str, place: Place = Place.FIXED) -> str:
+        name = super().define(text, *operands, place=place)
+        self.locate()
+        return name
+
+    def locate(self) -> None:
+        """Says of the last instruction where it comes from."""
+        lines: list[Line] = self.scopes[-1].lines
+        lines[-1] = lines[-1]._replace(location=f", !dbg !DILocation(line: {self.line + 1}, scope: {self.scope})")

@@ -1,0 +1,39 @@
+"""What the compiler made of a program and where its time and memory go, as one page to look at.
+
+    page = explore(program, target, options, inputs=arrays)      compiles it, measures it, and draws
+    page.save("page.html")                                       one file that needs no network
+
+`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, with `graph.py` (ops in
+kernels), `layout.py` (where they are drawn), `memory.py` (buffers over time) and `sources.py` (what the user wrote);
+`encode.py` writes it small, and `page.py` puts it into the template in `assets/`, whose scripts draw it in the browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.backends.base import Backend
+from dlc.compiler import Program
+from dlc.explore.collecting import collect
+from dlc.explore.page import Page, page_of
+from dlc.instrument.recording import Listing
+from dlc.instrument.report import Progress
+from dlc.options import Options
+
+__all__ = ["Page", "collect", "explore", "page_of"]
+
+
+def explore(
+    program: Program,
+    target: str | Backend = "cpu",
+    options: Options | None = None,
+    *,
+    inputs: Sequence[NDArray[Any]] | None = None,
+    source: Listing | None = None,
+    progress: Progress | None = None,
+) -> Page:
+    """The page of a program; what `collect` says."""
+    return page_of(collect(program, target, options, inputs=inputs, source=source, progress=progress))

@@ -1,0 +1,79 @@
+// What all views use: the data, elements, numbers as people read them, and where in the page one is.
+
+async function unpacked() {
+  const packed = Uint8Array.from(atob(document.getElementById("data").textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+const SHAPES = new Set(["svg", "g", "rect", "path", "text", "circle", "line", "title"]);
+
+/** An element: `el("button.link", {onclick: f}, "text", child)`; what is null among the children is left out. */
+function el(kind, settings = {}, ...children) {
+  const [tag, ...classes] = kind.split(".");
+  const made = SHAPES.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  if (classes.length) made.setAttribute("class", classes.join(" "));
+  for (const [name, value] of Object.entries(settings)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  return made;
+}
+
+const button = (text, act, kind = "link") => el(`button.${kind}`, { type: "button", onclick: act }, text);
+const say = (text) => { document.getElementById("said").textContent = text; };
+const escaped = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+/** Three digits, as far as they mean something. */
+const digits = (x) => (x >= 100 ? Math.round(x).toLocaleString("en") : x.toPrecision(x >= 10 ? 3 : 2));
+const scaled = (x, steps, units) => {
+  let k = 0;
+  while (k < units.length - 1 && Math.abs(x) >= steps) { x /= steps; k += 1; }
+  return `${digits(x)} ${units[k]}`;
+};
+const seconds = (x) => (x ? scaled(x * 1e9, 1000, ["ns", "µs", "ms", "s"]) : "0");
+const bytes = (x) => (x < 1024 ? `${x} B` : scaled(x, 1024, ["B", "KB", "MB", "GB"]));
+const count = (x) => (x < 1000 ? String(x) : scaled(x, 1000, ["", "k", "M", "G", "T"]).trim());
+const percent = (x) => (x > 0 && x < 0.001 ? "< 0.1 %" : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`);
+/** A place as short as it is clear: the file of a Python line without its folders. */
+const short = (name) => name.replace(/(?:[^\s/]*\/)+(?=[^/]+:\d+$)/, "");
+
+/** Colours that are told apart, in the order of what takes most. */
+const HUES = [200, 25, 150, 280, 50, 340, 100, 230, 5, 175];
+const hue = (k) => `hsl(${HUES[k % HUES.length]} ${k < HUES.length ? 48 : 30}% ${k % 2 ? 62 : 54}%)`;
+
+/** Where one is: `#pipeline?unit=conv&left=2`, so that the browser's own buttons go back and forth. */
+const here = () => {
+  const [view, query] = location.hash.slice(1).split("?");
+  return { view: view || "graph", at: Object.fromEntries(new URLSearchParams(query ?? "")) };
+};
+const go = (view, at = {}) => { location.hash = `${view}?${new URLSearchParams(at)}`; };
+
+function facts(...pairs) {
+  return el("div.facts", {}, pairs.filter(Boolean).map(([value, what]) => el("div", {}, el("b", {}, value), el("span", {}, what))));
+}
+
+function listed(pairs) {
+  return el("dl", {}, pairs.filter(Boolean).flatMap(([term, ...what]) => [el("dt", {}, term), el("dd", {}, ...what)]));
+}
+
+/** A table whose columns sort by a click: columns are [title, numeric?, cell of a row, what it sorts by]. */
+function table(columns, rows, { by, pick, picked, label }) {
+  let column = by, down = true;
+  const head = el("tr"), body = el("tbody");
+  const draw = () => {
+    const key = columns[column][3];
+    const sorted = [...rows].sort((a, b) => (key(a) > key(b) ? 1 : key(a) < key(b) ? -1 : 0) * (down ? -1 : 1));
+    head.replaceChildren(...columns.map(([title, numeric], k) => el(numeric ? "th.n" : "th", {
+      scope: "col", "aria-sort": k === column ? (down ? "descending" : "ascending") : null,
+    }, button(title, () => { down = k === column ? !down : Boolean(numeric); column = k; draw(); }, "sort"))));
+    body.replaceChildren(...sorted.map((row) => el(picked?.(row) ? "tr.picked" : "tr", { onclick: () => pick?.(row) },
+      columns.map(([, numeric, cell]) => el(numeric ? "td.n" : "td", {}, cell(row))))));
+  };
+  draw();
+  return el("table", { "aria-label": label }, el("thead", {}, head), body);
+}

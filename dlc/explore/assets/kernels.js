@@ -1,0 +1,97 @@
+// Kernels: what each takes, how near it comes to the machine's limits, and how it is cut.
+
+function kernelsView(at) {
+  const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
+  const limit = (k) => (k.seconds ? Math.min(1, k.least / k.seconds) : 0);
+  const longest = Math.max(...DATA.kernels.map((k) => k.seconds ?? 0), 1e-12);
+  let chosen = DATA.kernels.find((k) => k.name === at.kernel) ?? [...DATA.kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0))[0];
+  const detail = el("aside", { "aria-label": "The chosen kernel", tabindex: 0 }), body = el("div.scroll");
+  const pick = (kernel) => {
+    chosen = kernel;
+    history.replaceState(null, "", `#kernels?${new URLSearchParams({ kernel: kernel.name })}`);
+    draw();
+  };
+  const columns = [
+    ["kernel", false, (k) => button(k.name, () => pick(k)), (k) => k.name],
+    ["runs", true, (k) => String(k.runs), (k) => k.runs],
+    ...(total ? [
+      ["time", true, (k) => seconds(k.seconds ?? 0), (k) => k.seconds ?? 0],
+      ["share", false, (k) => [el("span.bar", { style: `width:${90 * (k.seconds ?? 0) / longest}px` }), ` ${percent((k.seconds ?? 0) / total)}`], (k) => k.seconds ?? 0],
+      ["GFLOP/s", true, (k) => (k.flops ? digits(k.flops / k.seconds / 1e9) : ""), (k) => (k.seconds ? k.flops / k.seconds : 0)],
+      ["GB/s", true, (k) => (k.seconds ? digits(k.bytes / k.seconds / 1e9) : ""), (k) => (k.seconds ? k.bytes / k.seconds : 0)],
+      ["of limit", true, (k) => (k.seconds ? percent(limit(k)) : ""), limit],
+    ] : []),
+    ["code", true, (k) => bytes(k.code_bytes), (k) => k.code_bytes],
+    ["to compile", true, (k) => seconds(k.compile_seconds), (k) => k.compile_seconds],
+  ];
+  function draw() {
+    const least = sum(DATA.kernels.map((k) => k.least ?? 0));
+    body.replaceChildren(
+      facts([String(DATA.kernels.length), "different kernels"], [String(sum(DATA.kernels.map((k) => k.runs))), "runs in a call"],
+        total && [seconds(total), "in all kernels"], total && [percent(Math.min(1, least / total)), "of what the machine could do"],
+        DATA.measured && [String(DATA.measured.threads), DATA.measured.threads === 1 ? "thread" : "threads"]),
+      ...(total ? [roofline(chosen, pick)] : [el("p.quiet", {}, "Times are there where the program was run: on a CPU, with inputs.")]),
+      table(columns, DATA.kernels, { by: total ? 2 : 0, picked: (k) => k === chosen, pick, label: "Kernels" }),
+    );
+    detail.replaceChildren(...kernelDetail(chosen, total));
+  }
+  return { nodes: [body, detail], ready: draw };
+}
+
+function kernelDetail(kernel, total) {
+  const boxes = DATA.graph.boxes.map((box, k) => [box, k]).filter(([box]) => box.kind === "kernel" && box.name === kernel.name);
+  const [first] = boxes[0] ?? [];
+  const intensity = kernel.bytes ? kernel.flops / kernel.bytes : 0;
+  const bound = kernel.seconds && kernel.least ? (kernel.flops / DATA.measured.flops >= kernel.least * 0.999 ? "arithmetic" : "memory") : null;
+  return [
+    el("h2", {}, kernel.name),
+    el("p.small", {}, button("Follow it through the passes", () => go("pipeline", { unit: kernel.name })),
+      boxes.length ? [" · ", button("In the graph", () => go("graph", { box: boxes[0][1] }))] : null),
+    listed([
+      kernel.seconds && ["time", `${seconds(kernel.seconds)} in ${kernel.runs} ${kernel.runs === 1 ? "run" : "runs"}, ${percent(kernel.seconds / total)}`],
+      bound && ["limit", `${seconds(kernel.least)}, by ${bound}: ${percent(Math.min(1, kernel.least / kernel.seconds))} reached`],
+      kernel.flops && ["work", `${count(kernel.flops)}FLOP, ${digits(intensity)} per byte`],
+      kernel.bytes && ["buffers", bytes(kernel.bytes)],
+      kernel.tasks.length && ["tasks", kernel.tasks.join(" + ")],
+      ["code", bytes(kernel.code_bytes)],
+    ]),
+    first?.parts.length ? [el("h3", {}, "What fused"), el("p.small", {}, first.parts.map((p) => p.ops.join(", ")).join(" → "))] : null,
+    first?.reason ? [el("h3", {}, "Why no more"), el("p.small", {}, first.before ? [el("b", {}, short(first.before)), ": "] : null, first.reason)] : null,
+    kernel.plan.length ? [el("h3", {}, "How it is cut"), plan(kernel.plan)] : null,
+    el("h3", {}, "From"),
+    el("div.chips", {}, kernel.origins.map((name) => button(short(name), () => go("pipeline", { unit: kernel.name, origin: name }), "chip"))),
+  ].flat().filter(Boolean);
+}
+
+function plan(lines) {
+  return el("div.small", {}, lines.map((line) => (line.startsWith("  ")
+    ? el("p", { style: "margin:2px 0 2px 12px" }, line.trim()) : el("p.mono", { style: "margin-top:8px" }, line))));
+}
+
+/** Speed over work per byte, both logarithmic: the machine's limits are a roof. */
+function roofline(chosen, pick) {
+  const shown = DATA.kernels.filter((k) => k.flops && k.seconds), m = DATA.measured;
+  if (!shown.length) return el("p.quiet", {}, "No kernel has a contraction: all are bound by what they read and write.");
+  const W = 760, H = 270, L = 54, B = 34, T = 10, R = 16;
+  const xs = shown.map((k) => k.flops / k.bytes), ys = shown.map((k) => k.flops / k.seconds);
+  const [x0, x1] = [Math.min(...xs, m.flops / m.cache) / 2, Math.max(...xs, m.flops / m.memory) * 2];
+  const [y0, y1] = [Math.min(...ys) / 2, Math.max(m.flops, ...ys) * 1.6];
+  const log = (v, a, b) => Math.log(v / a) / Math.log(b / a);
+  const X = (v) => L + (W - L - R) * log(v, x0, x1), Y = (v) => H - B - (H - B - T) * log(Math.max(v, y0), y0, y1);
+  const decades = (a, b) => { const all = []; for (let e = Math.ceil(Math.log10(a)); 10 ** e <= b; e += 1) all.push(10 ** e); return all; };
+  const roof = (rate, kind) => el(`path.roof${kind}`, { d: `M${X(Math.max(x0, y0 / rate))} ${Y(Math.max(x0, y0 / rate) * rate)}L${X(m.flops / rate)} ${Y(m.flops)}L${X(x1)} ${Y(m.flops)}` });
+  const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
+  const busy = Math.max(...ys) > 1.1 * m.flops ? " Some kernels went beyond them: the machine was busy while its limits were measured." : "";
+  return el("figure", {},
+    el("figcaption", {}, `How fast kernels with contractions are, beside this machine's measured limits: ${digits(m.flops / 1e9)} GFLOP/s, ${digits(m.memory / 1e9)} GB/s from memory (solid), ${digits(m.cache / 1e9)} GB/s from the cache (dashed). A larger circle takes more of the time.${busy}`),
+    el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W}px`, role: "group", "aria-label": "Roofline" },
+      decades(x0, x1).flatMap((v) => [el("line.axis", { x1: X(v), x2: X(v), y1: T, y2: H - B }), el("text.quiet", { x: X(v), y: H - B + 16, "text-anchor": "middle" }, String(v))]),
+      decades(y0, y1).flatMap((v) => [el("line.axis", { x1: L, x2: W - R, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, String(v / 1e9))]),
+      el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: 4, y: T + 10 }, "GFLOP/s"),
+      roof(m.memory, ""), roof(m.cache, ".near"),
+      shown.map((k) => el(k === chosen ? "circle.mark-of.picked" : "circle.mark-of", {
+        cx: X(k.flops / k.bytes), cy: Y(k.flops / k.seconds), r: 4 + 16 * Math.sqrt(k.seconds / total), tabindex: 0, role: "button",
+        "aria-label": `${k.name}: ${digits(k.flops / k.seconds / 1e9)} GFLOP/s`, onclick: () => pick(k),
+        onkeydown: (event) => { if (event.key === "Enter") pick(k); },
+      }, el("title", {}, `${k.name}: ${digits(k.flops / k.seconds / 1e9)} GFLOP/s, ${percent(k.seconds / total)} of the time`)))));
+}

@@ -1,0 +1,54 @@
+// Memory: which buffers of the arena live when and where, what makes its peak, and weights.
+
+function memoryView() {
+  const m = DATA.memory, body = el("div.scroll"), detail = el("aside", { "aria-label": "The chosen buffer", tabindex: 0 });
+  if (!m) return { nodes: [el("p.wait", {}, "Memory is planned when the program is called: its sizes come with a call.")], ready() {} };
+  const live = m.launches.map((_, k) => m.buffers.filter((b) => b.first <= k && k <= b.last));
+  const peak = live.map((all) => sum(all.map((b) => b.bytes))).reduce((a, v, k, all) => (v > all[a] ? k : a), 0);
+  const culprit = [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes)[0];
+  const held = sum((live[peak] ?? []).map((b) => b.bytes)), separately = sum(m.buffers.map((b) => b.bytes));
+  let chosen = culprit;
+  const W = 900, H = 340, L = 64, B = 30, T = 8;
+  const X = (k) => L + (W - L - 4) * k / Math.max(1, m.launches.length), Y = (v) => H - B - (H - B - T) * v / Math.max(1, m.arena_bytes);
+  const pick = (b) => { chosen = b; draw(); };
+
+  function draw() {
+    const marks = [0, 0.25, 0.5, 0.75, 1].map((f) => f * m.arena_bytes);
+    const chart = el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W * 1.3}px`, role: "group", "aria-label": "Buffers of the arena over the launches of a call" },
+      marks.flatMap((v) => [el("line.axis", { x1: L, x2: W, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, bytes(Math.round(v)))]),
+      m.buffers.map((b, k) => el("rect", {
+        x: X(b.first) + 0.5, width: Math.max(1.5, X(b.last + 1) - X(b.first) - 1), y: Y(b.offset + b.bytes), height: Math.max(1, Y(b.offset) - Y(b.offset + b.bytes) - 0.5), rx: 2,
+        fill: b === chosen ? "var(--warm)" : hue(k), opacity: b === chosen ? 1 : 0.6, stroke: "var(--ground)", tabindex: 0, role: "button", style: "cursor:pointer",
+        "aria-label": `${b.name || "a buffer"}, ${bytes(b.bytes)}`, onclick: () => pick(b), onkeydown: (event) => { if (event.key === "Enter") pick(b); },
+      }, el("title", {}, `${b.name} ${b.type}: ${bytes(b.bytes)}`))),
+      m.launches.length ? el("line.peak", { x1: X(peak + 0.5), x2: X(peak + 0.5), y1: T, y2: H - B }) : null,
+      el("text.quiet", { x: W, y: H - 6, "text-anchor": "end" }, `${m.launches.length} runs of kernels, from first to last`));
+    const weights = sum(m.weights.map((w) => w.bytes));
+    body.replaceChildren(
+      facts([bytes(m.arena_bytes), "arena"], [bytes(separately), "its buffers would take one by one"], [bytes(weights), "weights"], [bytes(m.input_bytes + m.output_bytes), "inputs and outputs"]),
+      el("figure", {}, el("figcaption", {}, culprit
+        ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, culprit.name || short(culprit.origins[0] ?? "one")), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`]
+        : "Nothing lies in the arena: kernels read inputs and write outputs."), chart),
+      m.weights.length ? el("h2", {}, "Weights, as kernels read them") : null,
+      m.weights.length ? table([
+        ["name", false, (w) => el("span.mono", {}, w.name), (w) => w.name],
+        ["type", false, (w) => el("span.mono", {}, w.type), (w) => w.type],
+        ["size", true, (w) => bytes(w.bytes), (w) => w.bytes],
+        ["share", true, (w) => percent(w.bytes / weights), (w) => w.bytes],
+        ["read by", false, (w) => w.kernels.map((name) => button(name, () => go("kernels", { kernel: name }))), (w) => w.kernels.join()],
+      ], m.weights, { by: 2, label: "Weights" }) : null,
+    );
+    body.querySelectorAll("td .link + .link").forEach((link) => link.before(", "));
+    detail.replaceChildren(...(chosen ? [
+      el("h2", {}, chosen.name || "a buffer"), el("p.mono.quiet", {}, chosen.type),
+      listed([["size", bytes(chosen.bytes)], ["from", `${bytes(chosen.offset)} on`],
+        ["alive", `runs ${chosen.first + 1} to ${chosen.last + 1}`],
+        ["made by", button(m.launches[chosen.first] ?? "", () => go("kernels", { kernel: m.launches[chosen.first] }))],
+        ["last read by", button(m.launches[chosen.last] ?? "", () => go("kernels", { kernel: m.launches[chosen.last] }))]]),
+      el("h3", {}, "From"), el("div.chips", {}, chosen.origins.map((name) => el("span.chip", { title: name }, short(name)))),
+      el("h3", {}, "Alive with it at the peak"),
+      el("ul.bare.small", {}, [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes).slice(0, 12).map((b) => el("li", {}, button(b.name || short(b.origins[0] ?? "a buffer"), () => pick(b)), el("span.quiet", {}, ` ${bytes(b.bytes)}`)))),
+    ] : [el("p.quiet", {}, "No buffer.")]));
+  }
+  return { nodes: [body, detail], ready: draw };
+}

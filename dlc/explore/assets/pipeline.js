@@ -1,0 +1,201 @@
+// The pipeline: a unit's texts after each pass, two of them side by side, and lines followed from one to the other.
+
+const FORMS = { llvm: "LLVM IR", asm: "assembly", opencl: "OpenCL C", c: "C" };
+
+// What the innermost loops are about, at every level.
+const PRODUCT = /vector\.(fma|contract)|arith\.mulf|linalg\.generic|@llvm\.fma|\bfmul\b|\bv(fmadd|mulp|pmadd)|\bfma\(/;
+
+function stepName(step) {
+  if (step.stage === "source") return "what you wrote";
+  return FORMS[step.stage] ?? (step.made_by === "import" ? "as imported" : step.made_by.replace(/\{.*/, "") || "as fusion made it");
+}
+
+function pipelineView(at) {
+  const program = DATA.units[0], unit = DATA.units.find((u) => u.name === at.unit) ?? program;
+  // What one can look at: the program's steps, and those of the kernel that is followed.
+  const steps = unit === program ? program.steps : [...program.steps.map((s) => s), ...unit.steps];
+  const own = (step) => step.unit === unit;
+  const start = steps.findIndex(own);
+  const loops = steps.findLastIndex((s) => s.isLoops && own(s));
+  const sourceAt = steps.findIndex((s) => s.stage === "source");
+  let right = at.right !== undefined ? Number(at.right) : loops >= 0 ? loops : Math.min(start + 1 + (steps[0].stage === "source" ? 1 : 0), steps.length - 1);
+  let left = at.left !== undefined ? Number(at.left) : loops >= 0 ? (sourceAt >= 0 ? sourceAt : start) : Math.max(0, right - 1);
+  [left, right] = [left, right].map((k) => Math.max(0, Math.min(steps.length - 1, k)));
+
+  const list = el("ol.steps", {}), panes = [pane("Left"), pane("Right")];
+  const trail = el("div.trail", { role: "region", "aria-label": "Where the chosen line comes from" });
+  let table = [], chosen = null, syncing = false;
+
+  function pane(side) {
+    const select = el("select", { "aria-label": `${side} text`, onchange: () => { side === "Left" ? (left = Number(select.value)) : (right = Number(select.value)); draw(); } });
+    const lines = el("div.lines"), code = el("div.code", { tabindex: 0, role: "region", "aria-label": `${side} text` }, lines);
+    return { select, lines, code, node: el("section.pane", {}, el("header", {}, select), code) };
+  }
+  const nameOf = (step) => (step.stage && !(step.stage in FORMS) && step.stage !== "source" && step.made_by ? `${step.stage} · ` : "") + stepName(step);
+  const aligned = () => steps[left].unit === steps[right].unit && steps[left].stage !== "source" && !steps[right].listing.lines.length && !steps[left].listing.lines.length;
+
+  function draw() {
+    [left, right].forEach((k, side) => {
+      const groups = [...new Set(steps.map((s) => s.unit))].map((u) => el("optgroup", { label: u === program ? "the program" : `kernel ${u.name}` },
+        steps.map((s, i) => (s.unit === u ? el("option", { value: i, selected: i === k }, nameOf(s)) : null))));
+      panes[side].select.replaceChildren(...groups);
+    });
+    const texts = [linesOf(steps[left]), linesOf(steps[right])];
+    table = aligned() ? rows(...texts) : null;
+    panes.forEach((p, side) => {
+      const step = steps[side ? right : left], kind = language(step), other = texts[1 - side];
+      const order = table ?? texts[side].map((_, k) => (side ? [null, k, true] : [k, null, true]));
+      p.lines.innerHTML = order.map((row) => {
+        const mine = row[side], theirs = row[1 - side];
+        if (mine === null) return '<div class="row gap"></div>';
+        const text = texts[side][mine], same = row[2];
+        const mark = same ? (table && text.trim() !== other[theirs].trim() ? " renumbered" : "") : side ? " added" : " removed";
+        const changed = !same && theirs !== null ? differing(text, other[theirs]) : null;
+        return `<div class="row${mark}" data-n="${mine}"><span class="no">${mine + 1}</span><span>${coloured(text, kind, changed)}</span></div>`;
+      }).join("");
+      p.rows = [];
+      p.lines.querySelectorAll("[data-n]").forEach((row) => { p.rows[Number(row.dataset.n)] = row; });
+    });
+    list.querySelectorAll("button").forEach((b) => b.setAttribute("aria-current", String(Number(b.dataset.step) === right)));
+    const changes = table ? table.filter((row) => !row[2]).length : 0;
+    say(table ? `${changes} rows differ` : "Click a line to find it in the other text");
+    history.replaceState(null, "", `#pipeline?${new URLSearchParams({ unit: unit.name, left, right })}`);
+    if (chosen) follow(chosen.side, Math.min(chosen.line, texts[chosen.side].length - 1), false);
+    else {
+      const first = table?.findIndex((row) => !row[2]) ?? -1;
+      panes.forEach((p) => { p.code.scrollTop = Math.max(0, first * 18 - 90); });
+      tell(null);
+    }
+  }
+
+  /** Chooses a line, and shows what became of it on the other side. */
+  function follow(side, line, move = true) {
+    const [mine, other] = side ? [steps[right], steps[left]] : [steps[left], steps[right]];
+    chosen = { side, line, names: originsOf(mine, line) };
+    panes.forEach((p) => p.rows.forEach((row) => row.classList.remove("selected", "related")));
+    panes[side].rows[line]?.classList.add("selected");
+    const found = related(mine, line, other);
+    found.forEach((k) => panes[1 - side].rows[k]?.classList.add("related"));
+    if (!table || !move) {
+      const target = panes[1 - side].rows[best(mine, line, other, found)];
+      if (target) reveal(1 - side, Number(target.dataset.n));
+    }
+    if (!move) reveal(side, line);
+    tell(side, found.length);
+  }
+
+  /** Scrolls a pane so that a line is seen. */
+  function reveal(side, line) {
+    const row = panes[side].rows[line], { code, lines } = panes[side];
+    if (row) code.scrollTop = [...lines.children].indexOf(row) * 18 - code.clientHeight / 3;
+  }
+
+  /** Of the lines that a line became, the one to look at first: deepest in loops, as there the time goes. */
+  function best(mine, line, other, found) {
+    const depth = (k) => linesOf(other)[k].search(/\S/);
+    const names = originsOf(mine, line).length;
+    const exact = found.filter((k) => originsOf(other, k).length === names);
+    const among = exact.length ? exact : found;
+    const busy = among.filter((k) => PRODUCT.test(linesOf(other)[k]));
+    return (busy.length ? busy : among).reduce((a, k) => (a === undefined || (busy.length && depth(k) > depth(a)) ? k : a), undefined);
+  }
+
+  function tell(side, found = 0) {
+    if (side === null) {
+      trail.replaceChildren(el("span.quiet", {}, table
+        ? "Lines that differ are marked; numbers of lines whose values only have other names are coloured. Click a line to follow it, a value to see where it is used."
+        : "Click a line to find what became of it, or what it came from, on the other side."));
+      return;
+    }
+    const names = chosen.names.map((n) => DATA.names[n]);
+    const others = [...new Set(DATA.units.slice(1).filter((u) => u !== unit && u.steps[0].listing.sets.some((s) => DATA.roots[s].some((n) => chosen.names.includes(n)))))];
+    const levels = steps.map((s, k) => [s, k]).filter(([s, k]) => s.stage === "source" || k === steps.findLastIndex((o) => o.stage === s.stage && o.unit === s.unit));
+    trail.replaceChildren(...[
+      el("span", {}, `Line ${chosen.line + 1}`), names.length ? el("span.quiet", {}, "comes from") : el("span.quiet", {}, "has no known origin"),
+      el("div.chips", {}, names.slice(0, 12).map((name) => el("span.chip", { title: name }, short(name))), names.length > 12 ? el("span.quiet", {}, `and ${names.length - 12} more`) : null),
+      el("span.quiet", {}, found ? `${found} ${found === 1 ? "line" : "lines"} there. Follow to` : "None there. Follow to"),
+      levels.map(([s, k]) => button(FORMS[s.stage] ?? (s.stage === "fusion" && s.unit !== program ? "kernel" : s.stage || "import"), () => { side ? (left = k) : (right = k); draw(); }, "plain")),
+      others.slice(0, 4).map((u) => button(`kernel ${u.name}`, () => go("pipeline", { unit: u.name, origin: names[0] }), "plain")),
+    ].flat());
+    trail.querySelectorAll("button.plain").forEach((b, i) => {
+      if (levels[i]) b.setAttribute("aria-pressed", String(levels[i][1] === (side ? left : right)));
+    });
+  }
+
+  /** Marks a value wherever it is used; on the other side by the name that it has there. */
+  function light(side, value) {
+    const names = [value, value];
+    if (table) {
+      const line = panes[side].rows.findIndex((row) => row?.querySelector(`[data-v="${CSS.escape(value)}"]`));
+      const row = table.find((r) => r[side] === line && r[2]);
+      if (row) {
+        const words = (k, s) => [...panes[s].rows[k].querySelectorAll("[data-v]")].map((span) => span.dataset.v);
+        names[1 - side] = words(row[1 - side], 1 - side)[words(line, side).indexOf(value)] ?? value;
+      }
+    }
+    panes.forEach((p, s) => p.lines.querySelectorAll(".t-val").forEach((span) => span.classList.toggle("lit", span.dataset.v === names[s])));
+    const uses = panes[side].lines.querySelectorAll(".lit").length;
+    say(`${value} stands ${uses} times`);
+  }
+
+  panes.forEach((p, side) => {
+    p.code.addEventListener("click", (event) => {
+      const value = event.target.closest("[data-v]"), row = event.target.closest("[data-n]");
+      if (value) light(side, value.dataset.v);
+      if (row && !String(getSelection())) follow(side, Number(row.dataset.n));
+    });
+    p.code.addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step || event.altKey) return;
+      event.preventDefault();
+      const line = chosen?.side === side ? chosen.line + step : 0;
+      if (!p.rows[line]) return;
+      follow(side, line);
+      p.code.scrollTop = Math.min(line * 18, Math.max(p.code.scrollTop, (line + 1) * 18 - p.code.clientHeight));
+      say(linesOf(steps[side ? right : left])[line]);
+    });
+    p.code.addEventListener("scroll", () => {
+      if (!table || syncing) { syncing = false; return; }
+      const other = panes[1 - side].code;
+      if (other.scrollTop !== p.code.scrollTop || other.scrollLeft !== p.code.scrollLeft) {
+        syncing = true;
+        other.scrollTop = p.code.scrollTop;
+        other.scrollLeft = p.code.scrollLeft;
+      }
+    });
+  });
+
+  const units = el("select", { "aria-label": "The program, or a kernel", onchange: () => go("pipeline", { unit: units.value }) },
+    DATA.units.map((u) => el("option", { value: u.name, selected: u === unit }, u === program ? "the program" : `kernel ${u.name}`)));
+  steps.forEach((step, k) => {
+    if (!own(step)) return;
+    list.append(el("li", {}, el("button", {
+      type: "button", "data-step": k, title: [step.made_by, step.change].filter(Boolean).join("\n"),
+      onclick: () => { chosen = null; right = k; left = Math.max(start, k - 1); draw(); },
+    }, el("span.where", {}, step.stage in FORMS ? "code" : step.stage || "import"), el("span.what", {}, stepName(step)), el("span.took", {}, step.seconds ? seconds(step.seconds) : ""))));
+  });
+  list.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const all = [...list.querySelectorAll("button")], next = all[all.indexOf(document.activeElement) + step];
+    if (step && next) { event.preventDefault(); next.focus(); next.click(); }
+  });
+  const side = el("aside.left", { "aria-label": "Passes" }, el("div.field", {}, units),
+    el("h3", {}, "Passes that changed it"), list);
+  return {
+    nodes: [side, el("div.work", {}, el("div.panes", {}, panes.map((p) => p.node)), trail)],
+    ready() {
+      draw();
+      // Without a wish, what computes most is followed.
+      const busy = DATA.graph.boxes.find((box) => box.name === unit.name)?.parts.reduce((a, b) => (b.flops > a.flops ? b : a)).origins[0];
+      const wish = (at.origin ?? (at.left === undefined ? busy : undefined))?.replace(/^(∂ )+/, "");
+      const origin = DATA.names.indexOf(wish);
+      const from = [0, 1].find((s) => linesOf(steps[s ? right : left]).some((_, k) => originsOf(steps[s ? right : left], k).includes(origin)));
+      if (origin >= 0 && from !== undefined) {
+        const step = steps[from ? right : left];
+        const line = linesOf(step).findIndex((_, k) => originsOf(step, k).includes(origin));
+        follow(from, line);
+        reveal(from, line);
+      }
+    },
+  };
+}

@@ -1,0 +1,79 @@
+// Time: a measured run launch by launch, and the compilation by phase and pass.
+
+function timeView() {
+  const m = DATA.measured, body = el("div.scroll");
+  const order = [...DATA.kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0)).map((k) => k.name);
+  const colour = (name) => (order.includes(name) ? hue(order.indexOf(name)) : "var(--quiet)");
+  const phases = Object.entries(DATA.phases).filter(([, s]) => s > 0), all = sum(phases.map(([, s]) => s));
+  const byPass = new Map();
+  for (const [stage, name, took] of DATA.passes) {
+    const key = `${stage}\n${name}`, row = byPass.get(key) ?? { stage, name, runs: 0, took: 0 };
+    row.runs += 1;
+    row.took += took;
+    byPass.set(key, row);
+  }
+  return {
+    nodes: [body],
+    ready() {
+      body.replaceChildren(
+        ...(m ? [el("h2", {}, "A run, kernel by kernel"), timeline(m.spans, colour)] : [el("p.quiet", {}, "The program was not run: a run is measured on a CPU, with inputs.")]),
+        el("h2", {}, "The compilation"),
+        el("p.quiet.small", {}, `${seconds(DATA.seconds)} as the clock ran, with everything recorded; phases of kernels are sums over processes.`),
+        el("div.stack", { role: "img", "aria-label": phases.map(([name, s]) => `${name} ${seconds(s)}`).join(", ") },
+          phases.map(([name, s], k) => el("span", { style: `width:${100 * s / all}%;background:${hue(k)}`, title: `${name}: ${seconds(s)}` }))),
+        el("div.keys", {}, phases.map(([name, s], k) => el("span", {}, el("i", { style: `background:${hue(k)}` }), `${name} `, el("span.quiet", {}, seconds(s))))),
+        el("h3", {}, "By pass"),
+        table([
+          ["pass", false, (p) => el("span.mono", {}, p.name), (p) => p.name],
+          ["stage", false, (p) => p.stage, (p) => p.stage],
+          ["runs", true, (p) => String(p.runs), (p) => p.runs],
+          ["time", true, (p) => seconds(p.took), (p) => p.took],
+        ], [...byPass.values()], { by: 3, label: "Passes by time" }),
+      );
+    },
+  };
+}
+
+function timeline(spans, colour) {
+  const total = sum(spans.map((s) => s.seconds)), end = Math.max(...spans.map((s) => s.start + s.seconds));
+  const W = 1000, H = 64;
+  let from = 0, width = end;
+  const svg = el("svg.spans", { viewBox: `0 0 ${W} ${H + 24}`, preserveAspectRatio: "none", style: "width:100%;height:110px;touch-action:pan-y", role: "group", tabindex: 0, "aria-label": "Timeline; plus and minus zoom, arrows move" });
+  const told = el("p.small", { role: "status" }, " ");
+  const draw = () => {
+    const X = (t) => W * (t - from) / width;
+    svg.replaceChildren(
+      ...spans.flatMap((s) => {
+        const x = X(s.start), w = W * s.seconds / width;
+        if (x + w < 0 || x > W) return [];
+        const tell = () => { told.textContent = `${s.kernel}: ${seconds(s.seconds)}, ${percent(s.seconds / total)} of the run, from ${seconds(s.start)} on`; };
+        return [el("rect", { x, y: 0, width: Math.max(0.4, w - (w > 3 ? 0.8 : 0)), height: H, fill: colour(s.kernel), onpointerenter: tell, onclick: () => { tell(); go("kernels", { kernel: s.kernel }); } },
+          el("title", {}, `${s.kernel}: ${seconds(s.seconds)}`))];
+      }),
+      el("line.axis", { x1: 0, x2: W, y1: H + 4, y2: H + 4 }),
+    );
+    ends.replaceChildren(el("span", {}, seconds(from)), el("span", {}, seconds(from + width)));
+  };
+  const ends = el("div.small.quiet", { style: "display:flex;justify-content:space-between;margin-top:-20px" });
+  const zoom = (factor, at = 0.5) => {
+    const next = Math.min(end, Math.max(end / 5000, width * factor));
+    from = Math.max(0, Math.min(end - next, from + (width - next) * at));
+    width = next;
+    draw();
+  };
+  svg.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.shiftKey) return;
+    event.preventDefault();
+    const room = svg.getBoundingClientRect();
+    zoom(Math.exp((event.deltaY || event.deltaX) * 0.002), (event.clientX - room.left) / room.width);
+  }, { passive: false });
+  svg.addEventListener("keydown", (event) => {
+    if (event.key === "+" || event.key === "=") zoom(0.7);
+    if (event.key === "-") zoom(1 / 0.7);
+    const step = { ArrowLeft: -0.1, ArrowRight: 0.1 }[event.key];
+    if (step) { from = Math.max(0, Math.min(end - width, from + step * width)); draw(); }
+  });
+  draw();
+  return el("figure", {}, el("figcaption", {}, `${spans.length} runs of kernels, one after the other, ${seconds(total)} in all; each is shared out to all threads. Ctrl and the wheel zoom.`),
+    el("div", { style: "display:flex;gap:6px;margin-bottom:8px" }, button("Nearer", () => zoom(0.6), "plain"), button("Farther", () => zoom(1 / 0.6), "plain")), svg, ends, told);
+}

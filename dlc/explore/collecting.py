@@ -1,0 +1,203 @@
+"""Everything that a page shows of a program: compiled once with a recorder, run a few times, and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.backends.base import Backend, KernelBackend
+from dlc.backends.registry import backend_of
+from dlc.compiler import Program, compile
+from dlc.cpus import usable_cpus
+from dlc.errors import UnsupportedError
+from dlc.explore.data import Exploration, Kernel, Measured, Step, Unit
+from dlc.explore.graph import Ends, graph_of, stem
+from dlc.explore.memory import memory_of
+from dlc.explore.sources import python_listing
+from dlc.instrument.provenance import dispatches, origins
+from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
+from dlc.instrument.report import PassRecord, Progress, Report
+from dlc.ir import ModuleOp, ModulePass
+from dlc.keys import DLC
+from dlc.measure.kernels import KernelTime, measure
+from dlc.options import Options
+from dlc.passes.base import kernels_of
+from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels
+from dlc.passes.tiling.explain_plan import explain_plan
+from dlc.passes.tiling.nests import nests_of
+from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
+from dlc.pipelines import KERNEL_STAGES
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.host_program import HostProgram
+from dlc.runtime.model import Model
+
+# How often a program is run to measure its kernels.
+_ROUNDS = 7
+
+
+def collect(
+    program: Program,
+    target: str | Backend = "cpu",
+    options: Options | None = None,
+    *,
+    inputs: Sequence[NDArray[Any]] | None = None,
+    source: Listing | None = None,
+    progress: Progress | None = None,
+) -> Exploration:
+    """What compiling `program` makes of it, and on `inputs`, where its time goes; `source` is what the user wrote.
+
+    Raises UnsupportedError for a program that is not compiled as one, and what compiling raises.
+    """
+    options, report = options or Options(), Report()
+    backend = backend_of(target, options.device)
+    if not isinstance(backend, KernelBackend):
+        raise UnsupportedError(f"{program.name}: the target {backend} runs modules as they are; explore it for cpu or opencl")
+    recorder = Recorder((FormKernelsPass.name, "fusion"), _plans)
+    model = compile(program, target, options, report=report, progress=progress, recorder=recorder)
+    if "end" not in recorder.modules:
+        raise UnsupportedError(
+            f"{program.name}: it is compiled in parts, when it is called: {report.each_size or 'data decides sizes'}; "
+            "give the shapes of its inputs to see it for them"
+        )
+    if "fusion" not in recorder.modules:
+        raise UnsupportedError(
+            f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
+        )
+    seen = _Seen(program, backend.here(), options, model, recorder, report)
+    measured, times = None, dict[str, KernelTime]()
+    if inputs is not None and isinstance(model.artifact, Artifact):
+        if progress is not None:
+            progress("measuring", "")
+        measured, times = _measured(model.artifact, inputs, options.num_threads or usable_cpus())
+    return seen.exploration(source, measured, times)
+
+
+def _plans(coming: ModulePass, module: ModuleOp) -> list[str]:
+    """Before kernels are cut into tiles: how, and why."""
+    if not isinstance(coming, TileKernelsPass):
+        return []
+    kernel, lines = next(kernels_of(module)), list[str]()
+    nests = nests_of(kernel)
+    sizes = planned_sizes(kernel, nests)
+    for k, nest in enumerate(nests):
+        known = nest.at(sizes)
+        plan = coming.plan(known)
+        lines += [f"nest {k}: {plan}", *(f"  {line}" for line in explain_plan(known, plan, coming.target))]
+    return lines
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A compilation that has taken place."""
+
+    program: Program
+    backend: Backend
+    options: Options
+    model: Model
+    recorder: Recorder
+    report: Report
+
+    def exploration(self, source: Listing | None, measured: Measured | None, times: Mapping[str, KernelTime]) -> Exploration:
+        recorder, report, artifact = self.recorder, self.report, self.model.artifact
+        first = recorder.program[0].listing
+        source = source or python_listing(list(dict.fromkeys(chain(*first.origins))))
+        module, inputs, outputs = recorder.modules["fusion"], self.program.inputs, self.program.outputs
+        graph = graph_of(module, [i.name for i in inputs], [o.name for o in outputs], self.ends())
+        host = artifact.host if isinstance(artifact, Artifact) else None
+        places = {box.name: box for box in graph.boxes if box.kind == "kernel"}
+        runs = dispatches(module)
+        passes = [r for r in report.passes if r.stage not in KERNEL_STAGES]
+        units = [Unit("program", (*_source_step(source), *_steps(recorder.program, passes, None)))]
+        kernels: list[Kernel] = []
+        for name in sorted(recorder.kernels, key=lambda n: places[n].launch or 0 if n in places else 0):
+            record = recorder.kernels[name]
+            units.append(Unit(name, tuple(_steps(record.shots, record.passes, runs.get(name, [])))))
+            kernels.append(self.kernel(name, record, tuple(dict.fromkeys(chain(*runs.get(name, [])))), times.get(name)))
+        return Exploration(
+            self.program.name,
+            str(self.backend),
+            tuple(map(str, inputs)),
+            tuple(map(str, outputs)),
+            DLC,
+            tuple(units),
+            graph,
+            tuple(kernels),
+            report.phases,
+            report.seconds,
+            tuple((r.stage, r.spec, r.seconds) for r in report.passes),
+            memory_of(recorder.modules["end"], host) if isinstance(host, HostProgram) else None,
+            measured,
+        )
+
+    def ends(self) -> Ends:
+        """Where each kernel ended and why."""
+        module = self.recorder.modules.get(FormKernelsPass.name)
+        if module is None:
+            return {}
+        found: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
+        for formed in form_kernels(module, self.backend.target):
+            following = formed.before
+            place = next(iter(origins(following.location)), "") if following is not None else ""
+            name = following.name.partition(".")[2] if following is not None else ""
+            key = stem(formed.dispatch.symbol), origins(formed.dispatch.location)
+            found[key] = f"{name} {place}".strip(), formed.reason
+        return found
+
+    def kernel(self, name: str, record: KernelRecord, origins: tuple[str, ...], time: KernelTime | None) -> Kernel:
+        made = next(k for k in self.report.kernels if k.name == name)
+        artifact = self.model.artifact
+        code = next((k for k in artifact.kernels if k.name == name), None) if isinstance(artifact, Artifact) else None
+        return Kernel(
+            name,
+            origins,
+            made.runs,
+            tuple(int(t) for t in code.tasks if isinstance(t, int)) if code is not None else (),
+            made.object_bytes,
+            made.seconds + sum(p.seconds for p in record.passes),
+            tuple(record.notes),
+            time.flops if time else None,
+            time.bytes if time else None,
+            time.seconds if time else None,
+            time.least if time else None,
+        )
+
+
+def _source_step(source: Listing | None) -> list[Step]:
+    return [Step("source", "", 0.0, "", source)] if source is not None else []
+
+
+def _steps(shots: Sequence[Shot], passes: Sequence[PassRecord], runs: Sequence[tuple[str, ...]] | None) -> list[Step]:
+    """Steps of shots; the places in a kernel's become the names that they stand for in each of its `runs`."""
+    steps: list[Step] = []
+    for shot in shots:
+        record = passes[shot.number - 1] if 0 < shot.number <= len(passes) else None
+        if record is None or record.stage != shot.stage:
+            record = PassRecord(shot.stage, shot.made_by, 0.0, 0, 0)
+        change = f"{record.ops_before} → {record.ops_after} ops" if record.ops_after else ""
+        listing = shot.listing if runs is None else _named(shot.listing, runs)
+        steps.append(Step(shot.stage, shot.made_by, record.seconds, change, listing))
+    return steps
+
+
+def _named(listing: Listing, runs: Sequence[tuple[str, ...]]) -> Listing:
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def names(places: tuple[str, ...]) -> tuple[str, ...]:
+        numbers = [int(p[1:]) for p in places if p[:1] == "#" and p[1:].isdecimal()]
+        return tuple(dict.fromkeys(run[n] for n in numbers for run in runs if n < len(run)))
+
+    for places in listing.origins:
+        known.setdefault(places, names(places))
+    return Listing(listing.text, tuple(known[p] for p in listing.origins), listing.lines)
+
+
+def _measured(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int) -> tuple[Measured, dict[str, KernelTime]]:
+    """A run launch by launch, and the time of each kernel beside what the machine can do."""
+    measured = measure(artifact, inputs, threads, _ROUNDS)
+    limits = measured.limits
+    spans = tuple(measured.timeline)
+    return Measured(spans, limits.flops, limits.cache, limits.memory, threads), {t.name: t for t in measured.kernels}

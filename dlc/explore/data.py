@@ -1,0 +1,162 @@
+"""All that a page shows, as plain values; the page's scripts read the same names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlc.instrument.recording import Listing
+from dlc.measure.kernels import Span
+
+
+@dataclass(frozen=True)
+class Step:
+    """A text on the way from what the user wrote to machine code: who made it in which stage, and how long that took."""
+
+    stage: str
+    made_by: str
+    seconds: float
+    change: str
+    listing: Listing
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The program, or a kernel, at each step at which it changed."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Ops of one origin inside a box: what they are, where they come from, and their floating-point operations."""
+
+    ops: tuple[str, ...]
+    origins: tuple[str, ...]
+    flops: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """What the graph shows as one thing: a run of a kernel with its parts, a view, a loop, an input or an output.
+
+    `launch` is the number of the run in the program's text. `parent` is the loop or branch that it is inside of; places are
+    relative to that. `reason` says why the kernel ended before `before`.
+    """
+
+    kind: str
+    name: str
+    parent: int | None = None
+    launch: int | None = None
+    parts: tuple[Part, ...] = ()
+    results: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    before: str = ""
+    reason: str = ""
+    x: float = 0
+    y: float = 0
+    width: float = 0
+    height: float = 0
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value that goes from one box to another, its type, and the corners of the line between them."""
+
+    source: int
+    target: int
+    type: str
+    points: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    boxes: tuple[Box, ...]
+    edges: tuple[Edge, ...]
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: in one call of the program it takes `seconds` in `runs` runs, where the machine's limits allow `least`.
+
+    Numbers that were not measured are None.
+    """
+
+    name: str
+    origins: tuple[str, ...]
+    runs: int
+    tasks: tuple[int, ...]
+    code_bytes: int
+    compile_seconds: float
+    plan: tuple[str, ...]
+    flops: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+    least: float | None = None
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A part of the arena: which launch first touches it and which last, and what it holds."""
+
+    name: str
+    type: str
+    origins: tuple[str, ...]
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An array of the store, as kernels read it, and the kernels that do."""
+
+    name: str
+    type: str
+    bytes: int
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The arena, whose buffers live from launch to launch, and what else a call needs."""
+
+    arena_bytes: int
+    launches: tuple[str, ...]
+    buffers: tuple[Buffer, ...]
+    weights: tuple[Weight, ...]
+    input_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run of the program, launch by launch, and the machine's limits: operations and bytes per second."""
+
+    spans: tuple[Span, ...]
+    flops: float
+    cache: float
+    memory: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What one compilation made of a program."""
+
+    name: str
+    target: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    version: str
+    units: tuple[Unit, ...]
+    graph: Graph
+    kernels: tuple[Kernel, ...]
+    phases: dict[str, float]
+    seconds: float
+    passes: tuple[tuple[str, str, float], ...]
+    memory: Memory | None = None
+    measured: Measured | None = None

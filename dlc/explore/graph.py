@@ -1,0 +1,150 @@
+"""The graph of a program after fusion: each run of a kernel as a box of the ops in it, by what they come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.control import Control, FailOp, ScanOp
+from dlc.dialects.dl.creation import ConstantOp, WeightOp
+from dlc.dialects.dl.interfaces import Contraction
+from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp
+from dlc.dialects.host import entry_of
+from dlc.dims import product
+from dlc.explore.data import Box, Edge, Graph, Part
+from dlc.explore.layout import arranged
+from dlc.explore.types import type_text
+from dlc.instrument.provenance import origins
+from dlc.ir import Block, ModuleOp, Operation, SSAValue, func
+
+# What a kernel's body has besides what it computes.
+_SILENT = ("dl.constant", "dl.unpack", "dl.yield", "dl.weight")
+# Why a kernel ended before an op: by its name without a number, and the origins of its dispatch.
+Ends = Mapping[tuple[str, tuple[str, ...]], tuple[str, str]]
+
+
+def graph_of(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str], ends: Ends) -> Graph:
+    """The graph of a module at the end of the stage `fusion`."""
+    return _Drawing(module, ends).of(inputs, outputs)
+
+
+class _Drawing:
+    def __init__(self, module: ModuleOp, ends: Ends) -> None:
+        self.main = entry_of(module)
+        self.kernels = {op.symbol: op for op in module.ops if isinstance(op, KernelOp)}
+        self.ends = ends
+        self.boxes: list[Box] = []
+        self.edges: dict[tuple[int, int], Edge] = {}
+        self.made_by: dict[SSAValue, int] = {}
+        self.constant: dict[SSAValue, tuple[str, ...]] = {}
+        self.launches = 0
+
+    def of(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+        for name, argument in zip(inputs, self.main.args, strict=True):
+            self.made_by[argument] = self.add(Box("input", name, results=(type_text(argument.type),)))
+        self.block(self.main.body.block, None)
+        last = self.main.body.block.last_op
+        assert isinstance(last, func.ReturnOp)
+        for name, value in zip(outputs, last.operands, strict=True):
+            self.connect([value], self.add(Box("output", name, results=(type_text(value.type),))))
+        return arranged(self.boxes, list(self.edges.values()))
+
+    def add(self, box: Box) -> int:
+        self.boxes.append(box)
+        return len(self.boxes) - 1
+
+    def block(self, block: Block, parent: int | None) -> None:
+        for op in block.ops:
+            if isinstance(op, WeightOp):
+                self.constant[op.result] = (op.symbol.string_value(),)
+            elif isinstance(op, ConstantOp):
+                self.constant[op.result] = ()
+            elif isinstance(op, DispatchOp):
+                self.connect(op.operands, self.made(op, self.run(op, parent)))
+            elif isinstance(op, Control):
+                box = self.made(op, self.add(Box("loop", _loop_name(op), parent)))
+                self.connect(op.operands, box)
+                for region in op.regions:
+                    for argument in region.block.args:
+                        self.made_by[argument] = box
+                    self.block(region.block, box)
+            elif isinstance(op, DlOp) and op.operands and all(v in self.constant for v in op.operands):
+                names = tuple(dict.fromkeys(name for v in op.operands for name in self.constant[v]))
+                self.constant.update(dict.fromkeys(op.results, names))
+            elif self.passes_unseen(op):
+                self.made_by[op.results[0]] = self.made_by[op.operands[0]]
+            elif not isinstance(op, YieldOp | FailOp | func.ReturnOp):
+                part = Part((op.name.partition(".")[2],), origins(op.location), 0)
+                box = Box("view", op.name.partition(".")[2], parent, parts=(part,), results=_results(op))
+                self.connect(op.operands, self.made(op, self.add(box)))
+
+    def passes_unseen(self, op: Operation) -> bool:
+        """Whether an op is a view that the compiler made: of a node that its neighbour has ops of, too."""
+        if len(op.operands) != 1 or len(op.results) != 1 or op.operands[0] not in self.made_by:
+            return False
+        names = set(origins(op.location))
+        readers = {name for use in op.results[0].uses for name in origins(use.operation.location)}
+        source = self.boxes[self.made_by[op.operands[0]]]
+        return names <= readers | {name for part in source.parts for name in part.origins}
+
+    def made(self, op: Operation, box: int) -> int:
+        self.made_by.update(dict.fromkeys(op.results, box))
+        return box
+
+    def run(self, op: DispatchOp, parent: int | None) -> int:
+        places = origins(op.location)
+        weights = tuple(dict.fromkeys(name for v in op.operands for name in self.constant.get(v, ())))
+        before, reason = self.ends.get((stem(op.symbol), places), ("", ""))
+        parts = tuple(_parts(self.kernels[op.symbol], places)) if op.symbol in self.kernels else ()
+        box = Box("kernel", op.symbol, parent, self.launches, parts, _results(op), weights, before, reason)
+        self.launches += 1
+        return self.add(box)
+
+    def connect(self, values: Sequence[SSAValue], target: int) -> None:
+        """Edges to a box; between what is inside of different loops they go from the one to the other."""
+        for value in values:
+            source = self.made_by.get(value)
+            if source is None:
+                continue
+            outer = [*self.ancestors(source)], [*self.ancestors(target)]
+            ends = next(((a, b) for a in outer[0] for b in outer[1] if self.boxes[a].parent == self.boxes[b].parent), None)
+            if ends is not None and ends[0] != ends[1]:
+                self.edges.setdefault(ends, Edge(*ends, type_text(value.type)))
+
+    def ancestors(self, box: int) -> Iterator[int]:
+        """A box, and those that it is inside of."""
+        inside: int | None = box
+        while inside is not None:
+            yield inside
+            inside = self.boxes[inside].parent
+
+
+def stem(kernel: str) -> str:
+    """The name of a kernel without its number: equal kernels have one number, whichever it was at first."""
+    return re.sub(r"_\d+$", "", kernel)
+
+
+def _loop_name(op: Control) -> str:
+    name = op.name.partition(".")[2]
+    return f"{name}, {op.steps} steps" if isinstance(op, ScanOp) else name
+
+
+def _results(op: Operation) -> tuple[str, ...]:
+    return tuple(type_text(r.type) for r in op.results)
+
+
+def _parts(kernel: KernelOp, places: Sequence[str]) -> Iterator[Part]:
+    """The ops of a kernel, those of one origin that follow one another together."""
+
+    def source(op: Operation) -> tuple[str, ...]:
+        names = origins(op.location)
+        return tuple(places[int(n[1:])] if n.startswith("#") and int(n[1:]) < len(places) else n for n in names)
+
+    ops = [op for op in kernel.body.block.ops if op.name not in _SILENT]
+    for names, members in groupby(ops, source):
+        part = list(members)
+        extents = [product(op.structure().extents) for op in part if isinstance(op, Contraction)]
+        flops = sum(2 * size for size in extents if isinstance(size, int))
+        yield Part(tuple(op.name.partition(".")[2] for op in part), names, flops)

@@ -1,0 +1,131 @@
+"""What a call of a model takes: kernels, time and memory, and what compiling it took; to print, to draw, to go on with."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from statistics import median
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.arrays import TensorInfo
+from dlc.cpus import usable_cpus
+from dlc.errors import UnsupportedError
+from dlc.measure.kernels import KernelTime, measure
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.host_program import HostProgram
+from dlc.runtime.model import Model
+
+# How wide bars are, in characters.
+_BAR = 24
+_KERNELS_PRINTED = 20
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a call takes: `seconds` is the median of a few runs; kernels come with the most time first.
+
+    `weight_bytes` and `arena_bytes` are what the model keeps and what a call works in (None: it follows from the sizes of a
+    call). `phases` are the seconds of its compilation, if this process compiled it; `compilations`, of a function, for how many
+    structures, shapes, dtypes and settings of its arguments it has been compiled by calls so far.
+    """
+
+    name: str
+    threads: int
+    seconds: float
+    kernels: tuple[KernelTime, ...]
+    arena_bytes: int | None
+    weight_bytes: int
+    phases: Mapping[str, float]
+    compilations: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The profile as plain values."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """The profile as JSON."""
+        return json.dumps(self.as_dict(), indent=1)
+
+    def __str__(self) -> str:
+        longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
+        width = max([len(k.name) for k in self.kernels[:_KERNELS_PRINTED]], default=0)
+        lines = [f"{self.name}: {_time(self.seconds)} a call, {self.threads} threads"]
+        for k in self.kernels[:_KERNELS_PRINTED]:
+            bar = "█" * max(1, round(_BAR * k.seconds / longest))
+            share, limit = self._share(k), f"{_of_limit(k):4.0%} of the limit"
+            lines.append(f"  {k.name:{width}} {k.runs:4d} × {_time(k.seconds):>9} {share:6.1%} {limit}  {bar}")
+        if (more := len(self.kernels) - _KERNELS_PRINTED) > 0:
+            lines.append(f"  and {more} more")
+        lines.append(", ".join(f"{name} {_bytes(size)}" for name, size in self._memory()))
+        if self.phases:
+            lines.append("compiled: " + ", ".join(f"{name} {_time(seconds)}" for name, seconds in self.phases.items()))
+        if self.compilations is not None:
+            lines.append(f"calls so far: compiled for {self.compilations} kinds of arguments")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
+        rows = "".join(
+            f"<tr><td>{html.escape(k.name)}</td><td>{k.runs}</td><td>{_time(k.seconds)}</td><td>{self._share(k):.1%}</td>"
+            f"<td>{_of_limit(k):.0%}</td><td style='text-align:left'><div style='background:#1f6f8b;height:9px;width:"
+            f"{160 * k.seconds / longest:.0f}px'></div></td></tr>"
+            for k in self.kernels
+        )
+        memory = ", ".join(f"{name} {_bytes(size)}" for name, size in self._memory())
+        heads = "".join(f"<th>{name}</th>" for name in ("kernel", "runs", "time", "share", "of limit", ""))
+        return (
+            f"<b>{html.escape(self.name)}</b>: {_time(self.seconds)} a call, {self.threads} threads; {memory}"
+            f"<table><tr>{heads}</tr>{rows}</table>"
+        )
+
+    def _share(self, kernel: KernelTime) -> float:
+        return kernel.seconds / (sum(k.seconds for k in self.kernels) or 1.0)
+
+    def _memory(self) -> list[tuple[str, int]]:
+        return [("weights", self.weight_bytes), *([("arena", self.arena_bytes)] if self.arena_bytes is not None else [])]
+
+
+def profile(model: Model, inputs: Sequence[NDArray[Any]], phases: Mapping[str, float]) -> Profile:
+    """What a call of a model on checked inputs takes.
+
+    Raises UnsupportedError for a model that is not one program for a CPU.
+    """
+    artifact = model.artifact
+    if not isinstance(artifact, Artifact):
+        raise UnsupportedError(f"{model.name}: profiles are of models that are compiled for a CPU as one program")
+    measured = measure(artifact, inputs, model.num_threads or usable_cpus())
+    seconds = median(sum(took for _, took in run) for run in measured.runs)
+    arena = artifact.host.arena_bytes if isinstance(artifact.host, HostProgram) else None
+    weights = sum(_size(info) for info in artifact.host.weights)
+    return Profile(model.name, measured.threads, seconds, tuple(measured.kernels), arena, weights, dict(phases))
+
+
+def _size(info: TensorInfo) -> int:
+    return prod(int(size) for size in info.shape) * info.dtype.itemsize
+
+
+def _of_limit(kernel: KernelTime) -> float:
+    """Of a limit, which is measured: what seems to go beyond it has reached it."""
+    return min(1.0, kernel.least / kernel.seconds) if kernel.seconds else 0.0
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GB"

@@ -1,0 +1,60 @@
+"""A tile plan in sentences: what each of its numbers is good for, on this target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.passes.structured import memref_of
+from dlc.passes.tiling.nests import Nest
+from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.target import Target
+
+
+def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
+    """Why a nest is cut as it is, line by line."""
+    shared, extents = nest.shared, nest.extents
+    reduced = sorted({d for s in nest.stages for d in s.reductions})
+    contraction = next((s for s in nest.stages if s.is_contraction), None)
+    what = "a contraction" if contraction is not None else "sums along rows" if reduced else "element by element"
+    summed = f", sums over {_product(reduced, extents)}" if reduced else ""
+    steps = "1 step" if len(nest.stages) == 1 else f"{len(nest.stages)} steps"
+    yield f"{what}, {steps} over {_product(shared, extents)}{summed}"
+    if plan.register:
+        stage = contraction or nest.stages[-1]
+        lanes = target.lanes(max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize))
+        lane = next((d for d in plan.register if stage.output.stride(d) == 1), None)
+        wide = plan.register.get(lane, 1) if lane is not None else 1
+        vectors = prod(plan.register.values()) // wide * -(-wide // lanes)
+        tile = " × ".join(f"d{d}: {size}" for d, size in plan.register.items())
+        along = f", vectors along d{lane}, whose elements are neighbours in memory" if lane is not None else ""
+        yield f"register tile {tile}: {vectors} of {target.vector_registers} registers of {lanes} lanes{along}"
+    for d, period in packed_periods(nest).items():
+        yield f"d{d} goes by panels of {period}, as an operand is packed"
+    if plan.items is None:
+        tasks = prod(-(-extents[d] // size) for d, size in plan.grid.items())
+        part = " × ".join(f"d{d}: {size}" for d, size in plan.grid.items()) or "all"
+        worth = f"less than about {target.machine.task_work:,} multiply-adds is not worth a task"
+        yield f"{tasks} {'task' if tasks == 1 else 'tasks'} of {part}: {worth}"
+    else:
+        yield f"groups of {prod(plan.items.values())} items: " + " × ".join(f"d{d}: {n}" for d, n in plan.items.items())
+    if plan.chunks:
+        yield "at once along dimensions of single steps: " + ", ".join(f"d{d}: {size}" for d, size in plan.chunks.items())
+    if plan.promote:
+        yield "brought to the group's memory, so that its items share it: " + _sizes(plan.promote.items())
+    if plan.panels:
+        operands = ", ".join(map(str, plan.panels))
+        yield f"operands {operands} are copied in panels: they serve many tiles, and their rows would leave the cache"
+    if plan.blocks:
+        yield f"blocks of what is summed, so that what tiles share stays in a cache: {_sizes(plan.blocks.items())}"
+    if contraction is not None and len(plan.order) > 1 and plan.order[0] in plan.register:
+        yield f"d{plan.order[0]} outermost: one panel of it serves all rows before the next is read"
+
+
+def _product(dims: Iterable[int], extents: Mapping[int, int]) -> str:
+    return " × ".join(f"d{d} = {extents[d]}" for d in dims) or "one element"
+
+
+def _sizes(items: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"d{d}: {size}" for d, size in items)

@@ -1,0 +1,113 @@
+"""A graph of AOTAutograd, and how the arguments and results of a call lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.dims import Dim, Size, is_symbol, substitute
+from dlc.errors import DeviceError
+from dlc.pytorch.graph import Graph, Node, Ref
+from dlc.pytorch.library import torch
+from dlc.pytorch.reading import array_of, info_of, nodes_of, ranges_of, size_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result of a call: the array of this number, its axes put in another order; or a size, a number or None."""
+
+    number: int | None = None
+    order: Sequence[int] | None = None
+    plain: Size | float | None = None
+
+    def of(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
+        """It, of the arrays of a call with these sizes."""
+        if self.number is None:
+            return substitute(self.plain, sizes) if isinstance(self.plain, Dim) else self.plain
+        tensor = tensors[self.number]
+        return tensor if self.order is None else tensor.permute(self.order)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A graph, the places of tensors among a call's arguments, what all are called, the places of open sizes by name, and the
+    results."""
+
+    graph: Graph
+    tensors: Sequence[int]
+    names: Sequence[str]
+    symbols: Mapping[str, int]
+    results: Sequence[Result]
+
+    @staticmethod
+    def of(module: Any) -> Read:
+        """Raises DeviceError for tensors that are not on the CPU."""
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        values = [n.meta.get("val") for n in placeholders]
+        tensors = [k for k, v in enumerate(values) if isinstance(v, torch.Tensor)]
+        for k in tensors:
+            if values[k].device.type != "cpu":
+                raise DeviceError(f"torch.compile: a tensor on {values[k].device}; the backend dlc takes those on the CPU")
+        known = {
+            n.name: size_of(v) if isinstance(v, torch.SymInt) else v
+            for n, v in zip(placeholders, values, strict=True)
+            if not isinstance(v, torch.Tensor)
+        }
+        names = [n.name for n in placeholders]
+        symbols = {str(known[n]): k for k, n in enumerate(names) if isinstance(known.get(n), Dim) and is_symbol(known[n])}
+        nodes, results, refs = list(nodes_of(module.graph)), list[Result](), list[Any]()
+        given: Any = module.graph.output_node().args[0]
+        ends = cast("Sequence[Any]", given) if isinstance(given, list | tuple) else [given]
+        for node in ends:
+            value: Any = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+            if not isinstance(value, torch.Tensor):
+                plain = size_of(value) if isinstance(value, torch.SymInt) else value if value is not None else node
+                results.append(Result(plain=plain))
+                continue
+            order = _order(value)
+            if order is not None:
+                refs.append((Ref(f"{node.name}_ordered"), value.permute(order)))
+                nodes.append(Node(f"{node.name}_ordered", "permute", [Ref(node.name), order]))
+                order = [int(k) for k in np.argsort(order)]
+            else:
+                refs.append((Ref(node.name), value))
+            results.append(Result(len(refs) - 1, order))
+        inputs = [info_of(placeholders[k].name, values[k]) for k in tensors]
+        outputs = [info_of(f"output{k}", value) for k, (_, value) in enumerate(refs)]
+        held = {n.name: array_of(_attribute(module, n.target)) for n in module.graph.nodes if n.op == "get_attr"}
+        graph = Graph(inputs, nodes, [ref for ref, _ in refs], outputs, held, {}, known, _ranges(inputs, values))
+        return Read(graph, tensors, names, symbols, results)
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def _ranges(inputs: Any, values: Sequence[Any]) -> Any:
+    """The ranges that torch knows of the open sizes of tensors."""
+    sizes = [s for v in values if isinstance(v, torch.Tensor) for s in v.shape if isinstance(s, torch.SymInt)]
+    return ranges_of([v for v in values if isinstance(v, torch.Tensor)], sizes[0].node.shape_env.var_to_range) if sizes else {}
+
+
+def _order(value: Any) -> list[int] | None:
+    """The axes of a tensor in the order in which its elements lie, if that is another one and they lie side by side.
+
+    What PyTorch makes of a result later may hang on how it expects it to lie.
+    """
+    sizes, steps = ([_hint(s) for s in numbers] for numbers in (value.shape, value.stride()))
+    order = sorted(range(len(sizes)), key=lambda axis: (-steps[axis], axis))
+    step = 1
+    for axis in reversed(order):
+        if sizes[axis] != 1 and steps[axis] != step:
+            return None
+        step *= sizes[axis]
+    return None if order == sorted(order) else order
+
+
+def _hint(size: Any) -> int:
+    return size if isinstance(size, int) else int(size.node.hint)

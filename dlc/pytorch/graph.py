@@ -1,0 +1,54 @@
+"""A graph of ATen operators as plain data, which needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlc.arrays import TensorInfo
+from dlc.dialects.dl.base import Array
+from dlc.dims import Range
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The value of this name, in the arguments of a node."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """The call of an operator, `add.Tensor`, whose result is called `name`.
+
+    Arguments are refs, numbers, text, NumPy's dtypes, None, and lists of these. `file` and `line` are the line of the user's
+    that called it, `module` the path to the module that the line is in.
+    """
+
+    name: str
+    op: str
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    file: str = ""
+    line: int = 0
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in an order in which they can run.
+
+    `inputs` are arrays, of which sizes may be open, within `ranges`; `known` are inputs that are sizes or
+    numbers. `constants` are
+    arrays that the nodes use, `titles` what they are called by the user. `values` are refs to the `outputs`, which are arrays.
+    """
+
+    inputs: Sequence[TensorInfo]
+    nodes: Sequence[Node]
+    values: Sequence[Ref]
+    outputs: Sequence[TensorInfo]
+    constants: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    titles: Mapping[str, str] = field(default_factory=dict[str, str])
+    known: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ranges: Mapping[str, Range] = field(default_factory=dict[str, Range])

@@ -1,0 +1,79 @@
+"""Running a graph on traced arrays: each node becomes the ops that its rule makes, at the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from dlc import random
+from dlc.errors import UnsupportedError
+from dlc.frontend.trace import Trace, current_trace, line_location
+from dlc.pytorch.graph import Graph, Node, Ref
+from dlc.pytorch.rules import DRAWN, RULES
+
+
+def gaps(graph: Graph) -> list[Node]:
+    """The nodes that there is no rule for."""
+    return [node for node in graph.nodes if node.op not in RULES and node.op not in DRAWN]
+
+
+def draws(graph: Graph) -> bool:
+    """Whether random numbers are drawn in a graph."""
+    return any(node.op in DRAWN for node in graph.nodes)
+
+
+def refuse_gaps(name: str, missing: Sequence[Node]) -> None:
+    """Raises UnsupportedError with each operator that there is no rule for, and where the model calls it."""
+    if not missing:
+        return
+    lines: dict[str, list[str]] = {}
+    for node in missing:
+        lines.setdefault(node.op, []).append(place_of(node))
+    listed = "\n".join(f"  {op}: {', '.join(dict.fromkeys(places))}" for op, places in lines.items())
+    raise UnsupportedError(
+        f"{name}: dlc has no rule for\n{listed}\na rule is a few lines in dlc/pytorch/rules (docs/pytorch.md)"
+    )
+
+
+def place_of(node: Node) -> str:
+    """Where a node is called, as it is told: the module and the line."""
+    file = f"{node.file.rsplit('/', 1)[-1]}:{node.line}" if node.file else ""
+    return f"{node.module} ({file})" if node.module and file else node.module or file or f"node {node.name}"
+
+
+def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
+    """The outputs for these inputs, of which the one behind those of the graph is a seed where numbers are drawn. Called while
+    the graph is traced.
+
+    Raises DlcError, which starts with the user's line.
+    """
+    trace = cast(Trace, current_trace())
+    values: dict[str, Any] = {info.name: array for info, array in zip(graph.inputs, arrays, strict=False)}
+    key: Any = random.key(arrays[-1]) if draws(graph) else None
+    values |= graph.known
+
+    def value_of(argument: Any) -> Any:
+        if isinstance(argument, Ref):
+            if argument.name in graph.constants and argument.name not in values:
+                name = argument.name
+                values[name] = trace.constant(graph.constants[name], graph.titles.get(name, name))
+            return values[argument.name]
+        return [value_of(a) for a in cast("Sequence[Any]", argument)] if isinstance(argument, list | tuple) else argument
+
+    for number, node in enumerate(graph.nodes):
+        args, kwargs = [value_of(a) for a in node.args], {k: value_of(a) for k, a in node.kwargs.items()}
+        with trace.at(line_location(node.file, node.line) if node.file else None):
+            if node.op in DRAWN:
+                args.insert(0, random.fold_in(key, number))
+            values[node.name] = _called(node, args, kwargs)
+    return [value_of(output) for output in graph.values]
+
+
+def _called(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return (DRAWN.get(node.op) or RULES[node.op])(*args, **kwargs)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise
+        # The call itself failed: an argument that the rule does not know.
+        raise UnsupportedError(f"{place_of(node)}: {node.op}: {error}") from error

@@ -1,0 +1,144 @@
+"""Graphs as torch has them, made plain: names of operators, NumPy's dtypes and arrays, lines of the user's."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from dlc.arrays import TensorInfo
+from dlc.dialects.dl.base import Array
+from dlc.dims import Dim, Range, Size, parse
+from dlc.errors import DTypeError, UnsupportedError
+from dlc.pytorch.graph import Node, Ref
+from dlc.pytorch.library import torch
+from dlc.pytorch.rules import DRAWN, RULES
+
+_TORCH = str(Path(torch.__file__).parent)
+_FRAME = re.compile(r'File "(.+)", line (\d+), in')
+_DTYPES: dict[Any, np.dtype[Any]] = {
+    getattr(torch, name): np.dtype(name)
+    for name in (
+        "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+    )
+} | {torch.bfloat16: np.dtype(ml_dtypes.bfloat16)}  # fmt: skip
+_TORCH_DTYPES = {dtype: of_torch for of_torch, dtype in _DTYPES.items()}
+# What says where and how an array lies, of which nothing is left in a program.
+_DROPPED = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's dtype for one of torch's. Raises DTypeError for one that dlc has not."""
+    if dtype not in _DTYPES:
+        raise DTypeError(f"{dtype}: dlc has no such dtype; it has {', '.join(str(d) for d in _DTYPES)}")
+    return _DTYPES[dtype]
+
+
+def array_of(tensor: Any) -> Array:
+    """A tensor on the CPU as an array in the same memory."""
+    tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def tensor_of(array: Array) -> Any:
+    """An array as a tensor in the same memory."""
+    plain = array.view(np.ndarray)
+    if plain.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(plain)
+
+
+def size_of(size: Any) -> Size:
+    """A size, open where torch has a symbol for it."""
+    return int(size) if isinstance(size, int) else parse(str(size))
+
+
+def info_of(name: str, value: Any) -> TensorInfo:
+    """What is known of a tensor that stands for one."""
+    return TensorInfo(name, tuple(map(size_of, value.shape)), numpy_dtype(value.dtype))
+
+
+def ranges_of(values: Sequence[Any], constraints: Mapping[Any, Any]) -> dict[str, Range]:
+    """The ranges of the symbols among the sizes of tensors."""
+    names = {name for v in values for s in v.shape for d in [size_of(s)] if isinstance(d, Dim) for name in d.symbols()}
+    found: dict[str, Range] = {}
+    for symbol, bounds in constraints.items():
+        if str(symbol) in names:
+            high = int(bounds.upper) if bounds.upper.is_Integer and int(bounds.upper) < 2**31 else None
+            found[str(symbol)] = Range(max(0, int(bounds.lower)), high)
+    return found
+
+
+def nodes_of(graph: Any) -> Iterator[Node]:
+    """The nodes of a graph that compute something, as plain data; those that have no rule without their arguments."""
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        file, line = line_of(node.meta.get("stack_trace") or "")
+        name = operator_name(node.target)
+        ruled = is_ruled(name)
+        arguments = [argument_of(a) for a in node.args] if ruled else []
+        keywords = {k: argument_of(a) for k, a in node.kwargs.items() if k not in _DROPPED} if ruled else {}
+        yield Node(node.name, name, arguments, keywords, file, line, module_of(node))
+
+
+@lru_cache
+def decompositions() -> dict[Any, Any]:
+    """Torch's decompositions of operators into others, of those that have no rule."""
+    table = torch.export.default_decompositions()
+    return {op: rule for op, rule in table.items() if not is_ruled(operator_name(op))}
+
+
+def is_ruled(op: str) -> bool:
+    """Whether there is a rule for an operator."""
+    return op in RULES or op in DRAWN
+
+
+def operator_name(target: Any) -> str:
+    """`add.Tensor`, `relu`, `operator.getitem`; an operator of another library with its name: `torchvision::nms`."""
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._schema.name.removeprefix("aten::")
+        return name if target._overloadname == "default" else f"{name}.{target._overloadname}"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    module = getattr(target, "__module__", "")
+    return (
+        f"operator.{target.__name__}" if module in ("_operator", operator.__name__, "torch") else f"{module}.{target.__name__}"
+    )
+
+
+def argument_of(argument: Any) -> Any:
+    """An argument as plain data."""
+    if isinstance(argument, torch.fx.Node):
+        return Ref(argument.name)
+    if isinstance(argument, list | tuple):
+        return [argument_of(a) for a in cast("Sequence[Any]", argument)]
+    if isinstance(argument, torch.dtype):
+        return numpy_dtype(argument)
+    if isinstance(argument, torch.SymInt):
+        return size_of(argument)
+    if argument is None or isinstance(argument, bool | int | float | str):
+        return argument
+    if isinstance(argument, torch.device | torch.layout | torch.memory_format):
+        return None
+    raise UnsupportedError(f"an argument that is a {type(argument).__name__}: {argument!r}"[:200])
+
+
+def line_of(stack_trace: str) -> tuple[str, int]:
+    """The innermost line outside of torch."""
+    frames = [(file, int(line)) for file, line in _FRAME.findall(stack_trace)]
+    return next((f for f in reversed(frames) if not f[0].startswith(_TORCH)), frames[-1] if frames else ("", 0))
+
+
+def module_of(node: Any) -> str:
+    """The path of the module that called a node: `layer1.0.conv2`."""
+    stack = node.meta.get("nn_module_stack")
+    return str(list(stack.values())[-1][0]) if stack else ""

@@ -1,0 +1,208 @@
+"""Sums of products: matrices, convolutions, attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc import nn, special
+from dlc.errors import UnsupportedError
+from dlc.numpy.apply import convert, refuse
+from dlc.pytorch.rules.creation import counted
+from dlc.pytorch.rules.shaping import sliced
+from dlc.pytorch.rules.table import Table, promoted
+
+table = Table()
+
+
+@table("mm bmm matmul mv dot")
+def matmul(x: Any, y: Any) -> Any:
+    return dnp.matmul(x, y)
+
+
+@table("linear")
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    return _plus(dnp.matmul(x, dnp.transpose(weight)), bias)
+
+
+def _plus(product: Any, bias: Any) -> Any:
+    return product if bias is None else dnp.add(product, bias)
+
+
+@table("addmm addmv addbmm baddbmm")
+def addmm(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
+    product = dnp.matmul(x, y)
+    product = product if alpha == 1 else dnp.multiply(product, alpha)
+    return dnp.add(product, bias if beta == 1 else dnp.multiply(bias, beta)) if beta else product
+
+
+@table("outer ger")
+def outer(x: Any, y: Any) -> Any:
+    return dnp.outer(*promoted(x, y))
+
+
+@table("einsum")
+def einsum(equation: str, operands: Sequence[Any], path: Any = None) -> Any:
+    return dnp.einsum(equation, *operands)
+
+
+def channels_last(x: Any) -> Any:
+    """[N, C, *S] → [N, *S, C]"""
+    return dnp.moveaxis(x, 1, -1)
+
+
+def channels_first(x: Any) -> Any:
+    """[N, *S, C] → [N, C, *S]"""
+    return dnp.moveaxis(x, -1, 1)
+
+
+def spread(sizes: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """One number for each spatial axis."""
+    given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    return given * count if len(given) == 1 else given
+
+
+@table("convolution")
+def convolution(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    rank = weight.ndim - 2
+    if x.ndim == rank + 1:
+        alone = dnp.expand_dims(x, 0)
+        return dnp.squeeze(convolution(alone, weight, bias, stride, padding, dilation, transposed, output_padding, groups), 0)
+    steps, edges, distances = (spread(v, rank) for v in (stride, padding, dilation))
+    order = tuple(range(2, rank + 2))
+    if not transposed:
+        w = dnp.permute_dims(weight, (*order, 1, 0))
+        sides = [(p, p) for p in edges]
+        y = nn.conv(channels_last(x), w, bias, strides=steps, padding=sides, dilations=distances, groups=groups)
+        return channels_first(y)
+    w = dnp.permute_dims(weight, (*order, 0, 1))
+    y = nn.conv_transpose(channels_last(x), w, strides=steps, dilations=distances, groups=groups)
+    return channels_first(_plus(_cropped(y, edges, spread(output_padding, rank)), bias))
+
+
+def _cropped(y: Any, padding: Sequence[int], output_padding: Sequence[int]) -> Any:
+    """A full transposed convolution without what padding takes off its ends, where `output_padding` may need zeros."""
+    missing = [max(0, more - p) for p, more in zip(padding, output_padding, strict=True)]
+    if any(missing):
+        y = dnp.pad(y, [(0, 0), *((0, m) for m in missing), (0, 0)])
+    for axis, (p, more, m) in enumerate(zip(padding, output_padding, missing, strict=True), start=1):
+        y = sliced(y, axis, p, y.shape[axis] - m - p + more) if p else y
+    return y
+
+
+@table("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")
+def conv(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Any:
+    rank = weight.ndim - 2
+    if isinstance(padding, str):
+        total = [(k - 1) * d if padding == "same" else 0 for k, d in zip(weight.shape[2:], spread(dilation, rank), strict=True)]
+        x = dnp.pad(x, [(0, 0)] * (x.ndim - rank) + [(t // 2, t - t // 2) for t in total])
+        padding = 0
+    settings = (spread(stride, rank), spread(padding, rank), spread(dilation, rank))
+    return convolution(x, weight, bias, *settings, False, (0,) * rank, groups)
+
+
+@table("conv_transpose1d conv_transpose2d.input conv_transpose3d.input")
+def conv_transpose(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Any:
+    rank = weight.ndim - 2
+    steps, edges, distances, more = (spread(v, rank) for v in (stride, padding, dilation, output_padding))
+    return convolution(x, weight, bias, steps, edges, distances, True, more, groups)
+
+
+@table("scaled_dot_product_attention")
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    if dropout_p:
+        refuse(UnsupportedError(f"attention with dropout {dropout_p}; call .eval() on the module, or set it to 0"))
+    if enable_gqa and key.shape[-3] != query.shape[-3]:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (dnp.repeat(x, groups, axis=-3) for x in (key, value))
+    if attn_mask is None or attn_mask.dtype == np.bool_:
+        mask = _causal(query, key) if is_causal else attn_mask
+        return nn.attention(query, key, value, mask=mask, scale=scale)
+    scores = _scores(query, key, scale)
+    return dnp.matmul(nn.softmax(dnp.add(scores, convert(attn_mask, scores.dtype))), value)
+
+
+def _scores(query: Any, key: Any, scale: float | None) -> Any:
+    """How well each query fits each key; a mask of numbers is added to that."""
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    return dnp.multiply(dnp.matmul(query, dnp.swapaxes(key, -1, -2)), factor)
+
+
+def _causal(query: Any, key: Any) -> Any:
+    """Query i sees the keys up to i, counted from the first."""
+    queries, keys = counted(query.shape[-2]), counted(key.shape[-2])
+    return dnp.greater_equal(dnp.expand_dims(queries, -1), keys)
+
+
+@table("_scaled_dot_product_flash_attention_for_cpu")
+def flash_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> Any:
+    """Attention, and for each query the logarithm of the sum that its weights were divided by."""
+    y, scores = attention(query, key, value, attn_mask, dropout_p, is_causal, scale), _scores(query, key, scale)
+    mask = _causal(query, key) if is_causal else attn_mask
+    if mask is not None:
+        scores = dnp.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else dnp.add(scores, convert(mask, scores.dtype))
+    return y, special.logsumexp(scores, -1)
+
+
+@table("_weight_norm")
+def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
+    axes = tuple(a for a in range(v.ndim) if a != dim % v.ndim)
+    return dnp.multiply(v, dnp.divide(g, dnp.sqrt(dnp.sum(dnp.square(v), axes, keepdims=True))))
+
+
+@table("_cdist_forward cdist")
+def cdist(x: Any, y: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
+    apart = dnp.abs(dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3)))
+    if p == 2:
+        return dnp.sqrt(dnp.sum(dnp.square(apart), -1))
+    if p == float("inf"):
+        return dnp.max(apart, -1)
+    return dnp.sum(apart, -1) if p == 1 else dnp.power(dnp.sum(dnp.power(apart, p), -1), 1 / p)

@@ -1,0 +1,147 @@
+"""Arrays made from nothing but sizes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import Dim, Size, is_static
+from dlc.frontend.trace import Trace, current_trace
+from dlc.numpy.apply import apply, convert
+from dlc.pytorch.rules.table import Dtype, Table, is_tensor
+
+table = Table()
+
+
+def filled(size: Sequence[Size], value: Any, dtype: Any) -> Any:
+    """An array of one number, whose sizes may be open."""
+    element = convert(dnp.reshape(value, ()) if is_tensor(value) else value, dtype)
+    return apply(dl.BroadcastToOp, _trace().value(element), shape=tuple(size))
+
+
+def _trace() -> Trace:
+    trace = current_trace()
+    assert trace is not None, "rules run while a graph is traced"
+    return trace
+
+
+def _dtype_of(value: object) -> Dtype:
+    return np.dtype(np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float32)
+
+
+@table("full")
+def full(size: Sequence[Size], fill_value: Any, dtype: Any = None) -> Any:
+    return filled(size, fill_value, dtype or _dtype_of(fill_value))
+
+
+@table("full_like fill.Scalar fill.Tensor")
+def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
+    return filled(x.shape, fill_value, dtype or x.dtype)
+
+
+@table("new_full")
+def new_full(x: Any, size: Sequence[Size], fill_value: Any, dtype: Any = None) -> Any:
+    return filled(size, fill_value, dtype or x.dtype)
+
+
+@table("zeros empty.memory_format")
+def zeros(size: Sequence[Size], dtype: Any = None) -> Any:
+    return filled(size, 0, dtype or np.float32)
+
+
+@table("empty_strided empty_permuted")
+def empty_strided(size: Sequence[Size], stride: Sequence[Size], dtype: Any = None) -> Any:
+    return filled(size, 0, dtype or np.float32)
+
+
+@table("ones")
+def ones(size: Sequence[Size], dtype: Any = None) -> Any:
+    return filled(size, 1, dtype or np.float32)
+
+
+@table("zeros_like empty_like")
+def zeros_like(x: Any, dtype: Any = None) -> Any:
+    return filled(x.shape, 0, dtype or x.dtype)
+
+
+@table("ones_like")
+def ones_like(x: Any, dtype: Any = None) -> Any:
+    return filled(x.shape, 1, dtype or x.dtype)
+
+
+@table("new_zeros new_empty")
+def new_zeros(x: Any, size: Sequence[Size], dtype: Any = None) -> Any:
+    return filled(size, 0, dtype or x.dtype)
+
+
+@table("new_empty_strided")
+def new_empty_strided(x: Any, size: Sequence[Size], stride: Sequence[Size], dtype: Any = None) -> Any:
+    return filled(size, 0, dtype or x.dtype)
+
+
+@table("new_ones")
+def new_ones(x: Any, size: Sequence[Size], dtype: Any = None) -> Any:
+    return filled(size, 1, dtype or x.dtype)
+
+
+@table("scalar_tensor")
+def scalar_tensor(s: Any, dtype: Any = None) -> Any:
+    return filled((), s, dtype or _dtype_of(s))
+
+
+@table("arange.start_step")
+def arange(start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Any:
+    ends: tuple[Any, ...] = (start, end, step)
+    dtype = dtype or (np.float32 if any(isinstance(e, float) for e in ends) else np.int64)
+    if any(isinstance(e, Dim) for e in ends):
+        return convert(counted(-((start - end) // step), start, int(step)), dtype)
+    return np.arange(*cast("tuple[float, float, float]", ends)).astype(dtype)
+
+
+def counted(size: Size, start: Size = 0, step: int = 1) -> Any:
+    """So many integers from `start` on by `step`."""
+    if is_static((size, start)):
+        return int(start) + step * np.arange(int(size))
+    if not isinstance(start, int):
+        return dnp.add(counted(size, 0, step), number(start))
+    return _trace().apply(dl.IotaOp, size=(size,), to=element_type(np.dtype(np.int64)), start=start, step=step)
+
+
+def number(size: Size) -> Any:
+    """A size as an array of rank 0: as many ones as it is, added up."""
+    return np.asarray(size) if isinstance(size, int) else dnp.sum(filled((size,), 1, np.int64))
+
+
+@table("arange arange.default")
+def arange_to(end: Any, dtype: Any = None) -> Any:
+    return arange(0, end, 1, dtype)
+
+
+@table("arange.start")
+def arange_from(start: Any, end: Any, dtype: Any = None) -> Any:
+    return arange(start, end, 1, dtype)
+
+
+@table("linspace")
+def linspace(start: float, end: float, steps: int, dtype: Any = None) -> Any:
+    return np.linspace(start, end, steps).astype(dtype or np.float32)
+
+
+@table("eye eye.m")
+def eye(n: int, m: int | None = None, dtype: Any = None) -> Any:
+    return np.eye(n, m, dtype=dtype or np.float32)
+
+
+@table("tril_indices")
+def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = None) -> Any:
+    return np.stack(np.tril_indices(row, offset, col)).astype(dtype or np.int64)
+
+
+@table("triu_indices")
+def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = None) -> Any:
+    return np.stack(np.triu_indices(row, offset, col)).astype(dtype or np.int64)

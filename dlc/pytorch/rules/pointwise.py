@@ -1,0 +1,242 @@
+"""Element by element: arithmetic, functions, comparisons, bits, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc import nn, special
+from dlc.dialects import dl
+from dlc.numpy.apply import apply, convert, is_floating
+from dlc.pytorch.rules.table import Rule, Table, promoted, promoted_dtype, promoted_floats
+
+table = Table()
+
+
+def _of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of operands that become floats."""
+    return lambda *xs: function(*promoted_floats(*xs))
+
+
+def _of_promoted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of operands of one dtype."""
+    return lambda *xs: function(*promoted(*xs))
+
+
+_OF_FLOATS: dict[str, Rule] = {
+    "acos": dnp.acos, "acosh": dnp.acosh, "asin": dnp.asin, "asinh": dnp.asinh, "atan": dnp.atan, "atanh": dnp.atanh,
+    "cos": dnp.cos, "cosh": dnp.cosh, "sin": dnp.sin, "sinh": dnp.sinh, "tan": dnp.tan, "tanh": dnp.tanh,
+    "exp": dnp.exp, "exp2": dnp.exp2, "expm1": dnp.expm1, "log": dnp.log, "log2": dnp.log2, "log10": dnp.log10,
+    "log1p": dnp.log1p, "sqrt": dnp.sqrt, "reciprocal": dnp.reciprocal, "sigmoid": nn.sigmoid,
+    "erf": special.erf, "erfc": special.erfc, "erfinv": special.erfinv, "lgamma": special.gammaln,
+    "digamma": special.digamma, "special_xlog1py": special.xlog1py, "xlogy.Tensor": special.xlogy, "atan2": dnp.atan2,
+    "silu": nn.silu, "mish": nn.mish, "hardswish": nn.hard_swish, "hardsigmoid": nn.hard_sigmoid,
+    "rsqrt": partial(apply, dl.RsqrtOp),
+}  # fmt: skip
+
+for _name, _function in _OF_FLOATS.items():
+    table(_name)(_of_floats(_function))
+
+_OF_ONE_DTYPE: dict[str, Rule] = {
+    "eq.Tensor eq.Scalar": dnp.equal, "ne.Tensor ne.Scalar": dnp.not_equal,
+    "lt.Tensor lt.Scalar": dnp.less, "le.Tensor le.Scalar": dnp.less_equal,
+    "gt.Tensor gt.Scalar": dnp.greater, "ge.Tensor ge.Scalar": dnp.greater_equal,
+    "maximum": dnp.maximum, "minimum": dnp.minimum, "fmax": dnp.fmax, "fmin": dnp.fmin,
+    "max.other": dnp.maximum, "min.other": dnp.minimum,
+    "mul.Tensor mul.Scalar": dnp.multiply, "remainder.Tensor remainder.Scalar": dnp.remainder,
+    "fmod.Tensor fmod.Scalar": dnp.fmod,
+    "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar": dnp.bitwise_and,
+    "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar": dnp.bitwise_or,
+    "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar": dnp.bitwise_xor,
+    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": dnp.bitwise_left_shift,
+    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": dnp.bitwise_right_shift,
+}  # fmt: skip
+
+for _names, _function in _OF_ONE_DTYPE.items():
+    table(_names)(_of_promoted(_function))
+
+_OF_ANY: dict[str, Rule] = {
+    "abs": dnp.abs, "neg": dnp.negative, "sign": dnp.sign, "bitwise_not": dnp.bitwise_invert, "relu": nn.relu,
+    "isnan": dnp.isnan, "isinf": dnp.isinf, "ceil": dnp.ceil, "floor": dnp.floor, "trunc": dnp.trunc,
+    "logical_not": dnp.logical_not, "logical_and": dnp.logical_and, "logical_or": dnp.logical_or,
+    "logical_xor": dnp.logical_xor,
+}  # fmt: skip
+
+for _name, _function in _OF_ANY.items():
+    table(_name)(_function)
+
+
+@table("add.Tensor add.Scalar")
+def add(x: Any, y: Any, alpha: float = 1) -> Any:
+    x, y = promoted(x, y)
+    return dnp.logical_or(x, y) if x.dtype == np.bool_ else dnp.add(x, y if alpha == 1 else dnp.multiply(y, alpha))
+
+
+@table("sub.Tensor sub.Scalar")
+def sub(x: Any, y: Any, alpha: float = 1) -> Any:
+    x, y = promoted(x, y)
+    return dnp.subtract(x, y if alpha == 1 else dnp.multiply(y, alpha))
+
+
+@table("rsub.Scalar rsub.Tensor")
+def rsub(x: Any, y: Any, alpha: float = 1) -> Any:
+    return sub(y, x, alpha)
+
+
+@table("div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode")
+def div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return dnp.divide(*promoted_floats(x, y))
+    x, y = promoted(x, y)
+    if rounding_mode == "floor":
+        return dnp.floor_divide(x, y)
+    # Of integers, what is left has the sign of x, so that the division is exact.
+    return dnp.trunc(dnp.divide(x, y)) if is_floating(x.dtype) else dnp.floor_divide(dnp.subtract(x, dnp.fmod(x, y)), y)
+
+
+@table("floor_divide floor_divide.Scalar")
+def floor_divide(x: Any, y: Any) -> Any:
+    return div(x, y, "floor")
+
+
+@table("pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar")
+def power(x: Any, y: Any) -> Any:
+    if isinstance(y, int | float) and float(y) in _POWERS:
+        return _POWERS[float(y)](convert(x, promoted_dtype(x, y)))
+    return dnp.power(*promoted(x, y))
+
+
+_POWERS: dict[float, Callable[[Any], Any]] = {
+    1.0: lambda x: x,
+    2.0: dnp.square,
+    3.0: lambda x: dnp.multiply(dnp.square(x), x),
+    0.5: dnp.sqrt,
+}
+
+
+@table("round round.decimals")
+def round(x: Any, decimals: int = 0) -> Any:
+    return dnp.round(x, decimals)
+
+
+@table("clamp clamp.Tensor clamp_min clamp_min.Tensor clip clip.Tensor")
+def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    dtype = promoted_dtype(*(v for v in (x, min, max) if v is not None))
+    x = convert(x, dtype)
+    x = x if min is None else dnp.maximum(x, convert(min, dtype))
+    return x if max is None else dnp.minimum(x, convert(max, dtype))
+
+
+@table("clamp_max clamp_max.Tensor")
+def clamp_max(x: Any, max: Any) -> Any:
+    return clamp(x, None, max)
+
+
+@table("hardtanh")
+def hardtanh(x: Any, min_val: float = -1, max_val: float = 1) -> Any:
+    return clamp(x, min_val, max_val)
+
+
+@table("relu6")
+def relu6(x: Any) -> Any:
+    return clamp(x, 0, 6)
+
+
+@table("where.self where.ScalarOther where.ScalarSelf where.Scalar")
+def where(condition: Any, x: Any, y: Any) -> Any:
+    return dnp.where(convert(condition, np.bool_), *promoted(x, y))
+
+
+@table("masked_fill.Scalar masked_fill.Tensor")
+def masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    return dnp.where(mask, convert(value, x.dtype), x)
+
+
+@table("lerp.Scalar lerp.Tensor")
+def lerp(x: Any, y: Any, weight: Any) -> Any:
+    return dnp.add(x, dnp.multiply(dnp.subtract(y, x), weight))
+
+
+@table("addcmul")
+def addcmul(x: Any, y: Any, z: Any, value: float = 1) -> Any:
+    return add(x, dnp.multiply(*promoted(y, z)), value)
+
+
+@table("addcdiv")
+def addcdiv(x: Any, y: Any, z: Any, value: float = 1) -> Any:
+    return add(x, dnp.divide(*promoted_floats(y, z)), value)
+
+
+@table("gelu")
+def gelu(x: Any, approximate: str = "none") -> Any:
+    return nn.gelu(x, approximate == "tanh")
+
+
+@table("elu")
+def elu(x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    below = dnp.multiply(dnp.expm1(dnp.multiply(dnp.minimum(x, 0.0), input_scale)), alpha * scale)
+    return nn.elu(x, alpha) if scale == input_scale == 1 else dnp.where(dnp.greater(x, 0), dnp.multiply(x, scale), below)
+
+
+@table("leaky_relu")
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
+    return nn.leaky_relu(x, negative_slope)
+
+
+@table("softplus")
+def softplus(x: Any, beta: float = 1, threshold: float = 20) -> Any:
+    if beta == 1 and threshold == 20:
+        # From there on log(1 + eˣ) is x in float32.
+        return nn.softplus(x)
+    scaled = dnp.multiply(x, beta)
+    return dnp.where(dnp.greater(scaled, threshold), x, dnp.divide(nn.softplus(scaled), beta))
+
+
+@table("log_sigmoid")
+def log_sigmoid(x: Any) -> Any:
+    return dnp.negative(nn.softplus(dnp.negative(x)))
+
+
+@table("prelu _prelu_kernel")
+def prelu(x: Any, weight: Any) -> Any:
+    if weight.ndim == 1 and weight.shape[0] > 1:
+        weight = dnp.reshape(weight, (-1, *(1,) * (x.ndim - 2)))
+    return dnp.where(dnp.greater(x, 0), x, dnp.multiply(weight, x))
+
+
+@table("logit")
+def logit(x: Any, eps: float | None = None) -> Any:
+    (x,) = promoted_floats(x)
+    x = x if eps is None else clamp(x, eps, 1 - eps)
+    return dnp.log(dnp.divide(x, dnp.subtract(1.0, x)))
+
+
+@table("nan_to_num")
+def nan_to_num(x: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+    return dnp.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
+
+
+@table("deg2rad")
+def deg2rad(x: Any) -> Any:
+    (x,) = promoted_floats(x)
+    return dnp.multiply(x, math.pi / 180)
+
+
+@table("_to_copy")
+def to_copy(x: Any, dtype: Any = None) -> Any:
+    return x if dtype is None else convert(x, dtype)
+
+
+@table("clone alias detach lift_fresh_copy lift_fresh contiguous alias_copy detach_copy")
+def same(x: Any) -> Any:
+    return x
+
+
+@table("copy")
+def copy(x: Any, source: Any) -> Any:
+    return dnp.broadcast_to(convert(source, x.dtype), x.shape)

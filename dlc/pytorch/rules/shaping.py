@@ -1,0 +1,248 @@
+"""Shapes: views, parts, and arrays put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc.dialects import dl
+from dlc.dims import Size, is_static
+from dlc.errors import UnsupportedError
+from dlc.numpy.apply import apply, convert, refuse
+from dlc.pytorch.rules.table import Table, joined_dtype
+
+table = Table()
+
+
+@table("view reshape _unsafe_view view_copy _reshape_copy")
+def view(x: Any, size: Sequence[Any]) -> Any:
+    return dnp.reshape(x, tuple(size))
+
+
+@table("flatten.using_ints")
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    start, end = start_dim % max(x.ndim, 1), end_dim % max(x.ndim, 1)
+    return dnp.reshape(x, (*x.shape[:start], -1, *x.shape[end + 1 :]))
+
+
+@table("permute permute_copy")
+def permute(x: Any, dims: Sequence[int]) -> Any:
+    return dnp.permute_dims(x, tuple(dims))
+
+
+@table("transpose.int transpose_copy.int")
+def transpose(x: Any, dim0: int, dim1: int) -> Any:
+    return dnp.swapaxes(x, dim0, dim1) if x.ndim else x
+
+
+@table("t t_copy numpy_T")
+def t(x: Any) -> Any:
+    return dnp.transpose(x)
+
+
+@table("unsqueeze unsqueeze_copy")
+def unsqueeze(x: Any, dim: int) -> Any:
+    return dnp.expand_dims(x, dim)
+
+
+@table("squeeze.dim squeeze.dims squeeze squeeze_copy.dim squeeze_copy.dims")
+def squeeze(x: Any, dim: int | Sequence[int] | None = None) -> Any:
+    """Axes of another size than 1 stay."""
+    named = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = tuple(a for a in {d % max(x.ndim, 1) for d in named} if x.ndim and x.shape[a] == 1)
+    return dnp.squeeze(x, axes) if axes else x
+
+
+@table("expand expand_copy")
+def expand(x: Any, size: Sequence[Any], implicit: bool = False) -> Any:
+    """-1 is the size that an axis has."""
+    own = (*[1] * (len(size) - x.ndim), *x.shape)
+    return dnp.broadcast_to(x, tuple(o if isinstance(s, int) and s == -1 else s for s, o in zip(size, own, strict=True)))
+
+
+@table("repeat")
+def repeat(x: Any, repeats: Sequence[int]) -> Any:
+    return dnp.tile(x, tuple(repeats))
+
+
+@table("repeat_interleave.self_int")
+def repeat_interleave(x: Any, repeats: int, dim: int | None = None) -> Any:
+    return dnp.repeat(x, repeats, axis=dim)
+
+
+@table("flip")
+def flip(x: Any, dims: Sequence[int]) -> Any:
+    return dnp.flip(x, tuple(dims)) if dims else x
+
+
+@table("roll")
+def roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    return dnp.roll(x, tuple(shifts), tuple(dims)) if dims else dnp.roll(x, shifts[0])
+
+
+@table("cat concat")
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    # PyTorch leaves out vectors without elements, whatever the others are.
+    kept = [x for x in tensors if x.shape != (0,)] or list(tensors[:1])
+    return dnp.concat([convert(x, joined_dtype([x.dtype for x in tensors])) for x in kept], axis=dim)
+
+
+@table("stack")
+def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    return dnp.stack([convert(x, joined_dtype([x.dtype for x in tensors])) for x in tensors], axis=dim)
+
+
+def sliced(x: Any, axis: int, start: Size, end: Size, step: int = 1) -> Any:
+    """The part of an axis from `start` to `end`, which are inside of it."""
+    starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], limits[axis], steps[axis] = start, end, step
+    return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=steps)
+
+
+def bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
+    """Where a slice begins and ends, counted from the front and moved inside."""
+    low = _inside(size, 0 if start is None else start)
+    high = size if end is None or end == _LAST else _inside(size, end)
+    return low, high if not is_static((low, high)) or high >= low else low
+
+
+# What PyTorch has for an end that is not given.
+_LAST = 2**63 - 1
+
+
+def _inside(size: Size, place: Size) -> Size:
+    if place == size:
+        return size
+    if isinstance(place, int) and place <= 0 and (place == 0 or not isinstance(size, int)):
+        return size + place if place else 0
+    if isinstance(size, int) and isinstance(place, int):
+        return max(0, size + place) if place < 0 else min(place, size)
+    # Inside, for the sizes that the program is compiled for: those for which the slice is cut short are seen to be others.
+    return place
+
+
+@table("slice.Tensor slice_copy.Tensor")
+def slice(x: Any, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1) -> Any:
+    axis = dim % x.ndim
+    low, high = bounds(x.shape[axis], start, end)
+    return x if (low, high, step) == (0, x.shape[axis], 1) else sliced(x, axis, low, high, step)
+
+
+@table("narrow")
+def narrow(x: Any, dim: int, start: Size, length: Size) -> Any:
+    return slice(x, dim, start, start + length)
+
+
+@table("select.int select_copy.int")
+def select(x: Any, dim: int, index: Size) -> Any:
+    axis = dim % x.ndim
+    at = x.shape[axis] + index if isinstance(index, int) and index < 0 else index
+    return dnp.squeeze(sliced(x, axis, at, at + 1), axis)
+
+
+@table("split_with_sizes split_with_sizes_copy")
+def split_with_sizes(x: Any, split_sizes: Sequence[Size], dim: int = 0) -> Any:
+    axis, start = dim % x.ndim, 0
+    parts: list[Any] = []
+    for size in split_sizes:
+        parts.append(sliced(x, axis, start, start + size))
+        start = start + size
+    return parts
+
+
+@table("split.Tensor split_copy.Tensor")
+def split(x: Any, split_size: int, dim: int = 0) -> Any:
+    total = int(x.shape[dim])
+    return split_with_sizes(x, [min(split_size, total - k) for k in range(0, total, split_size)], dim)
+
+
+@table("chunk")
+def chunk(x: Any, chunks: int, dim: int = 0) -> Any:
+    return split(x, -(-int(x.shape[dim]) // chunks), dim)
+
+
+@table("unbind.int")
+def unbind(x: Any, dim: int = 0) -> Any:
+    return [select(x, dim, k) for k in range(int(x.shape[dim]))]
+
+
+@table("unfold")
+def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
+    axis = dimension % x.ndim
+    count = (int(x.shape[axis]) - size) // step + 1
+    places = np.arange(count)[:, np.newaxis] * step + np.arange(size)
+    return dnp.moveaxis(dnp.take(x, places, axis=axis), axis + 1, -1)
+
+
+@table("diagonal diagonal_copy")
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    return dnp.diagonal(x, offset, dim1, dim2)
+
+
+@table("tril")
+def tril(x: Any, diagonal: int = 0) -> Any:
+    return dnp.tril(x, k=diagonal)
+
+
+@table("triu")
+def triu(x: Any, diagonal: int = 0) -> Any:
+    return dnp.triu(x, k=diagonal)
+
+
+@table("constant_pad_nd")
+def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
+    """Pads are pairs, the last axis first; negative ones cut."""
+    for k in range(len(pad) // 2):
+        axis, (low, high) = x.ndim - 1 - k, (pad[2 * k], pad[2 * k + 1])
+        size = x.shape[axis]
+        x = slice(x, axis, max(-low, 0), size - max(-high, 0)) if low < 0 or high < 0 else x
+    widths = [(0, 0)] * (x.ndim - len(pad) // 2)
+    widths += [(max(pad[2 * k], 0), max(pad[2 * k + 1], 0)) for k in reversed(range(len(pad) // 2))]
+    return dnp.pad(x, widths, constant_values=value)
+
+
+@table("as_strided as_strided_copy")
+def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
+    """Of an array whose elements lie in the order of its axes, which is how dlc has all of them."""
+    if not is_static((*x.shape, *size, *stride)):
+        refuse(UnsupportedError("as_strided of open sizes"))
+    places = np.asarray(storage_offset or 0)
+    for s, step in zip(size, stride, strict=True):
+        places = places[..., np.newaxis] + np.arange(s) * step
+    return dnp.take(dnp.ravel(x), places, axis=0)
+
+
+def _scattered(x: Any, axis: int, low: Size, part: Any, step: int) -> Any:
+    if step != 1:
+        places = np.arange(int(low), int(low) + int(part.shape[axis]) * step, step)
+        key = (*[np.s_[:]] * axis, places)
+        return dnp.at(x)[key].set(part)
+    high = low + part.shape[axis]
+    around = [sliced(x, axis, 0, low), part, sliced(x, axis, high, x.shape[axis])]
+    return dnp.concat([p for p in around if p.shape[axis] != 0], axis=axis)
+
+
+@table("slice_scatter")
+def slice_scatter(x: Any, source: Any, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1) -> Any:
+    axis = dim % x.ndim
+    low, _ = bounds(x.shape[axis], start, end)
+    return _scattered(x, axis, low, convert(source, x.dtype), step) if 0 not in source.shape else x
+
+
+@table("select_scatter")
+def select_scatter(x: Any, source: Any, dim: int, index: int) -> Any:
+    axis = dim % x.ndim
+    at = x.shape[axis] + index if index < 0 else index
+    return _scattered(x, axis, at, convert(dnp.expand_dims(source, axis), x.dtype), 1)
+
+
+@table("pixel_shuffle")
+def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
+    *batch, channels, height, width = x.shape
+    r, n = upscale_factor, len(batch)
+    apart = dnp.reshape(x, (*batch, channels // (r * r), r, r, height, width))
+    moved = dnp.permute_dims(apart, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
+    return dnp.reshape(moved, (*batch, channels // (r * r), height * r, width * r))

@@ -1,0 +1,81 @@
+"""Sizes: numbers that graphs with open sizes compute before anything runs; and what only checks them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from dlc.dims import Dim, Size, product
+from dlc.errors import UnsupportedError
+from dlc.frontend.trace import Tracer
+from dlc.numpy.apply import refuse
+from dlc.pytorch.rules.table import Rule, Table
+
+table = Table()
+
+
+@table("sym_size.int size.int")
+def size(x: Any, dim: int) -> Size:
+    return x.shape[dim]
+
+
+@table("sym_numel numel")
+def numel(x: Any) -> Size:
+    return product(x.shape)
+
+
+@table("operator.getitem")
+def getitem(x: Any, index: int) -> Any:
+    return x[index]
+
+
+_ARITHMETIC: dict[str, Rule] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+    "neg": operator.neg, "pow": operator.pow, "truediv": operator.truediv, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "not_": operator.not_,
+    "and_": operator.and_, "or_": operator.or_,
+}  # fmt: skip
+
+for _name, _function in _ARITHMETIC.items():
+    table(f"operator.{_name}")(_function)
+
+
+@table("operator.sym_min")
+def sym_min(a: Size, b: Size) -> Size:
+    return a if a <= b else b
+
+
+@table("operator.sym_max")
+def sym_max(a: Size, b: Size) -> Size:
+    return a if a >= b else b
+
+
+@table("operator.sym_float")
+def sym_float(a: Size) -> Any:
+    return a if isinstance(a, Dim) else float(a)
+
+
+@table("operator.sym_int operator.trunc")
+def sym_int(a: Any) -> Any:
+    return a if isinstance(a, Dim) else math.trunc(a)
+
+
+@table("operator.sym_not")
+def sym_not(a: Any) -> bool:
+    return not a
+
+
+@table("_local_scalar_dense item")
+def item(x: Any) -> Any:
+    if isinstance(x, Tracer):
+        refuse(UnsupportedError(".item(), which makes a number of an array while the graph is read; keep the array of rank 0"))
+    return x.item()
+
+
+@table(
+    "_assert_async.msg _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size "
+    "_functional_assert_async.msg _functional_sym_constrain_range operator._assert"
+)
+def checked(*_: Any, **__: Any) -> None:
+    """What PyTorch found when it made the graph holds for the sizes that it was made for; dlc checks those of each call."""

@@ -1,0 +1,164 @@
+"""The page in a real browser, where there is one: Playwright's own Chromium, or the system's."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlc.explore import page_of
+from tests.explore.programs import mnist
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+# What can be reached, and has nothing to be called by.
+NAMELESS = """() => [...document.querySelectorAll('button, select, input, [role=button], [tabindex="0"]')]
+    .filter((e) => e.id !== 'view' && !(e.getAttribute('aria-label') ?? e.textContent).trim()).map((e) => e.outerHTML)"""
+VIEWS = ("graph", "pipeline", "kernels", "memory", "time")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Any]:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with playwright.sync_playwright() as p:
+        try:
+            # A container has no user that Chromium would keep apart.
+            launched = p.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"no Chromium: {str(error).splitlines()[0]}")
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file: Path = tmp_path_factory.mktemp("page") / "page.html"
+    page_of(mnist()).save(file)
+    return file.as_uri()
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, address: str) -> Generator[tuple[Any, list[str]]]:
+    """The page, and whatever it fetches, and any error in it."""
+    opened = browser.new_page(viewport={"width": 1300, "height": 800})
+    wrong: list[str] = []
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    opened.on("request", lambda request: wrong.append(request.url) if not request.url.startswith("file:") else None)
+    opened.goto(address)
+    opened.wait_for_selector("main:not([aria-busy])")
+    yield opened, wrong
+    opened.close()
+
+
+@pytest.fixture
+def page(opened: tuple[Any, list[str]], address: str) -> Generator[Any]:
+    """The page at its first view; an error in it fails the test."""
+    page, wrong = opened
+    show(page, address, "time")
+    show(page, address, "graph")
+    yield page
+    assert not wrong
+
+
+def show(page: Any, address: str, place: str) -> None:
+    page.goto(f"{address}#{place}")
+    page.wait_for_selector(f'#tab-{place.partition("?")[0]}[aria-selected="true"]')
+
+
+def texts(page: Any, selector: str) -> list[str]:
+    return page.locator(selector).all_inner_texts()
+
+
+def test_a_convolution_is_followed_to_its_vector_loop_and_back(page: Any) -> None:
+    page.click('[aria-label^="kernel conv_add_relu_1,"]')
+    assert "conv, add" in page.inner_text("aside") and "begins a kernel" in page.inner_text("aside")
+    page.click("text=Follow it through the passes")
+    page.wait_for_selector(".row.selected")
+    left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "
+    (selected,) = texts(page, left + ".row.selected")
+    assert "conv2d_1 = Conv(max_pool2d" in selected
+    products = [row for row in texts(page, right + ".row.related") if "vector.fma" in row]
+    assert products
+    assert page.locator(right + ".row.related", has_text="vector.fma").first.bounding_box()["y"] < 800
+    # To machine code, and from an instruction back to the node.
+    page.click('.trail >> text="assembly"')
+    assert any("vfmadd" in row for row in texts(page, right + ".row.related"))
+    page.locator(right + ".row", has_text="vfmadd").first.click(position={"x": 200, "y": 9})
+    assert ["conv2d_1 = Conv" in row for row in texts(page, left + ".row.related")] == [True]
+    # From the instruction to the one line of the loops that it is.
+    page.select_option(left + "select", label="loops · name-values")
+    assert [("vector.fma" in row) for row in texts(page, left + ".row.related")] == [True]
+
+
+def test_a_pass_marks_what_it_changed(page: Any, address: str) -> None:
+    show(page, address, "pipeline?unit=program")
+    page.click('.steps >> text="simplify"')
+    removed = texts(page, ".row.removed")
+    assert len(removed) == 2 and all("dl.transpose" in row for row in removed)
+    assert page.locator(".row.added").count() == 0
+    # Values that only have other numbers are the same lines.
+    assert page.locator(".row.renumbered").count() >= 10
+
+
+def test_a_value_is_lit_on_both_sides(page: Any, address: str) -> None:
+    show(page, address, "pipeline?unit=program")
+    page.click('.steps >> text="simplify"')
+    page.locator('.pane:nth-child(1) [data-v="%11"]').first.click()
+    lit = [texts(page, f".pane:nth-child({k}) .t-val.lit") for k in (1, 2)]
+    assert lit == [["%11", "%11"], ["%10", "%10"]]
+
+
+def test_keys_reach_everything(page: Any) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    page.keyboard.press("Enter")
+    focused = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
+    assert page.evaluate(focused).startswith("kernel softmax,")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate(focused).startswith("kernel matmul_add,")
+    page.keyboard.press("Enter")
+    assert page.evaluate(focused) == "Follow it through the passes"
+    page.keyboard.press("Enter")
+    page.wait_for_selector('#tab-pipeline[aria-selected="true"]')
+    page.focus("#tab-pipeline")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused) == "Kernels"
+    page.wait_for_selector('#tab-kernels[aria-selected="true"]')
+    page.focus("text=GFLOP/s >> nth=-1")
+    page.keyboard.press("Enter")
+    assert page.get_attribute('th:has-text("GFLOP/s")', "aria-sort") == "descending"
+
+
+def test_everything_has_a_name(page: Any, address: str) -> None:
+    for view in VIEWS:
+        show(page, address, view)
+        assert page.evaluate(NAMELESS) == []
+
+
+def test_nothing_is_wider_than_a_telephone(page: Any, address: str) -> None:
+    page.set_viewport_size({"width": 420, "height": 800})
+    for view in VIEWS:
+        show(page, address, view)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    page.set_viewport_size({"width": 1300, "height": 800})
+
+
+def test_light_and_dark(browser: Any, address: str) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    page = browser.new_page(color_scheme="dark")
+    page.goto(address)
+    page.wait_for_selector("main:not([aria-busy])")
+    dark = page.evaluate(ground)
+    page.click("#theme")
+    assert page.evaluate(ground) != dark and page.get_attribute("html", "data-theme") == "light"
+    page.close()
+
+
+def test_memory_names_the_culprit(page: Any, address: str) -> None:
+    show(page, address, "memory")
+    assert "max_pool_pad" in page.inner_text("figcaption") and "32.5 KB" in page.inner_text(".facts")
+    assert texts(page, "tbody tr:first-child td:last-child") == ["matmul_add"]

@@ -1,0 +1,170 @@
+"""What a page shows of a program: its graph, why kernels end, plans, memory, a run."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+import dlc
+from dlc.dialects.registry import make_context
+from dlc.explore import page_of
+from dlc.explore.data import Box, Edge, Exploration
+from dlc.explore.encode import as_data
+from dlc.explore.graph import graph_of
+from dlc.explore.layout import arranged
+from dlc.ir import parse_module
+from dlc.runtime.model import Model
+from tests.explore.programs import XS, W, explored, mnist, recurrence, tiny
+
+
+def test_boxes_are_runs_of_kernels_in_their_loops() -> None:
+    graph = explored().graph
+    (loop,) = [k for k, box in enumerate(graph.boxes) if box.kind == "loop"]
+    assert graph.boxes[loop].name == "scan, 40 steps"
+    inside = [box for box in graph.boxes if box.parent == loop and box.kind == "kernel"]
+    assert [part.ops for part in inside[0].parts] == [("matmul", "add", "tanh")]
+    assert inside[0].parts[0].flops == 2 * 4 * 16 * 16
+    assert [box.launch for box in graph.boxes if box.kind == "kernel"] == list(range(len(explored().memory.launches)))
+    # What a loop reads, it reads from beside it.
+    ends = [(graph.boxes[e.source], graph.boxes[e.target]) for e in graph.edges]
+    assert all(a.parent == b.parent for a, b in ends)
+    assert {a.name for a, b in ends if b is graph.boxes[loop]} >= {"xs"}
+
+
+def test_every_kernel_says_why_it_ended() -> None:
+    reasons = {box.name: (box.before, box.reason) for box in mnist().graph.boxes if box.kind == "kernel"}
+    assert reasons["conv_add_relu"] == (
+        "max_pool node_max_pool2d",
+        "it reads each element many times: what it reads is in memory, and it begins a kernel",
+    )
+    assert reasons["matmul_add"] == ("softmax node_softmax", "it reduces rows of its own")
+    assert reasons["max_pool_transpose"][1] == "the result is stored as its readers want it"
+    assert all(reason for _, reason in reasons.values())
+
+
+def test_plans_are_explained() -> None:
+    plan = next(k.plan for k in mnist().kernels if k.name == "conv_add_relu_1")
+    assert plan[0].startswith("nest 0: grid {")
+    assert "  a contraction, 3 steps over d0 = 14 × d1 = 14 × d2 = 16, sums over d3 = 3 × d4 = 24" in plan
+    assert any("of 16 registers of 8 lanes, vectors along d2" in line for line in plan)
+
+
+def test_memory_is_that_of_the_arena() -> None:
+    memory = mnist().memory
+    assert memory is not None and max(b.offset + b.bytes for b in memory.buffers) == memory.arena_bytes
+    assert {w.name: w.kernels for w in memory.weights}["8_bias"] == ("matmul_add",)
+    # Buffers that meet do not overlap.
+    for k, a in enumerate(memory.buffers):
+        for b in memory.buffers[k + 1 :]:
+            if a.first <= b.last and b.first <= a.last:
+                assert a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
+
+
+def test_a_run_is_shown_launch_by_launch() -> None:
+    measured = explored().measured
+    names = [k for k in explored().memory.launches]
+    assert [names[s.launch] for s in measured.spans] == [s.kernel for s in measured.spans]
+    assert all(a.start + a.seconds <= b.start + 1e-12 for a, b in pairwise(measured.spans))
+    runs = {k.name: k.runs for k in explored().kernels}
+    assert all(runs[k.name] == sum(s.kernel == k.name for s in measured.spans) for k in explored().kernels)
+
+
+def test_texts_are_written_once() -> None:
+    data = as_data(mnist())
+    assert len(set(data["texts"])) == len(data["texts"])
+    step = data["units"][1]["steps"][-1]["listing"]
+    text = data["texts"][step["text"]]
+    assert len(step["sets"]) == len(step["lines"]) == text.count("\n")
+    names = {data["names"][n] for s in step["sets"] for n in data["sets"][s]}
+    assert names <= {o for k in mnist().kernels for o in k.origins}
+    json.dumps(data)
+
+
+def test_page_is_one_file_that_fetches_nothing() -> None:
+    content = page_of(mnist()).html
+    assert (
+        "default-src 'none'" in content
+        and "src=" not in content
+        and "http:" not in content.replace("http://www.w3.org/2000/svg", "")
+    )
+    assert len(content) < 1 << 20
+
+
+def test_names_are_escaped() -> None:
+    named = Exploration(**{**vars(mnist()), "name": "<script>alert(1)</script>"})
+    assert "<script>alert" not in page_of(named).html
+
+
+def test_a_notebook_shows_it() -> None:
+    shown = page_of(mnist())._repr_html_()
+    assert shown.startswith("<iframe srcdoc=") and "<!doctype" not in shown
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_drawn_boxes_keep_apart(seed: int) -> None:
+    random.seed(seed)
+    boxes = [Box("kernel", str(k)) for k in range(40)]
+    edges = [Edge(a, b, "") for a in range(40) for b in range(a + 1, 40) if random.random() < 0.05]
+    graph = arranged(boxes, edges)
+    for k, a in enumerate(graph.boxes):
+        assert a.x >= 0 and a.x + a.width <= graph.width + 1e-6 and a.y + a.height <= graph.height + 1e-6
+        for b in graph.boxes[k + 1 :]:
+            assert a.x + a.width <= b.x or b.x + b.width <= a.x or a.y + a.height <= b.y or b.y + b.height <= a.y
+    for edge in graph.edges:
+        assert all(a[1] <= b[1] for a, b in pairwise(edge.points)) and len(edge.points) >= 2
+        assert edge.points[0][1] == pytest.approx(graph.boxes[edge.source].y + graph.boxes[edge.source].height, abs=0.1)
+
+
+VIEWED = """builtin.module {
+  func.func @main(%x: tensor<4x6xf32>) -> tensor<2x12xf32> {
+    %0 = dl.dispatch @relu(%x) : (tensor<4x6xf32>) -> tensor<4x6xf32> loc(fused["a"])
+    %1 = dl.reshape %0 {shape = array<i64: 24>} : (tensor<4x6xf32>) -> tensor<24xf32> loc("a")
+    %2 = dl.reshape %1 {shape = array<i64: 2, 12>} : (tensor<24xf32>) -> tensor<2x12xf32> loc("mine")
+    func.return %2 : tensor<2x12xf32>
+  }
+  dl.kernel @relu(%x: tensor<4x6xf32>) -> (tensor<4x6xf32>) {
+    %0 = dl.relu %x : (tensor<4x6xf32>) -> tensor<4x6xf32> loc("#0")
+    dl.yield %0 : tensor<4x6xf32>
+  }
+}
+"""
+
+
+def test_views_are_shown_where_they_are_the_users() -> None:
+    graph = graph_of(parse_module(make_context(), VIEWED), ["x"], ["y"], {})
+    assert [(b.kind, b.name) for b in graph.boxes] == [("input", "x"), ("kernel", "relu"), ("view", "reshape"), ("output", "y")]
+    assert [(e.source, e.target) for e in graph.edges] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_from_python(tmp_path: Path) -> None:
+    page = recurrence.explore(W, XS)
+    page.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page.html and "recurrence" in page.html
+
+
+def test_loaded_models_say_what_they_lack(tmp_path: Path) -> None:
+    x = np.zeros(4, np.float32)
+    model = dlc.compile_model(tiny("Relu"), target="cpu:avx2", num_threads=1)
+    assert all("<title>tiny · dlc</title>" in page.html for page in (model.explore(x), model.explore()))
+    model.save(tmp_path / "m.dlc")
+    loaded: Model = dlc.load(tmp_path / "m.dlc")
+    with pytest.raises(dlc.UnsupportedError, match="loaded as it was compiled"):
+        loaded.explore(x)
+
+
+def test_what_is_compiled_in_parts_is_refused() -> None:
+    model = dlc.compile_model(tiny("NonZero", TensorProto.INT64, 2), target="cpu:avx2")
+    with pytest.raises(dlc.UnsupportedError, match="compiled in parts"):
+        model.explore(np.arange(4, dtype=np.float32))
+
+
+def test_what_has_no_kernels_is_refused() -> None:
+    model = dlc.compile_model(tiny("Relu"), target="reference")
+    with pytest.raises(dlc.UnsupportedError, match="the target reference runs modules as they are"):
+        model.explore(np.zeros(4, np.float32))

@@ -1,0 +1,121 @@
+"""A recorded compilation: texts as passes leave them, and lines followed down to machine code and back."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from dlc.api import program_of
+from dlc.backends.cpu.listings import asm_listing, llvm_listing
+from dlc.backends.registry import backend_of
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
+from dlc.compiler.lowering import Lowering
+from dlc.explore.data import Step, Unit
+from dlc.instrument.printing import TextCache
+from dlc.instrument.recording import Recorder
+from dlc.ir import print_module
+from tests.explore.programs import MNIST, XS, W, explored, mnist, recurrence
+
+
+def lines(step: Step) -> list[str]:
+    return step.listing.text.splitlines()
+
+
+def unit(name: str) -> Unit:
+    return next(u for u in explored().units if u.name == name)
+
+
+def test_cached_text_is_the_text() -> None:
+    lowering, cache = Lowering(Compilation(program_of(MNIST, None, None, None), backend_of("cpu:avx2"))), TextCache()
+    for stage in lowering.plan[:4]:
+        lowering.run((stage,))
+        text, begins = cache.text_of(lowering.module)
+        assert text == print_module(lowering.module, locations=False)
+        shown = text.splitlines()
+        assert all(op.name in shown[line] for op, line in begins.items())
+        assert len(begins) > text.count("dl.")
+
+
+def test_cached_text_follows_names_and_attributes() -> None:
+    module, cache = program_of(MNIST, None, None, None).module, TextCache()
+    cache.text_of(module)
+    conv = next(op for op in module.walk() if op.name == "dl.conv")
+    conv.results[0].name_hint = "another"
+    conv.properties["groups"] = next(op for op in module.walk() if op.name == "dl.softmax").properties["axis"]
+    text, _ = cache.text_of(module)
+    assert text == print_module(module, locations=False) and text.count("%another") == 2
+
+
+def test_steps_are_those_that_changed_something() -> None:
+    for u in explored().units:
+        texts = [step.listing.text for step in u.steps]
+        assert all(a != b for a, b in pairwise(texts))
+        assert all(len(step.listing.origins) == len(lines(step)) for step in u.steps)
+    assert [s.stage for s in unit("program").steps][:2] == ["source", ""]
+    assert [s.stage for s in unit("program").steps][-1] == "host"
+
+
+@pytest.mark.parametrize("form, wanted", [("llvm", r"@llvm\.fma"), ("asm", r"vfmadd")])
+def test_code_comes_from_its_loops(form: str, wanted: str) -> None:
+    name = next(k.name for k in explored().kernels if "matmul" in k.name)
+    steps = {s.stage: s for s in unit(name).steps}
+    loops, code = lines(steps["loops"]), steps[form]
+    found = [code.listing.lines[k] for k, text in enumerate(lines(code)) if re.search(wanted, text)]
+    products = [k for k, text in enumerate(loops) if "vector.fma" in text]
+    assert len(products) >= 1 and set(products) <= set(found)
+    # Tanh is a polynomial: its products come from lines that say so.
+    assert all("fma" in loops[k] for k in found)
+
+
+def test_lines_come_from_python() -> None:
+    source = unit("program").steps[0]
+    (line,) = [k for k, text in enumerate(lines(source)) if "h @ w" in text]
+    (origin,) = source.listing.origins[line]
+    assert re.fullmatch(r".*programs\.py:\d+", origin)
+    name = next(k.name for k in explored().kernels if "matmul" in k.name)
+    for step in unit(name).steps:
+        assert any(origin in names for names in step.listing.origins), step.stage
+
+
+def test_nodes_are_their_own_origins() -> None:
+    source = mnist().units[0].steps[0].listing
+    assert source.text.splitlines()[1] == "relu = Relu(getitem)" and source.origins[1] == ("node_relu",)
+
+
+LLVM = """define void @k() !dbg !5 {
+  %v1 = add i64 1, 2, !dbg !DILocation(line: 7, scope: !5)
+  ret void
+}
+
+!llvm.dbg.cu = !{!0}
+"""
+
+
+def test_llvm_without_what_debuggers_want() -> None:
+    found = llvm_listing(LLVM)
+    assert found.text == "define void @k() {\n  %v1 = add i64 1, 2\n  ret void\n}\n"
+    assert found.lines == (-1, 6, -1, -1)
+
+
+def test_assembly_without_what_debuggers_want() -> None:
+    asm = "k:\n.Lfunc_begin0:\n\t.loc\t1 3 0\n\t.cfi_startproc\n\taddq\t%rax, %rbx # why\n.LBB0_1:\n\tadd x0, x0, #8 // why\n\tret\n\t.section\t.debug_abbrev\n\tx\n"
+    found = asm_listing(asm)
+    assert (found.text, found.lines) == ("k:\n\taddq\t%rax, %rbx\n.LBB0_1:\n\tadd x0, x0, #8\n\tret\n", (-1, 2, -1, 2, 2))
+
+
+def test_c_says_its_places() -> None:
+    recorder = Recorder()
+    c = Compilation(recurrence.lower(W, XS).program, backend_of("opencl:small"), recorder=recorder)
+    lowering = Lowering(c)
+    lowering.run(lowering.stages(kernels=False))
+    kernel = next(k for k in all_kernels(lowering.module) if symbol_of(k) == "exp")
+    watch = recorder.of_kernel(kernel, lowering.stages(kernels=True))
+    observer = watch.after_pass
+    lowered, _ = lower_kernel(kernel, lowering.stages(kernels=True), lowering.context, check=False, observer=observer)
+    (code,) = c.backend.listings(lowered, c.backend.emit(lowered), watch.lines)
+    assert code.form == "opencl" and len(code.places) == len(code.text.splitlines())
+    stores = [places for places, line in zip(code.places, code.text.splitlines(), strict=True) if "out" in line and "=" in line]
+    assert stores and set(stores) == {("#0",)}

@@ -1,0 +1,66 @@
+"""Profiles of models and functions, and traces of a run."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dlc
+from dlc.cli import main
+from dlc.measure import kernels
+from tests.explore.programs import LIMITS, MNIST, XS, W, recurrence
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "measured_limits", lambda target, threads=1: LIMITS)
+
+
+def test_profile_of_a_function() -> None:
+    profile = recurrence.profile(W, XS)
+    runs = {k.name: k.runs for k in profile.kernels}
+    assert runs["matmul_add_tanh"] == 40 and profile.threads == 1
+    assert profile.seconds > 0 and profile.arena_bytes > 0 and "llvm" in profile.phases
+    assert [k.seconds for k in profile.kernels] == sorted((k.seconds for k in profile.kernels), reverse=True)
+    text = str(profile)
+    assert text.startswith("recurrence: ") and "matmul_add_tanh" in text and "compiled: " in text
+    assert json.loads(profile.to_json())["kernels"][0]["name"] == profile.kernels[0].name
+    assert "<td>matmul_add_tanh</td>" in profile._repr_html_()
+
+
+def test_profile_counts_compilations() -> None:
+    @dlc.jit(target="cpu:avx2", num_threads=1)
+    def doubled(x):
+        return x + x
+
+    for size in (2, 3, 2):
+        doubled(np.ones(size, np.float32))
+    profile = doubled.profile(np.ones(3, np.float32))
+    assert profile.compilations == 2 and "compiled for 2 kinds" in str(profile)
+
+
+def test_profile_of_a_model() -> None:
+    model = dlc.compile_model(MNIST, target="cpu:avx2", num_threads=1)
+    profile = model.profile(np.zeros((1, 1, 28, 28), np.float32))
+    assert profile.weight_bytes == 4 * (9 * 8 + 8 + 9 * 8 * 16 + 16 + 784 * 10 + 10)
+    assert sum(k.flops for k in profile.kernels) == 2 * (28 * 28 * 8 * 9 + 14 * 14 * 16 * 8 * 9 + 784 * 10)
+
+
+def test_only_a_cpu_is_profiled() -> None:
+    model = dlc.compile_model(MNIST, target="reference")
+    with pytest.raises(dlc.UnsupportedError, match="compiled for a CPU"):
+        model.profile(np.zeros((1, 1, 28, 28), np.float32))
+
+
+def test_trace(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    command = ["bench", str(MNIST), "--trace", str(file), "--seconds", "0", "--num-threads", "1"]
+    assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
+    events = [e for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert len(events) == 7 and events[-1]["name"] == "softmax" and events[-1]["args"] == {"layers": ["node_softmax"]}
+    assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in pairwise(events))

@@ -1,0 +1,245 @@
+"""With PyTorch itself: modules exported, saved and compiled. Skipped where it is not installed."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import pickle
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.dims import is_static
+from dlc.errors import DlcError, ModelError, UnsupportedError
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+class Net(nn.Module):
+    """A layer with a buffer, and two results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, x: Any, mask: Any) -> dict[str, Any]:
+        y = self.layer(x) * self.scale
+        return {"y": torch.where(mask, y, 0), "rows": y.sum(1)}
+
+
+def inputs(rows: int = 2) -> tuple[Any, Any]:
+    return torch.randn(rows, 4), torch.rand(rows, 3) > 0.5
+
+
+def close(got: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(np.asarray(got), wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def backend() -> Any:
+    return pytest.importorskip("dlc.pytorch.backend").dlc
+
+
+def test_a_module_is_a_model_of_named_inputs_and_outputs() -> None:
+    net, (x, mask) = Net(), inputs()
+    model = dlc.from_torch(net, (x,), {"mask": mask}, target="reference")
+    assert [i.name for i in model.inputs] == ["x", "mask"] and [o.name for o in model.outputs] == ["y", "rows"]
+    wanted = net(x, mask)
+    with torch.no_grad():
+        net.scale.mul_(2)
+    for name, tensor in wanted.items():
+        close(model(x, mask)[name], tensor)
+
+
+def test_open_sizes() -> None:
+    net, n = Net(), torch.export.Dim("n")
+    model = dlc.from_torch(net, inputs(3), dynamic_shapes=({0: n}, {0: n}))
+    assert not is_static(model.inputs[0].shape)
+    for rows in (1, 5):
+        given = inputs(rows)
+        close(model(*given)["y"], net(*given)["y"])
+
+
+def test_what_cannot_be_exported_or_kept_is_refused() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.seen.add_(1)
+            return x + self.seen
+
+    class Decides(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x if x.sum() > 0 else -x
+
+    class Special(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.special.bessel_j0(x) + torch.special.bessel_j1(x)
+
+    with pytest.raises(UnsupportedError, match="changes seen"):
+        dlc.from_torch(Counts(), (torch.ones(2),))
+    with pytest.raises(ModelError, match=r"torch\.export"):
+        dlc.from_torch(Decides(), (torch.ones(2),))
+    with pytest.raises(UnsupportedError, match=r"special_bessel_j0: test_torch.py:\d+\n  special_bessel_j1"):
+        dlc.from_torch(Special(), (torch.ones(2),))
+
+
+def test_a_saved_program(tmp_path: Path) -> None:
+    net, n, file = Net(), torch.export.Dim("n"), tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(net, inputs(3), dynamic_shapes=({0: n}, {0: n})), file)
+    given = inputs(2)
+    model = dlc.compile_model(file, target="reference", input_shapes={"x": (2, None)})
+    assert model.inputs[1].shape == (2, 3)
+    close(model(*given)["rows"], net(*given)["rows"])
+
+
+def test_a_file_that_would_run_something_is_refused(tmp_path: Path) -> None:
+    file, ran = tmp_path / "net.pt2", tmp_path / "ran"
+    torch.export.save(torch.export.export(Net(), inputs()), file)
+
+    class Runs:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (ran,))
+
+    def damaged(ending: str, change: Any) -> None:
+        with zipfile.ZipFile(file) as archive:
+            entries = {name: archive.read(name) for name in archive.namelist()}
+        found = [name for name in entries if name.endswith(ending)]
+        assert found
+        for name in found:
+            entries[name] = change(entries[name])
+        other = tmp_path / "other.pt2"
+        with zipfile.ZipFile(other, "w") as archive:
+            for name, content in entries.items():
+                archive.writestr(name, content)
+        with pytest.raises(ModelError, match=r"other\.pt2"):
+            dlc.compile_model(other, cache=False)
+        assert not ran.exists()
+
+    def pickled(_: bytes) -> bytes:
+        buffer = io.BytesIO()
+        torch.save(Runs(), buffer)
+        return buffer.getvalue()
+
+    def with_text(old: str, new: str) -> Any:
+        return lambda content: content.decode().replace(old, new).encode()
+
+    damaged("sample_inputs/model.pt", pickled)
+    damaged("sample_inputs/model.pt", lambda _: pickle.dumps(Runs()))
+    damaged("weights_config.json", with_text('"use_pickle": false', '"use_pickle": true'))
+    damaged("models/model.json", with_text("torch.ops.aten.mul.Tensor", "torch.hub.os.system"))
+    expression = json.dumps({"as_expr": {"expr_str": "__import__('os').system('true')", "hint": None}})
+    damaged("models/model.json", with_text('"sizes": [{"as_int": 2}', f'"sizes": [{expression}'))
+    damaged("models/model.json", lambda content: content[:100])
+    file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(ModelError, match="no archive"):
+        dlc.compile_model(file)
+
+
+def test_compiled_calls_and_changed_parameters(backend: Any) -> None:
+    net, given = Net(), inputs()
+    compiled = torch.compile(net, backend=backend, options={"target": "reference"})
+    with torch.no_grad():
+        for _ in range(2):
+            close(compiled(*given)["y"], net(*given)["y"])
+        net.layer.weight.mul_(2)
+        close(compiled(*given)["y"], net(*given)["y"])
+        net.layer.weight = nn.Parameter(torch.ones(3, 4))
+        close(compiled(*given)["y"], net(*given)["y"])
+        for rows in (3, 5):
+            given = inputs(rows)
+            close(compiled(*given)["rows"], net(*given)["rows"])
+
+
+def test_results_lie_as_pytorch_expects_them(backend: Any) -> None:
+    def turned(x: Any) -> Any:
+        y = (x * 2).transpose(0, 1)
+        return y, y.reshape(-1)
+
+    x = torch.randn(3, 4)
+    for got, wanted in zip(torch.compile(turned, backend=backend, options={"target": "reference"})(x), turned(x), strict=True):
+        assert got.stride() == wanted.stride()
+        close(got, wanted)
+
+
+def test_training_loses_what_pytorch_loses(backend: Any) -> None:
+    class Images(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.head = nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Linear(16, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(torch.max_pool2d(torch.relu(self.norm(self.conv(x))), 2).flatten(1))
+
+    def losses(compile: bool) -> list[float]:
+        torch.manual_seed(1)
+        net = Images()
+        run = torch.compile(net, backend=backend) if compile else net
+        optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+        images, classes, found = torch.randn(16, 1, 6, 6), torch.randint(0, 3, (16,)), []
+        for _ in range(100):
+            loss = nn.functional.cross_entropy(run(images), classes)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return [*found, float(net.norm.running_var.sum())]
+
+    np.testing.assert_allclose(losses(True), losses(False), atol=1e-4)
+
+
+def test_fallback(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def special(x: Any) -> Any:
+        return torch.special.bessel_j0(x * 2) + x.relu()
+
+    x = torch.randn(5)
+    with pytest.raises(Exception, match=r"(?s)UnsupportedError.*special_bessel_j0: test_torch.py:\d+"):
+        torch.compile(special, backend=backend)(x)
+    torch._dynamo.reset()
+    with caplog.at_level(logging.WARNING, "dlc.pytorch"):
+        got = torch.compile(special, backend=backend, options={"fallback": "eager", "target": "reference"})(x)
+    close(got, special(x))
+    assert "special_bessel_j0 at test_torch.py" in caplog.text
+
+    def averaged(x: Any, index: Any) -> Any:
+        return torch.scatter_reduce(x, 0, index, x, "mean")
+
+    x, index = torch.randn(4), torch.tensor([1, 1, 0, 3])
+    with caplog.at_level(logging.WARNING, "dlc.pytorch"):
+        got = torch.compile(averaged, backend=backend, options={"fallback": "eager", "target": "reference"})(x, index)
+    close(got, averaged(x, index))
+    assert "dlc refuses it" in caplog.text and "scatter_reduce of 'mean'" in caplog.text
+    with pytest.raises(Exception, match="fallbck"):
+        torch.compile(lambda x: x + 1, backend=backend, options={"fallbck": "eager"})(x)
+
+
+def test_dropout_hangs_on_the_seed(backend: Any) -> None:
+    layer = torch.compile(nn.Dropout(0.5), backend=backend, options={"target": "reference"})
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(layer(torch.ones(100)))
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+    assert set(drawn[0].tolist()) == {0.0, 2.0}
+
+
+def test_tensors_of_other_kinds_are_refused() -> None:
+    with pytest.raises(DlcError, match="complex64"):
+        dlc.from_torch(nn.Identity(), (torch.ones(2, dtype=torch.complex64),))

@@ -1,0 +1,89 @@
+"""`dlc explore`: a page of a model, of a function, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dlc.cli import explore, main
+from dlc.explore import Page
+from dlc.measure import kernels
+from tests.explore.programs import LIMITS, tiny
+
+FUNCTION = """
+import dlc
+import dlc.numpy as dnp
+
+def scaled(x, y):
+    return dnp.tanh(x) @ y
+
+broken = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "measured_limits", lambda target, threads=1: LIMITS)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["explore", *map(str, arguments)], catch_exceptions=False)
+
+
+def test_model(tmp_path: Path) -> None:
+    model, page = tmp_path / "small.onnx", tmp_path / "page.html"
+    model.write_bytes(tiny("Exp").SerializeToString())
+    result = run(model, "-o", page, "--num-threads", 1, "--no-run")
+    assert result.exit_code == 0 and result.stdout == f"Saved as {page}.\n"
+    assert "<title>small · dlc</title>" in page.read_text()
+
+
+def test_function(tmp_path: Path) -> None:
+    file, page = tmp_path / "f.py", tmp_path / "page.html"
+    file.write_text(FUNCTION)
+    assert run(f"{file}:scaled", "--shape", "x=4,8", "--shape", "y=8,2", "-o", page).exit_code == 0
+    assert "<title>scaled · dlc</title>" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments, status, told",
+    [
+        (["absent.onnx"], 2, "there is no such file"),
+        (["{f}:scaled", "--shape", "x=4,8"], 2, "scaled takes y too"),
+        (["{f}:scaled", "--shape", "x=N,8"], 2, "give all sizes as numbers"),
+        (["{f}:broken"], 1, "it has no function broken"),
+        (["{f}:absent"], 1, "it has no function absent"),
+    ],
+)
+def test_mistakes(arguments: list[str], status: int, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "f.py"
+    file.write_text(FUNCTION)
+    result = run(*(a.format(f=file) for a in arguments))
+    assert result.exit_code == status and told in " ".join(result.stderr.split())
+
+
+def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    ready = threading.Event()
+    monkeypatch.setattr(explore.webbrowser, "open", lambda address: (opened.append(address), ready.set()))
+    threading.Thread(target=explore._serve, args=(Page("<p>é</p>"), 0), daemon=True).start()
+    assert ready.wait(10)
+    assert opened[0].startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(opened[0]) as response:
+        assert response.read().decode() == "<p>é</p>"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{opened[0]}etc/passwd")
+
+
+def test_modules_of_a_dump(tmp_path: Path) -> None:
+    model, dump = tmp_path / "small.onnx", tmp_path / "ir"
+    model.write_bytes(tiny("Exp").SerializeToString())
+    assert CliRunner().invoke(main, ["compile", str(model), "--target", "cpu:avx2", "--dump-ir", str(dump)]).exit_code == 0
+    page = tmp_path / "page.html"
+    assert run(dump / "stage-dl.mlir", "-o", page, "--no-run").exit_code == 0 and page.exists()
+    result = run(dump / "stage-tiling.mlir", "-o", page, "--no-run")
+    assert result.exit_code == 1 and "its kernels are formed already" in " ".join(result.stderr.split())
