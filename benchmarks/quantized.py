@@ -1,7 +1,9 @@
 """Quantised models: python benchmarks/quantized.py FOLDER [MODEL:KIND …], and then python benchmarks/models.py FOLDER/*.onnx.
 
-Models are those of `benchmarks/models.py`; ONNX Runtime's quantiser makes them, calibrated with one input. KIND is words of
-qdq (the default), qoperator or dynamic; per_channel; s8 (data, else u8), u8w (weights, else s8): `resnet18:qdq,per_channel`.
+Models are those of `benchmarks/models.py`, calibrated with one input. KIND is words: `resnet18:qdq,per_channel`. dlc makes
+those of dlc (or dlc,dynamic), with a scale for each channel; ONNX Runtime's quantiser those of qdq (the default), qoperator or
+dynamic. There are also s8 (data, else u8); of dlc's everywhere (results of layers too, as ONNX Runtime's are); of ONNX
+Runtime's per_channel and u8w (weights, else s8).
 """
 
 from __future__ import annotations
@@ -20,9 +22,15 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+import dlc  # noqa: E402
 from tests.models import skeletons  # noqa: E402
 
-SET = ("resnet18:qdq", "mobilenet_v2:qdq,per_channel", "bert_base_128:dynamic")
+SET = (
+    *("resnet18:qdq", "mobilenet_v2:qdq,per_channel", "bert_base_128:dynamic"),
+    *(f"{name}:dlc" for name in ("resnet18", "resnet50", "mobilenet_v2", "bert_base_128")),
+    *(f"{name}:dlc,everywhere" for name in ("resnet18", "resnet50", "mobilenet_v2")),
+    "bert_base_128:dlc,dynamic",
+)
 
 
 class _Once(q.CalibrationDataReader):
@@ -38,6 +46,17 @@ class _Once(q.CalibrationDataReader):
 def write(name: str, words: set[str], file: Path) -> None:
     """A model of the set, quantised as the words say."""
     model = skeletons.filled(name)
+    if "dlc" in words:
+        dlc.quantize(
+            model,
+            [dict(skeletons.inputs(name, model))],
+            dynamic="dynamic" in words,
+            activations="s8" if "s8" in words else "u8",
+            everywhere="everywhere" in words,
+            # Weights are random: that takes long, and makes nothing faster.
+            rounding="nearest",
+        ).save(file)
+        return
     weights = q.QuantType.QUInt8 if "u8w" in words else q.QuantType.QInt8
     with TemporaryDirectory() as folder:
         source, prepared = (str(Path(folder, f"{stem}.onnx")) for stem in ("source", "prepared"))

@@ -39,7 +39,8 @@ drawn from keys, `nn` layers of neural networks, `optim` what trains them.
 and `nn` as well.
 
 What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
-it, by `calculus`, `nn` and `optim`.
+it, by `calculus`, `nn` and `optim`. `quantization` makes an ONNX model of integers of one of floats: it runs the model to see
+what values there are.
 
 `instrument` watches the passes: it verifies, times, dumps and records modules, and keeps what is needed to reproduce a crash.
 `explore` makes one page of what a program became, and of where its time and memory go. `cli` is the command line; `api` and
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from dlc.errors import ShapeError as ShapeError
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.just_in_time import jit as jit
+    from dlc.quantization.quantizing import quantize as quantize
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
 
@@ -118,6 +120,7 @@ _PUBLIC = {
     "from_torch": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
+    "quantize": "dlc.quantization.quantizing",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
     "ShapeDtype": "dlc.arrays",

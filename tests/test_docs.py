@@ -15,7 +15,8 @@ WRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md", "tour.templ
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/calculus.md", "docs/control_flow.md", "docs/explorer.md", "docs/models.md"]
+    "name",
+    ["README.md", *(f"docs/{page}.md" for page in ("calculus", "control_flow", "explorer", "models", "quantization"))],
 )
 def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

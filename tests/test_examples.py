@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dlc
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -111,3 +113,25 @@ def test_torch_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     run("torch_module.py", "--steps", "60", "-o", str(tmp_path / "spirals.dlc"), monkeypatch=monkeypatch)
     share = re.search(r"([\d.]+)% of 1000 points", capsys.readouterr().out)
     assert share is not None and float(share[1]) > 70
+
+
+def photographs() -> list[tuple[np.ndarray, np.ndarray]]:
+    """Photographs as EfficientNet-Lite0 takes them, and the logits of the net in floats."""
+    with np.load(ROOT / "tests" / "models" / "expected" / "efficientnet_lite0.npz") as file:
+        return [(file[f"{k}/in/input"], file[f"{k}/out/logits"]) for k in range(4)]
+
+
+def test_the_quantised_classifier() -> None:
+    model = dlc.compile_model(ROOT / "examples" / "models" / "efficientnet_lite0_int8.onnx")
+    for x, expected in photographs():
+        logits = model(x)["logits"]
+        assert logits.argmax() == expected.argmax()
+        assert np.linalg.norm(logits - expected) < 0.05 * np.linalg.norm(expected)
+
+
+def test_classify_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    image = pytest.importorskip("PIL.Image", reason="examples/classify_picture.py reads pictures with Pillow")
+    cat = tmp_path / "cat.png"
+    image.fromarray((photographs()[0][0][0].transpose(1, 2, 0) * 128 + 127).round().astype(np.uint8)).save(cat)
+    run("classify_picture.py", str(cat), monkeypatch=monkeypatch)
+    assert capsys.readouterr().out.startswith(f"{cat}: Egyptian cat ")

@@ -58,6 +58,8 @@ ALLOWED = {
     # Programs that are made of models: what they do to them is `calculus`, `nn` and `optim`.
     "training": {"calculus", "compiler", "model_cache", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
     "explore": {"compiler", "keys", "measure", "passes", *COMPILER_SEES},
+    # From an ONNX model to another one, with the compiled model in between.
+    "quantization": {"api", "frontend.onnx", "instrument.report", "runtime"},
     # What needs PyTorch; the arrays' functions are what its operators are written with.
     "pytorch": {"calculus", "compiler", "nn", "numpy", "random", "special", *COMPILER_SEES},
     "api": {"compiler", "explore", "measure", "model_cache", "pytorch", "training", *COMPILER_SEES},
@@ -73,6 +75,7 @@ ALLOWED = {
         "explore",
         "just_in_time",
         "measure",
+        "quantization",
         "training",
         *COMPILER_SEES,
     },

@@ -16,6 +16,7 @@ COMMANDS = {
     "compile": "dlc.cli.compile",
     "run": "dlc.cli.run",
     "train": "dlc.cli.train",
+    "quantize": "dlc.cli.quantize",
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.bench",
     "explore": "dlc.cli.explore",

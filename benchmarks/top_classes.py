@@ -1,0 +1,77 @@
+"""How much of what a classifier of pictures says stays the same when it is quantised, on crops of pictures.
+
+    python benchmarks/top_classes.py FOLDER --calibration data      writes data/input.npy for `dlc quantize`
+    python benchmarks/top_classes.py FOLDER FLOAT.onnx INT8.onnx…   compares the five likeliest classes
+
+FOLDER has pictures, such as `skimage/data` of scikit-image's package; crops are squares of a random size and place. Those of
+calibration are others, of the same pictures. Pillow reads them (`pip install pillow`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+
+import dlc
+
+SIZE = 224
+# Pictures of scikit-image's package that show something, colours or not.
+PICTURES = (
+    *("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png", "motorcycle_right.png", "camera.png"),
+    *("coins.png", "brick.png", "grass.png", "gravel.png", "hubble_deep_field.jpg", "ihc.png", "retina.jpg", "moon.png"),
+    *("page.png", "horse.png", "color.png", "cell.png", "text.png"),
+)
+
+
+def crops(folder: Path, count: int, seed: int) -> np.ndarray:
+    """Squares of pictures as EfficientNet-Lite takes them: float32[count, 3, 224, 224]."""
+    draw, found = np.random.default_rng(seed), []
+    pictures = [Image.open(folder / name).convert("RGB") for name in PICTURES]
+    for k in range(count):
+        picture = pictures[k % len(pictures)]
+        side = int(min(picture.size) * draw.uniform(0.35, 1))
+        left, top = (int(draw.integers(0, size - side + 1)) for size in picture.size)
+        crop = picture.crop((left, top, left + side, top + side))
+        if draw.random() < 0.5:
+            crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = np.asarray(crop.resize((SIZE, SIZE), Image.Resampling.BICUBIC), np.float32)
+        found.append(((pixels - 127) / 128).transpose(2, 0, 1))
+    return np.stack(found)
+
+
+def logits(model: Path, images: np.ndarray) -> np.ndarray:
+    compiled = dlc.compile_model(model)
+    return np.concatenate([next(iter(compiled(image[None]).values())) for image in images])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("models", nargs="*", type=Path)
+    parser.add_argument("--calibration", type=Path)
+    parser.add_argument("--count", type=int, help="how many crops: by default 120 to calibrate with, 200 to compare")
+    arguments = parser.parse_args()
+    if arguments.calibration is not None:
+        arguments.calibration.mkdir(parents=True, exist_ok=True)
+        np.save(arguments.calibration / "input.npy", crops(arguments.folder, arguments.count or 120, seed=1))
+    if not arguments.models:
+        return
+    images = crops(arguments.folder, arguments.count or 200, seed=2)
+    expected, *others = (logits(model, images) for model in arguments.models)
+    table = Table("model", "MB", "same first class", "overlap of the first five", "error")
+    for model, got in zip(arguments.models[1:], others, strict=True):
+        firsts = [np.argsort(-a, axis=1)[:, :5] for a in (expected, got)]
+        overlap = np.mean([len(set(a) & set(b)) / 5 for a, b in zip(*firsts, strict=True)])
+        same = (firsts[0][:, 0] == firsts[1][:, 0]).mean()
+        error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
+        table.add_row(model.name, f"{model.stat().st_size / 1e6:.2f}", f"{same:.1%}", f"{overlap:.1%}", f"{error:.1%}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

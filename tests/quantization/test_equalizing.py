@@ -1,0 +1,63 @@
+"""Channels get ranges that are alike, and the model stays what it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from dlc.arrays import TensorInfo
+from dlc.frontend.onnx.graph import ModelFile
+from dlc.options import Options
+from dlc.quantization.calibration import Floats, Runner
+from dlc.quantization.equalizing import equalize_channels
+from dlc.quantization.graph import Graph
+from dlc.quantization.placing import layers_of, tensors_of
+from dlc.quantization.samples import Samples
+from tests.quantization.models import evaluated, model_of
+
+draw = np.random.default_rng(9)
+X = draw.standard_normal((6, 1, 4, 6, 6)).astype(np.float32) * np.geomspace(0.3, 8, 4).astype(np.float32)[:, None, None]
+
+
+def normal(*shape: int) -> Any:
+    return draw.standard_normal(shape).astype(np.float32)
+
+
+CONV = [
+    helper.make_node("Abs", ["x"], ["r"]),
+    helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    helper.make_node("Conv", ["p", "w"], ["a"], name="in groups", group=2),
+    helper.make_node("Conv", ["r", "v"], ["b"], name="each", group=4, pads=[1, 1, 1, 1]),
+    helper.make_node("Neg", ["p"], ["c"]),
+    helper.make_node("Concat", ["a", "b", "c", "r"], ["y"], axis=1),
+]
+PRODUCT = [
+    helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1]),
+    helper.make_node("Abs", ["t"], ["r"]),
+    helper.make_node("MatMul", ["r", "m"], ["a"], name="product"),
+    helper.make_node("Concat", ["a", "r"], ["y"], axis=-1),
+]
+
+
+@pytest.mark.parametrize(("nodes", "axis"), [(CONV, 1), (PRODUCT, -1)], ids=["convolutions", "products"])
+def test_ranges_are_nearer_and_results_the_same(nodes: Any, axis: int) -> None:
+    weights = {"w": normal(6, 2, 1, 1), "v": normal(4, 1, 3, 3), "m": normal(4, 5)}
+    model = model_of(nodes, weights, (1, 4, 6, 6), rank=4)
+    graph = Graph(ModelFile(model, Path(), "m"))
+    layers = layers_of(graph).quantised
+    samples = Samples.given(X, [TensorInfo("x", X.shape[1:], X.dtype)])
+    floats = Floats(graph, tensors_of(graph, layers), samples, Runner(Options.of(cache=False)))
+    source, factor = equalize_channels(graph, layers, floats)["r_even"]
+    assert source == "r"
+    r = np.abs(X) if axis == 1 else np.moveaxis(np.abs(X), 2, -1)
+    spreads: list[float] = []
+    for values in (r, r * factor):
+        most = np.moveaxis(values, 2 if axis == 1 else -1, 0).reshape(4, -1).max(1)
+        spreads.append(most.max() / most.min())
+    assert spreads[1] < spreads[0] / 2
+    for x in X:
+        np.testing.assert_allclose(evaluated(graph.written(), x), evaluated(model, x), rtol=1e-4, atol=1e-4)
