@@ -31,6 +31,7 @@ from dlc.passes.dl.winograd import WinogradPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.passes.fusion.prepare_weighted_sums import PrepareWeightedSumsPass
 from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
@@ -108,6 +109,7 @@ def stages_of(target: Target, numerics: str = "default", weights: str = "float",
             "fusion",
             (
                 FormKernelsPass(target),
+                PrepareWeightedSumsPass(target, exact=strict),
                 AssignLayoutsPass(target),
                 HoistInvariantsPass(),
                 ReuseDonatedPass(),
@@ -119,7 +121,7 @@ def stages_of(target: Target, numerics: str = "default", weights: str = "float",
         Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | _LOOPS | {"linalg", "tensor"}),
         Stage(
             "tiling",
-            (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target)),
+            (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target, exact=strict)),
             _HOST,
             _SCALARS | _LOOPS | {"linalg"} | meeting,
         ),

@@ -54,7 +54,9 @@ class Machine:
     anything but a contraction, which is bound by memory or by long formulas. `vectors` are those of a step where no register
     tile is called for. A contraction with one vector per row is `single_vector` times as slow, since each multiply-add loads
     its own broadcast; one with up to `few_rows` rows has registers to spare. `row_elements` are the most of a row that a kernel
-    keeps in local buffers, a few of which must fit the second-level cache and the stack. `stack_bytes` is what a thread's
+    keeps in local buffers, a few of which must fit the second-level cache and the stack. `row_tiles` register tiles of such
+    rows share what a contraction reads while another one waits for what becomes of its results; none: they are kernels of
+    their own. `stack_bytes` is what a thread's
     stack surely holds, with room for the caller's frames. Rows of an operand stay in the first-level
     cache as far as its `cache_ways` of `way_bytes` hold them; where an operand serves `block_tiles` register tiles or more and
     does not, a task copies it in panels: a block of about `block_steps` of what is reduced at a time, up to `block_elements`
@@ -67,6 +69,7 @@ class Machine:
     single_vector: float = 1.15
     few_rows: int = 4
     row_elements: int = 1 << 16
+    row_tiles: int = 4
     stack_bytes: int = 4 << 20
     way_bytes: int = 1 << 12
     cache_ways: int = 8
@@ -126,12 +129,14 @@ CPU_LEVELS = {
     )
 }
 # Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.
-_OF_GROUPS = Machine(winograd=None, prefetch=None)
+_OF_GROUPS = Machine(winograd=None, prefetch=None, row_tiles=0)
+# What waits in a thread's memory would take more of it than drivers give.
+_OF_DRIVERS = Machine(row_tiles=0)
 # OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
 OPENCL_PROFILES = {
-    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, alignment=128),
-    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, alignment=128),
-    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, alignment=128),
+    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, alignment=128, machine=_OF_DRIVERS),
+    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, alignment=128, machine=_OF_DRIVERS),
+    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, alignment=128, machine=_OF_DRIVERS),
     "opencl:gpu": Target(
         "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=512, machine=_OF_GROUPS
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dlc.dialects import dl
@@ -20,7 +22,7 @@ table = Table()
 @table("Attention", since=23)
 def attention(node: Node) -> list[Value]:
     emit = node.emit
-    q, k, v = (_heads(node, node[i], "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
+    q, k, v = (heads_of(node, node[i], "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
     past_length: Size = 0
     past_key, past_value = node.get(4), node.get(5)
     if past_key is not None and past_value is not None:
@@ -29,7 +31,7 @@ def attention(node: Node) -> list[Value]:
     present = k, v
     scale = node.real("scale", 0.0) or 1 / float(np.sqrt(_static(q.shape[3])))
     groups = _static(q.shape[1]) // _static(k.shape[1])
-    k, v = _repeated(node, k, groups), _repeated(node, v, groups)
+    k, v = repeated(node, k, groups), repeated(node, v, groups)
     scores = emit(dl.MatmulOp, emit(dl.MulOp, q, emit.scalar(scale, q)), emit.transpose(k, (0, 1, 3, 2)))
     stages = [scores]
     softcap = node.real("softcap", 0.0)
@@ -42,8 +44,7 @@ def attention(node: Node) -> list[Value]:
     stages.append(weights)
     y = emit(dl.MatmulOp, weights, v)
     if node[0].rank == 3:
-        batch, heads, length, depth = y.shape
-        y = emit.reshape(emit.transpose(y, (0, 2, 1, 3)), (batch, length, heads * depth))
+        y = joined(node, y)
     mode = node.integer("qk_matmul_output_mode", 0)
     if not 0 <= mode < len(stages):
         raise ModelError(f"{node.place}: qk_matmul_output_mode must be 0 to 3, got {mode}")
@@ -55,19 +56,24 @@ def _static(size: Size) -> int:
     return int(size)
 
 
-def _heads(node: Node, x: Value, attribute: str) -> Value:
-    """[B, S, H·D] or [B, H, S, D] as [B, H, S, D]."""
+def heads_of(node: Node, x: Value, attribute: str) -> Value:
+    """[B, S, H·D] or [B, H, S, D] as [B, H, S, D], where an attribute says H."""
     if x.rank == 4:
         node.ignore(attribute)
         return x
     count = node.integer(attribute)
     if x.rank != 3 or count < 1:
         raise ModelError(f"{node.place}: expected rank 3 with a positive {attribute}, or rank 4; got rank {x.rank}")
+    return split(node, x, count)
+
+
+def split(node: Node, x: Value, count: int) -> Value:
+    """[B, S, H·D] as [B, H, S, D]."""
     batch, length, width = x.shape
     return node.emit.transpose(node.emit.reshape(x, (batch, length, count, width // count)), (0, 2, 1, 3))
 
 
-def _repeated(node: Node, x: Value, count: int) -> Value:
+def repeated(node: Node, x: Value, count: int) -> Value:
     """[B, H, S, D] → [B, H·count, S, D], each head `count` times in a row: grouped queries share it."""
     batch, heads, length, depth = x.shape
     if count == 1:
@@ -123,17 +129,31 @@ def _softmax(node: Node, scores: Value, some_hidden: bool) -> Value:
 
 @table("RotaryEmbedding", since=23)
 def rotary_embedding(node: Node) -> Value:
-    emit, x, positions = node.emit, node[0], node.get(3)
-    heads = _heads(node, x, "num_heads")
-    batch, _, length, depth = heads.shape
-    width = node.integer("rotary_embedding_dim", 0) or _static(depth)
-    half = width // 2
+    x, positions = node[0], node.get(3)
+    heads = heads_of(node, x, "num_heads")
+    width = node.integer("rotary_embedding_dim", 0) or _static(heads.shape[3])
     caches = [node[1], node[2]]
     if positions is not None:
-        caches = [emit(dl.GatherOp, c, positions, axis=0) for c in caches]
+        caches = [node.emit(dl.GatherOp, c, positions, axis=0) for c in caches]
+    y = rotated(node, heads, caches, width, node.flag("interleaved"))
+    return y if x.rank == 4 else joined(node, y)
+
+
+def joined(node: Node, heads: Value) -> Value:
+    """[B, H, S, D] as [B, S, H·D]."""
+    batch, count, length, depth = heads.shape
+    return node.emit.reshape(node.emit.transpose(heads, (0, 2, 1, 3)), (batch, length, count * depth))
+
+
+def rotated(node: Node, heads: Value, caches: Sequence[Value], width: int, interleaved: bool) -> Value:
+    """[B, H, S, D] with the first `width` of D turned in pairs by the angles of each place.
+
+    `caches` are cosines and sines, of B·S·width/2 elements each.
+    """
+    emit, (batch, _, length, depth) = node.emit, heads.shape
+    half = width // 2
     cos, sin = (emit.reshape(c, (batch, 1, length, half)) for c in caches)
     turned, rest = emit.slice(heads, 3, 0, width), emit.slice(heads, 3, width, depth)
-    interleaved = node.flag("interleaved")
     if interleaved:
         # [..., 2·half] as [..., half, 2]: the parts of a pair lie side by side.
         pairs = emit.reshape(turned, (*turned.shape[:3], half, 2))
@@ -147,5 +167,4 @@ def rotary_embedding(node: Node) -> Value:
         turned = emit.reshape(emit(dl.ConcatOp, *parts, axis=4), turned.shape)
     else:
         turned = emit(dl.ConcatOp, real, imaginary, axis=3)
-    y = turned if rest.shape[3] == 0 else emit(dl.ConcatOp, turned, rest, axis=3)
-    return y if x.rank == 4 else emit.reshape(emit.transpose(y, (0, 2, 1, 3)), x.shape)
+    return turned if rest.shape[3] == 0 else emit(dl.ConcatOp, turned, rest, axis=3)

@@ -29,6 +29,7 @@ from dlc.frontend.onnx import (
     signal,
     sorting,
     training,
+    transformers,
 )
 from dlc.frontend.onnx.registry import Entry
 
@@ -42,7 +43,7 @@ OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for na
 
 # By domain, in any version.
 OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {
-    microsoft.DOMAIN: microsoft.table.entries,
+    microsoft.DOMAIN: {**microsoft.table.entries, **transformers.table.entries},
     ml.DOMAIN: ml.OPERATORS,
     training.DOMAIN: training.table.entries,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp
-from dlc.ir import Attribute, Context, ModuleOp, ModulePass, SSAValue
+from dlc.ir import Attribute, Block, Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, replace
 
 
@@ -22,11 +22,16 @@ class CsePass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
-            seen: dict[tuple[str, tuple[SSAValue, ...], tuple[tuple[str, Attribute], ...]], DlOp] = {}
-            for inner in list(block.ops):
-                if not isinstance(inner, DlOp):
-                    continue
-                key = (inner.name, tuple(inner.operands), tuple(sorted(inner.properties.items(), key=lambda item: item[0])))
-                first = seen.setdefault(key, inner)
-                if first is not inner:
-                    replace(inner, first.results)
+            share(block)
+
+
+def share(block: Block) -> None:
+    """Makes equal ops of a block one."""
+    seen: dict[tuple[str, tuple[SSAValue, ...], tuple[tuple[str, Attribute], ...]], DlOp] = {}
+    for inner in list(block.ops):
+        if not isinstance(inner, DlOp):
+            continue
+        key = (inner.name, tuple(inner.operands), tuple(sorted(inner.properties.items(), key=lambda item: item[0])))
+        first = seen.setdefault(key, inner)
+        if first is not inner:
+            replace(inner, first.results)

@@ -56,7 +56,7 @@ class AssignLayoutsPass(TargetPass):
             if not isinstance(argument, BlockArgument) or not argument.has_one_use():
                 continue
             weight = dispatch.arguments[argument.index]
-            axis = _panel_axis(contraction, k)
+            axis = panel_axis(contraction, k)
             loop = None if weight in constant else _loop_around(dispatch, weight)
             if (weight not in constant and loop is None) or axis is None or 0 in shape_of(weight):
                 continue
@@ -79,7 +79,7 @@ class AssignLayoutsPass(TargetPass):
         return choose_panel(channels, prod(rows), target.lanes(width), target, contraction.expands_weights)
 
 
-def _panel_axis(contraction: Contraction, k: int) -> int | None:
+def panel_axis(contraction: Contraction, k: int) -> int | None:
     """The axis of operand k that becomes the result's last one; None if it is split into groups, or not there."""
     if contraction.structure().views[k] != shape_of(contraction.operands[k]):
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
 from dlc.dialects.dl.control import Control
@@ -29,8 +30,8 @@ from dlc.dialects.dl.interfaces import (
 from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
-from dlc.dims import Range, Size
-from dlc.ir import Block, Operation, SSAValue, func
+from dlc.dims import Range, Size, is_static
+from dlc.ir import AffineDimExpr, AffineExpr, Block, Operation, SSAValue, func
 from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.views import is_view
@@ -40,6 +41,8 @@ from dlc.target import Target
 MAX_RESULTS = 3
 # Longer chains gain nothing more from staying in registers, and spill.
 MAX_OPS = 64
+# Of a register tile; what waits for a contraction in the cache are as many rows or more.
+FEWEST_ROWS = 8
 
 
 @dataclass
@@ -128,6 +131,7 @@ class Grouper:
     def __init__(self, block: Block, target: Target, ranges: Mapping[str, Range]) -> None:
         self.block = block
         self.alignment, self.longest_row = target.alignment, target.machine.row_elements
+        self.target = target
         # What is known of symbolic sizes.
         self.ranges = ranges
         self.constant = WeightExpressions(block)
@@ -177,7 +181,43 @@ class Grouper:
 
     def grow(self, root: DlOp) -> list[DlOp]:
         """The ops of the group that starts with `root`, in program order."""
-        space = space_of(root, self.longest_row)
+        group = self._weighted_sums(root)
+        if not group:
+            space = space_of(root, self.longest_row)
+            group = self._joined(root, space)
+            if not space.rows and not isinstance(root, Procedure):
+                group += self._finished(root, group)
+        return sorted(group, key=lambda op: self.position[op])
+
+    def _weighted_sums(self, root: DlOp) -> list[DlOp]:
+        """A contraction, what makes weights of its rows, and the contraction that sums by them: softmax(q·kᵀ)·v.
+
+        Empty for what is none, or where kernels of their own are better.
+        """
+        if not isinstance(root, Contraction) or not self._waits_in_cache(shape_of(root.results[0])):
+            return []
+        space = Space(shape_of(root.results[0]), takes_rows=True)
+        weights = self._joined(root, space)
+        results = results_of(weights)
+        second = only_user(results[0]) if space.rows and len(results) == 1 else None
+        if not isinstance(second, Contraction) or not self.is_candidate(second) or not sums_rows(second, results[0]):
+            return []
+        if any(c.operands[1] in self.constant for c in (root, second)):
+            return []
+        group = [*weights, *self._joined(second, space_of(second, self.longest_row))]
+        return [*group, *self._finished(second, group)]
+
+    def _waits_in_cache(self, shape: Sequence[Size]) -> bool:
+        """Whether a register tile of rows fits the cache, and there are enough of them to be shared out as tasks."""
+        machine = self.target.machine
+        if not machine.row_tiles or len(shape) < 2 or not is_static(shape) or shape[-2] == 1:
+            return False
+        *outer, length = (int(size) for size in shape)
+        least = machine.block_tiles * self.target.vector_registers
+        return 0 < length <= machine.row_elements // FEWEST_ROWS and prod(outer) >= least
+
+    def _joined(self, root: DlOp, space: Space) -> list[DlOp]:
+        """`root` and those of its users, and theirs, that fit its space."""
         members: dict[DlOp, None] = {root: None}
         if takes_makers(root, self.longest_row):
             members = dict.fromkeys([*(op for value in root.operands for op in self._makers(value, root)), root])
@@ -202,14 +242,16 @@ class Grouper:
                 continue
             if not self._only_widens(list(members), best, space):
                 best = len(members)
-        group = list(members)[:best]
         self.end = self._end(list(members), best, space, refused, queue)
-        finishing = [] if space.rows or isinstance(root, Procedure) else self._finishing(root, group)
+        return list(members)[:best]
+
+    def _finished(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
+        """What a group's only result goes through before it is stored."""
+        finishing = self._finishing(root, group)
         if finishing:
             reader = min(users(finishing[-1].results[0]), key=self._place, default=None)
             self.end = End(reader, "the result is stored as its readers want it")
-            group += finishing
-        return sorted(group, key=lambda op: self.position[op])
+        return finishing
 
     def _end(
         self, members: Sequence[DlOp], kept: int, space: Space, refused: End | None, queue: Sequence[tuple[int, int, Operation]]
@@ -338,6 +380,20 @@ class Grouper:
         ):
             finishing.append(pad)
         return finishing
+
+
+def sums_rows(op: Contraction, value: SSAValue) -> bool:
+    """Whether a contraction sums over the last axis of `value`, its first operand, alone, and has all others in its result."""
+    structure = op.structure()
+    reduced = [d for d, r in enumerate(structure.reductions) if r]
+    *outer, last = structure.maps[0].results
+    return (
+        op.operands[0] is value
+        and op.operands[1] is not value
+        and structure.views[0] == shape_of(value)
+        and [last] == [AffineExpr.dimension(d) for d in reduced]
+        and all(isinstance(e, AffineDimExpr) for e in outer)
+    )
 
 
 def _shape(sizes: Sequence[Size]) -> str:

@@ -12,6 +12,7 @@ from dlc.passes.tiling.group import Group
 from dlc.passes.tiling.leaf import Leaf, Range, Tile, open_steps, steps, whole_or_end
 from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.sweeps import run_stages
 
 
 def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Mapping[str, int] | None = None) -> None:
@@ -101,7 +102,9 @@ class _Tiler:
             # A tile is where its buffers start.
             part = {d: Range(r.offset, r.size) for d, r in part.items()}
             if self.group is None:
-                Leaf(self.nest, self.plan, part, self.lengths).run(at)
+                leaf = Leaf(self.nest, self.plan, part, self.lengths)
+                leaf.allocate(at)
+                run_stages(leaf, at, self.plan.sweeps)
             else:
                 self.group.run(at, part)
 

@@ -14,6 +14,7 @@ from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.structured import memref_of
+from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
 from dlc.target import Target
@@ -53,9 +54,9 @@ VARIANTS = (
 )
 
 
-def choose_tiles(nest: Nest, target: Target, variant: Variant = VARIANTS[0]) -> TilePlan:
-    """The plan for a nest on a CPU target."""
-    return _Chooser(nest, target, variant).plan()
+def choose_tiles(nest: Nest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> TilePlan:
+    """The plan for a nest on a CPU target; where it is `exact`, zeros count in sums."""
+    return _Chooser(nest, target, variant, exact).plan()
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class _Chooser:
     nest: Nest
     target: Target
     variant: Variant
+    exact: bool
 
     def plan(self) -> TilePlan:
         nest = self.nest
@@ -73,6 +75,8 @@ class _Chooser:
             return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.own_dims()})
         if (in_panels := self.plan_with_panels()) is not None:
             return in_panels
+        if (in_sweeps := self.plan_in_sweeps()) is not None:
+            return in_sweeps
         contraction = next((s for s in nest.stages if s.is_contraction), None)
         lane = lane_dim(nest, contraction or nest.stages[-1])
         lane = None if contraction is None and self.goes_row_by_row(lane) else lane
@@ -105,6 +109,21 @@ class _Chooser:
         blocks = self.blocks(stage)
         grid = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
+
+    def plan_in_sweeps(self) -> TilePlan | None:
+        """Two contractions of which the second sums along the lanes of the first: what lies between stays in a cache."""
+        nest, sums = self.nest, sums_of_rows(self.nest)
+        if sums is None:
+            return None
+        first = nest.stages[sums.first]
+        lanes = self.lanes(first)
+        row = min((d for d in nest.shared if first.output.uses(d)), key=lambda d: first.output.stride(d), default=None)
+        if row is None:
+            return None
+        rows = _row_tile(nest.extents[row], (self.target.vector_registers - 3) // 2, _SUMS / 2)
+        chooser = SweepChooser(nest, self.target, sums, row, rows, lanes, self.exact)
+        register, order = {row: chooser.height()}, self.order(nest.shared, None)
+        return TilePlan(self.grid(register, order), register, order, sweeps=tuple(chooser.sweeps()))
 
     def lanes_of_loads(self) -> dict[int, int]:
         """The tile along which all loads at computed places read vectors, if there is such a dimension."""

@@ -137,9 +137,13 @@ class Leaf:
         self.starts: dict[Operation, SSAValue] = {}
 
     def run(self, place: Place) -> None:
+        self.allocate(place)
+        self.stages(place, self.nest.stages, self.tile)
+
+    def allocate(self, place: Place) -> None:
+        """Buffers for what lives inside the nest."""
         for root in self.local_roots():
             self.make_local(place, root, {d: r.size for d, r in self.tile.items()})
-        self.stages(place, self.nest.stages, self.tile)
 
     def stages(self, place: Place, stages: Sequence[Stage], tile: Tile) -> None:
         for stage, following in zip(stages, [*stages, None][1:], strict=True):

@@ -16,7 +16,19 @@ from dlc.dialects.remainder import RemFOp
 from dlc.dialects.sizes import sizes_of, strides_of
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
-from dlc.ir import AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, func, linalg, math, memref
+from dlc.ir import (
+    AffineMap,
+    BlockArgument,
+    IteratorTypeAttr,
+    MemRefType,
+    Operation,
+    SSAValue,
+    arith,
+    func,
+    linalg,
+    math,
+    memref,
+)
 from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access, Term, access, root_of
 from dlc.passes.tiling.scatter import scatter_of
@@ -221,6 +233,18 @@ def identity_of(stage: Stage, nest: Nest) -> SSAValue:
     if initial is None or combiner_of(stage) is None:
         raise UnsupportedError("a reduction has no combiner or no identity to split it with")
     return initial.op.operands[0]
+
+
+def choice_of(stage: Stage) -> tuple[int, SSAValue] | None:
+    """The operand by whose elements a stage chooses between what it computes and a number, and that number, if it does."""
+    body = stage.op.regions[0].block
+    last = body.last_op
+    made = last.operands[0].owner if last is not None and last.operands else None
+    if not isinstance(made, arith.SelectOp) or not isinstance(made.cond, BlockArgument) or made.cond.owner is not body:
+        return None
+    if made.rhs.owner is body or (isinstance(made.rhs.owner, Operation) and made.rhs.owner.parent is body):
+        return None
+    return made.cond.index, made.rhs
 
 
 def lane_dim(nest: Nest, stage: Stage) -> int | None:

@@ -10,6 +10,24 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """Stages `first` to before `last` go through a tile together, in `steps`: parts of dimensions, the outermost loop first.
+
+    `skips`: a part is left out where that changes nothing: of stages that end in a choice, where it falls on none of what they
+    compute; of a contraction alone, a part of the outermost loop in which its first operand is zeros.
+    """
+
+    first: int
+    last: int
+    steps: tuple[tuple[int, int], ...]
+    skips: bool = False
+
+    def __str__(self) -> str:
+        skips = ", skips" if self.skips else ""
+        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips
+
+
+@dataclass(frozen=True)
 class TilePlan:
     """How one nest is cut; dimensions are the nest's, sizes in iterations.
 
@@ -40,6 +58,7 @@ class TilePlan:
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
 
     def check(self, nest: Nest) -> None:
         """Raises ValueError, naming the entry, if the plan is not legal for the nest."""
@@ -60,14 +79,37 @@ class TilePlan:
             for d, size in steps.items():
                 if not 0 <= k < len(nest.stages) or d not in nest.stages[k].dims or d in nest.stages[k].reductions or size < 1:
                     raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the stage does not reduce")
+        swept = self.check_sweeps(nest)
         for d, period in packed_periods(nest).items():
             name, tile = ("register", self.tile(d)) if d in shared else ("chunks", self.chunks.get(d, nest.extents[d]))
-            if period % tile:
+            if d not in swept and period % tile:
                 raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {period}")
         self.check_items(nest)
         self.check_promote(nest)
         self.check_rounds(nest)
         self.check_blocks(nest)
+
+    def check_sweeps(self, nest: Nest) -> set[int]:
+        """The dimensions that sweeps cut, of those of single stages."""
+        done = 0
+        for sweep in self.sweeps:
+            stages = nest.stages[sweep.first : sweep.last]
+            if self.items is not None or self.is_blocked or not done <= sweep.first < sweep.last <= len(nest.stages):
+                raise ValueError(
+                    f"sweep {sweep}: must be stages behind those of the sweep before, of one thread, without blocks"
+                )
+            for d, step in sweep.steps:
+                if not 1 <= step <= nest.extents.get(d, 0):
+                    raise ValueError(f"sweep {sweep}: d{d} must be a dimension of the nest, in steps of 1 to its extent")
+                sums = [s for s in stages if d in s.reductions]
+                if not all(s.is_contraction or can_split(s, nest) for s in sums):
+                    raise ValueError(f"sweep {sweep}: a reduction has no combiner or no identity to split it with")
+                if any(a.root in {s.output.root for s in sums} for s in stages for a in s.inputs):
+                    raise ValueError(f"sweep {sweep}: what a stage reduces must be whole before another reads it")
+                if any(t.modulus % step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
+                    raise ValueError(f"sweep {sweep}: an operand is packed in other panels")
+            done = sweep.last
+        return {d for s in self.sweeps for d, _ in s.steps}
 
     def check_items(self, nest: Nest) -> None:
         for d, n in (self.items or {}).items():
@@ -159,7 +201,8 @@ class TilePlan:
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
-        return f"{cut}{steps}{items}{promote}{blocks} order ({order})"
+        sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
+        return f"{cut}{steps}{items}{promote}{blocks}{sweeps} order ({order})"
 
 
 def packed_periods(nest: Nest) -> dict[int, int]:

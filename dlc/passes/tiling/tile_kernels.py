@@ -39,13 +39,14 @@ class TileKernelsPass(TargetPass, KernelPass):
     it reduces. Plans are made for the sizes that the kernel says are representative. In groups the grid's body is one
     `scf.parallel {level = "item"}`, before which the buffers stand that its items share. `naive` is for comparison: an item
     for each element of the result, and no tiles. `variant` is the number of one of the other plans for a CPU that are worth
-    measuring.
+    measuring. `exact`: sums leave nothing out.
     """
 
     name = "tile-kernels"
 
     naive: bool = False
     variant: int = 0
+    exact: bool = False
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         nests = nests_of(kernel)
@@ -59,7 +60,9 @@ class TileKernelsPass(TargetPass, KernelPass):
         target = self.target
         if self.naive:
             return naive_groups(nest, target)
-        return choose_tiles(nest, target, VARIANTS[self.variant]) if target.groups is None else choose_groups(nest, target)
+        if target.groups is not None:
+            return choose_groups(nest, target)
+        return choose_tiles(nest, target, VARIANTS[self.variant], self.exact)
 
 
 def planned_sizes(kernel: func.FuncOp, nests: Sequence[OpenNest]) -> dict[str, int]:

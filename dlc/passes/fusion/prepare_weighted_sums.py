@@ -1,0 +1,173 @@
+"""Kernels of two contractions, such as attention: what the first one streams is packed, factors of rows come last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.elementwise import MulOp, SelectOp
+from dlc.dialects.dl.interfaces import Composite, Contraction
+from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp, UnpackOp
+from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp, empty_kernel
+from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
+from dlc.passes.base import TargetPass
+from dlc.passes.dl.cse import share
+from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, splat
+from dlc.passes.fusion.assign_layouts import panel_axis
+
+# A panel is a row of the register tile.
+VECTORS = 2
+
+
+@dataclass(frozen=True)
+class PrepareWeightedSumsPass(TargetPass):
+    """`prepare-weighted-sums`: the sums of weighted rows are scaled instead of the weights, and keys are packed in panels.
+
+        dl.kernel @attention(%q, %kt, %v) { %s = dl.matmul %q, %kt;  %p = dl.softmax %s;  dl.matmul %p, %v }
+      →
+        %keys = dl.dispatch @pack(%k)
+        dl.kernel @attention(%q, %keys, %v) {
+          %kt = dl.unpack %keys;  %s = dl.matmul %q, %kt
+          %e = dl.exp …;  %t = dl.reduce_sum %e;  %y = dl.matmul %e, %v;  dl.mul %y, (dl.div 1, %t) }
+
+    (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Each row of the first contraction's result goes through all of its second operand, so that this
+    had better lie in memory in the order in which it is read. `exact`: nothing moves across a sum. Requires kernels of known
+    sizes with one dispatch each.
+    """
+
+    name = "prepare-weighted-sums"
+
+    exact: bool = False
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        for block in program_blocks(op):
+            for dispatch in [d for d in block.ops if isinstance(d, DispatchOp)]:
+                kernel = kernels[dispatch.symbol]
+                contractions = [c for c in kernel.body.block.ops if isinstance(c, Contraction)]
+                if len(contractions) != 2:
+                    continue
+                first, second = contractions
+                if not self.exact:
+                    rewrite_forward(kernel.body.block, _decomposed)
+                    # Whether a row attends anything is asked of the maximum that its softmax takes.
+                    share(kernel.body.block)
+                    _scale_last(second)
+                first, second = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
+                self._pack(op, kernels, dispatch, first)
+                # Few rows read values where they are: the nearest cache holds what they read again.
+                if shape_of(first.results[0])[-2] > self.target.machine.block_steps:
+                    self._pack(op, kernels, dispatch, second)
+
+    def _pack(self, module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp, first: Contraction) -> None:
+        """Gives a kernel's contraction its second operand in panels."""
+        argument, axis = first.operands[1], panel_axis(first, 1)
+        if not isinstance(argument, BlockArgument) or not argument.has_one_use() or axis is None or 0 in shape_of(argument):
+            return
+        kernel = kernels[dispatch.symbol]
+        length = int(shape_of(argument)[axis])
+        width = max(4, numpy_dtype(element_type_of(first.results[0])).itemsize)
+        tile = min(VECTORS * self.target.lanes(width), length)
+        source, order = _untransposed(dispatch.arguments[argument.index], kernels)
+        packed = _packed(module, source, [*order[:axis], *order[axis + 1 :], order[axis]], tile, dispatch)
+        unused = dispatch.arguments[argument.index].owner
+        dispatch.operands[argument.index] = packed
+        if isinstance(unused, DispatchOp) and not any(r.first_use for r in unused.results):
+            kernels[unused.symbol].detach()
+            kernels[unused.symbol].erase()
+            unused.detach()
+            unused.erase()
+        block = kernel.body.block
+        inner = block.insert_arg(packed.type, argument.index)
+        inner.name_hint = argument.name_hint
+        unpacked = Build(first)(UnpackOp, inner, axis=axis, tile=tile, size=length)
+        argument.replace_all_uses_with(unpacked)
+        block.erase_arg(argument)
+        kernel.function_type = FunctionType.from_lists(block.arg_types, kernel.function_type.outputs.data)
+
+
+def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
+    return op.decompose(*op.operands) if isinstance(op, Composite) else None
+
+
+def _scale_last(second: Contraction) -> None:
+    """What treats all weights of a row alike goes behind the sum that they are for."""
+    while (found := _of_rows(second.operands[0])) is not None:
+        op, k, weights = found
+        following = second.next_op
+        assert following is not None
+        b = Build(following, op.location)
+        total = second.results[0]
+        copy = type(op).create(
+            operands=[total if j == k else v for j, v in enumerate(op.operands)],
+            result_types=[total.type],
+            properties=op.properties,
+        )
+        b.insert(copy)
+        total.replace_uses_with_if(copy.results[0], lambda use, copy=copy: use.operation is not copy)
+        second.operands[0] = weights
+        erase_unused([op])
+
+
+def _of_rows(value: SSAValue) -> tuple[DlOp, int, SSAValue] | None:
+    """The op that makes weights of others, one factor or choice for each row; which operand they are, and they."""
+    op = value.owner
+    if not value.has_one_use():
+        return None
+    if isinstance(op, MulOp):
+        pairs = [(0, op.operands[1]), (1, op.operands[0])]
+    elif isinstance(op, SelectOp) and splat(op.y) == 0:
+        pairs = [(1, op.condition)]
+    else:
+        return None
+    for k, factor in pairs:
+        weights = op.operands[k]
+        if weights.type == value.type and rank_of(factor) == rank_of(value) and shape_of(factor)[-1] == 1:
+            return op, k, weights
+    return None
+
+
+def _untransposed(value: SSAValue, kernels: dict[str, KernelOp]) -> tuple[SSAValue, tuple[int, ...]]:
+    """What a kernel has transposed to make a value, and how; itself if none has."""
+    made = value.owner
+    if isinstance(made, DispatchOp):
+        move, *rest = kernels[made.symbol].body.block.ops
+        if isinstance(move, TransposeOp) and len(rest) == 1:
+            return made.arguments[0], move.axes
+    return value, tuple(range(rank_of(value)))
+
+
+def _packed(module: ModuleOp, source: SSAValue, order: Sequence[int], tile: int, dispatch: DispatchOp) -> SSAValue:
+    """`source` with its axes in `order`, of which the last is split into tiles that lie outermost, filled up with zeros."""
+    b, axis = Build(dispatch), order[-1]
+    shape = [int(s) for s in shape_of(source)]
+    if missing := -shape[axis] % tile:
+        high = [missing if a == axis else 0 for a in range(len(shape))]
+
+        def pad(b: Build, x: SSAValue) -> SSAValue:
+            return b(PadOp, x, b.scalar(0, like=x), low=[0] * len(shape), high=high, pad_mode="constant")
+
+        source = _made(module, "pad", pad, source, dispatch)
+        shape[axis] += missing
+    split = b(ReshapeOp, source, shape=(*shape[:axis], shape[axis] // tile, tile, *shape[axis + 1 :]))
+    places = [a + (a > axis) for a in order[:-1]]
+    return _made(module, "pack", lambda b, x: b(TransposeOp, x, permutation=(axis, *places, axis + 1)), split, dispatch)
+
+
+def _made(
+    module: ModuleOp, stem: str, body: Callable[[Build, SSAValue], SSAValue], source: SSAValue, dispatch: DispatchOp
+) -> SSAValue:
+    """What a kernel of its own makes of a value, before a dispatch."""
+    symbols = {k.symbol for k in module.ops if isinstance(k, KernelOp)}
+    name = next(n for n in (f"{stem}_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
+    kernel = empty_kernel(name, [source.type], [])
+    result = body(Build(kernel.body.block, NameLoc(StringAttr("#0"), NoneAttr())), kernel.body.block.args[0])
+    kernel.body.block.add_op(YieldOp([result]))
+    kernel.function_type = FunctionType.from_lists([source.type], [result.type])
+    module.body.block.add_op(kernel)
+    made = DispatchOp(name, [source], [result.type])
+    Build(dispatch).insert(made)
+    return made.outputs[0]

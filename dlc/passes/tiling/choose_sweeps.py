@@ -1,0 +1,113 @@
+"""Choosing how a nest of two contractions is cut whose second one sums along the first one's lanes, such as attention.
+
+What the first leaves for a few rows, and what is made of it, stays in a cache: as many rows as it holds, of several register
+tiles, so that each panel of an operand serves all of them while it is in the nearest cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dlc.ir import SSAValue, linalg
+from dlc.passes.tiling.nests import Nest, can_split, choice_of
+from dlc.passes.tiling.plan import Sweep, packed_periods
+from dlc.target import Target
+
+# Vectors that go from one formula to the next, and those of a register tile's rows.
+_VECTORS = 2
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Two contractions of a nest, by position: `second` reduces `lane`, the lanes of `first`, and has its own along `end`."""
+
+    first: int
+    second: int
+    lane: int
+    end: int
+
+
+def sums_of_rows(nest: Nest) -> Sums | None:
+    """The two contractions, where a reduction along the lanes of the first one stands between them."""
+    contractions = [k for k, s in enumerate(nest.stages) if s.is_contraction]
+    if len(contractions) != 2 or nest.open:
+        return None
+    first, second = (nest.stages[k] for k in contractions)
+    lane = next((d for d in second.reductions if first.output.stride(d) == 1), None)
+    end = next((d for d in second.dims if second.output.stride(d) == 1), None)
+    between = [s for s in nest.stages[contractions[0] + 1 : contractions[1]] if lane in s.reductions]
+    if lane is None or end is None or not between or not all(can_split(s, nest) for s in between):
+        return None
+    return Sums(contractions[0], contractions[1], lane, end)
+
+
+@dataclass(frozen=True)
+class SweepChooser:
+    """Sweeps over tiles of `rows` of dimension `row`, in vectors of `lanes` elements.
+
+    What a mask hides is not computed, nor are sums of what has no weight, unless they are to be `exact`: 0·∞ is no number.
+    """
+
+    nest: Nest
+    target: Target
+    sums: Sums
+    row: int
+    rows: int
+    lanes: int
+    exact: bool = False
+
+    def height(self) -> int:
+        """The rows of a part of a task: register tiles whose weights a cache holds."""
+        machine, extents = self.target.machine, self.nest.extents
+        fitting = max(1, min(machine.row_tiles, machine.row_elements // (extents[self.sums.lane] * self.rows)))
+        tiles = -(-extents[self.row] // self.rows)
+        parts = -(-tiles // fitting)
+        return min(extents[self.row], -(-tiles // parts) * self.rows)
+
+    def sweeps(self) -> Iterator[Sweep]:
+        second, end = self.sums.second, self.sums.end
+        before = list(self._before(self.sums.lane, second - 1))
+        yield from before
+        hides = before[0].skips
+        columns, wide = self._panel(end, _VECTORS), self._wide(end)
+        yield Sweep(second - 1, second, ((self.row, 1), (end, wide)))
+        block = min(self.target.machine.block_steps // (2 if hides else 1), self.nest.extents[self.sums.lane])
+        steps = (self.sums.lane, block), (end, columns), (self.row, self.rows)
+        yield Sweep(second, second + 1, steps, skips=hides and not self.exact)
+        if second + 1 < len(self.nest.stages):
+            yield Sweep(second + 1, len(self.nest.stages), ((self.row, 1), (end, wide)))
+
+    def _before(self, dim: int, last: int) -> Iterator[Sweep]:
+        """The stages before `last` in as few sweeps along a dimension as its reductions allow, register tiles by themselves.
+
+        What one stage reduces another may need whole.
+        """
+        stages, begin = self.nest.stages, 0
+        whole: set[SSAValue] = set()
+        for k in range(last + 1):
+            stage, tile = stages[k], any(s.is_contraction for s in stages[begin:k])
+            outside = dim not in stage.dims and (tile or not isinstance(stage.op, linalg.FillOp))
+            if k == last or outside or any(a.root in whole for a in stage.inputs):
+                if begin < k:
+                    tile = any(s.is_contraction for s in stages[begin:k])
+                    yield Sweep(begin, k, self._steps(dim, tile), skips=tile and choice_of(stages[k - 1]) is not None)
+                alone = outside and not isinstance(stage.op, linalg.FillOp)
+                begin = k + alone
+                whole.clear()
+            if dim in stage.reductions:
+                whole.add(stage.output.root)
+
+    def _steps(self, dim: int, tile: bool) -> tuple[tuple[int, int], ...]:
+        if tile:
+            return (dim, self._panel(dim, _VECTORS)), (self.row, self.rows)
+        return (self.row, 1), (dim, self._wide(dim))
+
+    def _panel(self, d: int, vectors: int) -> int:
+        """Lanes that are computed at once, inside of a panel if an operand is packed in such."""
+        wanted = min(vectors * self.lanes, self.nest.extents[d])
+        period = packed_periods(self.nest).get(d, wanted)
+        return next(size for size in range(min(wanted, period), 0, -1) if period % size == 0)
+
+    def _wide(self, d: int) -> int:
+        return min(self.target.machine.vectors * self.lanes, self.nest.extents[d])

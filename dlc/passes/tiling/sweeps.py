@@ -1,0 +1,167 @@
+"""Stages that go through a tile together: part by part, so that a part is in registers from the first of them to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlc.ir import (
+    AffineDimExpr,
+    AffineMap,
+    Attribute,
+    Block,
+    BoolAttr,
+    Operation,
+    Region,
+    SSAValue,
+    arith,
+    i1,
+    linalg,
+    memref,
+    scf,
+)
+from dlc.passes.structured import Index, Place, memref_of, zero_attribute
+from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, generic, steps
+from dlc.passes.tiling.nests import Stage, choice_of, identity_of
+from dlc.passes.tiling.plan import Sweep
+
+# Elements that are looked at together.
+_LANES = 32
+
+
+def run_stages(leaf: Leaf, place: Place, sweeps: Sequence[Sweep]) -> None:
+    """All stages of a leaf's nest, in order: those of a sweep together."""
+    stages, done = leaf.nest.stages, 0
+    for sweep in sweeps:
+        leaf.stages(place, stages[done : sweep.first], leaf.tile)
+        _Sweep(leaf, stages[sweep.first : sweep.last], sweep.skips).parts(place, leaf.tile, sweep.steps, {})
+        done = sweep.last
+    leaf.stages(place, stages[done:], leaf.tile)
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """Partial results of a reduction along `reduced`: the dimensions of the buffer's axes, and the tile that it is for."""
+
+    buffer: SSAValue
+    dims: Sequence[int]
+    reduced: int
+    tile: Tile
+
+    def parts(self, place: Place, tile: Tile) -> list[tuple[int, Range]]:
+        """Where the results for a part of the tile are."""
+
+        def start(d: int) -> Index:
+            base, here = self.tile[d].within, tile[d].within
+            return 0 if d == self.reduced or here is base else place.subtract(here, base)
+
+        return [(d, Range(start(d), tile[d].size)) for d in self.dims]
+
+
+class _Sweep:
+    """The stages of a sweep. What is no contraction and reduces a dimension keeps as many partial results as a part has."""
+
+    def __init__(self, leaf: Leaf, stages: Sequence[Stage], skips: bool = False) -> None:
+        self.leaf = leaf
+        self.stages = stages
+        self.skips = skips
+
+    def parts(self, place: Place, tile: Tile, loops: Sequence[tuple[int, int]], partials: Mapping[Operation, _Partial]) -> None:
+        """Loops over parts of the tile, one dimension after the other; all stages on each."""
+        if not loops:
+            choice = choice_of(self.stages[-1]) if self.skips else None
+            if choice is None:
+                self.run(place, tile, partials)
+            else:
+                self.where_chosen(place, tile, *choice)
+            return
+        (d, step), *rest = loops
+        split = [s for s in self.stages if d in s.reductions and not s.is_contraction]
+        made = {s.op: self.partial(place, s, tile, d, min(step, tile[d].size)) for s in split}
+        # What lies outside of the dimension is what its sums begin as.
+        inside = [s for s in self.stages if not split or d in s.dims]
+        for stage in self.stages:
+            if stage not in inside:
+                self.emit(place, stage, tile)
+        sums = self.skips and self.stages[0].is_contraction
+        sweep = _Sweep(self.leaf, inside, self.skips and not sums)
+        for at, part in steps(place, tile[d], step, f"j{d}"):
+            inner = {**tile, d: part}
+            sweep.parts(self.where_not_zero(at, inner) if sums else at, inner, rest, {**partials, **made})
+        for stage in split:
+            partial = made[stage.op]
+            target = self.leaf.operand(place, stage, len(stage.op.operands) - 1, tile)
+            combine(place.located(stage.op.location), stage, (partial.buffer, partial.dims), target)
+
+    def run(self, place: Place, tile: Tile, partials: Mapping[Operation, _Partial]) -> None:
+        """All stages on one part."""
+        for stage in self.stages:
+            if stage.op not in partials:
+                self.emit(place, stage, tile)
+                continue
+            partial = partials[stage.op]
+            window = self.leaf.window(place, partial.buffer, partial.parts(place, tile))
+            self.emit(place, stage, tile, {len(stage.op.operands) - 1: window})
+
+    def where_chosen(self, place: Place, tile: Tile, condition: int, otherwise: SSAValue) -> None:
+        """All stages, where the choice that the last one makes falls on what they compute for some element of the part."""
+        last, seen, hidden = self.stages[-1], Block(), Block()
+        chosen = self.any(place, self.leaf.operand(place, last, condition, tile))
+        place.insert(scf.IfOp(chosen, [], Region(seen), Region(hidden)))
+        self.run(inner := place.inside(seen), tile, {})
+        inner.yield_()
+        outer = place.inside(hidden)
+        fill(outer, otherwise, self.leaf.operand(outer, last, len(last.op.operands) - 1, tile)[0])
+        outer.yield_()
+
+    def where_not_zero(self, place: Place, tile: Tile) -> Place:
+        """Where to compute a contraction, whose first operand is not all zeros in the part."""
+        window, axes = self.leaf.operand(place, self.stages[0], 0, tile)
+        element, shape = memref_of(window).element_type, memref_of(window).get_shape()
+        zero = place.constants.get(zero_attribute(element), element)
+        largest = self.combined(place, arith.MaximumfOp, zero, (window, axes), min(_LANES, shape[-1]))
+        return place.branch(place.op(arith.CmpfOp(largest, zero, "une")))
+
+    def any(self, place: Place, window: Window) -> SSAValue:
+        """Whether an element of a window of truth values is true."""
+        shape = memref_of(window[0]).get_shape()
+        no = place.constants.get(BoolAttr.from_bool(False), i1)
+        return self.combined(place, arith.OrIOp, no, window, shape[-1]) if shape else place.op(memref.LoadOp.get(window[0], []))
+
+    def combined(self, place: Place, op: type[Operation], start: SSAValue, window: Window, lanes: int) -> SSAValue:
+        """All elements of a window combined, `lanes` at a time."""
+        view, axes = window
+        shape = memref_of(view).get_shape()
+        partial, total = (place.alloca(start.type, size, "partial") for size in ((lanes,), ()))
+        fill(place, start, partial)
+        fill(place, start, total)
+        for at, part in steps(place, Range(0, shape[-1]), lanes, "j"):
+            some = at.subview(view, [*(0 for _ in axes[1:]), part.offset], [*shape[:-1], part.size])
+            into = at.subview(partial, [0], [part.size])
+            rank = len(axes)
+            maps = [AffineMap.identity(rank), AffineMap(rank, 0, (AffineDimExpr(rank - 1),))]
+            generic(at, [some, into], maps, [*(True for _ in axes[1:]), False], _combining(op, start.type))
+        maps = [AffineMap.identity(1), AffineMap(1, 0, ())]
+        generic(place, [partial, total], maps, [True], _combining(op, start.type))
+        return place.op(memref.LoadOp.get(total, []))
+
+    def partial(self, place: Place, stage: Stage, tile: Tile, d: int, step: int) -> _Partial:
+        _, kept = self.leaf.operand(place, stage, len(stage.op.operands) - 1, tile)
+        dims = [*kept, *([d] if step > 1 else [])]
+        shape = tuple(step if axis == d else tile[axis].size for axis in dims)
+        buffer = place.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
+        fill(place, identity_of(stage, self.leaf.nest), buffer)
+        return _Partial(buffer, dims, d, tile)
+
+    def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:
+        own = {d: tile[d] for d in stage.dims if d >= 0}
+        self.leaf.emit(place.located(stage.op.location), stage, own, windows)
+
+
+def _combining(op: type[Operation], element: Attribute) -> Region:
+    """The body of a reduction by an op."""
+    block = Block(arg_types=[element, element])
+    properties = {"fastmath": arith.FastMathFlagsAttr("none")} if op is arith.MaximumfOp else {}
+    combined = op.create(operands=list(block.args), result_types=[element], properties=properties)
+    block.add_ops([combined, linalg.YieldOp(combined.results[0])])
+    return Region(block)

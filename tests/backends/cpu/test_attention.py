@@ -1,0 +1,104 @@
+"""Attention as one kernel against its formula in NumPy, in the shapes and types that it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc import nn
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def expected(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = True, bias: Any = 0.0) -> np.ndarray:
+    """In f64; rows that attend nothing are zeros."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]) + bias, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    weights = np.exp(scores - np.where(top == -np.inf, 0, top))
+    total = weights.sum(-1, keepdims=True)
+    return weights / np.where(total, total, 1) @ v
+
+
+def additive(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    scores = dnp.matmul(q, dnp.swapaxes(k, -1, -2)) / dnp.sqrt(q.shape[-1]) + bias
+    return dnp.matmul(nn.softmax(scores), v)
+
+
+def grouped(q: Any, k: Any, v: Any) -> Any:
+    """Each head of keys serves two of queries."""
+    return nn.attention(q, *(dnp.repeat(x, 2, axis=1) for x in (k, v)))
+
+
+def interleaved(x: Any) -> Any:
+    """[B, T, 3·H·D], as one projection makes queries, keys and values."""
+    q, k, v = (dnp.swapaxes(part.reshape(2, 23, 4, 16), 1, 2) for part in dnp.split(x, 3, axis=-1))
+    return dnp.swapaxes(nn.attention(q, k, v), 1, 2).reshape(2, 23, 64)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_ragged_sizes_in_every_type(dtype: Any) -> None:
+    q, k, v = (numbers(2, 5, n, 24).astype(dtype) for n in (37, 45, 45))
+    tolerance = {2: 0.02, 4: 2e-6, 8: 1e-12}[np.dtype(dtype).itemsize]
+    y = np.asarray(dlc.jit(nn.attention)(q, k, v), np.float64)
+    np.testing.assert_allclose(y, expected(q, k, v), atol=tolerance)
+
+
+MASK = np.random.default_rng(1).random((1, 1, 40, 40)) < 0.3
+MASK[..., 3, :] = False
+QUERIES = tuple(numbers(2, 4, 40, 16) for _ in range(3))
+GROUPED = numbers(2, 4, 33, 16), numbers(2, 2, 35, 16), numbers(2, 2, 35, 40)
+BIAS, PROJECTED = numbers(1, 4, 40, 40), numbers(2, 23, 192)
+PARTS = [part.reshape(2, 23, 4, 16).swapaxes(1, 2) for part in np.split(PROJECTED, 3, -1)]
+CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] = {
+    "causal": (lambda *x: nn.attention(*x, causal=True), QUERIES, expected(*QUERIES, np.tri(40, dtype=bool))),
+    "masked": (lambda *x: nn.attention(*x, mask=MASK), QUERIES, expected(*QUERIES, MASK)),
+    "additive": (additive, (*QUERIES, BIAS), expected(*QUERIES, bias=BIAS)),
+    "grouped": (grouped, GROUPED, expected(GROUPED[0], *(np.repeat(x, 2, 1) for x in GROUPED[1:]))),
+    "interleaved": (interleaved, (PROJECTED,), expected(*PARTS).swapaxes(1, 2).reshape(2, 23, 64)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forms(name: str) -> None:
+    function, inputs, wanted = CASES[name]
+    np.testing.assert_allclose(dlc.jit(function)(*inputs), wanted, atol=3e-6)
+
+
+def test_what_a_mask_hides_is_left_out_unless_sums_are_exact() -> None:
+    """300 keys are three blocks, of which the first queries see one: what is in the others does not matter to them."""
+    q, k, v = (numbers(1, 2, 300, 8) for _ in range(3))
+    v[..., 299, :] = np.inf
+
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return nn.attention(q, k, v, causal=True)
+
+    seen = expected(q, k, v[..., :299, :][..., [*range(299), 0], :], np.tri(300, dtype=bool))
+    y = dlc.jit(causal)(q, k, v)
+    np.testing.assert_allclose(y[..., :100, :], seen[..., :100, :], atol=3e-6)
+    assert np.isinf(y[..., 299, :]).all()
+    assert np.isnan(dlc.jit(causal, numerics="strict")(q, k, v)[..., :299, :]).all()
+
+
+def test_a_derivative_of_it() -> None:
+    """The weights are saved for the backward pass: kernels of their own."""
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return dnp.sum(nn.attention(q, k, v, causal=True) ** 2)
+
+    q, k, v = QUERIES
+    (gradient,) = (np.asarray(g) for g in [dlc.jit(dlc.grad(loss))(q, k, v)])
+    step = 1e-2 * np.random.default_rng(2).standard_normal(q.shape).astype(np.float32)
+    mask = np.tri(40, dtype=bool)
+    change = [(expected(q + sign * step, k, v, mask) ** 2).sum() for sign in (1, -1)]
+    np.testing.assert_allclose((gradient * step).sum(), (change[0] - change[1]) / 2, rtol=1e-3)

@@ -1,0 +1,81 @@
+"""Attention as one kernel: when two contractions share one, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.ir import SSAValue
+from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.passes.fusion.prepare_weighted_sums import PrepareWeightedSumsPass
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES
+from tests.passes.fusion.test_form_kernels import kernels
+from tests.passes.programs import Program, Writer, program, randoms
+
+AVX2 = CPU_LEVELS["cpu:avx2"]
+QUERIES, KEYS, VALUES = (2, 4, 24, 8), (2, 4, 21, 8), (2, 4, 21, 20)
+
+
+def attention(b: Writer, q: SSAValue, k: SSAValue, v: SSAValue) -> SSAValue:
+    scores = b(dl.MatmulOp, q, b(dl.TransposeOp, k, permutation=(0, 1, 3, 2)))
+    return b(dl.MatmulOp, b(dl.SoftmaxOp, b(dl.MulOp, scores, b.scalar(0.5, like=q)), axis=3), v)
+
+
+def prepared(exact: bool = False) -> Program:
+    p = program(attention, *randoms(QUERIES, KEYS, VALUES))
+    return p.apply(FormKernelsPass(AVX2), PrepareWeightedSumsPass(AVX2, exact=exact), tolerance=1e-5)
+
+
+def test_keys_are_packed_and_sums_scaled_last() -> None:
+    p = prepared()
+    # 21 keys fill two panels.
+    assert p.ops == ["dispatch", "reshape", "dispatch", "dispatch"]
+    padding, packing, main = kernels(p)
+    assert (padding, packing) == (["pad"], ["transpose"])
+    assert main == ["unpack", "matmul", "mul", "reduce_max", "sub", "exp", "reduce_sum", "div", "matmul", "mul"]
+
+
+def test_nothing_moves_across_a_sum_where_that_must_be_exact() -> None:
+    assert kernels(prepared(exact=True))[-1] == ["unpack", "matmul", "mul", "softmax", "matmul"]
+
+
+def with_weights(b: Writer, q: SSAValue, k: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
+    y = attention(b, q, k, v)
+    return [y, y.owner.operands[0]]
+
+
+def test_weights_that_others_read_are_stored() -> None:
+    """The backward pass is one who does."""
+    p = program(with_weights, *randoms(QUERIES, KEYS, VALUES)).apply(FormKernelsPass(AVX2), tolerance=1e-5)
+    assert kernels(p) == [["transpose"], ["matmul", "mul"], ["softmax"], ["matmul"]]
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "opencl:cpu256", "opencl:gpu"])
+def test_few_rows_and_devices_have_kernels_of_their_own(target: str) -> None:
+    shapes = [(1, 1, 24, 8), (1, 1, 21, 8), (1, 1, 21, 20)] if target == "cpu:avx2" else [QUERIES, KEYS, VALUES]
+    p = program(attention, *randoms(*shapes)).apply(FormKernelsPass((CPU_LEVELS | OPENCL_PROFILES)[target]), tolerance=1e-5)
+    assert kernels(p) == [["transpose"], ["matmul", "mul"], ["softmax"], ["matmul"]]
+
+
+def test_rows_that_attend_nothing_stay_zero() -> None:
+    """Their sums are 0/0 until the choice that comes last, as the weights were before."""
+
+    def body(b: Writer, q: SSAValue, k: SSAValue, v: SSAValue, mask: SSAValue) -> SSAValue:
+        scores = b(dl.MatmulOp, q, b(dl.TransposeOp, k, permutation=(0, 1, 3, 2)))
+        scores = b(dl.SelectOp, mask, scores, b.scalar(-np.inf, like=q))
+        top = b(dl.ReduceMaxOp, scores, axes=(3,), keepdims=True)
+        attends = b(dl.GreaterOp, top, b.scalar(-np.inf, like=q))
+        weights = b(dl.SelectOp, attends, b(dl.SoftmaxOp, scores, axis=3), b.scalar(0.0, like=q))
+        return b(dl.MatmulOp, weights, v)
+
+    mask = np.random.default_rng(0).random((24, 21)) < 0.5
+    mask[5] = False
+    p = program(body, *randoms(QUERIES, KEYS, VALUES), mask)
+    p.apply(FormKernelsPass(AVX2), PrepareWeightedSumsPass(AVX2), tolerance=1e-5)
+    assert kernels(p)[-1][-3:] == ["matmul", "mul", "select"]
+    (y,) = p.run()
+    assert not y[:, :, 5].any()
+    assert y[:, :, 6].all()
