@@ -8,10 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl import scalar
 from dlc.dialects.dl.activation import Activation
 from dlc.dialects.dl.base import DlOp, PropertyValue
 from dlc.dialects.dl.composite import CompositeReduction, FloatReduction
-from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.few_bits import FEW_BITS
 from dlc.dialects.dl.interfaces import DataDependent, Procedure
 from dlc.dialects.dl.irregular import Running
 from dlc.dialects.dl.movement import PAD_MODES
@@ -21,7 +23,7 @@ from dlc.dialects.dl.reduction import ArgExtremum, AxisReduction
 from dlc.dialects.dl.sorted import stable_order
 from dlc.dialects.dl.window import Pool
 from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
-from tests.ops.sample import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
+from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 Recipe = Callable[[RandomProgram, type[DlOp]], Known]
 # What is placed anew but not computed with: the narrow types as well.
@@ -196,6 +198,24 @@ def _matmul(p: RandomProgram, op: type[DlOp]) -> Known:
     shape = p.random.choice([(k,), (k, n), (k, n), (*batch, k, n)])
     y = p.like(_factor(p, x), lambda s: len(s) > 0 and s[-2:][0] == k, shape, max(k, 1) ** -0.5)
     return p.add(op, x, y, **_sum_type(p, x, y))
+
+
+def _matmul_words(p: RandomProgram, op: type[DlOp]) -> Known:
+    """Rows of a value times words of any bits, whose scales are ordinary numbers."""
+    of, (blocks, words, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(3))
+    k, n = blocks * words * (32 // scalar.bits(of)), n * p.random.choice([1, 5, 16])
+    x = p.like(
+        p.random.choice([F16, BF16, F32]), lambda s: len(s) > 0 and s[-1] == k, (*p.shape(p.random.choice([0, 1, 2]), 16), k)
+    )
+    parameters = [p.numbers.uniform(0.01, 0.1, (blocks, n)), p.numbers.integers(0, 16, (blocks, n))]
+    given = [p.given(a.astype(F32)) for a in parameters[: p.random.choice([1, 2])]]
+    bits = p.given(p.numbers.integers(-(1 << 31), 1 << 31, (blocks, words, n)).astype(I32))
+    return p.add(op, x, bits, *given, of=of, scale_weights=p.flag())
+
+
+def _pack_nibbles(p: RandomProgram, op: type[DlOp]) -> Known:
+    dtype = numpy_dtype(p.random.choice([of for of in FEW_BITS if scalar.bits(of) == 4]))
+    return p.add(op, p.fresh(dtype, (*p.shape(p.random.choice([0, 1, 2]), 16), 2 * p.random.choice(SMALL))))
 
 
 def _dot_general(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -546,6 +566,8 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.BatchNormOp: _batch_norm,
     dl.LrnOp: _lrn,
     dl.MatmulOp: _matmul,
+    dl.MatmulWordsOp: _matmul_words,
+    dl.PackNibblesOp: _pack_nibbles,
     dl.DotGeneralOp: _dot_general,
     dl.ConvOp: conv,
     dl.ConvTransposeOp: conv,

@@ -9,6 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Window
+from dlc.dialects.dl.words import parts_of
 from dlc.ir import Block, StringAttr, f64, i64
 from tests.fuzz.floats import (
     all_whole,
@@ -82,6 +83,20 @@ def contracted(op: DlOp, operands: Sequence[Tracked], array: Array) -> Array | N
         error = np.where(np.isfinite(exact), error, np.inf)
     # A factor per channel that comes after it may be multiplied into each of the terms.
     return _last_rounding(exact, _unless_overflow(sums * FACTOR, count, error, array), array)
+
+
+def contracted_with_words(op: dl.MatmulWordsOp, operands: Sequence[Tracked], array: Array) -> Array:
+    """As with weights in floats; what the zero points take off may be taken off sums, so that infinities may cancel."""
+    x, words, scale, *zero = operands
+    weights = parts_of(words.array, 1, op.of).astype(np.float64)
+    zeros = zero[0].array.astype(np.float64)[:, None] if zero else np.zeros(1)
+    scales, n = scale.array.astype(np.float64)[:, None], words.array.shape[2]
+    magnitudes = ((np.abs(weights) + zeros) * scales).reshape(-1, n)
+    # Two roundings make a weight, two more take the zero points off.
+    count, sums = len(magnitudes) + 4, finite_magnitudes(x.array) @ magnitudes
+    exact = x.array.astype(np.float64) @ ((weights - zeros) * scales).reshape(-1, n)
+    error = np.where(np.isfinite(exact), count * unit_of(array.dtype) * sums + x.errors @ magnitudes, np.inf)
+    return _last_rounding(exact, _unless_overflow(sums * FACTOR, np.full(sums.shape, count), error, array), array)
 
 
 def in_another_order(op: dl.ScatterElementsOp | dl.ScatterNdOp | dl.ScatterRowsOp, operands: Sequence[Tracked]) -> Array:
