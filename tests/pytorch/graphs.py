@@ -37,9 +37,14 @@ def argument(value: Any) -> Any:
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    """A graph of known sizes, without its constants, which are arrays."""
+    """A graph of known sizes, without its constants, which are arrays, and without folders that only one machine has."""
     nodes = [
-        {**asdict(node), "args": plain(node.args), "kwargs": {k: plain(v) for k, v in node.kwargs.items()}}
+        {
+            **asdict(node),
+            "args": plain(node.args),
+            "kwargs": {k: plain(v) for k, v in node.kwargs.items()},
+            "file": Path(node.file).name,
+        }
         for node in graph.nodes
     ]
     infos = [[[i.name, list(i.shape), i.dtype.name] for i in infos] for infos in (graph.inputs, graph.outputs)]

@@ -46,43 +46,10 @@ GROUPS = f(2, 4, 5)
 IMAGE, KERNEL = f(1, 2, 5, 6), f(4, 2, 3, 3)
 PLACES = torch.ops.aten.max_pool2d_with_indices(IMAGE, [3, 2], 2, 1)[1]
 FLOATS_OF_UNIT = [
-    "acos",
-    "asin",
-    "atan",
-    "atanh",
-    "cos",
-    "cosh",
-    "sin",
-    "sinh",
-    "tan",
-    "tanh",
-    "exp",
-    "exp2",
-    "expm1",
-    "sigmoid",
-    "erf",
-    "erfc",
-    "erfinv",
-    "silu",
-    "mish",
-]
-FLOATS_OF_UNIT += [
-    "hardswish",
-    "hardsigmoid",
-    "abs",
-    "neg",
-    "sign",
-    "relu",
-    "isnan",
-    "isinf",
-    "ceil",
-    "floor",
-    "trunc",
-    "round",
-    "logical_not",
-    "relu6",
-    "log_sigmoid",
-]
+    "acos", "asin", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh", "exp", "exp2", "expm1", "sigmoid", "erf",
+    "erfc", "erfinv", "silu", "mish", "hardswish", "hardsigmoid", "abs", "neg", "sign", "relu", "isnan", "isinf", "ceil",
+    "floor", "trunc", "round", "logical_not", "relu6", "log_sigmoid",
+]  # fmt: skip
 FLOATS_OF_POSITIVE = ["acosh", "log", "log2", "log10", "log1p", "sqrt", "reciprocal", "rsqrt", "lgamma", "digamma", "deg2rad"]
 COMPARED = ["eq", "ne", "lt", "le", "gt", "ge"]
 # The name of an operator, its arguments, and those by name.
