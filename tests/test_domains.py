@@ -152,7 +152,7 @@ def test_every_stage_serves_images_of_any_size(tmp_path: Path) -> None:
 def test_a_domain_of_no_size_of_the_part_is_refused(tmp_path: Path) -> None:
     model = compile(program(tmp_path, ONE + SLICE), options=Options(cache=False))
     assert model.artifact is not None
-    written = model.artifact.written(Writer())
+    written = model.artifact.written(Writer(), {})
     (step,) = written["steps"]
     for ranges, equal in (({"K": [5, None]}, []), ({}, [["N", "K"]])):
         step["served"][1:] = [ranges, equal]

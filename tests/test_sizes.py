@@ -323,7 +323,7 @@ def test_headers_are_not_trusted(tmp_path: Path) -> None:
     """Whatever a header says, no launch gets a part that its buffers do not have."""
     artifact = compile(lowered(rows), options=Options(cache=False)).artifact
     assert isinstance(artifact, Artifact)
-    header = json.loads(json.dumps(artifact.written(Writer())))
+    header = json.loads(json.dumps(artifact.written(Writer(), {})))
     assert header["ranges"] == {} and header["instructions"]
     x = given(4)
     host = artifact.host

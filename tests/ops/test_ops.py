@@ -70,6 +70,7 @@ def test_reference(sample: Sample) -> None:
 NEEDS_STATIC: dict[type[DlOp], str] = {
     dl.ConvTransposeOp: "its weights are rearranged by their sizes",
     dl.HouseholderOp: "which of two sizes is smaller is the number of reflections",
+    dl.PackNibblesOp: "an even number share bytes",
     dl.UnpackOp: "the number of tiles must be that of `size`",
 }
 
@@ -83,7 +84,10 @@ def test_inference_on_symbolic_sizes(sample: Sample) -> None:
 
     def symbolic(operand: int, axis: int, size: int) -> dims.Size:
         depth = sample.op in (dl.GatherNdOp, dl.ScatterNdOp) and operand == 1 and axis == sample.operands[1].ndim - 1
-        return size if size <= 1 or depth else dims.Dim.symbol(f"n{size}")
+        in_blocks = (
+            sample.op in (dl.QuantizeOp, dl.DequantizeOp) and sample.label == "blocks" and axis == sample.properties["axis"]
+        )
+        return size if size <= 1 or depth or in_blocks else dims.Dim.symbol(f"n{size}")
 
     types = [
         tensor_type([symbolic(k, a, n) for a, n in enumerate(shape_of(t))], element_type_of(t))

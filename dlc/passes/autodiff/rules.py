@@ -40,6 +40,7 @@ NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.PackOp: _LATER,
     dl.UnpackOp: _LATER,
     dl.ModeProductOp: _LATER,
+    dl.MatmulWordsOp: _LATER,
     dl.AccumulateOp: _LATER,
 }
 
