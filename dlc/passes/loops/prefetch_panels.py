@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import cast
 
 from dlc.dialects.dl.dtypes import numpy_dtype
@@ -15,6 +16,7 @@ from dlc.ir import (
     IntegerAttr,
     Operation,
     SSAValue,
+    VectorType,
     arith,
     func,
     scf,
@@ -37,7 +39,7 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
           %w = vector.transfer_read %panel[%k, 0] …
 
     A panel of weights is read once per tile of rows, at the full rate of the cache that holds it; the processor's own
-    prefetching starts anew at each page. How far ahead is the target's to say.
+    prefetching starts anew at each page. How far ahead, and for how many rows, is the target's to say.
     """
 
     name = "prefetch-panels"
@@ -47,9 +49,15 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
         if how is None:
             return
         for op in list(kernel.walk()):
-            if isinstance(op, scf.ForOp) and op.iter_args and _trip_count(op) >= how.shortest:
+            if isinstance(op, scf.ForOp) and _trip_count(op) >= how.shortest and _row_count(op) >= how.fewest_rows:
                 for read, axis in _rows(op):
                     _prefetch(op, read, axis, how, constants)
+
+
+def _row_count(loop: scf.ForOp) -> int:
+    """How many vectors of results a loop accumulates, each of which takes what a step reads of the panel."""
+    shapes = [t.get_shape() for v in loop.iter_args if isinstance(t := v.type, VectorType)]
+    return sum(prod(shape[:-1]) for shape in shapes)
 
 
 def _trip_count(loop: scf.ForOp) -> int:

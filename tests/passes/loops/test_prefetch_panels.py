@@ -52,6 +52,13 @@ def test_a_long_panel_is_prefetched_line_by_line() -> None:
     assert str(print_module(parse_module(CONTEXT, print_module(module)))) == print_module(module)
 
 
+def test_a_single_row_leaves_it_to_the_processor() -> None:
+    long = KERNELS["matmul"].replace("x24x", "x48x")
+    rows = {n: long.replace("13x24", "13x48").replace("13x", f"{n}x") for n in (1, 2)}
+    assert not prefetched(rows[1])[1]
+    assert prefetched(rows[2])[1]
+
+
 def test_short_loops_and_other_reads_are_left_alone() -> None:
     for name in KERNELS:
         assert not prefetched(KERNELS[name])[1], name
