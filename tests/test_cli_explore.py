@@ -54,6 +54,8 @@ def test_function(tmp_path: Path) -> None:
     [
         (["absent.onnx"], 2, "there is no such file"),
         (["{f}:scaled", "--shape", "x=4,8"], 2, "scaled takes y too"),
+        (["{f}:scaled", "--shape", "x=4,8", "--shape", "z=3"], 2, "scaled takes no z; it takes x, y"),
+        (["{f}"], 2, "say which function of it"),
         (["{f}:scaled", "--shape", "x=N,8"], 2, "give all sizes as numbers"),
         (["{f}:broken"], 1, "it has no function broken"),
         (["{f}:absent"], 1, "it has no function absent"),

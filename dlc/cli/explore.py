@@ -90,6 +90,8 @@ def explore_command(
         raise click.UsageError(f"{path}: there is no such file")
     if path.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"{path} is compiled already; a page is made of the ONNX model")
+    if function is None and path.suffix == ".py":
+        raise click.UsageError(f"{path}: say which function of it: {path}:FUNCTION")
     with shown_progress() as progress:
         if function is not None:
             page = _function_page(*function, _arguments(inputs, shapes, seed), target, options, no_run)
@@ -139,7 +141,12 @@ def _function_page(
     if not callable(found):
         raise ModelError(f"{file}: it has no function {name}")
     function = found if isinstance(found, JitFunction) else jit(found)
-    missing = [p for p, k in signature(found).parameters.items() if k.default is k.empty and p not in arguments]
+    parameters = signature(found).parameters
+    if not any(k.kind is k.VAR_KEYWORD for k in parameters.values()):
+        unknown = [argument for argument in arguments if argument not in parameters]
+        if unknown:
+            raise click.UsageError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(parameters) or 'nothing'}")
+    missing = [p for p, k in parameters.items() if k.default is k.empty and p not in arguments]
     if missing:
         raise click.UsageError(f"{name} takes {', '.join(missing)} too: say --shape {missing[0]}=SIZE,… or --input")
     lowered = function.lower(**arguments)
