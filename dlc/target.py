@@ -192,9 +192,15 @@ def flags_of(target: Target) -> list[str]:
     return [_CPUINFO.get(feature, feature) for feature in target.features]
 
 
+def host_lacks(target: Target) -> list[str]:
+    """The features of a CPU target that this machine's processor does not have."""
+    flags = host_flags()
+    return [feature for feature in target.features if _CPUINFO.get(feature, feature) not in flags]
+
+
 def host_supports(target: Target) -> bool:
     """Whether this machine can run code for a CPU target."""
-    return host_flags().issuperset(flags_of(target))
+    return not host_lacks(target)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dlc.cli import explore, main
+from dlc.errors import DlcError
 from dlc.explore import Page
 from dlc.measure import kernels
 from tests.explore.programs import LIMITS, tiny
@@ -54,6 +55,12 @@ def test_function(tmp_path: Path) -> None:
     [
         (["absent.onnx"], 2, "there is no such file"),
         (["{f}:scaled", "--shape", "x=4,8"], 2, "scaled takes y too"),
+        (["{f}:scaled", "--shape", "x=4,8", "--shape", "z=3"], 2, "scaled takes no z; it takes x, y"),
+        (["{f}"], 2, "say which function of it"),
+        (["{f}:scaled", "--input", "folder"], 2, "say which argument of the function it is"),
+        (["{f}:scaled", "--shape", "x=4,8", "--input", "y=random"], 2, "scaled takes y too"),
+        (["{f}:scaled", "--value", "y=y.npy"], 2, "of ONNX models"),
+        (["{f}:scaled", "--train-step", "sgd", "--loss", "mse"], 2, "of ONNX models"),
         (["{f}:scaled", "--shape", "x=N,8"], 2, "give all sizes as numbers"),
         (["{f}:broken"], 1, "it has no function broken"),
         (["{f}:absent"], 1, "it has no function absent"),
@@ -64,6 +71,19 @@ def test_mistakes(arguments: list[str], status: int, told: str, tmp_path: Path) 
     file.write_text(FUNCTION)
     result = run(*(a.format(f=file) for a in arguments))
     assert result.exit_code == status and told in " ".join(result.stderr.split())
+
+
+def test_what_the_users_code_raises_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("f.py")
+    file.write_text("raise RuntimeError('no')")
+    result = run(f"{file}:scaled", "--shape", "x=4,8")
+    assert result.exit_code == 1 and "running it raises RuntimeError: no" in " ".join(result.stderr.split())
+    assert "bug of dlc" not in result.stderr
+    file.write_text("def scaled(x):\n    return x.nothing()\n")
+    result = run(f"{file}:scaled", "--shape", "x=4,8")
+    assert result.exit_code == 1 and "f.py:2: AttributeError" in "".join(result.stderr.split("\n"))
+    assert "bug of dlc" not in result.stderr
 
 
 def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +97,9 @@ def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         assert response.read().decode() == "<p>é</p>"
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{opened[0]}etc/passwd")
+    port = int(opened[0].rstrip("/").rpartition(":")[2])
+    with pytest.raises(DlcError, match=f"port {port} of this machine: Address already in use"):
+        explore._serve(Page(""), port)
 
 
 def test_modules_of_a_dump(tmp_path: Path) -> None:

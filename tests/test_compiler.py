@@ -131,8 +131,8 @@ def test_an_own_pipeline_replaces_the_targets() -> None:
 
 
 def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.backends.cpu.backend.host_supports", lambda target: False)
-    with pytest.raises(DeviceError, match="cpu:avx512"):
+    monkeypatch.setattr("dlc.backends.cpu.backend.host_lacks", lambda target: ["avx512f"])
+    with pytest.raises(DeviceError, match="cpu:avx512: this machine's processor lacks avx512f; compile"):
         compile(program(STATIC), "cpu:avx512")
 
 

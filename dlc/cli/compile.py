@@ -36,6 +36,7 @@ from dlc.derived import Derived
 from dlc.dims import is_static
 from dlc.instrument.report import Report
 from dlc.options import Options
+from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
 from dlc.whole_files import write_whole_text
 
@@ -145,36 +146,49 @@ def compile_command(
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
-    if compiled.values:
-        out.print(f"It is compiled for the values of {', '.join(compiled.values)} when it is run, or now with --value.")
-        return
-    if report.served is not None:
-        out.print(
-            f"Its sizes are open, and it is compiled once for {report.served}; for others when it is run: {report.each_size}."
-        )
-        return
-    if report.each_size is not None:
-        out.print(f"Its sizes are open, and it is compiled for each set of them when it is run: {report.each_size}.")
-        return
-    if not all(is_static(info.shape) for info in compiled.inputs):
-        out.print("Its sizes are open: it runs with any of them.")
-    if report.from_cache:
-        out.print("From the cache: it was compiled before.")
-    print_phases(report)
-    if report.tuned:
-        print_tuned(report)
-    if time_passes:
-        print_passes(report)
-    if verbose:
-        for kernel in report.kernels:
-            runs = "1 run" if kernel.runs == 1 else f"{kernel.runs} runs"
-            out.print(f"kernel {kernel.name}: {runs}, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
+    later = _compiled_later(compiled, report)
+    if later is not None:
+        out.print(later)
+    else:
+        if not all(is_static(info.shape) for info in compiled.inputs):
+            out.print("Its sizes are open: it runs with any of them.")
+        if report.from_cache:
+            out.print("From the cache: it was compiled before.")
+        print_phases(report)
+        if report.tuned:
+            print_tuned(report)
+        if time_passes:
+            print_passes(report)
+        if verbose:
+            for kernel in report.kernels:
+                runs = "1 run" if kernel.runs == 1 else f"{kernel.runs} runs"
+                out.print(f"kernel {kernel.name}: {runs}, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
     if output is not None:
-        out.print(f"Saved as {output}{f', and how it is called as {header}' if header is not None else ''}.")
+        out.print(f"Saved as {_saved(compiled, output, header)}.")
     if check_each_pass:
         out.print("Every pass keeps the numbers, on random inputs.")
-    if dump_ir is not None:
+    if dump_ir is not None and later is None:
         out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")
+
+
+def _compiled_later(compiled: Model, report: Report) -> str | None:
+    """What is compiled when the model is run, and why; None if nothing is."""
+    if compiled.values:
+        return f"It is compiled for the values of {', '.join(compiled.values)} when it is run, or now with --value."
+    if report.served is not None:
+        return (
+            f"Its sizes are open, and it is compiled once for {report.served}; for others when it is run: {report.each_size}."
+        )
+    if report.each_size is not None:
+        return f"Its sizes are open, and it is compiled for each set of them when it is run: {report.each_size}."
+    return None
+
+
+def _saved(compiled: Model, output: Path, header: Path | None) -> str:
+    """The file that was written, and who takes it."""
+    if header is not None:
+        return f"{output}, and how it is called as {header}"
+    return f"{output}" if isinstance(compiled.artifact, Artifact) else f"{output}, which only Python runs, not dlc.h"
 
 
 def _save(compiled: Model, output: Path) -> Path | None:

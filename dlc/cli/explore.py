@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -35,7 +36,7 @@ from dlc.cli.shared import (
     value_option,
 )
 from dlc.derived import Derived
-from dlc.errors import ModelError
+from dlc.errors import DlcError, ModelError
 from dlc.options import Options
 from dlc.runtime.model import require_fitting
 from dlc.target import place_of
@@ -90,6 +91,13 @@ def explore_command(
         raise click.UsageError(f"{path}: there is no such file")
     if path.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"{path} is compiled already; a page is made of the ONNX model")
+    if function is None and path.suffix == ".py":
+        raise click.UsageError(f"{path}: say which function of it: {path}:FUNCTION")
+    if function is not None and (values or derived is not None):
+        raise click.UsageError(
+            "--value, and derivatives and steps of training, are of ONNX models; a function has its constants, dlc.grad and "
+            "dlc.optim in it"
+        )
     with shown_progress() as progress:
         if function is not None:
             page = _function_page(*function, _arguments(inputs, shapes, seed), target, options, no_run)
@@ -115,7 +123,10 @@ def _given(inputs: tuple[str, ...], seed: int, program: Program) -> dict[str, ND
 
 def _arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, NDArray[Any]]:
     """The arguments of a function: arrays of float32 of known shapes, or out of files."""
-    files = {name: read_array(Path(file)) for name, _, file in (text.rpartition("=") for text in inputs)}
+    given = [text.partition("=") for text in inputs]
+    if unnamed := [name for name, equals, _ in given if not equals]:
+        raise click.UsageError(f"--input {unnamed[0]}: say which argument of the function it is: --input NAME=FILE.npy")
+    files = {name: read_array(Path(file)) for name, _, file in given if file != "random"}
     if unknown := [name for name, shape in shapes.items() if not all(isinstance(size, int) for size in shape)]:
         raise click.UsageError(f"--shape {unknown[0]}: a function is compiled for arrays: give all sizes as numbers")
     known = {name: tuple(int(cast("int", size)) for size in shape) for name, shape in shapes.items()}
@@ -134,15 +145,31 @@ def _function_page(
     if spec is None or spec.loader is None:
         raise ModelError(f"{file}: it is no Python file")
     module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ModelError(f"{file}: running it raises {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if not callable(found):
         raise ModelError(f"{file}: it has no function {name}")
     function = found if isinstance(found, JitFunction) else jit(found)
-    missing = [p for p, k in signature(found).parameters.items() if k.default is k.empty and p not in arguments]
+    parameters = signature(found).parameters
+    if not any(k.kind is k.VAR_KEYWORD for k in parameters.values()):
+        unknown = [argument for argument in arguments if argument not in parameters]
+        if unknown:
+            raise click.UsageError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(parameters) or 'nothing'}")
+    missing = [p for p, k in parameters.items() if k.default is k.empty and p not in arguments]
     if missing:
         raise click.UsageError(f"{name} takes {', '.join(missing)} too: say --shape {missing[0]}=SIZE,… or --input")
-    lowered = function.lower(**arguments)
+    try:
+        lowered = function.lower(**arguments)
+    except DlcError:
+        raise
+    except Exception as error:
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == spec.origin]
+        if not lines:
+            raise
+        raise ModelError(f"{file}:{lines[-1]}: {type(error).__name__}: {error}") from error
     arrays = [np.asarray(leaf) for leaf in lowered.leaves]
     return explore(lowered.program, target, options, inputs=None if no_run else arrays)
 
@@ -164,7 +191,11 @@ def _serve(page: Page, port: int) -> None:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+    try:
+        served = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise DlcError(f"port {port} of this machine: {error.strerror}; choose another with --port") from error
+    with served as server:
         address = f"http://127.0.0.1:{server.server_address[1]}/"
         out.print(f"The page is at {address} until Ctrl-C.")
         webbrowser.open(address)

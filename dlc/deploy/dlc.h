@@ -629,6 +629,17 @@ static int dlc__opened(dlc_model *model, int code, dlc_model **result)
     return code;
 }
 
+/* Puts the file's name before what was noted. */
+static void dlc__name_file(const dlc_options *options, const char *path)
+{
+    if (!options->message || !options->message_bytes) return;
+    size_t used = strlen(options->message), name = strlen(path) + 2;
+    if (used + name >= options->message_bytes) return;
+    memmove(options->message + name, options->message, used + 1);
+    memcpy(options->message, path, name - 2);
+    memcpy(options->message + name - 2, ": ", 2);
+}
+
 /* Opens what a file holds. */
 static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
 {
@@ -659,16 +670,17 @@ int dlc_open(const char *path, const dlc_options *options, dlc_model **result)
     if (!model) return DLC_NO_MEMORY;
     dlc_options *o = &model->options;
     int file = open(path, O_RDONLY | O_CLOEXEC), code = DLC_OK;
-    if (file < 0 || fstat(file, &status)) code = dlc__refuse(o, DLC_SYSTEM, "%s: %s", path, strerror(errno));
+    if (file < 0 || fstat(file, &status)) code = dlc__refuse(o, DLC_SYSTEM, "%s", strerror(errno));
     else if (!S_ISREG(status.st_mode) || status.st_size < 1)
-        code = dlc__refuse(o, DLC_NOT_A_MODEL, "%s: not a model that dlc compiled", path);
+        code = dlc__refuse(o, DLC_NOT_A_MODEL, "not a model that dlc compiled");
     else {
         void *mapping = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-        if (mapping == MAP_FAILED) code = dlc__refuse(o, DLC_SYSTEM, "%s: %s", path, strerror(errno));
+        if (mapping == MAP_FAILED) code = dlc__refuse(o, DLC_SYSTEM, "%s", strerror(errno));
         else model->mapping = mapping, model->mapping_bytes = (size_t)status.st_size;
     }
     if (file >= 0) close(file);
     if (!code) code = dlc__open_content(model, model->mapping, model->mapping_bytes);
+    if (code) dlc__name_file(o, path);
     return dlc__opened(model, code, result);
 }
 

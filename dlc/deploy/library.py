@@ -34,10 +34,7 @@ def write_library(model: Model, path: Path) -> Path:
     """
     artifact = model.artifact
     if not isinstance(artifact, Artifact):
-        raise UnsupportedError(
-            f"{model.name}: a library holds one program; this model is several, since data or the shapes of a call decide what "
-            "is run, or it is none for the CPU: give the shapes of its inputs (--shape), or save it as .dlc for Python"
-        )
+        raise UnsupportedError(f"{model.name}: a library holds one program for the CPU; {_not_one(model)}")
     name = re.sub(r"\W", "_", path.stem, flags=re.ASCII)
     function = _function(artifact, model.defaults, f"dlc_model_{name}")
     data = shared_library(function, path.name) if path.suffix == ".so" else relocatable_object(function)
@@ -48,6 +45,18 @@ def write_library(model: Model, path: Path) -> Path:
         file.write(data)
     write_whole_text(header, header_text(model, artifact, function))
     return header
+
+
+def _not_one(model: Model) -> str:
+    """Why a model is not one program for the CPU, and what to do."""
+    if model.values:
+        return f"this model is compiled for the values of {', '.join(model.values)}: give them (--value, input_values)"
+    if model.artifact is None:
+        return "this model was compiled for another target, or runs in Python: compile it for a target such as cpu"
+    return (
+        "this model is several, or has parts that only Python runs: where the shapes of a call decide, give them (--shape, "
+        "input_shapes); where data decides a size, or there is text, save it as .dlc for Python"
+    )
 
 
 def _function(artifact: Artifact, defaults: Mapping[str, NDArray[Any]], symbol: str) -> Function:

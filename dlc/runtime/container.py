@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dlc.errors import DeviceError, DlcError, ModelError
 from dlc.runtime.cpu.native import Runtime, runtime
 from dlc.runtime.host_format import count, text
-from dlc.target import Target, host_supports
+from dlc.target import Target, host_lacks
 from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
@@ -214,10 +214,10 @@ def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sectio
     # JSON has no tuples.
     fields |= {name: tuple(fields[name]) for name in ("features", "dots")}
     target = Target(**fields)
-    if not host_supports(target):
+    if lacking := host_lacks(target):
         raise DeviceError(
-            f"{path}: compiled for {target.name}, which needs {', '.join(target.features)}; this processor lacks some "
-            "of that: compile the model again on this machine, or for target cpu:generic"
+            f"{path}: compiled for {target.name}; this processor lacks {', '.join(lacking)}: compile the model again on this "
+            "machine, or for target cpu:generic"
         )
     code = bytes(_slice(path, data, sections, 0))
     if zlib.crc32(code) != header["runtime_crc32"]:

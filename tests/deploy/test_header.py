@@ -122,6 +122,9 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     assert f"format {VERSION + 1}, this dlc.h reads {VERSION}" in ran(folder, "run", models["layer"], "newer", [])
     (folder / "none.dlc").write_bytes(b"")
     assert "not a model" in ran(folder, "run", models["layer"], "none", [])
+    (folder / "short.dlc").write_bytes(data[:100])
+    told = ran(folder, "run", models["layer"], "short", [])
+    assert "short.dlc: " in str(told)
 
 
 @needs_cc

@@ -17,7 +17,7 @@ from dlc.ir import Operation, func
 from dlc.runtime.artifact import Artifact, KernelObject
 from dlc.runtime.host_program import OpenKernel
 from dlc.runtime.open_program import OpenProgram
-from dlc.target import Target, host_supports
+from dlc.target import Target, host_lacks
 
 Text = TypeVar("Text")
 
@@ -27,8 +27,11 @@ class ObjectBackend(KernelBackend[Text, KernelObject]):
 
     def here(self) -> ObjectBackend[Text]:
         target = self.target
-        if not host_supports(target):
-            raise DeviceError(f"target {target.name}: this machine's processor lacks some of {', '.join(target.features)}")
+        if lacking := host_lacks(target):
+            raise DeviceError(
+                f"target {target.name}: this machine's processor lacks {', '.join(lacking)}; compile on one that has "
+                "it, or for cpu:generic, which runs on both"
+            )
         return self
 
     def size(self, code: KernelObject) -> int:
