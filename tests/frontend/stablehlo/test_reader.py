@@ -150,6 +150,19 @@ def test_ops(name: str) -> None:
             UnsupportedError,
             "complex",
         ),
+        (
+            "%0 = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xcomplex<f32>>\n"
+            "%1 = stablehlo.fft %0, type = FFT, length = [3] : (tensor<3xcomplex<f32>>) -> tensor<3xcomplex<f32>>\n"
+            "return %a : tensor<3xi32>",
+            UnsupportedError,
+            r"stablehlo.fft \(line 4\)",
+        ),
+        (
+            "%0 = stablehlo.custom_call @solve(%a) {operand_layouts = [dense<0> : tensor<1xindex>]} : (tensor<3xi32>) -> "
+            "tensor<3xi32>\nreturn %0 : tensor<3xi32>",
+            UnsupportedError,
+            r"stablehlo.custom_call \(line 3\)",
+        ),
     ],
 )
 def test_mistakes_are_named_with_their_line(lines: str, error: type[Exception], message: str) -> None:
