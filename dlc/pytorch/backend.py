@@ -99,7 +99,7 @@ def _compiled(module: Any, settings: Settings, frozen: bool) -> Any:
     return _boxed(_partitioned(module, settings))
 
 
-def _run(module: Any, settings: Settings, static: Sequence[int]) -> Callable[[list[Any]], Any]:
+def _run(module: Any, settings: Settings, static: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
     """What runs a graph of operators that there are rules for: dlc, or PyTorch where it has what dlc has not, such as complex
     numbers, and that may be."""
     try:
@@ -136,7 +136,7 @@ def _partitioned(module: Any, settings: Settings) -> Callable[[list[Any]], Any]:
             return node.op == "call_function" and is_ruled(operator_name(node.target))
 
     class Part(torch.nn.Module):
-        def __init__(self, run: Callable[[list[Any]], Any], alone: bool) -> None:
+        def __init__(self, run: Callable[[list[Any]], Sequence[Any]], alone: bool) -> None:
             super().__init__()
             self.run, self.alone = run, alone
 
