@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,6 +76,9 @@ def given_array(value: Any) -> NDArray[Any]:
     Raises ShapeError for what is none, such as lists of different lengths, and DTypeError for an array that cannot be read.
     """
     try:
+        if str(getattr(value, "dtype", None)) == "torch.bfloat16" and not value.requires_grad:
+            # NumPy has no such dtype, so that a tensor gives its bits as other numbers only.
+            return np.asarray(value.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
         return np.from_dlpack(value) if is_lent(value) else np.asarray(value)
     except ValueError as error:
         raise ShapeError(f"not an array: {error}") from error
@@ -125,10 +130,12 @@ def read_npy(path: Path, *, mapped: bool = False) -> NDArray[Any]:
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays in an `.npz` file by name, of numbers only; raises as `read_npy` does."""
-    with _refused_as_value_error(), np.load(path, allow_pickle=False) as file:
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ValueError("one array, not an .npz file of several by name")
-        return {name: file[name] for name in file.files}
+    with _refused_as_value_error():
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.lib.npyio.NpzFile):
+            with file:
+                return {name: file[name] for name in file.files}
+    raise ValueError("it is one array, as numpy.save writes it")
 
 
 @contextmanager

@@ -70,8 +70,10 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int) -> tuple
     """Starts a child; returns its process id and the end of the pipe where its results come out."""
     results, sink = os.pipe()
     with warnings.catch_warnings():
-        # From 3.12 on Python warns of locks that other threads hold; a child takes none but those of its own work.
+        # From 3.12 on Python warns of locks that other threads hold, and so does JAX; a child takes none but those of its own
+        # work.
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         child = os.fork()
     if child:
         os.close(sink)

@@ -65,3 +65,14 @@ def test_workers_end_with_their_parent() -> None:
     parent.kill()
     # The worker has the other end of the pipe: it reads to the end when it is gone as well.
     assert worker and parent.communicate(timeout=30)[0] == ""
+
+
+def test_what_others_warn_of_at_a_fork_is_not_shown() -> None:
+    # As JAX does, before each fork.
+    program = (
+        "import os, warnings\nfrom dlc.workers import forked_map\n"
+        "os.register_at_fork(before=lambda: warnings.warn('os.fork() was called. JAX is multithreaded', RuntimeWarning))\n"
+        "forked_map(lambda i: i, range(4), 2)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not done.stderr

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from dlc.arrays import ShapeDtype
+from dlc.arrays import ShapeDtype, given_array
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
@@ -285,7 +285,7 @@ def trace(
     current = Trace()
     arguments: list[Any] = []
     for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
-        array = leaf if isinstance(leaf, ShapeDtype) else np.asarray(leaf)
+        array = leaf if isinstance(leaf, ShapeDtype) else given_array(leaf)
         open_: Mapping[int, OpenSize] = open_sizes[k] if open_sizes else {}
         shape = tuple(open_[axis][0] if axis in open_ else size for axis, size in enumerate(array.shape))
         try:

@@ -8,9 +8,10 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
+from dlc.errors import DTypeError
 from dlc.nn.activations import softmax
 from dlc.numpy import matmul, multiply, swapaxes, where
-from dlc.numpy.apply import ArrayLike, convert, promote_to_float
+from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
 
 __all__ = ["attention"]
 
@@ -29,7 +30,16 @@ def attention(
 
     `scale` is 1 / √D unless given. `mask`, which broadcasts to [..., T, S], is true where a query sees a key; `causal` lets
     query t see the keys up to t, counted from the last ones. A query that sees nothing gets zeros, and so do gradients.
+    Raises DTypeError for a mask of floats, which others add to the scores.
     """
+    if mask is not None and (dtype := operand(mask).dtype).kind not in "bui":
+        # As truth values, 0 would hide what an added mask shows, and -inf show what it hides.
+        refuse(
+            DTypeError(
+                f"dlc.nn.attention: mask of {dtype}, expected bools, true where a query sees a key; give `mask >= 0` where it "
+                "would be added to scores, as 0 and -inf"
+            )
+        )
     q, k, v = promote_to_float(query, key, value)
     scores = multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     masks: list[Any] = [] if mask is None else [convert(mask, np.bool_)]

@@ -30,6 +30,7 @@ from dlc.runtime.model import Model
 _common, _partitioners = library("torch._dynamo.backends.common"), library("torch._functorch.partitioners")
 _partitioner, _support = (library(f"torch.fx.passes.{name}") for name in ("infra.partitioner", "operator_support"))
 _log = logging.getLogger("dlc.pytorch")
+_REFUSED = "run by PyTorch, since dlc refuses it: %s"
 _NAME = "torch.compile"
 # So many modules of the same graph have their own constants; of those beyond, parameters are inputs.
 _MOST_FROZEN = 64
@@ -91,11 +92,23 @@ def _compiled(module: Any, settings: Settings, frozen: bool) -> Any:
     static = _static_inputs() if frozen else ()
     missing = [node for node in nodes_of(module.graph) if not is_ruled(node.op)]
     if not missing:
-        return _boxed(_Compiled(module, settings, static))
+        return _boxed(_run(module, settings, static))
     if settings.fallback == "error":
         refuse_gaps(_NAME, missing)
     _log.warning("run by PyTorch, since dlc has no rule for them: %s", "; ".join(f"{n.op} at {place_of(n)}" for n in missing))
     return _boxed(_partitioned(module, settings))
+
+
+def _run(module: Any, settings: Settings, static: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
+    """What runs a graph of operators that there are rules for: dlc, or PyTorch where it has what dlc has not, such as complex
+    numbers, and that may be."""
+    try:
+        return _Compiled(module, settings, static)
+    except DlcError as error:
+        if settings.fallback == "error":
+            raise
+        _log.warning(_REFUSED, error)
+        return lambda arguments: module(*arguments)
 
 
 def _static_inputs() -> Sequence[int]:
@@ -123,7 +136,7 @@ def _partitioned(module: Any, settings: Settings) -> Callable[[list[Any]], Any]:
             return node.op == "call_function" and is_ruled(operator_name(node.target))
 
     class Part(torch.nn.Module):
-        def __init__(self, run: _Compiled, alone: bool) -> None:
+        def __init__(self, run: Callable[[list[Any]], Sequence[Any]], alone: bool) -> None:
             super().__init__()
             self.run, self.alone = run, alone
 
@@ -134,7 +147,7 @@ def _partitioned(module: Any, settings: Settings) -> Callable[[list[Any]], Any]:
     whole = _partitioner.CapabilityBasedPartitioner(module, Ruled()).partition_and_fuse()
     for name, part in list(whole.named_children()):
         alone = not isinstance(part.graph.output_node().args[0], list | tuple)
-        setattr(whole, name, Part(_Compiled(part, settings, ()), alone))
+        setattr(whole, name, Part(_run(part, settings, ()), alone))
     return lambda arguments: torch.fx.Interpreter(whole).boxed_run(arguments)
 
 
@@ -185,7 +198,7 @@ class _Compiled:
         except DlcError as error:
             if self._eager is None:
                 raise
-            _log.warning("run by PyTorch, since dlc refuses it: %s", error)
+            _log.warning(_REFUSED, error)
             self._refused = True
             return self._eager(*arguments)
         arrays = [array_of(arguments[k]) for k in places]

@@ -77,9 +77,12 @@ def _families(graph: Graph, layers: Sequence[Layer]) -> dict[str, _Family]:
 
 def _factors(ranges: NDArray[np.float64], family: _Family) -> NDArray[np.float32] | None:
     """What each channel is divided by; None where it is not worth it."""
-    shares = ranges / (ranges.max() or 1)
+    # What is no finite number is found, and told of, where ranges are chosen.
+    if not 0 < ranges.max() < np.inf:
+        return None
+    shares = ranges / ranges.max()
     # Noise goes with the square of a step. A channel that is zero has none.
-    if not ranges.any() or np.mean(shares[ranges > 0] ** 2) > _WORTH:
+    if np.mean(shares[ranges > 0] ** 2) > _WORTH:
         return None
     alone = all(layer.op == "Conv" and layer.groups == len(ranges) for layer in family.layers)
     # Weights of channels that are summed share a scale, and lose as much as data gains: both get half.

@@ -121,7 +121,9 @@ def _stacked(source: str, arrays: Mapping[str, NDArray[Any]], inputs: Sequence[T
         part = {info.name: np.asarray(arrays[info.name][start : start + size]) for info in inputs}
         return _fitting(inputs, part, source)
 
-    return Samples(source, [lambda s=s: read(s) for s in range(0, count - size + 1, size)])
+    # What is left over is a smaller set where the model takes any number.
+    end = count - count % size if fixed else count
+    return Samples(source, [lambda s=s: read(s) for s in range(0, end, size)])
 
 
 def _fitting(inputs: Sequence[TensorInfo], arrays: Mapping[str, NDArray[Any]], where: str) -> Inputs:

@@ -50,6 +50,8 @@ def test_mistakes() -> None:
         nn.dropout(key, x, 1)
     with pytest.raises(DTypeError, match="labels of float32, expected integers"):
         nn.softmax_cross_entropy(x, x[:, 0])
+    with pytest.raises(DTypeError, match=r"attention: mask of float32, expected bools, .* give `mask >= 0`"):
+        nn.attention(x, x, x, mask=np.zeros((3, 3), np.float32))
     with pytest.raises(ShapeError, match=r"labels \(3, 7\) of logits \(3, 7\); expected \(3,\)"):
         nn.softmax_cross_entropy(x, x.astype(int))
     with pytest.raises(ShapeError, match="7 channels in 2 groups"):

@@ -226,6 +226,14 @@ def test_fallback(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
         got = torch.compile(averaged, backend=backend, options={"fallback": "eager", "target": "reference"})(x, index)
     close(got, averaged(x, index))
     assert "dlc refuses it" in caplog.text and "scatter_reduce of 'mean'" in caplog.text
+
+    def spectrum(x: Any) -> Any:
+        return torch.fft.fft(x).abs() * 2
+
+    with caplog.at_level(logging.WARNING, "dlc.pytorch"):
+        got = torch.compile(spectrum, backend=backend, options={"fallback": "eager", "target": "reference"})(x)
+    close(got, spectrum(x))
+    assert "dlc refuses it: torch.complex64" in caplog.text
     with pytest.raises(Exception, match="fallbck"):
         torch.compile(lambda x: x + 1, backend=backend, options={"fallbck": "eager"})(x)
 
@@ -238,6 +246,13 @@ def test_dropout_hangs_on_the_seed(backend: Any) -> None:
         drawn.append(layer(torch.ones(100)))
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
     assert set(drawn[0].tolist()) == {0.0, 2.0}
+
+
+def test_tensors_of_bfloat16_are_read() -> None:
+    x = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    got = dlc.from_torch(nn.ReLU(), (x,), target="reference")(x)["output"]
+    assert got.dtype == "bfloat16" and got.tolist() == [1.5, 0]
+    assert dlc.jit(lambda x: x * 2, target="reference")(x).tolist() == [3, -4]
 
 
 def test_tensors_of_other_kinds_are_refused() -> None:

@@ -125,8 +125,10 @@ def test_dynamic_quantisation_needs_no_samples() -> None:
         dlc.quantize(model)
 
 
-def test_inputs_that_make_no_numbers_are_named() -> None:
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("equalize", [False, True])
+def test_inputs_that_make_no_numbers_are_named(equalize: bool) -> None:
     broken = SAMPLES[:3].copy()
     broken[1] = np.nan
     with pytest.raises(dlc.DlcError, match=r"tensor 'x', calibration set 1: a NaN in what the model computes"):
-        dlc.quantize(small_net(), broken, equalize=False)
+        dlc.quantize(small_net(), broken, equalize=equalize)

@@ -28,7 +28,7 @@ def test_an_array_of_many_examples(tmp_path: Path) -> None:
     samples = Samples.read(tmp_path, ONE)
     assert [one["x"].tolist() for one in samples][:2] == [[[0, 1]], [[2, 3]]]
     assert all(one["x"].dtype == np.float32 for one in samples) and len(samples) == 10
-    assert shapes(Samples.read(tmp_path, OPEN)) == [{"x": (8, 2)}]
+    assert shapes(Samples.read(tmp_path, OPEN)) == [{"x": (8, 2)}, {"x": (2, 2)}]
     assert [one["x"][0, 0] for one in samples.some(3)] == [0, 8, 18]
     np.savez(tmp_path / "d.npz", x=np.zeros((3, 2)))
     assert len(Samples.read(tmp_path / "d.npz", ONE)) == 3
@@ -84,6 +84,12 @@ def test_what_does_not_fit(tmp_path: Path, files: dict[str, object], message: st
             np.save(tmp_path / name, np.asarray(content))
     with pytest.raises(DlcError, match=message):
         list(Samples.read(tmp_path, ONE))
+
+
+def test_one_array_is_no_file_of_several(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 2)))
+    with pytest.raises(DlcError, match=r"x\.npy: not an \.npz file .*: it is one array, as numpy\.save writes it"):
+        Samples.read(tmp_path / "x.npy", ONE)
 
 
 def test_no_sets_at_all() -> None:

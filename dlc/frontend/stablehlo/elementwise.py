@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.dtypes import element_type
 from dlc.frontend.stablehlo.node import Converter, Node
 from dlc.ir import SSAValue
 
@@ -100,9 +103,12 @@ def round_away(node: Node) -> SSAValue:
 def shift_right(node: Node) -> SSAValue:
     """Of signed integers dl has the arithmetic one, of unsigned ones the logical one."""
     signed, logical = str(node.element).startswith("i"), node.op.name.endswith("logical")
-    if signed == logical:
-        raise node.unsupported(f"of {node.element}; dlc shifts signed integers arithmetically, unsigned ones logically")
-    return node.b(dl.ShiftRightOp, *node.operands)
+    if signed != logical:
+        return node.b(dl.ShiftRightOp, *node.operands)
+    bits = str(node.element).removeprefix("u").removeprefix("i")
+    other = element_type(np.dtype(f"uint{bits}" if signed else f"int{bits}"))
+    shifted = node.b(dl.ShiftRightOp, *(node.b(dl.CastOp, x, to=other) for x in node.operands))
+    return node.b(dl.CastOp, shifted, to=node.element)
 
 
 def constant_like(node: Node) -> SSAValue:

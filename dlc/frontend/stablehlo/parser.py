@@ -19,7 +19,7 @@ from dlc.frontend.stablehlo.syntax import Argument, Dense, Function, Op, Region,
 _TOKENS = re.compile(
     r"""
     (?P<space>[\s]+|//[^\n]*)
-  | (?P<tensor>tensor<(?:"[^"]*"|[^<>"])*>)
+  | (?P<tensor>tensor<(?:"[^"]*"|[^<>"]|<[^<>]*>)*>)
   | (?P<dense>dense<(?:"[^"]*"|[^>"])*>|dense_resource<[^>]*>)
   | (?P<array>array<[^>]*>)
   | (?P<hash>[#!][\w.$]+(?:<(?:->|"[^"]*"|[^<>"]|<(?:->|[^<>])*>)*>)?)
@@ -352,8 +352,9 @@ class _Parser:
         if self.next.kind != "tensor":
             self.fail("a type, tensor<…>")
         token = self.take()
-        *sizes, element = token.text[7:-1].partition(",")[0].split("x") if "complex" not in token.text else [token.text]
-        if not all(size.isdigit() for size in sizes):
+        # Not split at each x, which `index` and `complex` have.
+        *sizes, element = re.split(r"(?<=[\d?])x", token.text[7:-1].partition(",")[0])
+        if "?" in sizes:
             raise ModelError(f"{self.name}:{token.line}: {token.text}: sizes that are not known; export for known shapes")
         return Type(tuple(map(int, sizes)), element.strip())
 

@@ -97,6 +97,16 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], object]] = {
         (X,),
         -X,
     ),
+    "shifts": (
+        "%c = stablehlo.constant dense<1> : tensor<3xi32>\n%0 = stablehlo.subtract %a, %c : tensor<3xi32>\n"
+        "%1 = stablehlo.negate %0 : tensor<3xi32>\n%2 = stablehlo.shift_right_logical %1, %c : tensor<3xi32>\n"
+        "%3 = stablehlo.convert %1 : (tensor<3xi32>) -> tensor<3xui32>\n"
+        "%4 = stablehlo.convert %c : (tensor<3xi32>) -> tensor<3xui32>\n"
+        "%5 = stablehlo.shift_right_arithmetic %3, %4 : tensor<3xui32>\n"
+        "return %2, %5 : tensor<3xi32>, tensor<3xui32>",
+        (I,),
+        ((1 - I).astype(np.uint32) >> 1, ((1 - I) >> 1).astype(np.uint32)),
+    ),
     "rounding": (
         "%0 = stablehlo.round_nearest_afz %a : tensor<2x3xf32>\n%1 = stablehlo.round_nearest_even %a : tensor<2x3xf32>\n"
         "return %0, %1 : tensor<2x3xf32>, tensor<2x3xf32>",
@@ -139,6 +149,19 @@ def test_ops(name: str) -> None:
             "%0 = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xcomplex64>\nreturn %0 : tensor<3xi32>",
             UnsupportedError,
             "complex",
+        ),
+        (
+            "%0 = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xcomplex<f32>>\n"
+            "%1 = stablehlo.fft %0, type = FFT, length = [3] : (tensor<3xcomplex<f32>>) -> tensor<3xcomplex<f32>>\n"
+            "return %a : tensor<3xi32>",
+            UnsupportedError,
+            r"stablehlo.fft \(line 4\)",
+        ),
+        (
+            "%0 = stablehlo.custom_call @solve(%a) {operand_layouts = [dense<0> : tensor<1xindex>]} : (tensor<3xi32>) -> "
+            "tensor<3xi32>\nreturn %0 : tensor<3xi32>",
+            UnsupportedError,
+            r"stablehlo.custom_call \(line 3\)",
         ),
     ],
 )
