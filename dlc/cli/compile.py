@@ -103,8 +103,9 @@ def compile_command(
 ) -> None:
     """Compiles MODEL, an ONNX file, what torch.export.save wrote (.pt2) or a module of a dump (.mlir), and says what it took.
 
-    A model whose input sizes are open is compiled when it is run; give them with --shape to compile it now. What -o wrote is
-    run with `dlc run`, in Python with `dlc.load`, or in C with dlc.h (`dlc header`).
+    A model whose input sizes are open is compiled once for all of them where that can be, else when it is run, for each; give
+    them with --shape to compile it for these alone. What -o wrote is run with `dlc run`, in Python with `dlc.load`, or in C
+    with dlc.h (`dlc header`).
 
     Of an ONNX file it also compiles a derivative (--vjp, --jvp, --hvp) with respect to inputs and weights (--wrt), or a step
     of its training (--train-step with --loss): models like any other, whose weights are inputs that a call may leave out.

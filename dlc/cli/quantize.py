@@ -89,6 +89,8 @@ def quantize_command(
     """
     if samples is None and not dynamic:
         raise click.UsageError("--calibrate: say where inputs like those in use are, or --dynamic")
+    if output.suffix != ".onnx":
+        raise click.UsageError(f"-o {output}: what is written is an ONNX model, whose name ends in .onnx; compile it then")
     for path in (output, *([page] if page is not None else [])):
         require_writable(path)
     settings = Settings(

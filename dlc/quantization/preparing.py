@@ -37,7 +37,7 @@ def prepared(file: ModelFile) -> Graph:
 def _require_float(file: ModelFile) -> None:
     found = [node for node in all_nodes(file.proto.graph) if any(word in node.op_type for word in _QUANTISED)]
     if found:
-        more = f" and {len(found) - 1} more nodes" if len(found) > 1 else ""
+        more = f" (one of {len(found)} such nodes)" if len(found) > 1 else ""
         raise UnsupportedError(
             f"{file.name}: quantised already: {place(found[0])}{more}; give the model in floats that it was made from"
         )

@@ -44,6 +44,11 @@ def test_a_model_a_table_and_a_page(folder: Path) -> None:
     )
 
 
+def test_what_is_written_is_called_onnx(folder: Path) -> None:
+    done = CliRunner().invoke(main, ["quantize", str(folder / "m.onnx"), "--dynamic", "-o", str(folder / "q.dlc")])
+    assert done.exit_code == 2 and "compile it then" in done.stderr
+
+
 def test_numbers_for_programs(folder: Path) -> None:
     done = quantize(folder, "--dynamic", "--keep", "first", "--json")
     assert done.exit_code == 0, done.stderr

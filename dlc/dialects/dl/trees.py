@@ -91,7 +91,8 @@ class ForestOp(Sequential):
             at = _inside(begin + root, len(nodes))
             for _ in range(levels[tree // TREES_AT_ONCE]):
                 within: Array = x[rows, _inside(nodes[at, _FEATURE], x.shape[1])] <= thresholds[at]
-                at = _inside(np.where(within, nodes[at, _WITHIN], nodes[at, _BEYOND]), len(nodes))
+                below: Array = np.where(within, nodes[at, _WITHIN], nodes[at, _BEYOND])
+                at = _inside(below, len(nodes))
             y = combine(y, weights[at])
         return y
 
