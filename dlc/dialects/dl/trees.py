@@ -88,11 +88,10 @@ class ForestOp(Sequential):
         y = np.full((len(x), weights.shape[1]), first, x.dtype)
         rows, begin = np.arange(len(x)), np.zeros(len(x), np.int64)
         for tree, root in enumerate(roots.tolist()):
-            at = _inside(begin + root, len(nodes))
+            at: Array = _inside(begin + root, len(nodes))
             for _ in range(levels[tree // TREES_AT_ONCE]):
                 within: Array = x[rows, _inside(nodes[at, _FEATURE], x.shape[1])] <= thresholds[at]
-                below: Array = np.where(within, nodes[at, _WITHIN], nodes[at, _BEYOND])
-                at = _inside(below, len(nodes))
+                at = _inside(nodes[at, np.where(within, _WITHIN, _BEYOND)], len(nodes))
             y = combine(y, weights[at])
         return y
 
