@@ -276,7 +276,7 @@ def explore_file(
     from dlc.explore.sources import onnx_listing
     from dlc.frontend.onnx.graph import load
 
-    model = source if isinstance(source, Path) and source.suffix == DUMPED else load(source)
+    model = source if isinstance(source, Path) and source.suffix in (DUMPED, EXPORTED) else load(source)
     program = program_of(model, input_shapes, values, derived)
     arrays = None
     if inputs is not None:

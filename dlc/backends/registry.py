@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.util import module_from_spec, spec_from_file_location
 
 from dlc.backends.base import Backend
 from dlc.backends.cpu.backend import Cpu
 from dlc.backends.opencl.backend import OpenCL
 from dlc.backends.reference.backend import Reference
-from dlc.errors import DeviceError
+from dlc.errors import DeviceError, DlcError
+from dlc.python_files import executed
 from dlc.target import REFERENCE, is_opencl, place_of, resolve
 
 
@@ -31,14 +31,10 @@ def backend_of(target: str | Backend, device: str | None = None) -> Backend:
 @lru_cache
 def _in_file(path: str, name: str) -> Backend:
     """The backend that a Python file calls `name`."""
-    spec = spec_from_file_location(f"target {path}", path)
-    if spec is None or spec.loader is None:
-        raise DeviceError(f"target {path}:{name}: {path} is no Python file")
-    module = module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except OSError as error:
-        raise DeviceError(f"target {path}:{name}: {path} cannot be read: {error.strerror}") from error
+        module = executed(path)
+    except DlcError as error:
+        raise DeviceError(f"target {path}:{name}: {error}") from error
     found = getattr(module, name, None)
     if not isinstance(found, Backend):
         kinds = [key for key, value in vars(module).items() if isinstance(value, Backend)]

@@ -6,7 +6,6 @@ import webbrowser
 from collections.abc import Mapping
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
 from traceback import extract_tb
@@ -38,6 +37,7 @@ from dlc.cli.shared import (
 from dlc.derived import Derived
 from dlc.errors import DlcError, ModelError
 from dlc.options import Options
+from dlc.python_files import executed
 from dlc.runtime.model import require_fitting
 from dlc.target import place_of
 
@@ -141,14 +141,7 @@ def _function_page(
     from dlc.explore import explore
     from dlc.just_in_time import JitFunction, jit
 
-    spec = spec_from_file_location(Path(file).stem, file)
-    if spec is None or spec.loader is None:
-        raise ModelError(f"{file}: it is no Python file")
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ModelError(f"{file}: running it raises {type(error).__name__}: {error}") from error
+    module = executed(file)
     found = getattr(module, name, None)
     if not callable(found):
         raise ModelError(f"{file}: it has no function {name}")
@@ -166,7 +159,7 @@ def _function_page(
     except DlcError:
         raise
     except Exception as error:
-        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == spec.origin]
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == module.__file__]
         if not lines:
             raise
         raise ModelError(f"{file}:{lines[-1]}: {type(error).__name__}: {error}") from error

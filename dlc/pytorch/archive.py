@@ -34,6 +34,9 @@ def checked_archive(path: Path) -> io.BytesIO:
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            # torch stores its entries as they are.
+            if sum(info.file_size for info in archive.infolist()) > path.stat().st_size:
+                raise ModelError(f"{path}: its entries are said to be larger than the file; torch.export.save compresses none")
             entries = {info.filename: archive.read(info) for info in archive.infolist()}
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
         raise ModelError(f"{path}: no archive of torch.export.save: {error}") from error

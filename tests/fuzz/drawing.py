@@ -10,8 +10,9 @@ from dlc.dialects import dl
 from dlc.dialects.dl.build import Build
 from dlc.ir import Block
 from dlc.weights import WeightStore
+from tests.fuzz.contractions import conv
 from tests.fuzz.random_program import FLOATS, Known, RandomProgram, Unsuitable
-from tests.fuzz.recipes import OPS, conv, recipe
+from tests.fuzz.recipes import OPS, recipe
 from tests.ops.sample import is_float
 
 

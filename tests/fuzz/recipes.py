@@ -8,12 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl import scalar
 from dlc.dialects.dl.activation import Activation
 from dlc.dialects.dl.base import DlOp, PropertyValue
 from dlc.dialects.dl.composite import CompositeReduction, FloatReduction
-from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dialects.dl.few_bits import FEW_BITS
+from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent, Procedure
 from dlc.dialects.dl.irregular import Running
 from dlc.dialects.dl.movement import PAD_MODES
@@ -22,8 +20,20 @@ from dlc.dialects.dl.pointwise import Binary, Unary
 from dlc.dialects.dl.reduction import ArgExtremum, AxisReduction
 from dlc.dialects.dl.sorted import stable_order
 from dlc.dialects.dl.window import Pool
-from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL, Known, RandomProgram, Unsuitable
-from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
+from tests.fuzz.contractions import (
+    conv,
+    dot_general,
+    matmul,
+    matmul_words,
+    max_pool_gradient,
+    mode_product,
+    pack_nibbles,
+    pool,
+    winograd_input,
+    winograd_output,
+)
+from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL, Known, RandomProgram
+from tests.ops.sample import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 Recipe = Callable[[RandomProgram, type[DlOp]], Known]
 # What is placed anew but not computed with: the narrow types as well.
@@ -171,136 +181,6 @@ def _lrn(p: RandomProgram, op: type[DlOp]) -> Known:
     x = p.any(FLOATS, lambda s: len(s) > 0)
     alpha, beta = p.random.choice([1e-2, 0.5]), p.random.choice([0.5, 0.75])
     return p.add(op, x, axis=p.axis(x), size=p.random.randint(1, 6), alpha=alpha, beta=beta, bias=1.0)
-
-
-# Contractions and windows
-
-
-def _sum_type(p: RandomProgram, a: Known, b: Known) -> dict[str, PropertyValue]:
-    if a.dtype != b.dtype or (not is_float(a.dtype) and p.random.random() < 0.3):
-        return {"result": element_type(p.random.choice([I32, I64, U32]))}
-    if is_float(a.dtype) and a.dtype.itemsize == 2 and p.random.random() < 0.3:
-        return {"result": element_type(F32)}
-    return {}
-
-
-def _factor(p: RandomProgram, x: Known) -> np.dtype:
-    """The dtype of what `x` is multiplied with."""
-    if is_float(x.dtype) or p.random.random() < 0.7:
-        return x.dtype
-    return p.random.choice([I8, U8, I16])
-
-
-def _matmul(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any(NUMBERS, lambda s: len(s) > 0)
-    k, n = x.shape[-1], p.random.choice([1, 2, 5, 16, 17, 33])
-    batch = [s if p.flag() else 1 for s in x.shape[:-2]][p.random.choice([0, 2]) :]
-    shape = p.random.choice([(k,), (k, n), (k, n), (*batch, k, n)])
-    y = p.like(_factor(p, x), lambda s: len(s) > 0 and s[-2:][0] == k, shape, max(k, 1) ** -0.5)
-    return p.add(op, x, y, **_sum_type(p, x, y))
-
-
-def _matmul_words(p: RandomProgram, op: type[DlOp]) -> Known:
-    """Rows of a value times words of any bits, whose scales are ordinary numbers."""
-    of, (blocks, words, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(3))
-    k, n = blocks * words * (32 // scalar.bits(of)), n * p.random.choice([1, 5, 16])
-    x = p.like(
-        p.random.choice([F16, BF16, F32]), lambda s: len(s) > 0 and s[-1] == k, (*p.shape(p.random.choice([0, 1, 2]), 16), k)
-    )
-    parameters = [p.numbers.uniform(0.01, 0.1, (blocks, n)), p.numbers.integers(0, 16, (blocks, n))]
-    given = [p.given(a.astype(F32)) for a in parameters[: p.random.choice([1, 2])]]
-    bits = p.given(p.numbers.integers(-(1 << 31), 1 << 31, (blocks, words, n)).astype(I32))
-    return p.add(op, x, bits, *given, of=of, scale_weights=p.flag())
-
-
-def _pack_nibbles(p: RandomProgram, op: type[DlOp]) -> Known:
-    dtype = numpy_dtype(p.random.choice([of for of in FEW_BITS if scalar.bits(of) == 4]))
-    return p.add(op, p.fresh(dtype, (*p.shape(p.random.choice([0, 1, 2]), 16), 2 * p.random.choice(SMALL))))
-
-
-def _dot_general(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any(NUMBERS, lambda s: 0 < len(s) < 5)
-    axes = p.random.sample(range(len(x.shape)), len(x.shape))
-    contracted = axes[: p.random.choice([1, 1, 2, 0])]
-    batch = axes[len(contracted) :][: p.random.choice([0, 0, 1, 2])]
-    shape = [x.shape[a] for a in (*batch, *contracted)] + [
-        p.random.choice([1, 3, 8, 17]) for _ in range(p.random.choice([0, 1]))
-    ]
-    order = p.random.sample(range(len(shape)), len(shape))
-    w = p.fresh(_factor(p, x), [shape[k] for k in order])
-    places = [order.index(k) for k in range(len(shape))]
-    return p.add(
-        op,
-        x,
-        w,
-        lhs_batch=tuple(batch),
-        rhs_batch=tuple(places[: len(batch)]),
-        lhs_contract=tuple(contracted),
-        rhs_contract=tuple(places[len(batch) : len(batch) + len(contracted)]),
-        **_sum_type(p, x, w),
-    )
-
-
-def _windows(p: RandomProgram, x: Known) -> dict[str, tuple[int, ...]]:
-    """Kernel sizes, strides and dilations that fit the spatial axes of `x`."""
-    spatial = x.shape[1:-1]
-    if min(spatial) < 1:
-        raise Unsuitable
-    kernel = tuple(p.random.randint(1, min(4, s)) for s in spatial)
-    return {
-        "kernel": kernel,
-        "strides": tuple(p.random.choice([1, 1, 2, 3]) for _ in spatial),
-        "dilations": tuple(p.random.choice([1, 2]) if (k - 1) * 2 < s else 1 for k, s in zip(kernel, spatial, strict=True)),
-    }
-
-
-def _image(p: RandomProgram) -> Known:
-    x = p.any(NUMBERS, lambda s: len(s) in (3, 4, 5) and min(s[1:-1]) > 0, (3, 4, 4, 4, 5))
-    if p.random.random() < 0.4:
-        by = (0, *(p.random.randint(0, 2) for _ in x.shape[1:-1]), 0)
-        return p.add(dl.PadOp, x, p.given(np.zeros((), x.dtype)), low=by, high=by)
-    return x
-
-
-def conv(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = _image(p)
-    window = _windows(p, x)
-    kernel, channels = window.pop("kernel"), x.shape[-1]
-    groups = p.random.choice([1, 1, 1, channels or 1, *(g for g in (2, 3, 4) if channels and channels % g == 0)])
-    outputs = p.random.choice([1, 1, 2, 5] if groups > 1 else [1, 3, 8, 16, 33])
-    if op is dl.ConvTransposeOp:
-        w = p.fresh(x.dtype, (*kernel, channels, outputs), 0.3)
-        return p.add(op, x, w, groups=groups, **window)
-    depth = math.prod(kernel) * channels // groups or 1
-    w = p.fresh(_factor(p, x), (*kernel, channels // groups, groups * outputs), depth**-0.5)
-    y = p.add(op, x, w, groups=groups, **window, **_sum_type(p, x, w))
-    if is_float(y.dtype) and p.flag():
-        y = p.add(dl.ReluOp, p.add(dl.AddOp, y, p.fresh(y.dtype, (groups * outputs,))))
-    return y
-
-
-def _mode_product(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any(FLOATS, lambda s: len(s) > 0)
-    axis, to = (p.random.randrange(len(x.shape)) for _ in range(2))
-    return p.add(op, x, p.fresh(x.dtype, (p.random.choice(SMALL), x.shape[axis])), axis=axis, to=to)
-
-
-def _winograd_input(p: RandomProgram, op: type[DlOp]) -> Known:
-    t, step = p.random.choice([(4, 2), (6, 4), (3, 1)])
-    tall, wide = (t + step * p.random.randint(0, 2) for _ in range(2))
-    x = p.fresh(p.dtype(FLOATS), (p.random.choice([1, 2]), tall, wide, p.random.choice([1, 3, 8])))
-    return p.add(op, x, p.fresh(x.dtype, (t, t)), step=step)
-
-
-def _winograd_output(p: RandomProgram, op: type[DlOp]) -> Known:
-    t, m = p.random.choice([(4, 2), (6, 4), (3, 1)])
-    x = p.fresh(p.dtype(FLOATS), (t, t, 1, p.random.choice(SMALL), p.random.choice([1, 2]), p.random.choice([1, 5, 8])))
-    return p.add(op, x, p.fresh(x.dtype, (m, t)))
-
-
-def _pool(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = _image(p)
-    return p.add(op, x, **_windows(p, x))
 
 
 # Movement
@@ -466,13 +346,6 @@ def _dilate(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, x, p.fresh(x.dtype, ()), interior=tuple(p.random.choice([0, 0, 1, 2]) for _ in x.shape))
 
 
-def _max_pool_gradient(p: RandomProgram, op: type[DlOp]) -> Known:
-    x = p.any(FLOATS, lambda s: len(s) in (3, 4) and min(s[1:-1]) > 0, (3, 4, 4, 4))
-    window = _windows(p, x)
-    y = p.add(dl.MaxPoolOp, x, **window)
-    return p.add(op, x, y, p.fresh(x.dtype, y.shape), **window)
-
-
 # Quantisation and creation
 
 
@@ -565,16 +438,16 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.RmsNormOp: _trailing_norm,
     dl.BatchNormOp: _batch_norm,
     dl.LrnOp: _lrn,
-    dl.MatmulOp: _matmul,
-    dl.MatmulWordsOp: _matmul_words,
-    dl.PackNibblesOp: _pack_nibbles,
-    dl.DotGeneralOp: _dot_general,
+    dl.MatmulOp: matmul,
+    dl.MatmulWordsOp: matmul_words,
+    dl.PackNibblesOp: pack_nibbles,
+    dl.DotGeneralOp: dot_general,
     dl.ConvOp: conv,
     dl.ConvTransposeOp: conv,
-    dl.ModeProductOp: _mode_product,
-    dl.WinogradInputOp: _winograd_input,
-    dl.WinogradOutputOp: _winograd_output,
-    Pool: _pool,
+    dl.ModeProductOp: mode_product,
+    dl.WinogradInputOp: winograd_input,
+    dl.WinogradOutputOp: winograd_output,
+    Pool: pool,
     dl.TransposeOp: _transpose,
     dl.BroadcastToOp: _broadcast_to,
     dl.ReshapeOp: _reshape,
@@ -594,7 +467,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.ScatterRowsOp: _scatter_rows,
     dl.AfterOp: _after,
     dl.DilateOp: _dilate,
-    dl.MaxPoolGradientOp: _max_pool_gradient,
+    dl.MaxPoolGradientOp: max_pool_gradient,
     dl.QuantizeOp: _quantize,
     dl.DequantizeOp: _dequantize,
     dl.DynamicQuantizeLinearOp: _dynamic_quantize,

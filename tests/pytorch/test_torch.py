@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import dlc
+from dlc.api import explore_file
 from dlc.dims import is_static
 from dlc.errors import DlcError, ModelError, UnsupportedError
 
@@ -108,6 +109,12 @@ def test_a_saved_program(tmp_path: Path) -> None:
     model = dlc.compile_model(file, target="reference", input_shapes={"x": (2, None)})
     assert model.inputs[1].shape == (2, 3)
     close(model(*given)["rows"], net(*given)["rows"])
+
+
+def test_a_saved_program_is_explored(tmp_path: Path) -> None:
+    file = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Net(), inputs()), file)
+    assert "<title>net" in explore_file(file).html
 
 
 def test_a_file_that_would_run_something_is_refused(tmp_path: Path) -> None:
