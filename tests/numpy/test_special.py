@@ -228,6 +228,12 @@ def test_special_values(target: str) -> None:
         np.testing.assert_allclose(got[name], [y for _, y in cases], rtol=1e-13, atol=3e-15, err_msg=name)
 
 
+def test_gammaln_next_to_its_roots() -> None:
+    x = np.array([1, 2, 1 + 2**-40, 2 - 2**-40, 2.75])
+    expected = [0, 0, -5.24974589007601782e-13, -3.84520112764379389e-13, 0.475214666914937130]
+    np.testing.assert_allclose(dlc.jit(special.gammaln)(x), expected, rtol=1e-15)
+
+
 def test_derivatives() -> None:
     arguments = {name: np.array([v for v in x if abs(v) < 30]) for name, (x, _) in VALUES.items()}
     step = {name: 1e-6 * np.maximum(abs(x), 0.1) for name, x in arguments.items()}

@@ -55,6 +55,7 @@ from dlc.dialects.dl.factorization import *
 from dlc.dialects.dl.few_bits import *
 from dlc.dialects.dl.functions import *
 from dlc.dialects.dl.identities import *
+from dlc.dialects.dl.indexed import *
 from dlc.dialects.dl.indexing import *
 from dlc.dialects.dl.irregular import *
 from dlc.dialects.dl.movement import *
