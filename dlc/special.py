@@ -111,7 +111,7 @@ def ndtr(x: ArrayLike, /) -> Any:
 
 
 def gammaln(x: ArrayLike, /) -> Any:
-    """ln |Γ(x)|, for every real x; inf at 0, -1, -2, …
+    """ln |Γ(x)|, for every real x; inf at 0, -1, -2, …, and as SciPy has it -inf at -inf.
 
     Computed in float64, to a few units in the last place; near its roots below -2 to 4e-15, if that is larger.
     """
@@ -152,21 +152,18 @@ def _by_digamma(_: Operand, operands: Sequence[Operand], tangents: Sequence[Oper
 def _gammaln(x: Any) -> Any:
     reflected = less(x, -0.5)
     z = where(reflected, 1 - x, x)
+    # Near: ln Γ(2 + t), from which logarithms lead up, and down to Γ(1 + t) and Γ(t).
+    low, product = _moved(z, -1, lambda z: greater(z, 2.5), 1.0, lambda product, z: product * (z - 1))
+    below_one, below_two, near = less(low, 0.5), less(low, 1.5), less(z, _FAR)
+    t = low - where(below_one, 0, where(below_two, 1, 2))
+    logarithm = log(where(near, where(below_one, divide(1, abs(t)), product), z))
+    value = logarithm + t * _polynomial(t, _AT_TWO) - where(below_two, log1p(t), 0)
     inverse = divide(1, z)
-    far = (z - 0.5) * log(z) - z + 0.5 * math.log(2 * math.pi) + inverse * _polynomial(square(inverse), _STIRLING)
-    value = where(less(z, _FAR), _gammaln_near(z), far)
+    series = 0.5 * math.log(2 * math.pi) + inverse * _polynomial(square(inverse), _STIRLING)
+    value = where(near, value, (z - 0.5) * logarithm - z + series)
     # Γ(x) Γ(1 - x) = π / sin(πx), of which only the distance from the next whole number matters.
     value = where(reflected, log(divide(math.pi, abs(sin((x - rint(x)) * math.pi)))) - value, value)
-    return where(isinf(x), math.inf, value)
-
-
-def _gammaln_near(z: Any) -> Any:
-    """ln |Γ(z)| for z from -1/2 on: ln Γ(2 + t), from which logarithms lead up, and down to Γ(1 + t) and Γ(t)."""
-    z, product = _moved(z, -1, lambda z: greater(z, 2.5), 1.0, lambda product, z: product * (z - 1))
-    below_one, below_two = less(z, 0.5), less(z, 1.5)
-    t = z - where(below_one, 0, where(below_two, 1, 2))
-    value = log(product) + t * _polynomial(t, _AT_TWO) - where(below_two, log1p(t), 0)
-    return value - where(below_one, log(abs(t)), 0)
+    return where(isinf(x), x, value)
 
 
 def digamma(x: ArrayLike, /) -> Any:

@@ -188,7 +188,7 @@ SPECIAL: dict[str, list[tuple[float, float]]] = {
     "erf": [(INF, 1), (-INF, -1), (NAN, NAN)],
     "erfc": [(INF, 0), (-INF, 2), (NAN, NAN), (0, 1), (40, 0)],
     "erfinv": [(1, INF), (-1, -INF), (1.5, NAN)],
-    "gammaln": [(INF, INF), (-INF, INF), (NAN, NAN), (0, INF), (-3, INF), (1, 0), (2, 0)],
+    "gammaln": [(INF, INF), (-INF, -INF), (NAN, NAN), (0, INF), (-3, INF), (1, 0), (2, 0)],
     "digamma": [(INF, INF), (-INF, NAN), (NAN, NAN), (0, -INF), (-0.0, INF), (-3, NAN)],
     "i0": [(INF, INF), (-INF, INF), (NAN, NAN), (0, 1), (710, 3.345334558619656e306)],
     "i1": [(INF, INF), (-INF, -INF), (NAN, NAN), (0, 0)],
