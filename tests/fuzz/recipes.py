@@ -414,6 +414,13 @@ def _procedure(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, *(p.given(a.astype(dtype)) for a in operands), **more)
 
 
+def _dft(p: RandomProgram, op: type[DlOp]) -> Known:
+    n, back, half = p.random.choice((1, 2, 7, 12, 67, 72)), p.flag(), p.flag()
+    parts = (2 if back else 1) if half else p.random.choice((1, 2))
+    x = p.fresh(p.dtype(FLOATS), (*p.shape(p.random.choice([0, 1]), 4), parts, n // 2 + 1 if half and back else n))
+    return p.add(op, x, length=n, inverse=back, onesided=half)
+
+
 def _creation(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.fresh(p.dtype(), p.shape(largest=16))
 
@@ -479,6 +486,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.IotaOp: _iota,
     dl.RandomBitsOp: _random_bits,
     Procedure: _procedure,
+    dl.DftOp: _dft,
     dl.ConstantOp: _creation,
     dl.WeightOp: _creation,
 }

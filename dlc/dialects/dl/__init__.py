@@ -20,6 +20,7 @@ from dlc.dialects.dl import (
     elementwise,
     factorization,
     few_bits,
+    fourier,
     functions,
     identities,
     indexing,
@@ -53,6 +54,7 @@ from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
 from dlc.dialects.dl.factorization import *
 from dlc.dialects.dl.few_bits import *
+from dlc.dialects.dl.fourier import *
 from dlc.dialects.dl.functions import *
 from dlc.dialects.dl.identities import *
 from dlc.dialects.dl.indexed import *
@@ -88,6 +90,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     conv_transpose,
     winograd,
     factorization,
+    fourier,
     window,
     movement,
     adjoints,

@@ -16,7 +16,7 @@ from dlc.dialects.dl.elementwise import AddOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dims import is_static
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32, f64
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 
 # Terms of a block, and of a sum that is left whole: along memory, where a vector of accumulators shares the terms; and across.
