@@ -235,7 +235,7 @@ class Tracer:
         self._has_no_value("float(), or an element of a NumPy array that it is assigned to,", repair)
 
     def __complex__(self) -> NoReturn:
-        self._has_no_value("complex()", "dlc has no complex numbers")
+        self._has_no_value("complex()", "x + 0j is an array of complex numbers")
 
     def __format__(self, spec: str) -> str:
         if spec:

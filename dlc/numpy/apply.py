@@ -17,6 +17,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, is_number
 from dlc.ir import Block
 
@@ -32,6 +33,9 @@ def operand(x: ArrayLike) -> Operand:
     """A Tracer or an array; a list or tuple that holds Tracers is stacked."""
     if isinstance(x, Tracer):
         return x
+    if isinstance(x, Complex):
+        problem = "this function takes no complex numbers; use it on .real and .imag, or an operator or a method of theirs"
+        return refuse(DTypeError(f"{problem} (docs/numpy.md has those that there are)"))
     if isinstance(x, list | tuple) and has_tracer(x):
         rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
         return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)
