@@ -57,8 +57,7 @@ def is_complex(value: object) -> bool:
 
 def parts_of(value: Any) -> tuple[Any, Any]:
     """The real and the imaginary parts of a complex number, or of an array of them."""
-    array: Any = np.asarray(value) if isinstance(value, np.generic) else value
-    return array.real, array.imag
+    return value.real, value.imag
 
 
 def of_parts(real: Any, imag: Any) -> Any:
