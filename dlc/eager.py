@@ -104,6 +104,8 @@ class EagerTrace(Trace):
 
     def _results(self, op: Operation) -> Sequence[Array] | None:
         """The results of an op, which are known from then on; None if what it reads is not."""
+        if not op.results:
+            return []
         read = list(dict.fromkeys([*op.operands, *(v for region in op.regions for v in captured(region.block))]))
         arrays = {v: array for v in read if (array := self.array_of(v)) is not None}
         if len(arrays) < len(read):
