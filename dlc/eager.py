@@ -90,11 +90,11 @@ class EagerTrace(Trace):
         results = self._results(value.op)
         return None if results is None else results[value.index]
 
-    def results(self) -> list[Array]:
+    def results(self, returned: Sequence[Tracer]) -> list[Array]:
         """What the function returned: arrays of their own, or those that were given away for them."""
         main = self.block.parent_op()
-        assert isinstance(main, func.FuncOp) and self.block.last_op is not None and main.res_attrs is not None
-        made = [np.array(self.array_of(v)) for v in self.block.last_op.operands]
+        assert isinstance(main, func.FuncOp) and main.res_attrs is not None
+        made = [np.array(r.array) for r in returned]
         for k, named in enumerate(main.res_attrs):
             donor = cast("IntegerAttr | None", named.data.get(DONOR))
             if donor is not None and (given := self._arguments[donor.value.data]).flags.writeable:

@@ -26,7 +26,7 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
-from dlc.frontend.trace import OpenSize, Trace, Tracer, is_number, trace
+from dlc.frontend.trace import OpenSize, Trace, Traced, Tracer, is_number, trace
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options
@@ -223,8 +223,8 @@ class JitFunction:
     def _computed(self, arrays: Sequence[Any], leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Any:
         """The function's result without the compiler."""
         eager = EagerTrace([np.asarray(array) for array in arrays])
-        lowered = self._lower(leaves, tree, static, (), eager)
-        return unflatten(lowered.results, iter([as_result(r) for r in eager.results()]))
+        traced = self._trace(leaves, tree, static, (), eager)
+        return unflatten(traced.results, iter([as_result(r) for r in eager.results(traced.returned)]))
 
     def _lower(
         self,
@@ -232,15 +232,26 @@ class JitFunction:
         tree: Tree,
         static: tuple[tuple[str, Hashable], ...],
         open_: Sequence[Mapping[int, OpenSize]],
-        into: Trace | None = None,
     ) -> Lowered:
-        leaves, names = self._checked(leaves, tree), argument_names(self._function, tree)
+        leaves = self._checked(leaves, tree)
+        traced = self._trace(leaves, tree, static, open_)
+        program = Program(traced.module, traced.weights, self._name)
+        return Lowered(program, leaves, traced.results, self._target, self._options)
+
+    def _trace(
+        self,
+        leaves: list[Any],
+        tree: Tree,
+        static: tuple[tuple[str, Hashable], ...],
+        open_: Sequence[Mapping[int, OpenSize]],
+        into: Trace | None = None,
+    ) -> Traced:
+        names = argument_names(self._function, tree)
         traced = trace(self._function, leaves, tree, names, dict(static), open_, into=into)
         if self._donated:
             donated = [k for k, name in enumerate(names) if re.split(r"[.\[]", name)[0] in self._donated]
             donate(traced.module, donated, self._name)
-        program = Program(traced.module, traced.weights, self._name)
-        return Lowered(program, leaves, traced.results, self._target, self._options)
+        return traced
 
     def _open_sizes(self, tree: Tree) -> tuple[Mapping[int, OpenSize], ...]:
         """Which sizes of each leaf of the arguments are open; raises ShapeError for an argument that is not there."""

@@ -55,11 +55,12 @@ Error = TypeVar("Error", bound=DlcError)
 
 @dataclass(frozen=True)
 class Traced:
-    """What a function computes: `@main` over the leaves of its arguments, and the shape of its result."""
+    """What a function computes: `@main` over the leaves of its arguments, and the shape of its result and its leaves."""
 
     module: ModuleOp
     weights: WeightStore
     results: Tree
+    returned: Sequence[Tracer]
 
 
 class Trace:
@@ -340,7 +341,8 @@ def trace(
             if isinstance(error.__cause__, DlcError):
                 raise error.__cause__ from None
             raise
-        values = [_result(current, r).value for r in results]
+        returned = [_result(current, r) for r in results]
+    values = [r.value for r in returned]
     current.block.add_op(func.ReturnOp(*values))
     main = func.FuncOp(
         "main",
@@ -351,7 +353,7 @@ def trace(
     )
     sizes = (size for axes in open_sizes for size in axes.values())
     state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
-    return Traced(ModuleOp([main]), current.weights, result_tree)
+    return Traced(ModuleOp([main]), current.weights, result_tree, returned)
 
 
 def is_number(value: object) -> bool:

@@ -322,8 +322,8 @@ class PrintOp(Control):
 
 
 def has_effect(op: Operation) -> bool:
-    """Whether something in a loop or a branch is seen without its results."""
-    return any(isinstance(inner, PrintOp) for inner in op.walk())
+    """Whether an op does something that is seen without its results: it prints, or something in its bodies does."""
+    return isinstance(op, Control) and any(isinstance(inner, PrintOp) for inner in op.walk())
 
 
 def require_condition(op: Control, condition: SSAValue) -> None:

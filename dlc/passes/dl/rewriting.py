@@ -84,7 +84,7 @@ def erase_unused(ops: Iterable[Operation]) -> None:
         op = pending.pop()
         if not isinstance(op, DlOp | Control) or op.parent is None or not op.results:
             continue
-        if not any(r.first_use for r in op.results) and not (isinstance(op, Control) and has_effect(op)):
+        if not any(r.first_use for r in op.results) and not has_effect(op):
             read = dict.fromkeys(v for inner in op.walk() for v in inner.operands)
             op.detach()
             op.erase()
