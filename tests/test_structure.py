@@ -62,9 +62,10 @@ ALLOWED = {
     "quantization": {"api", "frontend.onnx", "instrument.report", "runtime"},
     # What needs PyTorch; the arrays' functions are what its operators are written with.
     "pytorch": {"calculus", "compiler", "nn", "numpy", "random", "special", *COMPILER_SEES},
-    "api": {"compiler", "explore", "measure", "model_cache", "pytorch", "training", *COMPILER_SEES},
+    "api": {"compiler", "explore", "measure", "model_cache", "progress", "pytorch", "training", *COMPILER_SEES},
     "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
     "jax_functions": {"compiler", "frontend.stablehlo", "runtime.model"},
+    "progress": {"instrument.report"},
     "eager": {"backends.reference", "frontend.trace", "dialects", "ir"},
     "just_in_time": {
         "backends",
@@ -88,6 +89,7 @@ ALLOWED = {
         "explore",
         "just_in_time",
         "measure",
+        "progress",
         "quantization",
         "training",
         *COMPILER_SEES,

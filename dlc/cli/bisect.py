@@ -30,7 +30,7 @@ from dlc.compiler import Program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
-from dlc.instrument.manager import Progress
+from dlc.instrument.report import Progress
 from dlc.options import Options
 from dlc.runtime.model import require_fitting
 

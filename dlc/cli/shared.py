@@ -8,8 +8,8 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
 
@@ -25,6 +25,7 @@ from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
 from dlc.forms import OBJECTS
 from dlc.instrument.report import Progress
 from dlc.options import NUMERICS, WEIGHTS, columns
+from dlc.progress import shown_on
 from dlc.target import OpenCLName, is_opencl, place_of, resolve
 
 # The shapes of inputs as `--shape` gives them.
@@ -75,14 +76,9 @@ def fail(message: str) -> NoReturn:
     raise click.exceptions.Exit(1)
 
 
-@contextmanager
-def shown_progress() -> Generator[Progress | None]:
+def shown_progress() -> AbstractContextManager[Progress | None]:
     """Shows on a terminal what is being done; gives None where there is no terminal."""
-    if not err.is_terminal:
-        yield None
-        return
-    with err.status("reading") as status:
-        yield lambda phase, step: status.update(f"{phase}: {step}" if step else phase)
+    return shown_on(err)
 
 
 def show_log() -> None:
