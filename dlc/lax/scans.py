@@ -99,7 +99,7 @@ def _stepwise(
 ) -> tuple[Any, Any]:
     """The scan as a Python loop."""
     loop = Loop(trace, where, "carry{} from f", "init{}", init) if trace is not None else None
-    sequences = [trace.value(leaf) for leaf in xs.leaves] if trace is not None and trace.steps else xs.leaves
+    sequences: Sequence[Any] = [trace.value(leaf) for leaf in xs.leaves] if trace is not None and trace.steps else xs.leaves
     carry, collected = loop.value(loop.first) if loop is not None else init, list[Leaves]()
     for k in reversed(range(length)) if reverse else range(length):
         carry, y = _pair(where, f(carry, unflatten(xs.tree, iter([leaf[k] for leaf in sequences]))))

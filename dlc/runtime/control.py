@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,4 +61,4 @@ def _formatted(array: Array, form: str) -> str:
     numbers = array.astype(np.float32) if array.dtype.kind == "V" else array
     if not numbers.ndim:
         return format(numbers.item(), form)
-    return np.array2string(numbers, formatter={"all": lambda x: format(x.item(), form)})
+    return np.array2string(numbers, formatter={"all": lambda x: format(cast(Any, x).item(), form)})
