@@ -1,7 +1,7 @@
 """What the site has beside the pages in docs/: files of the repository that they link to, and the explorer of a real model.
 
-mkdocs calls these functions (`hooks` in mkdocs.yml). A link out of docs/ leads to the file in a view of the repository, and to a
-page that shows it on the site.
+mkdocs calls these functions (`hooks` in mkdocs.yml). A link out of docs/ leads to the file in a view of the repository, and to
+a page that shows it on the site.
 """
 
 from __future__ import annotations
