@@ -21,7 +21,7 @@ from dlc.runtime.host_program import HostProgram
 from dlc.runtime.model import Model
 
 # How wide bars are, in characters.
-_BAR = 24
+_BAR = 16
 _KERNELS_PRINTED = 20
 _PLACES_PRINTED = 3
 
@@ -54,13 +54,14 @@ class Profile:
 
     def __str__(self) -> str:
         longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
-        width = max([len(k.name) for k in self.kernels[:_KERNELS_PRINTED]], default=0)
+        printed = self.kernels[:_KERNELS_PRINTED]
+        width, places = (max(map(len, texts), default=0) for texts in ([k.name for k in printed], [*map(_places, printed)]))
         lines = [f"{self.name}: {_time(self.seconds)} a call, {self.threads} threads"]
-        for k in self.kernels[:_KERNELS_PRINTED]:
+        for k in printed:
             bar = "█" * max(1, round(_BAR * k.seconds / longest))
             share, limit = self._share(k), f"{_of_limit(k):4.0%} of the limit"
             took = f"{k.runs:4d} × {_time(k.seconds):>9} {share:6.1%} {limit}"
-            lines.append(f"  {k.name:{width}} {took}  {bar:{_BAR}}  {_places(k)}".rstrip())
+            lines.append(f"  {k.name:{width}} {took}  {_places(k):{places}}  {bar}")
         if (more := len(self.kernels) - _KERNELS_PRINTED) > 0:
             lines.append(f"  and {more} more")
         lines.append(", ".join(f"{name} {_bytes(size)}" for name, size in self._memory()))
