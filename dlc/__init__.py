@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from dlc.calculus.derivatives import value_and_grad as value_and_grad
     from dlc.calculus.derivatives import vjp as vjp
     from dlc.derived import TrainStep as TrainStep
+    from dlc.eager import disable_jit as disable_jit
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
@@ -110,6 +111,7 @@ _PUBLIC = {
     "custom_jvp": "dlc.calculus.custom",
     "custom_vjp": "dlc.calculus.custom",
     "stop_gradient": "dlc.calculus.custom",
+    "disable_jit": "dlc.eager",
     "grad": "dlc.calculus.derivatives",
     "hessian": "dlc.calculus.derivatives",
     "hvp": "dlc.calculus.derivatives",

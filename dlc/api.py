@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -58,6 +58,7 @@ def compile_model(
     hvp: str | None = None,
     wrt: str | Sequence[str] | None = None,
     train_step: TrainStep | None = None,
+    progress: bool | Progress = False,
 ) -> Model:
     """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; or
     the path of what torch.export.save wrote, `m.pt2` (docs/pytorch.md), or of a module of StableHLO (docs/jax.md).
@@ -83,6 +84,9 @@ def compile_model(
     `vjp`, `jvp` and `hvp` are outputs whose derivative is compiled instead, with respect to the inputs and weights `wrt`, and
     `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out.
 
+    `progress=True` shows on a terminal or in a notebook which pass, and which kernel, it is at; a function is told instead, by
+    one argument: its `phase`, `what` is done in it, how many are `done` of a `total`, and all of that as text.
+
     Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
     ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
     """
@@ -100,7 +104,19 @@ def compile_model(
     )
     values = {name: np.asarray(value) for name, value in (input_values or {}).items()}
     derived = derived_of(vjp, jvp, hvp, train_step, wrt)
-    return compile_file(path_or_bytes(model), target, given_shapes(input_shapes), options, values=values, derived=derived)
+    with _told(progress) as tell:
+        shapes = given_shapes(input_shapes)
+        return compile_file(path_or_bytes(model), target, shapes, options, values=values, derived=derived, progress=tell)
+
+
+def _told(progress: bool | Progress) -> AbstractContextManager[Progress | None]:
+    """Who is told what is about to be done."""
+    if progress is not True:
+        return nullcontext(progress or None)
+    # What draws on terminals takes a while to import.
+    from dlc.progress import shown_on
+
+    return shown_on()
 
 
 def from_torch(
