@@ -112,7 +112,7 @@ def interpolated(emit: Emitter, name: str, x: Value, axis: int, indices: Array, 
     """Each place of the axis as the sum over taps t of `weights[t] · x[indices[t]]`; `name` is what the constants are of."""
     dtype = numpy_dtype(x.element_type)
     if len(indices) > _GATHERED_TAPS:
-        resized = indices.shape[1]
+        resized = len(indices[0])
         matrix = np.zeros((int(x.shape[axis]), resized))
         np.add.at(matrix, (indices, np.arange(resized)), weights)
         last = [a for a in range(x.rank) if a != axis] + [axis]

@@ -44,7 +44,7 @@ STABLEHLO_IOTA STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STAB
 STABLEHLO_TRANSPOSE DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
 STABLEHLO_CASE
 """
-BUILTINS = _NAMES.split()
+BUILTINS: Sequence[str] = _NAMES.split()
 
 # Element types by their numbers: what dlc calls them, and as what they are known where dlc has none.
 _DTYPES: dict[int, np.dtype[Any]] = {
@@ -186,19 +186,20 @@ def _file(buffer: Buffer) -> TfliteFile:
     root = buffer.root()
     if (version := root.scalar(0, "u32")) != _VERSION:
         raise ModelError(f"{buffer.name}: version {version} of the TFLite schema, expected {_VERSION}")
-    kinds = root.tables(1, _kind)
+    kinds: list[str] = root.tables(1, _kind)
     data = root.tables(4, lambda table: _data(buffer, table))
     graphs = root.tables(2, lambda table: _graph(buffer.name, table, kinds, data))
     if not graphs or not graphs[0].outputs:
         raise ModelError(f"{buffer.name}: a TFLite file without a graph that has outputs")
-    signatures = [s for s in root.tables(7, _signature) if s[0] == 0]
-    names = signatures[0][1:] if len(signatures) == 1 else ({}, {})
-    return TfliteFile(buffer.name, graphs, *names)
+    signatures = [s for s in root.tables(7, _signature) if s.graph == 0]
+    # Several signatures may call a tensor by several names.
+    names = signatures[0] if len(signatures) == 1 else _Signature(0, {}, {})
+    return TfliteFile(buffer.name, graphs, names.inputs, names.outputs)
 
 
 def _kind(table: Table) -> str:
     """What an operator code means; a custom operator by its own name."""
-    number = max(table.scalar(0, "i8"), table.scalar(3, "i32"))
+    number: int = max(table.scalar(0, "i8"), table.scalar(3, "i32"))
     kind = BUILTINS[number] if 0 <= number < len(BUILTINS) else f"operator {number}"
     return f"CUSTOM {table.text(1)}" if kind == "CUSTOM" else kind
 
@@ -224,7 +225,8 @@ def _graph(name: str, table: Table, kinds: Sequence[str], data: Sequence[Array |
 
 
 def _tensor(name: str, table: Table, data: Sequence[Array | None]) -> Tensor:
-    label, shape, buffer = table.text(3), table.integers(0), table.scalar(2, "u32")
+    label, shape = table.text(3), table.integers(0)
+    buffer: int = table.scalar(2, "u32")
     if buffer >= len(data) > 0 or min(shape, default=0) < 0:
         raise ModelError(f"{name}: tensor '{label}': its shape {list(shape)} or its buffer {buffer} is none")
     signature = table.integers(7)
@@ -242,11 +244,12 @@ def _tensor(name: str, table: Table, data: Sequence[Array | None]) -> Tensor:
     )
 
 
-def _quantization(where: str, table: Table | None, shape: Sequence[int]) -> Quantization | None:
+def _quantization(where: str, table: Table | None, shape: tuple[int, ...]) -> Quantization | None:
     scales = None if table is None else table.array(2, "<f4")
     if table is None or scales is None or not scales.size:
         return None
-    zeros, axis = table.array(3, "<i8"), table.scalar(6, "i32")
+    zeros = table.array(3, "<i8")
+    axis: int = table.scalar(6, "i32")
     zeros = np.zeros(1, np.int64) if zeros is None or not zeros.size else zeros
     sizes = {1, shape[axis] if 0 <= axis < len(shape) else 1}
     if not np.isfinite(scales).all() or {scales.size, zeros.size} - sizes:
@@ -255,16 +258,24 @@ def _quantization(where: str, table: Table | None, shape: Sequence[int]) -> Quan
 
 
 def _operator(name: str, table: Table, kinds: Sequence[str]) -> Operator:
-    code = table.scalar(0, "u32")
+    code: int = table.scalar(0, "u32")
     if code >= len(kinds):
         raise ModelError(f"{name}: damaged: operator code {code} of {len(kinds)}")
     # Later operators have their options in a second union.
     return Operator(kinds[code], table.integers(1), table.integers(2), table.table(4) or table.table(12))
 
 
-def _signature(table: Table) -> tuple[int, Mapping[int, str], Mapping[int, str]]:
-    inputs, outputs = ({place: name for place, name in table.tables(k, _named)} for k in (0, 1))
-    return table.scalar(4, "u32"), inputs, outputs
+@dataclass(frozen=True)
+class _Signature:
+    """Names for tensors that a graph takes and gives."""
+
+    graph: int
+    inputs: Mapping[int, str]
+    outputs: Mapping[int, str]
+
+
+def _signature(table: Table) -> _Signature:
+    return _Signature(table.scalar(4, "u32"), dict(table.tables(0, _named)), dict(table.tables(1, _named)))
 
 
 def _named(table: Table) -> tuple[int, str]:
