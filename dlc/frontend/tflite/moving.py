@@ -1,4 +1,4 @@
-"""Operators that move elements: as they are stored, where the result is quantised alike."""
+"""Operators that move elements, as they are stored: that a result is quantised alike is for whoever writes a file."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _SLICE_OPTIONS = "begin_mask.i32 end_mask.i32 ellipsis_mask.i32 new_axis_mask.i3
 
 @table("TRANSPOSE")
 def transpose(node: Node) -> Value:
-    return node.emit.transpose(node.as_result(0), node.integers_of(1, "permutation"))
+    return node.emit.transpose(node[0], node.integers_of(1, "permutation"))
 
 
 @table("REVERSE_V2")
 def reverse(node: Node) -> Value:
-    x = node.as_result(0)
+    x = node[0]
     return node.emit(dl.ReverseOp, x, axes=tuple(sorted(normalized_axes(node.place, node.integers_of(1, "axes"), x.rank))))
 
 
 @table("SLICE")
 def slice_(node: Node) -> Value:
-    x, begins, sizes = node.as_result(0), node.sizes(1, "begins"), node.sizes(2, "sizes")
+    x, begins, sizes = node[0], node.sizes(1, "begins"), node.sizes(2, "sizes")
     limits = [end if size == -1 else begin + size for begin, size, end in zip(begins, sizes, x.shape, strict=True)]
     return node.emit(dl.SliceOp, x, starts=begins, limits=tuple(limits), strides=(1,) * x.rank)
 
@@ -42,7 +42,7 @@ def slice_(node: Node) -> Value:
 @table("STRIDED_SLICE", options=_SLICE_OPTIONS)
 def strided_slice(node: Node) -> Value:
     """NumPy's slices: of each entry a mask says whether it is open at an end, a new axis, one place, or all axes between."""
-    emit, x = node.emit, node.as_result(0)
+    emit, x = node.emit, node[0]
     begins, ends, steps = node.sizes(1, "begins"), node.sizes(2, "ends"), node.integers_of(3, "steps")
     masks = {name: node.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     if not len(begins) == len(ends) == len(steps) or 0 in steps or node.flag("is_offset"):
@@ -110,10 +110,10 @@ def _amounts(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @table("PAD", "PADV2")
 def pad(node: Node) -> Value:
-    emit, x = node.emit, node.as_result(0)
+    emit, x = node.emit, node[0]
     low, high = _amounts(node, x.rank)
     if node.get(2) is not None:
-        value = emit.reshape(node.as_result(2), ())
+        value = emit.reshape(node[2], ())
     else:
         value = emit.scalar(False if is_bool(x.element_type) else _zero(node), x)
     return emit(dl.PadOp, x, value, low=low, high=high, pad_mode="constant")
@@ -128,7 +128,7 @@ def _zero(node: Node) -> int:
 @table("MIRROR_PAD", options="mode.i8")
 def mirror_pad(node: Node) -> Value:
     """Mode 0 does not repeat the outermost elements, mode 1 does."""
-    emit, x = node.emit, node.as_result(0)
+    emit, x = node.emit, node[0]
     low, high = _amounts(node, x.rank)
     if not node.integer("mode"):
         return emit(dl.PadOp, x, emit.scalar(0, x), low=low, high=high, pad_mode="reflect")
@@ -141,7 +141,7 @@ def mirror_pad(node: Node) -> Value:
 
 @table("GATHER", options="axis.i32 batch_dims.i32")
 def gather(node: Node) -> Value:
-    emit, x, indices = node.emit, node.as_result(0), node[1]
+    emit, x, indices = node.emit, node[0], node[1]
     axis, batch = node.axis(node.integer("axis"), x.rank), node.integer("batch_dims") % max(indices.rank, 1)
     if not batch:
         return emit(dl.GatherOp, x, indices, axis=axis)
@@ -153,32 +153,32 @@ def gather(node: Node) -> Value:
 @table("EMBEDDING_LOOKUP")
 def embedding_lookup(node: Node) -> Value:
     """Inputs: places, rows."""
-    rows = node.as_result(1)
+    rows = node[1]
     return node.emit(dl.GatherOp, rows, node[0], axis=0)
 
 
 @table("GATHER_ND")
 def gather_nd(node: Node) -> Value:
-    return node.emit(dl.GatherNdOp, node.as_result(0), node[1])
+    return node.emit(dl.GatherNdOp, node[0], node[1])
 
 
 @table("SCATTER_ND")
 def scatter_nd(node: Node) -> Value:
     """Inputs: places, updates, the shape of the result. What goes to one place is added up."""
-    updates = node.as_result(1)
+    updates = node[1]
     zeros = node.emit.full(0, node.sizes(2, "shape"), updates)
     return node.emit(dl.ScatterNdOp, zeros, node[0], updates, mode="add")
 
 
 @table("TOPK_V2")
 def top_k(node: Node) -> list[Value]:
-    emit, x = node.emit, node.as_result(0)
+    emit, x = node.emit, node[0]
     places = emit(dl.ArgsortOp, x, axis=x.rank - 1, descending=True, count=node.number(1, "k"))
     return [emit(dl.GatherElementsOp, x, places, axis=x.rank - 1), emit.cast(places, node.element(1))]
 
 
 def _blocks(node: Node) -> tuple[Value, int, tuple[Size, ...]]:
-    x, block = node.as_result(0), node.integer("block")
+    x, block = node[0], node.integer("block")
     if x.rank != 4 or block < 1:
         raise ModelError(f"{node.place}: expected a tensor of rank 4 and a positive block, got rank {x.rank} and {block}")
     return x, block, x.shape
@@ -205,7 +205,7 @@ def _interleaved(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
 @table("SPACE_TO_BATCH_ND")
 def space_to_batch(node: Node) -> Value:
     """[N, H, W, C] → [b · c · N, H / b, W / c, C], for blocks [b, c], after padding."""
-    emit, x, blocks = node.emit, node.as_result(0), node.integers_of(1, "blocks")
+    emit, x, blocks = node.emit, node[0], node.integers_of(1, "blocks")
     amounts, count = node.integers_of(2, "paddings"), len(blocks)
     rest = (0,) * (x.rank - 1 - count)
     low, high = ((0, *amounts[side::2], *rest) for side in (0, 1))
@@ -221,7 +221,7 @@ def space_to_batch(node: Node) -> Value:
 @table("BATCH_TO_SPACE_ND")
 def batch_to_space(node: Node) -> Value:
     """[b · c · N, H, W, C] → [N, H · b, W · c, C], for blocks [b, c], then cropped."""
-    emit, x, blocks = node.emit, node.as_result(0), node.integers_of(1, "blocks")
+    emit, x, blocks = node.emit, node[0], node.integers_of(1, "blocks")
     crops, count = node.integers_of(2, "crops"), len(blocks)
     batch, sizes, kept = x.shape[0] // int(np.prod(blocks)), x.shape[1 : count + 1], x.shape[count + 1 :]
     split = emit.reshape(x, (*blocks, batch, *sizes, *kept))
@@ -236,7 +236,7 @@ def batch_to_space(node: Node) -> Value:
 @table("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(node: Node) -> Value:
     """Inputs: data, what is written into it, where; the place is moved so that it fits."""
-    emit, x, update = node.emit, node.as_result(0), node.as_result(1)
+    emit, x, update = node.emit, node[0], node[1]
     starts = emit.cast(node[2], i64)
     places: Value | None = None
     for axis, (size, inner) in enumerate(zip(x.shape, update.shape, strict=True)):

@@ -115,7 +115,7 @@ class Node:
         return self.emit.unfolded(dl.DequantizeOp, x, scale, zero, axis=axis)[0]
 
     def as_result(self, k: int, output: int = 0) -> Value:
-        """An input as an output stores numbers: what is only moved or compared is not computed with."""
+        """An input as an output stores numbers: as it is where that is quantised alike."""
         source, result = self.sources[k], self.results[output]
         if source is None or result.quantization is None:
             return self[k]

@@ -105,7 +105,7 @@ def local_response_normalization(node: Node) -> Value:
 
 @table("SELECT", "SELECT_V2")
 def select(node: Node) -> Value:
-    condition, x, y = node[0], node.as_result(1), node.as_result(2)
+    condition, x, y = node[0], node[1], node[2]
     if node.operator.kind == "SELECT" and condition.rank == 1 < x.rank:
         # One condition for each entry of the first axis.
         condition = node.emit.reshape(condition, (*condition.shape, *(1,) * (x.rank - 1)))

@@ -49,7 +49,7 @@ def _linear(node: Node, size: int, resized: int) -> tuple[Array, Array]:
 
 @table("RESIZE_NEAREST_NEIGHBOR", options="align_corners.bool half_pixel_centers.bool")
 def resize_nearest_neighbor(node: Node) -> Value:
-    y = node.as_result(0)
+    y = node[0]
     for axis, size, resized in _axes(node, y):
         offset = np.float32(0.5 if node.flag("half_pixel_centers") else 0)
         places = (np.arange(resized, dtype=np.float32) + offset) * _scale(node, size, resized)

@@ -26,7 +26,7 @@ def rank(node: Node) -> Value:
 
 @table("RESHAPE", options="shape.ints")
 def reshape(node: Node) -> Value:
-    x = node.as_result(0)
+    x = node[0]
     wanted: list[Size] = list(node.sizes(1, "shape") if node.get(1) is not None else node.integers("shape"))
     free = [k for k, size in enumerate(wanted) if size == -1]
     if len(free) > 1:
@@ -41,27 +41,27 @@ def reshape(node: Node) -> Value:
 
 @table("SQUEEZE", options="axes.ints")
 def squeeze(node: Node) -> Value:
-    x = node.as_result(0)
+    x = node[0]
     dropped = normalized_axes(node.place, node.integers("axes"), x.rank) or [k for k, s in enumerate(x.shape) if s == 1]
     return node.emit.reshape(x, [s for k, s in enumerate(x.shape) if k not in dropped])
 
 
 @table("EXPAND_DIMS")
 def expand_dims(node: Node) -> Value:
-    x = node.as_result(0)
+    x = node[0]
     axis = node.axis(node.number(1, "axis"), x.rank + 1)
     return node.emit.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 @table("BROADCAST_TO")
 def broadcast_to(node: Node) -> Value:
-    x = node.as_result(0)
+    x = node[0]
     return node.emit.broadcast(x, broadcast_shapes(node.place, x.shape, node.sizes(1, "shape")))
 
 
 @table("TILE")
 def tile(node: Node) -> Value:
-    emit, x, repeats = node.emit, node.as_result(0), node.sizes(1, "multiples")
+    emit, x, repeats = node.emit, node[0], node.sizes(1, "multiples")
     # [a, b] → [1, a, 1, b] → [r, a, s, b] → [r·a, s·b]
     split = [s for size in x.shape for s in (1, size)]
     wide = [s for repeat, size in zip(repeats, x.shape, strict=True) for s in (repeat, size)]
@@ -71,7 +71,7 @@ def tile(node: Node) -> Value:
 
 @table("FILL")
 def fill(node: Node) -> Value:
-    return node.emit.broadcast(node.as_result(1), node.sizes(0, "shape"))
+    return node.emit.broadcast(node[1], node.sizes(0, "shape"))
 
 
 @table("RANGE")
@@ -86,7 +86,7 @@ def one_hot(node: Node) -> Value:
     axis = node.axis(node.integer("axis"), indices.rank + 1)
     columns = emit.reshape(emit.iota(depth, indices.element_type), (depth, *(1,) * (indices.rank - axis)))
     hot = emit(dl.EqualOp, emit.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:])), columns)
-    return emit(dl.SelectOp, hot, node.as_result(2), node.as_result(3))
+    return emit(dl.SelectOp, hot, node[2], node[3])
 
 
 def _split(node: Node, x: Value, sizes: Sequence[Size], axis: int) -> list[Value]:
@@ -101,7 +101,7 @@ def _split(node: Node, x: Value, sizes: Sequence[Size], axis: int) -> list[Value
 @table("SPLIT", options="count.i32")
 def split(node: Node) -> list[Value]:
     """Inputs: the axis, data."""
-    x, count = node.as_result(1), node.integer("count")
+    x, count = node[1], node.integer("count")
     axis = node.axis(node.number(0, "axis"), x.rank)
     return _split(node, x, [x.shape[axis] // count] * count, axis)
 
@@ -109,7 +109,7 @@ def split(node: Node) -> list[Value]:
 @table("SPLIT_V", options="count.i32")
 def split_v(node: Node) -> list[Value]:
     """Inputs: data, the sizes of the parts, of which one may be the rest (-1), the axis."""
-    x, sizes = node.as_result(0), list(node.integers_of(1, "sizes"))
+    x, sizes = node[0], list(node.integers_of(1, "sizes"))
     axis = node.axis(node.number(2, "axis"), x.rank)
     rest = x.shape[axis] - sum(s for s in sizes if s != -1)
     return _split(node, x, [rest if s == -1 else s for s in sizes], axis)
@@ -117,7 +117,7 @@ def split_v(node: Node) -> list[Value]:
 
 @table("UNPACK", options="count.i32 axis.i32")
 def unpack(node: Node) -> list[Value]:
-    x = node.as_result(0)
+    x = node[0]
     axis = node.axis(node.integer("axis"), x.rank)
     pieces = _split(node, x, [1] * node.integer("count"), axis)
     return [node.emit.reshape(p, (*x.shape[:axis], *x.shape[axis + 1 :])) for p in pieces]
@@ -125,15 +125,13 @@ def unpack(node: Node) -> list[Value]:
 
 @table("PACK", options="count.i32 axis.i32")
 def pack(node: Node) -> Value:
-    values = [node.as_result(k) for k in range(len(node.inputs))]
+    values = [node[k] for k in range(len(node.inputs))]
     axis = node.axis(node.integer("axis"), values[0].rank + 1)
     rows = [node.emit.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in values]
     return rows[0] if len(rows) == 1 else node.emit(dl.ConcatOp, *rows, axis=axis)
 
 
-@table("CONCATENATION", options="axis.i32 activation.i8")
+@table("CONCATENATION", options="axis.i32")
 def concatenation(node: Node) -> Value:
-    has_activation = node.integer("activation") != 0
-    values = [node.real(k) if has_activation else node.as_result(k) for k in range(len(node.inputs))]
-    joined = node.emit(dl.ConcatOp, *values, axis=node.axis(node.integer("axis"), values[0].rank))
-    return node.finished(joined) if has_activation else joined
+    values = [node.as_result(k) for k in range(len(node.inputs))]
+    return node.emit(dl.ConcatOp, *values, axis=node.axis(node.integer("axis"), values[0].rank))

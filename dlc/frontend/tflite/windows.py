@@ -133,7 +133,7 @@ def max_pool_2d(node: Node) -> Value:
     if node.integer("activation"):
         x = node.real(0)
         return node.finished(node.emit(dl.MaxPoolOp, _padded(node, x, low, high, -np.inf), **windows))
-    x = node.as_result(0)
+    x = node[0]
     lowest = -np.inf if is_float(x.element_type) else int(np.iinfo(numpy_dtype(x.element_type)).min)
     return node.emit(dl.MaxPoolOp, _padded(node, x, low, high, lowest), **windows)
 
