@@ -114,13 +114,13 @@ class Node:
         # Weights stay integers, also few of them.
         return self.emit.unfolded(dl.DequantizeOp, x, scale, zero, axis=axis)[0]
 
-    def as_result(self, k: int, output: int = 0) -> Value:
-        """An input as an output stores numbers: as it is where that is quantised alike."""
-        source, result = self.sources[k], self.results[output]
+    def as_result(self, k: int) -> Value:
+        """An input as the first output stores numbers: as it is where that is quantised alike."""
+        source, result = self.sources[k], self.results[0]
         if source is None or result.quantization is None:
             return self[k]
         alike = source.type == result.type and source.quantization == result.quantization
-        return self[k] if alike else self.stored(self.real(k), output)
+        return self[k] if alike else self.stored(self.real(k))
 
     def known(self, k: int, what: str) -> Array:
         """The elements of an input that has to be known when the file is read."""

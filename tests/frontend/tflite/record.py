@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from flatbuffers import flexbuffers
 
 RECORDED = Path(__file__).parent / "recorded.npz.xz"
 random = np.random.default_rng(0)
@@ -35,7 +36,7 @@ def weights(*shape: int) -> Any:
 
 # Functions, by name: a function, and the shapes of its arguments.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {}
-FLOATS_ONLY = {"floats", "integers", "control", "open_sizes"}
+KINDS = {**dict.fromkeys(("windows", "pointwise", "moving", "products"), ("float", "int8")), "few_bits": ("dynamic",)}
 
 
 def of(*shapes: Sequence[int | None], dtype: Any = tf.float32) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -140,8 +141,17 @@ def m_rows() -> Any:
 @of((2, 3))
 def control(x: Any) -> Any:
     step = weights(3)
-    loop = tf.while_loop(lambda k, v: (k < 5) & (tf.reduce_sum(v) < 1e3), lambda k, v: (k + 1, v * 1.5 + step), [tf.constant(0), x])
+    loop = tf.while_loop(
+        lambda k, v: (k < 5) & (tf.reduce_sum(v) < 1e3), lambda k, v: (k + 1, v * 1.5 + step), [tf.constant(0), x]
+    )
     return (*loop, tf.cond(tf.reduce_sum(x) > 0, lambda: x * 2.0, lambda: x - step))
+
+
+@of((2, 4, 4, 12))
+def few_bits(x: Any) -> Any:
+    """Weights that are large enough for the converter to make integers of them alone."""
+    y = tf.nn.relu(tf.nn.conv2d(x, weights(3, 3, 12, 12), 2, "SAME"))
+    return tf.matmul(tf.reshape(y, [2, 48]), weights(48, 24))
 
 
 @of((None, 3, 4))
@@ -182,11 +192,11 @@ def files() -> dict[str, bytes]:
     made: dict[str, bytes] = {"others": others()}
     for name, (function, specs) in FUNCTIONS.items():
         concrete = tf.function(function, input_signature=specs).get_concrete_function()
-        for numbers in ("float",) if name in FLOATS_ONLY else ("float", "int8"):
+        for numbers in KINDS.get(name, ("float",)):
             converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
             made[f"{name}_{numbers}"] = converted(converter, [s.shape for s in specs], numbers)
     model = net()
-    for numbers in ("float", "dynamic", "int8", "int16"):
+    for numbers in ("float", "int8", "int16"):
         made[f"net_{numbers}"] = converted(tf.lite.TFLiteConverter.from_keras_model(model), [model.input_shape], numbers)
     return made
 
@@ -196,6 +206,8 @@ def files() -> dict[str, bytes]:
 
 def others() -> bytes:
     x = random.standard_normal((1, 4, 4, 3)).astype(np.float32)
+    attributes = list(flexbuffers.Dumps({}))
+    composite = {"name": "ours.nothing", "decompositionSubgraphIndex": 1, "compositeAttributes": attributes}
     half, places = x[0, :2, :2], np.array([2, 0], np.int32)
     pool = {"padding": 0, "strideW": 2, "strideH": 2, "filterWidth": 3, "filterHeight": 3}
     operators: list[tuple[str, str | None, dict[str, Any], list[Any], type]] = [
@@ -210,6 +222,12 @@ def others() -> bytes:
         ("ZEROS_LIKE", None, {}, ["x"], np.float32),
         ("RANK", None, {}, ["x"], np.int32),
         ("RANGE", None, {}, [np.int32(7), np.int32(1), np.int32(-2)], np.int32),
+        ("SQUEEZE", "SqueezeOptions", {"squeezeDims": [0]}, ["x"], np.float32),
+        ("EXPAND_DIMS", None, {}, ["x", np.int32(-1)], np.float32),
+        ("PRELU", None, {}, ["x", half[:1, :1]], np.float32),
+        ("FILL", None, {}, [places, np.float32(1.5)], np.float32),
+        ("LOGICAL_NOT", None, {}, [np.array([True, False])], np.bool_),
+        ("STABLEHLO_COMPOSITE", "StableHLOCompositeOptions", composite, ["x"], np.float32),
         ("RESHAPE", "ReshapeOptions", {"newShape": [4, 4, 3]}, ["x"], np.float32),
         ("UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions", *_lstm(4, 3, 2), np.float32),
     ]
@@ -236,15 +254,19 @@ def others() -> bytes:
         code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 1
         operator.opcodeIndex, operator.inputs, operator.outputs = len(codes), inputs, [len(tensors) - 1]
         if options is not None:
-            operator.builtinOptionsType = getattr(schema.BuiltinOptions, options)
-            operator.builtinOptions = getattr(schema, f"{options}T")()
-            vars(operator.builtinOptions).update(fields)
+            union = "" if hasattr(schema.BuiltinOptions, options) else "2"
+            made_of = getattr(schema, f"{options}T")()
+            vars(made_of).update(fields)
+            setattr(operator, f"builtinOptions{union}Type", getattr(getattr(schema, f"BuiltinOptions{union}"), options))
+            setattr(operator, f"builtinOptions{union}", made_of)
         codes.append(code)
         made.append(operator)
         outputs.append(len(tensors) - 1)
-    graph, model = schema.SubGraphT(), schema.ModelT()
+    # What the composite is made of: a graph that gives what it takes.
+    graph, inner, model = schema.SubGraphT(), schema.SubGraphT(), schema.ModelT()
     graph.tensors, graph.inputs, graph.outputs, graph.operators = tensors, [0], outputs, made
-    model.version, model.operatorCodes, model.subgraphs, model.buffers = 3, codes, [graph], buffers
+    inner.tensors, inner.inputs, inner.outputs, inner.operators = tensors[:1], [0], [0], []
+    model.version, model.operatorCodes, model.subgraphs, model.buffers = 3, codes, [graph, inner], buffers
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
@@ -268,7 +290,9 @@ def _tensor(name: str, shape: Sequence[int], dtype: type, buffer: int) -> Any:
 
 def run(file: bytes) -> tuple[list[Any], list[Any]]:
     """Inputs, and what LiteRT makes of them."""
-    interpreter = Interpreter(model_content=file, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+    interpreter = Interpreter(
+        model_content=file, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    )
     inputs: list[Any] = []
     for given in interpreter.get_input_details():
         shape = [3 if size < 0 else int(size) for size in given["shape_signature"]]
