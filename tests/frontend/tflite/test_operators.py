@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -31,3 +34,9 @@ def test_it_computes_what_litert_did(name: str) -> None:
 def test_every_operator_is_recorded() -> None:
     graphs = [graph for found in recorded().values() for graph in read_file(found.file).graphs]
     assert {operator.kind for graph in graphs for operator in graph.operators} == set(OPERATORS)
+
+
+def test_the_documentation_lists_them() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tflite.md").read_text()
+    listed = page[page.index("## What is read") : page.index("Each of them runs")]
+    assert set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", listed)) == set(OPERATORS)
