@@ -12,8 +12,8 @@ from click.testing import CliRunner
 import dlc
 from dlc.cli import main
 from dlc.compiler.program import load_program
-from dlc.explore.sources import tflite_listing
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
+from dlc.explore.sources import tflite_listing
 from dlc.frontend.tflite import read_model
 from dlc.frontend.tflite.schema import BUILTINS, read_file
 from tests.frontend.tflite.recorded import recorded
