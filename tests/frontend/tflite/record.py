@@ -154,6 +154,12 @@ def few_bits(x: Any) -> Any:
     return tf.matmul(tf.reshape(y, [2, 48]), weights(48, 24))
 
 
+@of((1, None, None, 2))
+def open_image(x: Any) -> Any:
+    """How much is padded hangs on the sizes."""
+    return tf.nn.conv2d(x, weights(3, 3, 2, 3), 2, "SAME")
+
+
 @of((None, 3, 4))
 def open_sizes(x: Any) -> Any:
     return tf.reshape(x, [tf.shape(x)[0], -1]) * 2.0
@@ -171,10 +177,12 @@ def net() -> Any:
 
 
 def converted(converter: Any, shapes: Sequence[Any], numbers: str) -> bytes:
-    """A file of a converter: of floats, of weights of 8 bits (`dynamic`), of integers, or of data of 16 bits."""
+    """A file of a converter: of floats, of weights of 8 bits (`dynamic`) or in f16, of integers, or of data of 16 bits."""
     ops = tf.lite.OpsSet
     if numbers != "float":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if numbers == "float16":
+        converter.target_spec.supported_types = [tf.float16]
     if numbers in ("int8", "int16"):
         calibration = np.random.default_rng(1)
         converter.representative_dataset = lambda: (
@@ -196,7 +204,7 @@ def files() -> dict[str, bytes]:
             converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
             made[f"{name}_{numbers}"] = converted(converter, [s.shape for s in specs], numbers)
     model = net()
-    for numbers in ("float", "int8", "int16"):
+    for numbers in ("float", "float16", "int8", "int16"):
         made[f"net_{numbers}"] = converted(tf.lite.TFLiteConverter.from_keras_model(model), [model.input_shape], numbers)
     return made
 
@@ -295,7 +303,7 @@ def run(file: bytes) -> tuple[list[Any], list[Any]]:
     )
     inputs: list[Any] = []
     for given in interpreter.get_input_details():
-        shape = [3 if size < 0 else int(size) for size in given["shape_signature"]]
+        shape = [5 if size < 0 else int(size) for size in given["shape_signature"]]
         interpreter.resize_tensor_input(given["index"], shape)
         if given["dtype"] == np.float32:
             inputs.append(random.standard_normal(shape).astype(np.float32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -14,8 +15,9 @@ from dlc.cli import main
 from dlc.compiler.program import load_program
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.explore.sources import tflite_listing
+from dlc.frontend.onnx import OpenInputsError
 from dlc.frontend.tflite import read_model
-from dlc.frontend.tflite.schema import BUILTINS, read_file
+from dlc.frontend.tflite.schema import BUILTINS, Tensor, read_file
 from tests.frontend.tflite.recorded import recorded
 
 
@@ -119,3 +121,26 @@ def test_vectors_that_are_shared_do_not_add_up_without_end() -> None:
     file = head + root + struct.pack("<I", count) + offsets + code_vtable + table + names
     with pytest.raises(ModelError, match="its vectors hold more than"):
         read_file(file)
+
+
+def test_sizes_that_reading_hangs_on_are_those_of_the_call() -> None:
+    found = recorded()["open_image_float"]
+    with pytest.raises(OpenInputsError, match="the padding with stride 2 depends on the size"):
+        read_model(found.file)
+    model = dlc.compile_model(found.file, target="reference")
+    assert model(np.ones((1, 6, 8, 2), np.float32))["Identity"].shape == (1, 3, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("number", "bits", "dtype"), [(17, 4, ml_dtypes.int4), (20, 4, ml_dtypes.uint4), (19, 2, ml_dtypes.int2)]
+)
+def test_several_elements_share_a_byte(number: int, bits: int, dtype: type) -> None:
+    """The first in its lowest bits; what is left of the last byte belongs to none."""
+    elements = np.array([1, -1, 0, -2, 1]) % (1 << bits)
+    codes = sum(int(e) << bits * k for k, e in enumerate(elements))
+    data = np.frombuffer(codes.to_bytes(-(-5 * bits // 8), "little"), np.uint8)
+    tensor = Tensor("w", number, (5,), (5,), data, None, False, False)
+    assert tensor.array().dtype == dtype
+    np.testing.assert_array_equal(tensor.array().view(np.uint8) & ((1 << bits) - 1), elements)
+    with pytest.raises(ModelError, match="needs 2 bytes of data" if bits == 2 else "needs 3 bytes of data"):
+        Tensor("w", number, (5,), (5,), data[:1], None, False, False).array()
