@@ -142,7 +142,8 @@ def mirror_pad(node: Node) -> Value:
 @table("GATHER", options="axis.i32 batch_dims.i32")
 def gather(node: Node) -> Value:
     emit, x, indices = node.emit, node[0], node[1]
-    axis, batch = node.axis(node.integer("axis"), x.rank), node.integer("batch_dims") % max(indices.rank, 1)
+    axis, batch = node.axis(node.integer("axis"), x.rank), node.integer("batch_dims")
+    batch = batch + indices.rank if batch < 0 else batch
     if not batch:
         return emit(dl.GatherOp, x, indices, axis=axis)
     if axis != batch:

@@ -181,13 +181,13 @@ class Node:
         """The element type of an output."""
         return element_type(self.results[output].dtype)
 
-    def finished(self, y: Value, output: int = 0) -> Value:
-        """A result after the activation that the operator has in it, as the output stores it."""
-        return self.stored(self._activated(y), output)
+    def finished(self, y: Value) -> Value:
+        """The first output: after the activation that the operator has in it, as it is stored."""
+        return self.stored(self._activated(y))
 
-    def stored(self, y: Value, output: int = 0) -> Value:
-        """Numbers as an output stores them: quantised, if it is quantised."""
-        quantization, element = self.results[output].quantization, self.element(output)
+    def stored(self, y: Value) -> Value:
+        """Numbers as the first output stores them: quantised, if it is quantised."""
+        quantization, element = self.results[0].quantization, self.element()
         if quantization is None or is_float(element) or not is_float(y.element_type):
             return y
         scale, zero = self._parameters(quantization, element)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, normalized_axes
+from dlc.dialects.dl.base import DlOp
 from dlc.dims import product
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
@@ -43,7 +43,7 @@ def batch_matmul(node: Node) -> Value:
 def _reduced(op: type[DlOp]) -> Callable[[Node], Value]:
     def convert(node: Node) -> Value:
         x = node.real(0)
-        axes = normalized_axes(node.place, dict.fromkeys(a % max(x.rank, 1) for a in node.integers_of(1, "axes")), x.rank)
+        axes = tuple(sorted({node.axis(axis, x.rank) for axis in node.integers_of(1, "axes")}))
         return node.finished(node.emit(op, x, axes=axes, keepdims=node.flag("keep_dims")) if axes else x)
 
     return convert

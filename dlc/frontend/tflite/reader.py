@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-
-import numpy as np
+from typing import NoReturn
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_of, tensor_type
@@ -103,7 +102,7 @@ class _Reader:
         )
         return ReadModel(ModuleOp([main]), self.weights, tuple(inputs), outputs)
 
-    def _refuse(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
+    def _refuse(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> NoReturn:
         """Raises the error that says what is wrong, all at once."""
         if all(p.kind == "shape" for p in self.problems):
             # With the model's own shapes it is the model that contradicts itself.
@@ -172,8 +171,7 @@ class _Reader:
             values[n] = None
             return None
         if tensor.data is not None or 0 in tensor.shape:
-            array = tensor.array() if tensor.data is not None else np.zeros(tensor.shape, dtype)
-            values[n] = emit.constant(array, name=tensor.name)
+            values[n] = emit.constant(tensor.array(), name=tensor.name)
         elif tensor.is_variable:
             # What a model keeps between calls begins as 0 in each.
             require_addressable(place, tensor_type(tensor.shape, element_type(dtype)))

@@ -58,7 +58,7 @@ _WITHOUT = {5: "strings", 8: "complex64", 11: "complex128", 13: "resources", 14:
 _BITS = {17: 4, 19: 2, 20: 4}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Quantization:
     """`real = scale · (stored - zero point)`, for all or for each place of an axis."""
 
@@ -97,18 +97,22 @@ class Tensor:
 
     def array(self) -> Array:
         """The elements of a constant. Raises ModelError where the file holds more or fewer."""
-        assert self.data is not None
         dtype, count, width = self.dtype, math.prod(self.shape), _BITS.get(self.type)
+        data = np.zeros(0, np.uint8) if self.data is None else self.data
         needed = count * dtype.itemsize if width is None else -(-count * width // 8)
-        if needed != self.data.size:
+        if needed != data.size:
             raise ModelError(
-                f"tensor '{self.name}': the shape {list(self.shape)} needs {needed} bytes of data, "
-                f"the file holds {self.data.size}"
+                f"tensor '{self.name}': the shape {list(self.shape)} needs {needed} bytes of data, the file holds {data.size}"
             )
         if width is not None:
-            codes = (self.data[:, None] >> np.arange(0, 8, width, dtype=np.uint8)).reshape(-1)[:count] & ((1 << width) - 1)
-            return codes.view(dtype).reshape(self.shape)
-        return (self.data != 0 if dtype == np.bool_ else self.data.view(dtype)).reshape(self.shape)
+            codes = (data[:, None] >> np.arange(0, 8, width, dtype=np.uint8)).reshape(-1)[:count] & ((1 << width) - 1)
+            flat = codes.view(dtype)
+        else:
+            flat = data != 0 if dtype == np.bool_ else data.view(dtype)
+        try:
+            return flat.reshape(self.shape)
+        except ValueError as error:
+            raise ModelError(f"tensor '{self.name}': no array has the shape {list(self.shape)}: {error}") from error
 
 
 @dataclass(frozen=True)
