@@ -3,9 +3,9 @@
 This page walks through the compiler in the order data flows. Every step is a folder or a file of that name; nothing below
 hides another mechanism.
 
-A model enters through `frontend`: `frontend.onnx` reads a file, `frontend.stablehlo` what JAX prints. Either way the result
-is a module of the `dl` dialect (`dialects.dl`), where each op says what is computed and nothing about how, and a store of
-weights (`weights`). Weights never enter the IR: an op `dl.weight @w7` names an array of the store.
+A model enters through `frontend`: `frontend.onnx` and `frontend.tflite` read files, `frontend.stablehlo` what JAX prints.
+The result is a module of the `dl` dialect (`dialects.dl`), where each op says what is computed and nothing about how, and a
+store of weights (`weights`). Weights never enter the IR: an op `dl.weight @w7` names an array of the store.
 
 `compiler.compile` takes a module to a `Model`. It runs the stages of `pipelines`, which is a value to be read from top to
 bottom:

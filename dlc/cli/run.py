@@ -164,7 +164,8 @@ def run_command(
     as_json: bool,
     derived: Derived | None,
 ) -> None:
-    """Runs MODEL, an ONNX file, a compiled model (.dlc), a module of a dump (.mlir) or one of torch.export.save (.pt2).
+    """Runs MODEL, an ONNX or TFLite file, a compiled model (.dlc), a module of StableHLO or of a dump (.mlir), or what
+    torch.export.save wrote (.pt2).
 
     Once, or with --each once for each set of inputs in a folder. Prints or saves its outputs; of an ONNX file also those of a
     derivative or a training step. With --first-nan the model is evaluated op by op instead, on the reference.
