@@ -29,7 +29,7 @@ class Winograd:
 
     input: int = 30
     output: int = 15
-    weight: int = 16
+    weight: int = 8
     gain: float = 1.15
 
 
