@@ -168,4 +168,6 @@ class WinogradOutputOp(Staged):
 def _require_numbers(op: WinogradInputOp | WinogradOutputOp) -> None:
     types = [element_type_of(v) for v in op.operands]
     if not (is_float(types[0]) or is_integer(types[0])) or types[0] != types[1] or rank_of(op.matrix) != 2:
-        raise DTypeError(f"{op.name}: element types {types[0]} and {types[1]}; one type of numbers and a matrix are wanted (C1)")
+        raise DTypeError(
+            f"{op.name}: element types {types[0]} and {types[1]}; one type of numbers and a matrix are wanted (C1)"
+        )

@@ -27,6 +27,7 @@ from dlc.passes.base import TargetPass
 from dlc.passes.dl.index_ranges import Interval, interval_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 from dlc.target import Winograd
+
 # What pairs of are multiplied at once.
 _PART = ELEMENT_TYPES["int16"]
 
@@ -86,8 +87,8 @@ class Algorithm:
 
         A sum is known times the divisor squared, modulo 2³²: odd numbers have an inverse, of twos a bit is lost for each.
         """
-        most = (1 << 31) // (_twos(self.divisor) ** 2 * terms * max(map(abs, w)))
-        return next((c for c in (0, (x[0] + x[1] + 1) // 2) if max(x[1] - c, c - x[0]) < most), None)
+        times = _twos(self.divisor) ** 2 * terms * max(map(abs, w))
+        return next((c for c in (0, (x[0] + x[1] + 1) // 2) if max(x[1] - c, c - x[0]) * times < 1 << 31), None)
 
 
 def _twos(n: int) -> int:

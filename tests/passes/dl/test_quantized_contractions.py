@@ -61,7 +61,8 @@ def contractions(p: Program) -> list[Any]:
 
 def rewritten(body: Any, target: Target, *inputs: np.ndarray, tolerance: float = 0.0) -> Program:
     return program(body, *inputs).apply(
-        *(SimplifyPass(), QuantizedContractionsPass(target), PackWordsPass(target), SimplifyPass(), CsePass(), DcePass()), tolerance=tolerance
+        *(SimplifyPass(), QuantizedContractionsPass(target), PackWordsPass(target), SimplifyPass(), CsePass(), DcePass()),
+        tolerance=tolerance,
     )
 
 
