@@ -15,16 +15,21 @@ class Sweep:
 
     `skips`: a part is left out where that changes nothing: of stages that end in a choice, where it falls on none of what they
     compute; of a contraction alone, a part of the outermost loop in which its first operand is zeros.
+
+    `shown`: a dimension and a size; of its parts of this size all are left out that are behind the last one in which the
+    choice of the first sweep falls on what is computed.
     """
 
     first: int
     last: int
     steps: tuple[tuple[int, int], ...]
     skips: bool = False
+    shown: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         skips = ", skips" if self.skips else ""
-        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips
+        shown = "" if self.shown is None else f", as far as d{self.shown[0]} is shown by {self.shown[1]}"
+        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips + shown
 
 
 @dataclass(frozen=True)
