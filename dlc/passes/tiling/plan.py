@@ -113,6 +113,8 @@ class TilePlan:
                     raise ValueError(f"sweep {sweep}: what a stage reduces must be whole before another reads it")
                 if any(t.modulus % step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
                     raise ValueError(f"sweep {sweep}: an operand is packed in other panels")
+                if sweep.shown is not None and sweep.shown[0] == d and sweep.shown[1] % step:
+                    raise ValueError(f"sweep {sweep}: what is shown must be whole steps")
             done = sweep.last
         return {d for s in self.sweeps for d, _ in s.steps}
 

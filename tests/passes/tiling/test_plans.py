@@ -241,6 +241,7 @@ def test_an_illegal_sweep_is_refused() -> None:
     for sweeps, problem in (
         ((replace(first, last=len(nest.stages)), *rest), "must be whole before another reads it"),
         ((replace(first, steps=((lane, 5), (row, 6))), *rest), "packed in other panels"),
+        ((replace(first, shown=(lane, 24)), *rest), "must be whole steps"),
         ((replace(first, steps=((row, 10),)), *rest), "in steps of 1 to its extent"),
         ((*rest, first), "stages behind those of the sweep before"),
     ):
