@@ -92,8 +92,8 @@ class WinogradInputOp(Staged):
     """The transformed tiles of an image.
 
     `v[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`. (C1) `x` has
-    rank 4, `matrix` is square, both are of one type of floats or integers; (C2) tiles of the matrix's size, `step` apart, cover the image's
-    height and width exactly.
+    rank 4, `matrix` is square, both are of one type of floats or integers; (C2) tiles of the matrix's size, `step` apart,
+    cover the image's height and width exactly.
     """
 
     name = "dl.winograd_input"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 from dlc.dialects.remainder import RemFOp
 from dlc.dialects.sizes import sizes_of, strides_of
@@ -199,7 +200,7 @@ class Nest(OpenNest):
         """The bytes of the elements that a register is full of: four, or fewer where its ops have narrow integers alone."""
         values = (v for s in self.stages for v in (*_body(s).args, *(r for o in _body(s).ops for r in o.results)))
         types = {v.type for v in values} - {i1}
-        widths = [t.width.data // 8 for t in types if isinstance(t, IntegerType)]
+        widths = [int(cast(IntegerType, t).width.data) // 8 for t in types if isinstance(t, IntegerType)]
         return min(4, max(widths)) if widths and len(widths) == len(types) else 4
 
 
