@@ -94,8 +94,9 @@ def mask_literal(t: Register) -> str:
 
 def _widest(kernel: func.FuncOp) -> int:
     """The bytes of the elements that a register is full of: four, or fewer where a kernel has narrow integers alone."""
-    types = {result.type for op in kernel.walk() for result in op.results if isinstance(result.type, VectorType)}
-    kinds = {kind_of(cast("VectorType[Attribute]", t).element_type) or "" for t in types} - {"i1"}
+    types = {result.type for op in kernel.walk() for result in op.results}
+    elements = {cast("VectorType[Attribute]", t).element_type for t in types if isinstance(t, VectorType)}
+    kinds = {kind_of(element) or "" for element in elements} - {"i1"}
     are_integers = kinds and all(kind.startswith("i") for kind in kinds)
     return min(4, max(map(element_bytes, kinds))) if are_integers else 4
 

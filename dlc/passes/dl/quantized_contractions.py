@@ -101,8 +101,9 @@ class _Rewriter:
         zero = _zero(b, x.stored, x.zero, data)
         values = x.moved(b, data, lambda: _of_type(b, zero, data))
         sums = b(ReduceSumOp, weights, axes=tuple(range(rank_of(weights) - 1)), keepdims=False)
-        plain = name is None or (isinstance(op, ConvOp) and number(op.groups) != 1)
-        to = (_I8 if _fits(w, _I8) else _I16) if plain else DOTS[name].weights
+        # Those of convolutions in groups are multiplied one by one.
+        in_groups = isinstance(op, ConvOp) and number(op.groups) != 1
+        to = (_I8 if _fits(w, _I8) else _I16) if name is None or in_groups else DOTS[name].weights
         total = b(type(op), values, b(CastOp, weights, to=to), **{**op.properties, "result": i32})
         return total if splat(zero) == 0 else b(SubOp, total, b(MulOp, zero, sums))
 
