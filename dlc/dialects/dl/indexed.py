@@ -8,16 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects.dl.activation import casted
-from dlc.dialects.dl.base import Array, DlOp, element_type_of, flag, rank_of, shape_of
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, flag, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import FailOp, IfOp
-from dlc.dialects.dl.elementwise import AddOp, LessOp, SubOp
+from dlc.dialects.dl.elementwise import AddOp, LessOp, MaximumOp, SubOp
 from dlc.dialects.dl.interfaces import is_unsigned
-from dlc.dialects.dl.movement import SliceOp, static_size
+from dlc.dialects.dl.movement import SliceOp
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.reduction import ReduceMaxOp
 from dlc.dialects.dl.scalar import bits
 from dlc.dialects.places import place
+from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.ir import Block, IntegerType, Signedness, SSAValue, i32, i64
 from dlc.runtime.control import failure
@@ -61,34 +62,37 @@ def misplaced(indices: Array, size: int) -> Array:
     return indices[(indices < -size) | (indices >= size)]
 
 
-def _outside(op: DlOp, axis: int, size: int) -> str:
-    """The message about an index outside of an axis, with room for the index."""
-    return f"{place(op.location)}index {{}} is outside axis {axis} of size {size}"
+def _outside(op: DlOp, axis: int, size: Size) -> str:
+    """The message about an index outside of an axis, with room for the index, and for a size that is not known."""
+    return f"{place(op.location)}index {{}} is outside axis {axis} of size {size if isinstance(size, int) else '{}'}"
 
 
 def fail_outside(b: Build, op: Indexed, indices: SSAValue, k: int) -> None:
     """A branch that fails if one of an op's indices is outside the k-th axis that places name."""
     axis = op.named_axes[k]
-    size, element = static_size(op, shape_of(op.operands[0])[axis]), element_type_of(indices)
+    size, element = shape_of(op.operands[0])[axis], element_type_of(indices)
     if op.has_columns:
         indices = _column(b, indices, k)
     # Counted from the end there are as many again, but for unsigned ones.
     shift = 0 if is_unsigned(element) else size
-    width = 32 if bits(element) <= 32 and shift + size < 1 << 31 else 64
+    width = 32 if bits(element) <= 32 and isinstance(size, int) and 2 * size < 1 << 31 else 64
     wide = casted(b, indices, i32 if width == 32 else i64)
-    shifted = b(AddOp, wide, b.scalar(shift, like=wide)) if shift else wide
+    shifted = b(AddOp, wide, b.size(shift, like=wide)) if shift else wide
     shifted = casted(b, shifted, IntegerType(width, Signedness.UNSIGNED))
     axes = tuple(range(rank_of(indices)))
     most = b(ReduceMaxOp, shifted, axes=axes, keepdims=False) if axes else shifted
-    # Of no indices, the largest is 0: there is no axis without elements to be read.
-    inside = b(LessOp, most, b.scalar(max(shift + size, 1), like=most))
+    # Of no indices, the largest is 0: there is no axis without elements to be read, and what is written is nothing.
+    limit = b.size(shift + size, like=most) if shift + size != 0 else b.scalar(1, like=most)
+    limit = limit if isinstance(size, int) else b(MaximumOp, limit, b.scalar(1, like=limit))
+    inside = b(LessOp, most, limit)
     then, otherwise = Block(), Block()
     Build(then, b.location).insert(YieldOp([]))
     failing = Build(otherwise, b.location)
     if shift:
         most = casted(failing, most, element_type_of(wide))
-        most = failing(SubOp, most, failing.scalar(shift, like=most))
-    failing.insert(FailOp(_outside(op, axis, size), [casted(failing, most, i64)]))
+        most = failing(SubOp, most, failing.size(shift, like=most))
+    numbers = [] if isinstance(size, int) else [failing.size(size, like=tensor_type((), i64))]
+    failing.insert(FailOp(_outside(op, axis, size), [casted(failing, most, i64), *numbers]))
     b.insert(IfOp.of(inside, then, otherwise, []))
 
 
