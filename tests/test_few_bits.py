@@ -53,7 +53,8 @@ def test_loops_of_every_target(name: str, shape: tuple[int, ...]) -> None:
     if name in CPU_LEVELS:
         code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
         # Whole vectors are converted, and none of them to and fro through memory.
-        assert len(re.findall(r"cvtdq2ps", code)) >= 8 and not re.search(r"cvtsi2ss", code)
+        whole, one = (r"[su]cvtf\tv", r"[su]cvtf\ts") if target.architecture == "aarch64" else (r"cvtdq2ps", r"cvtsi2ss")
+        assert len(re.findall(whole, code)) >= 8 and not re.search(one, code)
 
 
 @pytest.mark.parametrize("target", TARGETS)

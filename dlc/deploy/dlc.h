@@ -161,6 +161,7 @@ const char *dlc_error(int code);
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -171,13 +172,13 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 9, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 10, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
 enum { DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
 
 typedef struct {
     unsigned char entry[16], magic[8];
-    int64_t version, bytes, checksum, name, features, code;
+    int64_t version, machine, bytes, checksum, name, features, code;
     int64_t slots, arena, inputs, outputs, tensors, dims, dim_count, operations, operation_count;
     int64_t arrays, weight_count, fills, fill_count, records, record_words;
     int64_t array_count, symbols, symbol_count, failures, failure_count, places, place_count, text;
@@ -399,27 +400,51 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     return dlc__check_records(image);
 }
 
-/* The processor */
+/* The processor: what it is as ELF files number it, and which features it has, in Linux's words. */
+
+#if defined(__aarch64__)
+enum { DLC__MACHINE = 183 };
+
+static void dlc__features(char *text, size_t bytes)
+{
+    static const struct { const char *name; int type, bit; } known[] = {
+        {"asimd", AT_HWCAP, 1}, {"crc32", AT_HWCAP, 7}, {"asimddp", AT_HWCAP, 20}, {"i8mm", AT_HWCAP2, 13},
+    };
+    size_t used = 0;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (getauxval((unsigned long)known[k].type) >> known[k].bit & 1 && used + 10 < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s ", known[k].name);
+}
+#elif defined(__x86_64__)
+enum { DLC__MACHINE = 62 };
+
+static void dlc__features(char *text, size_t bytes)
+{
+    int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    size_t length = 0;
+    for (ssize_t n = file < 0 ? 0 : 1; n > 0 && length < bytes - 1; length += n > 0 ? (size_t)n : 0)
+        n = read(file, text + length, bytes - 1 - length);
+    if (file >= 0) close(file);
+    text[length] = 0;
+    char *line = strstr(text, "\nflags"), *end;
+    if (!line) line = text + length;
+    if ((end = strchr(line + (*line == '\n'), '\n'))) *end = 0;
+    line += strcspn(line, ":"), line += strspn(line, " :\t");
+    memmove(text, line, strlen(line) + 1);
+}
+#else
+#error "dlc.h: x86-64 and AArch64 only"
+#endif
 
 /* A feature that the processor lacks, in `lacking`; 0 if there is none. */
 static int dlc__lacks(const char *features, char *lacking, size_t bytes)
 {
-    static const char *const keys[] = {"\nflags", "\nFeatures"};
-    char text[1 << 14], *line = NULL;
-    int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
-    size_t length = 0;
-    if (file < 0) return 0;
-    for (ssize_t n = 1; n > 0 && length < sizeof text - 1; length += n > 0 ? (size_t)n : 0)
-        n = read(file, text + length, sizeof text - 1 - length);
-    close(file);
-    text[length] = 0;
-    for (size_t k = 0; !line && k < 2; k++) line = strstr(text, keys[k]);
-    if (!line) return 0;
-    if (strchr(line + 1, '\n')) *strchr(line + 1, '\n') = 0;
-    for (; *features; features += strspn(features, " ")) {
+    char text[1 << 14] = "";
+    dlc__features(text, sizeof text);
+    for (; *text && *features; features += strspn(features, " ")) {
         size_t n = strcspn(features, " "), have = 0;
-        for (const char *word = line + strcspn(line, ":"); *word && !have; word += strcspn(word, " ")) {
-            word += strspn(word, " :\t");
+        for (const char *word = text; *word && !have; word += strcspn(word, " ")) {
+            word += strspn(word, " ");
             have = strcspn(word, " ") == n && !strncmp(word, features, n);
         }
         snprintf(lacking, bytes, "%.*s", (int)n, features);
@@ -571,6 +596,9 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     if (image->version != DLC__VERSION)
         return dlc__refuse(o, DLC_VERSION, "written in format %lld, this dlc.h reads %d: compile the "
                          "model again, or take the dlc.h of that dlc", (long long)image->version, DLC__VERSION);
+    if (image->machine != DLC__MACHINE)
+        return dlc__refuse(o, DLC_PROCESSOR, "compiled for another kind of processor (machine %lld of ELF files, this is %d): "
+                         "compile the model for this one, such as --target cpu:aarch64", (long long)image->machine, DLC__MACHINE);
     if (!dlc__check_image(image, first, last))
         return dlc__refuse(o, DLC_DAMAGED, "damaged: copy or compile the model again");
     if (dlc__lacks(dlc__text(image, image->features), lacking, sizeof lacking))

@@ -1,0 +1,28 @@
+"""The first instructions of a block that is a program (image.py): dlc_call(its argument, the block, the block)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+
+ENTRY_BYTES = 16
+
+
+def entry_code(architecture: str, call: int) -> bytes:
+    """The instructions, where dlc_call is `call` bytes from the block's beginning."""
+    code = _ENTRIES[architecture](call)
+    return code + bytes(ENTRY_BYTES - len(code))
+
+
+def _x86_64(call: int) -> bytes:
+    code = b"\x48\x8d\x35" + struct.pack("<i", -7)  # lea rsi, [rip - 7]
+    code += b"\x48\x89\xf2"  # mov rdx, rsi
+    return code + b"\xe9" + struct.pack("<i", call - len(code) - 5)  # jmp
+
+
+def _aarch64(call: int) -> bytes:
+    # adr x1, .; mov x2, x1; b
+    return struct.pack("<3I", 0x10000001, 0xAA0103E2, 0x14000000 | call - 8 >> 2 & (1 << 26) - 1)
+
+
+_ENTRIES: Mapping[str, Callable[[int], bytes]] = {"x86_64": _x86_64, "aarch64": _aarch64}
