@@ -46,14 +46,22 @@ def models(folder: Path) -> dict[str, Model]:
     return made
 
 
-def ran(folder: Path, mode: str, model: Model, name: str, inputs: Sequence[NDArray[Any] | None], threads: int = 1) -> Any:
+def ran(
+    folder: Path,
+    mode: str,
+    model: Model,
+    name: str,
+    inputs: Sequence[NDArray[Any] | None],
+    threads: int = 1,
+    emulator: Sequence[str] = (),
+) -> Any:
     """The outputs, or what the program says."""
     given = ["-" if array is None else str(folder / f"{k}.in") for k, array in enumerate(inputs)]
     for path, array in zip(given, inputs, strict=True):
         if array is not None:
             array.tofile(path)
     sizes = map(str, sizes_of(model, inputs)) if inputs else ()
-    command = [str(folder / "harness"), mode, str(folder / f"{name}.dlc"), str(threads), str(folder / "out")]
+    command = [*emulator, str(folder / "harness"), mode, str(folder / f"{name}.dlc"), str(threads), str(folder / "out")]
     done = subprocess.run([*command, *given, "--", *sizes], capture_output=True, text=True)
     assert done.returncode in (0, 1), done
     if done.returncode:
