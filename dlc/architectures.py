@@ -11,13 +11,14 @@ class Architecture:
     """A family of processors whose programs are files of one kind.
 
     `name` is what `uname -m` says, `triple` what LLVM calls programs for Linux on it, by the calling convention `abi` where
-    there are several; `machine` is its number in ELF files. A system has pages of up to `page_bytes`. `spellings` are the names
-    that Linux has for features where they differ from LLVM's.
+    there are several; `machine` is its number in ELF files, and `flags` what those say of that convention. A system has pages
+    of up to `page_bytes`. `spellings` are the names that Linux has for features where they differ from LLVM's.
     """
 
     name: str
     triple: str
     machine: int
+    flags: int = 0
     page_bytes: int = 4096
     abi: str = ""
     spellings: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -49,5 +50,7 @@ ARCHITECTURES = {
             page_bytes=1 << 16,
             spellings={"neon": "asimd", "crc": "crc32", "dotprod": "asimddp"},
         ),
+        # Flags: compressed instructions; floats in registers of 64 bits.
+        Architecture("riscv64", "riscv64-unknown-linux-gnu", 243, flags=5, abi="lp64d"),
     )
 }

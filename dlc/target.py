@@ -122,6 +122,7 @@ _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _ARM = ("neon", "crc")
+_RISC_V = ("m", "a", "f", "d", "c", "v")
 
 # vpmaddwd is as old as vectors of integers; vpdpbusd came later, first for vectors of 64 bytes, and usdot with dotprod's.
 _PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
@@ -139,6 +140,11 @@ def _arm(name: str, features: tuple[str, ...], dots: tuple[str, ...]) -> Target:
     return replace(target, architecture="aarch64", machine=_OF_ARM)
 
 
+def _risc_v(name: str, features: tuple[str, ...]) -> Target:
+    """Registers have as many bytes as the vectors of all of them have at least."""
+    return Target(name, "generic-rv64", features, 16, 32, has_fma=True, version="", architecture="riscv64")
+
+
 # Of each architecture the one first that all its processors have that dlc generates code for.
 CPU_LEVELS = {
     t.name: t
@@ -150,6 +156,7 @@ CPU_LEVELS = {
         _x86("cpu:avx512_vnni", "x86-64-v4", (*_V4, "avx512vnni"), 64, 32, _FOURS),
         _arm("cpu:aarch64", _ARM, _PAIRS),
         _arm("cpu:aarch64_i8mm", (*_ARM, "dotprod", "i8mm"), _FOURS),
+        _risc_v("cpu:riscv64", _RISC_V),
     )
 }
 # Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.

@@ -1,4 +1,5 @@
-/* dlc.h: runs models that dlc compiled, in C or C++, without Python. One file, no library, Linux.
+/* dlc.h: runs models that dlc compiled, in C or C++, without Python. One file, no library; Linux on
+ * x86-64, AArch64 or RISC-V.
  *
  * In one source file, before anything else is included (compile with -pthread):
  *
@@ -415,6 +416,14 @@ static void dlc__features(char *text, size_t bytes)
         if (getauxval((unsigned long)known[k].type) >> known[k].bit & 1 && used + 10 < bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s ", known[k].name);
 }
+#elif defined(__riscv) && __riscv_xlen == 64
+enum { DLC__MACHINE = 243 };
+
+static void dlc__features(char *text, size_t bytes)
+{
+    for (int letter = 'a'; letter <= 'z' && bytes > 2; letter++)
+        if (getauxval(AT_HWCAP) >> (letter - 'a') & 1) *text++ = (char)letter, *text++ = ' ', *text = 0, bytes -= 2;
+}
 #elif defined(__x86_64__)
 enum { DLC__MACHINE = 62 };
 
@@ -433,7 +442,7 @@ static void dlc__features(char *text, size_t bytes)
     memmove(text, line, strlen(line) + 1);
 }
 #else
-#error "dlc.h: x86-64 and AArch64 only"
+#error "dlc.h: x86-64, AArch64 and RISC-V only"
 #endif
 
 /* A feature that the processor lacks, in `lacking`; 0 if there is none. */

@@ -184,7 +184,8 @@ def _file(kind: int, architecture: Architecture, segments: int, parts: dict[int,
     program = _HEADER.size if segments else 0
     counts = (*sizes, len(all_sections), len(all_sections) - 1)
     file = bytearray(at_headers + len(headers))
-    file[: _HEADER.size] = _HEADER.pack(identity, kind, architecture.machine, 1, 0, program, at_headers, 0, *counts)
+    places = (0, program, at_headers, architecture.flags)
+    file[: _HEADER.size] = _HEADER.pack(identity, kind, architecture.machine, 1, *places, *counts)
     for place, part in {**parts, at_names: names.data, at_headers: headers}.items():
         file[place : place + len(part)] = part
     return bytes(file)

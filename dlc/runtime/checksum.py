@@ -15,7 +15,7 @@ from dlc.target import Target
 # Of bytes, continued from the checksum of what came before.
 Checksum = Callable[[memoryview, int], int]
 Tables = tuple[NDArray[np.uint32], NDArray[np.uint32]]
-_POLYNOMIAL = 0x82F63B78  # of Castagnoli, its lowest bit last
+_POLYNOMIAL = np.uint32(0x82F63B78)  # of Castagnoli, its lowest bit last
 _WORD_BYTES = 4
 _LANES = 1 << 16
 
@@ -43,7 +43,7 @@ def crc32c(data: memoryview, start: int = 0) -> int:
     words = -(-len(bytes) // _WORD_BYTES)
     if len(bytes) < _WORD_BYTES:
         for byte in bytes:
-            register = _shifted(register ^ byte)
+            register = _shifted(register ^ np.uint32(byte))
         return int(register[0]) ^ 0xFFFFFFFF
     lanes = min(_LANES, 1 << (words.bit_length() - 1))
     rows = -(-words // lanes)
@@ -78,6 +78,7 @@ def _tables(zeros: int) -> Tables:
 
 def _shifted(register: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """A register after a byte that was added to it."""
+    one = np.uint32(1)
     for _ in range(8):
-        register = register >> 1 ^ (register & 1) * np.uint32(_POLYNOMIAL)
+        register = register >> one ^ (register & one) * _POLYNOMIAL
     return register

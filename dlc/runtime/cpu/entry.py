@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 
+from dlc.runtime.cpu.relocations import halves
+
 ENTRY_BYTES = 16
 
 
@@ -25,4 +27,10 @@ def _aarch64(call: int) -> bytes:
     return struct.pack("<3I", 0x10000001, 0xAA0103E2, 0x14000000 | call - 8 >> 2 & (1 << 26) - 1)
 
 
-_ENTRIES: Mapping[str, Callable[[int], bytes]] = {"x86_64": _x86_64, "aarch64": _aarch64}
+def _riscv64(call: int) -> bytes:
+    # auipc a1, 0; mv a2, a1; auipc t1, …; jr …(t1)
+    high, low = halves(call - 8)
+    return struct.pack("<4I", 0x597, 0x58613, high << 12 | 0x317, low << 20 | 0x30067)
+
+
+_ENTRIES: Mapping[str, Callable[[int], bytes]] = {"x86_64": _x86_64, "aarch64": _aarch64, "riscv64": _riscv64}

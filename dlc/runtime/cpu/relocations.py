@@ -72,9 +72,44 @@ def _aarch64(memory: bytearray, relocations: Sequence[Relocation]) -> None:
         struct.pack_into("<I", memory, r.place, word)
 
 
+# R_RISCV_CALL_PLT; PCREL_HI20; PCREL_LO12_I, PCREL_LO12_S; ADD32, SUB32
+_RISC_V_CALL, _RISC_V_HIGH, _RISC_V_LOADS, _RISC_V_STORES, _RISC_V_ADD, _RISC_V_SUB = 19, 23, 24, 25, 35, 39
+
+
+def _riscv64(memory: bytearray, relocations: Sequence[Relocation]) -> None:
+    """Distances are in two instructions; of the second one, the place is that of the first."""
+    highs = {r.place: r.distance for r in relocations if r.kind == _RISC_V_HIGH}
+
+    def add(place: int, bits: int) -> None:
+        (word,) = struct.unpack_from("<I", memory, place)
+        struct.pack_into("<I", memory, place, word + bits & 0xFFFFFFFF)
+
+    for r in relocations:
+        if r.kind in (_RISC_V_LOADS, _RISC_V_STORES):
+            if r.target not in highs:
+                raise r.refused("no instruction makes the rest of the distance")
+            _, low = halves(highs[r.target])
+            add(r.place, low << 20 if r.kind == _RISC_V_LOADS else (low >> 5) << 25 | (low & 31) << 7)
+        elif r.kind in (_RISC_V_CALL, _RISC_V_HIGH):
+            high, low = halves(r.distance)
+            add(r.place, high << 12)
+            if r.kind == _RISC_V_CALL:
+                add(r.place + 4, low << 20)
+        elif r.kind in (_RISC_V_ADD, _RISC_V_SUB):
+            add(r.place, r.target if r.kind == _RISC_V_ADD else -r.target)
+        else:
+            raise r.refused(_ONLY_DISTANCES)
+
+
+def halves(distance: int) -> tuple[int, int]:
+    """The upper 20 bits of a distance, and the lower 12, which RISC-V adds as a number with a sign."""
+    return distance + (1 << 11) >> 12 & (1 << 20) - 1, distance & (1 << 12) - 1
+
+
 Relocate = Callable[[bytearray, Sequence[Relocation]], None]
 # By the number of the architecture in ELF files: fills in what `relocations` say; raises CompileError for what is no distance.
 RELOCATE: Mapping[int, Relocate] = {
     ARCHITECTURES["x86_64"].machine: _x86_64,
     ARCHITECTURES["aarch64"].machine: _aarch64,
+    ARCHITECTURES["riscv64"].machine: _riscv64,
 }

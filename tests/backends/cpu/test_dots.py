@@ -33,7 +33,7 @@ def product(b: Writer, x: SSAValue) -> SSAValue:
     return b(dl.MatmulOp, *(b(dl.CastOp, v, to=i32) for v in (x, w)))
 
 
-@pytest.mark.parametrize("name", CPU_LEVELS)
+@pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_instruction(name: str) -> None:
     target = CPU_LEVELS[name]
     p = program(product, np.random.default_rng(1).integers(0, 255, (24, 64), np.uint8, endpoint=True))
