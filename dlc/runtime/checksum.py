@@ -42,8 +42,8 @@ def crc32c(data: memoryview, start: int = 0) -> int:
     bytes = np.frombuffer(data, np.uint8)
     words = -(-len(bytes) // _WORD_BYTES)
     if len(bytes) < _WORD_BYTES:
-        for byte in bytes:
-            register = _shifted(register ^ np.uint32(byte))
+        for byte in bytes.astype(np.uint32):
+            register = _shifted(np.bitwise_xor(register, byte, dtype=np.uint32))
         return int(register[0]) ^ 0xFFFFFFFF
     lanes = min(_LANES, 1 << (words.bit_length() - 1))
     rows = -(-words // lanes)

@@ -51,8 +51,8 @@ def test_an_address_on_aarch64_is_made_by_one_instruction() -> None:
 
 def test_an_address_on_riscv64_is_made_by_two() -> None:
     # auipc a0; lw a1, (a0) and sw a1, (a0): the lower part is a number with a sign
-    high, load, store = Relocation(23, 0, 6000, "x"), Relocation(24, 4, 0, "first"), Relocation(25, 8, 0, "first")
-    low = (6000 - 8192) & 0xFFF
+    high, load, store = Relocation(23, 0, 7000, "x"), Relocation(24, 4, 0, "first"), Relocation(25, 8, 0, "first")
+    low = (7000 - 8192) & 0xFFF
     made = [0x517 | 2 << 12, 0x52583 | low << 20, 0xB52023 | low >> 5 << 25 | (low & 31) << 7]
     assert filled("riscv64", [0x517, 0x52583, 0xB52023], high, load, store) == made
     with pytest.raises(CompileError, match="no instruction makes the rest"):
