@@ -25,8 +25,8 @@
  * it opens one itself. A file is mapped: processes share its weights; put another in its place by renaming. It holds machine
  * code: open what you would load as a library. What is checked (sizes, places, checksums) finds damage, not malice.
  *
- * What is not here: models that are several programs, since data or the shapes of a call decide what is run
- * (DLC_SEVERAL_PROGRAMS); fix their shapes when you compile them, or run them from Python.
+ * What is not here: models that are more than one program, since data or the shapes of a call decide what is run, or with text
+ * around it (DLC_SEVERAL_PROGRAMS, the message says which); fix their shapes when you compile them, or run them from Python.
  */
 #ifndef DLC_H
 #define DLC_H
@@ -49,7 +49,7 @@ enum {
     DLC_DAMAGED = 3,          /* the file is not whole */
     DLC_NOT_A_MODEL = 4,      /* the file is not one of dlc's */
     DLC_VERSION = 5,          /* the file is of another version of dlc than this header */
-    DLC_SEVERAL_PROGRAMS = 6, /* the model is several programs */
+    DLC_SEVERAL_PROGRAMS = 6, /* the model is more than one program */
     DLC_PROCESSOR = 7,        /* the processor lacks a feature */
     DLC_ARGUMENT = 8,         /* an argument is missing or misaligned */
     DLC_SYSTEM = 9,           /* the system refused a file, memory or a thread */
@@ -222,7 +222,7 @@ const char *dlc_error(int code)
 {
     static const char *const texts[] = {
         "success", "a size is none of the model's", "no memory", "the file is damaged", "not a model that dlc compiled",
-        "the file is of another version of dlc than dlc.h", "the model is several programs; only Python runs those",
+        "the file is of another version of dlc than dlc.h", "the model is more than one program",
         "the processor lacks a feature", "an argument is missing or misaligned", "the system refused", "the model failed",
     };
     return code >= 0 && code <= DLC_FAILED ? texts[code] : "no code of dlc";
@@ -688,7 +688,14 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
     if (prefix.version != DLC__VERSION)
         return dlc__refuse(o, DLC_VERSION, "written in format %u, this dlc.h reads %d: compile the model "
                          "again, or take the dlc.h of that dlc", prefix.version, DLC__VERSION);
-    if (prefix.program < 0) return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", dlc_error(DLC_SEVERAL_PROGRAMS));
+    if (prefix.program < 0 && prefix.program >= -3) {
+        static const char *const reasons[] = {
+            "data decides sizes in it, between several programs: only Python runs those",
+            "the shapes or values of a call decide what it is: compile it for those that you call it with (--shape, --value)",
+            "it takes or returns text, sequences or optionals, which only Python makes tensors of",
+        };
+        return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", reasons[-prefix.program - 1]);
+    }
     size_t start = sizeof prefix + (size_t)prefix.header;
     if (prefix.header > bytes - sizeof prefix || start > SIZE_MAX - DLC__PAGE)
         return dlc__refuse(o, DLC_DAMAGED, "damaged: a header beyond the end of the file");

@@ -42,8 +42,8 @@ def crc32c(data: memoryview, start: int = 0) -> int:
     bytes = np.frombuffer(data, np.uint8)
     words = -(-len(bytes) // _WORD_BYTES)
     if len(bytes) < _WORD_BYTES:
-        for byte in bytes.astype(np.uint32):
-            register = _shifted(np.bitwise_xor(register, byte, dtype=np.uint32))
+        for k in range(len(bytes)):
+            register = _shifted(register ^ bytes[k : k + 1])
         return int(register[0]) ^ 0xFFFFFFFF
     lanes = min(_LANES, 1 << (words.bit_length() - 1))
     rows = -(-words // lanes)
@@ -71,7 +71,7 @@ def _tables(zeros: int) -> Tables:
     """What each half of a register, the lower one first, becomes after so many zeros, a power of two of them."""
     if zeros == 1:
         halves = np.arange(1 << 16, dtype=np.uint32)
-        return _shifted(halves), _shifted(halves << 16)
+        return _shifted(halves), _shifted(halves << np.uint32(16))
     half = _tables(zeros // 2)
     return _after(half, half[0]), _after(half, half[1])
 

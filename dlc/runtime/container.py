@@ -4,7 +4,7 @@
 
 The first section is the run-time's code; the others are programs with their kernels (image.py) and packed weights, each kept
 once however many parts of a model have it. The header says what is made of them; a model that is one program runs without it:
-the prefix says where it is, counted from the first section, or -1. Every section and the header have a checksum that is checked
+the prefix says where it is, counted from the first section, or below 0 why there is none. Every section and the header have a checksum that is checked
 when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share them,
 unless they are asked to be read into memory.
 """
@@ -34,8 +34,9 @@ from dlc.whole_files import written_whole
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
 VERSION = 10
-PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is, or -1
-_NO_PROGRAM = -1
+PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
+# Why there is none: by what a model's header has of `border`, `variants`, `steps`.
+_NO_PROGRAM = {"border": -3, "variants": -2, "steps": -1}
 _ALIGNMENT = 4096
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
@@ -123,7 +124,7 @@ class Writer:
         """Writes all there is to a file that is empty."""
         starts = self._starts
         places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
-        program = self._starts[count(model["image"])] if "image" in model else _NO_PROGRAM
+        program = self._starts[count(model["image"])] if "image" in model else _no_program(model)
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
@@ -175,7 +176,8 @@ class Container:
             sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
             common = _read_common(path, header, data, sections) if sections else None
             container = Container(path, common, header["model"], data, sections)
-            at: int = sections[count(container.model["image"])][0] if "image" in container.model else _NO_PROGRAM
+            model = container.model
+            at: int = sections[count(model["image"])][0] if "image" in model else _no_program(model)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise described_badly(path, error) from error
         if program != at:
@@ -201,6 +203,10 @@ class Container:
     def section(self, number: Any) -> memoryview:
         """The bytes of a section. Raises IndexError or ModelError for one that is none."""
         return _slice(self.path, self.data, self.sections, count(number))
+
+
+def _no_program(model: Mapping[str, Any]) -> int:
+    return min((code for kind, code in _NO_PROGRAM.items() if kind in model), default=-1)
 
 
 def _common_to_json(common: Common | None) -> dict[str, Any]:

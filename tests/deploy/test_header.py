@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 import dlc
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
+from dlc.forms import Border
 from dlc.runtime import image
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
+from dlc.runtime.variants import Variants
 from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
 
@@ -123,7 +126,13 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     segments_model = segments.compiled("cpu")
     segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
     segments_model.save(folder / "several.dlc")
-    assert "several programs" in ran(folder, "run", models["layer"], "several", [])
+    assert "data decides sizes" in ran(folder, "run", models["layer"], "several", [])
+    shapes = Variants("shapes", models["layer"].inputs, models["layer"].outputs, (), lambda shapes, values: models["layer"]).model()
+    shapes(X, W[1])
+    shapes.save(folder / "shapes.dlc")
+    assert "the shapes or values of a call" in ran(folder, "run", models["layer"], "shapes", [])
+    BorderedModel(models["layer"], Border((), (), ())).save(folder / "text.dlc")
+    assert "text, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])
     data = bytearray((folder / "layer.dlc").read_bytes())
     data[8] += 1
     (folder / "newer.dlc").write_bytes(data)
