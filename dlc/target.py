@@ -231,16 +231,16 @@ def host_supports(target: Target) -> bool:
 
 
 def require_host(target: Target, what: str) -> None:
-    """Raises DeviceError where `what`, compiled for a CPU target, cannot run on this machine."""
+    """Raises DeviceError where `what`, which is of code for a CPU target, cannot run on this machine."""
     if target.architecture != HOST:
         raise DeviceError(
-            f"{what}: compiled for {target.name}, and this processor is of {HOST}: run it there from C (`dlc header`), or "
-            "compile it for target cpu to run it here"
+            f"{what}: this processor is of {HOST}, which does not run code for {target.name}: run it there from C "
+            "(`dlc header`), or compile it for target cpu to run it here"
         )
     if lacking := host_lacks(target):
         raise DeviceError(
-            f"{what}: compiled for {target.name}; this processor lacks {', '.join(lacking)}: run it on one that has them, or "
-            "compile it for target cpu:generic, which runs on both"
+            f"{what}: this processor lacks {', '.join(lacking)}, which code for {target.name} needs: run it on one that has it, "
+            "or compile it for target cpu:generic, which runs on both"
         )
 
 

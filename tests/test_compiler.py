@@ -135,14 +135,17 @@ def test_an_own_pipeline_replaces_the_targets() -> None:
 
 @pytest.mark.parametrize(
     ("target", "told"),
-    [("cpu:avx512", "this processor lacks avx512f: run it on one"), ("cpu:aarch64", "this processor is of x86_64: run it")],
+    [
+        ("cpu:avx512", "this processor lacks avx512f, which code for cpu:avx512 needs: run it on one"),
+        ("cpu:aarch64", "this processor is of x86_64, which does not run code for cpu:aarch64: run it there"),
+    ],
 )
 def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch, target: str, told: str) -> None:
     """What is compiled for it is written, and not run here."""
     flags = {*host_flags(), *flags_of(CPU_LEVELS["cpu:avx512"])} - {"avx512f"}
     monkeypatch.setattr("dlc.target.host_flags", lambda: flags)
     model = compile(program(STATIC), target)
-    with pytest.raises(DeviceError, match=f"compiled for {target}.*{told}"):
+    with pytest.raises(DeviceError, match=told):
         model(X)
     with pytest.raises(DeviceError, match=told):
         load(to_bytes(model))

@@ -193,4 +193,4 @@ def test_the_command_line(there: Elsewhere, tmp_path: Path) -> None:
     assert struct.unpack_from("<HH", (tmp_path / "m.so").read_bytes(), 16) == (3, there.machine)
     assert CliRunner().invoke(main, [*command, str(tmp_path / "m.dlc")]).exit_code == 0
     refused = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc")])
-    assert refused.exit_code == 1 and f"compiled for {there.base}, and this processor is of x86_64" in refused.output
+    assert refused.exit_code == 1 and f"this processor is of x86_64, which does not run code for {there.base}" in refused.output

@@ -26,7 +26,7 @@ class ObjectBackend(KernelBackend[Text, KernelObject]):
     """Kernels as objects for a processor, whatever compiler makes them."""
 
     def here(self) -> ObjectBackend[Text]:
-        require_host(self.target, "kernels")
+        require_host(self.target, f"target {self.target.name}")
         return self
 
     def compiling(self) -> ObjectBackend[Text]:
