@@ -4,8 +4,8 @@
 
 The first section is the run-time's code; the others are programs with their kernels (image.py) and packed weights, each kept
 once however many parts of a model have it. The header says what is made of them; a model that is one program runs without it:
-the prefix says where it is, counted from the first section, or below 0 why there is none. Every section and the header have a checksum that is checked
-when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share them,
+the prefix says where it is, counted from the first section, or below 0 why there is none. Every section and the header have a
+checksum that is checked when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share them,
 unless they are asked to be read into memory.
 """
 

@@ -127,7 +127,9 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
     segments_model.save(folder / "several.dlc")
     assert "data decides sizes" in ran(folder, "run", models["layer"], "several", [])
-    shapes = Variants("shapes", models["layer"].inputs, models["layer"].outputs, (), lambda shapes, values: models["layer"]).model()
+    shapes = Variants(
+        "shapes", models["layer"].inputs, models["layer"].outputs, (), lambda shapes, values: models["layer"]
+    ).model()
     shapes(X, W[1])
     shapes.save(folder / "shapes.dlc")
     assert "the shapes or values of a call" in ran(folder, "run", models["layer"], "shapes", [])
