@@ -239,8 +239,8 @@ def require_host(target: Target, what: str) -> None:
         )
     if lacking := host_lacks(target):
         raise DeviceError(
-            f"{what}: this processor lacks {', '.join(lacking)}, which code for {target.name} needs: run it on one that has it, or "
-            "compile it for target cpu:generic, which runs on both"
+            f"{what}: this processor lacks {', '.join(lacking)}, which code for {target.name} needs: run it on one that has "
+            "it, or compile it for target cpu:generic, which runs on both"
         )
 
 
