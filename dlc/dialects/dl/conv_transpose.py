@@ -125,9 +125,12 @@ class ConvTransposeOp(Composite):
         halo = [(j - 1) * d for j, d in zip(taps, apart, strict=True)]
         y = b(ConvOp, _padded(b, x, (0, *halo), halo), w, strides=(1,) * spatial, dilations=apart, groups=groups)
         n, *sizes, _ = shape_of(y)
-        y = b(ReshapeOp, y, shape=(n, *sizes, groups, *phases, outputs))
-        order = (0, *(a for i in range(spatial) for a in (1 + i, 2 + spatial + i)), 1 + spatial, 2 + 2 * spatial)
-        y = b(TransposeOp, y, permutation=order)
+        if groups == prod(phases) == 1:
+            y = b(ReshapeOp, y, shape=(n, *(part for size in sizes for part in (size, 1)), 1, outputs))
+        else:
+            y = b(ReshapeOp, y, shape=(n, *sizes, groups, *phases, outputs))
+            order = (0, *(a for i in range(spatial) for a in (1 + i, 2 + spatial + i)), 1 + spatial, 2 + 2 * spatial)
+            y = b(TransposeOp, y, permutation=order)
         low = [shift for c in chosen for shift in (c.shift, 0)]
         rest = (int(q - size - c.shift) for q, size, c in zip(places, sizes, chosen, strict=True))
         high = [end for behind, c in zip(rest, chosen, strict=True) for end in (behind, c.gap)]
