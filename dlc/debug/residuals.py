@@ -50,7 +50,7 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     traced = fun if isinstance(fun, JitFunction) else jit(fun)
     program = traced.lower(*args, **kwargs).program
     main = entry_of(expanded(program.module))
-    names = {argument: info.name for argument, info in zip(main.args, program.inputs, strict=True)}
+    names: dict[SSAValue, str] = {argument: info.name for argument, info in zip(main.args, program.inputs, strict=True)}
     forward, kept = list[SSAValue](main.args), set[SSAValue]()
     backward = set[SSAValue]()
     for op in main.body.block.ops:
