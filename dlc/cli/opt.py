@@ -10,7 +10,7 @@ from typing import TextIO
 import click
 from rich.table import Table
 
-from dlc.cli.shared import out, reports_errors
+from dlc.cli.shared import json_option, out, reports_errors
 from dlc.dialects.registry import make_context
 from dlc.errors import ModelError
 from dlc.instrument.manager import PassManager
@@ -60,7 +60,7 @@ def _own_target(target: str | None) -> Target | None:
 
 
 @click.command("passes")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @reports_errors
 def passes_command(as_json: bool) -> None:
     """Lists the passes by stage, with their options."""

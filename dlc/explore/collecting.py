@@ -20,7 +20,7 @@ from dlc.explore.memory import memory_of
 from dlc.explore.sources import python_listing
 from dlc.instrument.provenance import dispatches, origins
 from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
-from dlc.instrument.report import PassRecord, Progress, Report
+from dlc.instrument.report import Doing, PassRecord, Progress, Report
 from dlc.ir import ModuleOp, ModulePass
 from dlc.keys import DLC
 from dlc.measure.kernels import KernelTime, measure
@@ -71,7 +71,7 @@ def collect(
     measured, times = None, dict[str, KernelTime]()
     if inputs is not None and isinstance(model.artifact, Artifact):
         if progress is not None:
-            progress("measuring", "")
+            progress(Doing("measuring"))
         measured, times = _measured(model.artifact, inputs, options.num_threads or usable_cpus())
     return seen.exploration(source, measured, times)
 
