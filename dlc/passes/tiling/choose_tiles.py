@@ -146,8 +146,8 @@ class _Chooser:
                 width = max(1, t.width.data // 8)
             case _:
                 width = 4
-        # Conversions keep lane counts equal across types: four-byte lanes unless elements are wider.
-        return self.target.lanes(max(width, 4))
+        # Conversions keep lane counts equal across types: four-byte lanes unless elements are wider, or all narrower.
+        return self.target.lanes(max(width, self.nest.element_bytes))
 
     def fitting(self, d: int, wanted: int) -> int:
         """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel."""

@@ -237,10 +237,11 @@ def test_an_illegal_sweep_is_refused() -> None:
     nest = next(iter(nests_of(kernel))).at({})
     plan = choose_tiles(nest, CPU_LEVELS["cpu:avx2"])
     first, *rest = plan.sweeps
-    (lane, _), (row, _) = first.steps
+    (lane, width), (row, _) = first.steps
     for sweeps, problem in (
         ((replace(first, last=len(nest.stages)), *rest), "must be whole before another reads it"),
         ((replace(first, steps=((lane, 5), (row, 6))), *rest), "packed in other panels"),
+        ((replace(first, shown=(lane, width + 1)), *rest), "must be whole steps"),
         ((replace(first, steps=((row, 10),)), *rest), "in steps of 1 to its extent"),
         ((*rest, first), "stages behind those of the sweep before"),
     ):
