@@ -67,7 +67,7 @@ def collect(
         raise UnsupportedError(
             f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
         )
-    seen = _Seen(program, backend.here(), options, model, recorder, report)
+    seen = _Seen(program, backend.compiling(), options, model, recorder, report)
     measured, times = None, dict[str, KernelTime]()
     if inputs is not None and isinstance(model.artifact, Artifact):
         if progress is not None:

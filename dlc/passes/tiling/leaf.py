@@ -247,7 +247,7 @@ class Leaf:
     def scatter(self, place: Place, stage: Stage, tile: Tile, dims: Sequence[int]) -> None:
         """A scatter step by step, each on the row that it names."""
         for d in dims[:1]:
-            for at, one in steps(place, tile[d], 1, f"j{d}"):
+            for at, one in self.parts(place, tile, d, 1):
                 self.scatter(at, stage, {**tile, d: one}, dims[1:])
             return
         scatter, rows = scatter_of(stage.op), stage.scattered

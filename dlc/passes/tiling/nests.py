@@ -170,6 +170,8 @@ class OpenNest:
 
         stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages]
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
+        # An example may be none of the sizes that there are, and have no element.
+        extents |= {d: max(extents[d], 1) for d in self.symbolic}
         return Nest(stages, extents, frozenset(self.symbolic))
 
     @property

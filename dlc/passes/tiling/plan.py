@@ -70,7 +70,9 @@ class TilePlan:
         shared = set(nest.shared)
         for name, sizes in (("grid", self.grid), ("register", self.register)):
             for d, size in sizes.items():
-                if d not in shared or not 1 <= size <= nest.extents[d]:
+                # An open extent is an example: a task may take more.
+                taken = name == "grid" and d in nest.open
+                if d not in shared or size < 1 or (size > nest.extents[d] and not taken):
                     raise ValueError(f"{name}[d{d}] = {size}: must be a shared dimension with 1 ≤ size ≤ its extent")
         for d, block in self.grid.items():
             if block % self.tile(d) and block != nest.extents[d]:
