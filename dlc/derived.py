@@ -38,6 +38,7 @@ class TrainStep:
 
     `of` is the output that the loss is of, which may be left out where the model has one; `wrt` what is trained, as for a
     derivative. `learning_rate` is what a call that gives none uses; `momentum` is of sgd, `weight_decay` of adamw.
+    With `donate` weights and state are written over those that a call gives, which takes half of the memory.
     Raises DlcError for an optimiser or loss that there is not, and for a setting that the optimiser has not.
     """
 
@@ -48,6 +49,7 @@ class TrainStep:
     learning_rate: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
+    donate: bool = False
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:

@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import dedent
 
+from derivative_rules import derivative_rule
 from functions_pages import models_page, numpy_page
 from tour import tour_page
 
@@ -79,14 +80,19 @@ def op_section(op: type[Operation]) -> str:
         facts.append("on " + " or ".join(kinds))
     if shared := shared_constraints(op):
         facts.append(f"constraints of *{shared.__name__}*")
-    return "\n\n".join([f"### `{op.name}`", " · ".join(facts), markdown(own_doc(op))])
+    rule = derivative_rule(op)
+    parts = [f"### `{op.name}`", " · ".join(facts), markdown(own_doc(op)), *([f"*Derivative:* {rule}."] if rule else [])]
+    return "\n\n".join(parts)
 
 
 def ops_page() -> str:
     parts = [
         _GENERATED + "# The ops of the `dl` dialect",
         "What a model computes. Operands are tensors; `{…}` are properties, `[…]` may be absent. An op's *interface* is what "
-        "passes know of it:",
+        "passes know of it. Its *derivative* ([calculus.md](calculus.md)) is a formula for "
+        "its result r, in which a condition is 1 where it holds; that it is *linear*, so that reverse mode transposes it; or "
+        "its *change* for a change dx, in linear ops. Ops without that line read or make no floats, or are "
+        "differentiated by their bodies:",
         "\n".join(f"- **{c.__name__}**: {markdown(own_doc(c)).splitlines()[0]}" for c in _INTERFACES),
     ]
     for family in dl.FAMILIES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,27 @@ def test_a_saved_program_knows_its_donors(tmp_path: Path) -> None:
     results = list(dlc.load(tmp_path / "step.dlc")(p, g).values())
     assert address_of(np.asarray(results[0])) == place
     np.testing.assert_allclose(results[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("donated", [(), ("params", "state")], ids=["new", "donated"])
+def test_a_thousand_training_steps_hold_memory_constant(donated: tuple[str, ...]) -> None:
+    optimizer = dlc.optim.adamw(1e-3, weight_decay=0.01)
+
+    @dlc.jit(donate_argnames=donated)
+    def step(params: Any, state: Any, x: Any) -> Any:
+        gradient = dlc.grad(lambda p: dnp.sum(dnp.tanh(x @ p) ** 2))(params)
+        updates, state = optimizer.update(gradient, state, params)
+        return dlc.optim.apply_updates(params, updates), state
+
+    def resident() -> int:
+        """Bytes of this process that are in memory."""
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    params, x = normal(128, 128), normal(8, 128)
+    state = optimizer.init(params)
+    for k in range(1100):
+        if k == 100:
+            before = resident()
+        params, state = step(params, state, x)
+    # An array that was kept in each step would be 64 MB.
+    assert resident() - before < 4 << 20

@@ -71,6 +71,12 @@ def test_find_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert edges[:17].max() == edges[43:].max() == edges[:, :27].max() == edges[:, 63:].max() == edges[23:37, 33:57].max() == 0
 
 
+def test_fine_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fine_tune.py", "-o", str(tmp_path / "tuned.onnx"), monkeypatch=monkeypatch)
+    before, after = re.findall(r"([\d.]+)%", capsys.readouterr().out)
+    assert float(before) < 25 and float(after) > 85
+
+
 def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn", reason="examples/digits.py takes its images from scikit-learn")
     run("digits.py", str(tmp_path / "curve.svg"), monkeypatch=monkeypatch)

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dlc
 import dlc.numpy as dnp
+from dlc import nn
 from dlc.backends.reference import evaluate
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
@@ -93,6 +94,12 @@ def gram(x: Any) -> Any:
     return dnp.tanh(x.swapaxes(0, 1)) @ (x @ W)
 
 
+def pooled(x: Any) -> Any:
+    """The gradient of windows that overlap, and go to the first of equal elements."""
+    images = dnp.floor(x * 2).reshape(-1, 4, 6, 1)
+    return dlc.grad(lambda y: (nn.max_pool(y, 2, strides=(2, 1)) ** 2).sum())(images)
+
+
 def places(x: Any) -> Any:
     """Elements in another order, at places that are data, and from the other end: along the open axis, and across it."""
     order = dnp.argsort(x[:, 0])
@@ -108,7 +115,7 @@ def updates(x: Any) -> Any:
     return start.at[kinds].add(x), dnp.take_along_axis(x, kinds[:, None], axis=1)
 
 
-FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram, places, updates)
+FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram, places, updates, pooled)
 
 
 def lowered(function: Callable[..., Any], size: str = "N") -> Program:

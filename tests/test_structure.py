@@ -12,7 +12,18 @@ ROOT = Path(__file__).parents[1] / "dlc"
 # What anything may import: they import nothing of dlc but each other.
 LEAVES = {
     *("architectures", "errors", "options", "target", "weights", "dims", "arrays"),
-    *("cpus", "workers", "derived", "whole_files", "private_folder", "model_source", "given_shapes", "forms", "python_files"),
+    *(
+        "cpus",
+        "workers",
+        "garbage",
+        "derived",
+        "whole_files",
+        "private_folder",
+        "model_source",
+        "given_shapes",
+        "forms",
+        "python_files",
+    ),
 }
 COMPILER_SEES = {"frontend", "pipelines", "instrument", "emission", "backends", "runtime", "dialects", "ir"}
 # Each unit, and the units that it may import besides the leaves and itself.

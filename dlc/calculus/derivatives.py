@@ -5,22 +5,25 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from dlc.calculus.batching import vmap
 from dlc.calculus.call import traced
 from dlc.calculus.function import Leaves, differentiated, parts_of, require_trace
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
+from dlc.dialects.dl.control import captured
 from dlc.dialects.dl.dtypes import is_float
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Tracer, at_user_line
-from dlc.ir import SSAValue
+from dlc.ir import Block, SSAValue
 from dlc.lax.bodies import discard_on_error
 from dlc.numpy import eye, reshape, zeros_like
 
 Function = Callable[..., Any]
+# What becomes of an argument that a value does not depend on.
+Unused: TypeAlias = Literal["zeros", "error"]
 
 
 @dataclass(frozen=True)
@@ -92,22 +95,36 @@ def _of_floats(tracers: Sequence[Tracer]) -> list[int]:
 
 
 def value_and_grad(
-    fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, argnames: str | Sequence[str] = ()
+    fun: Function,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    argnames: str | Sequence[str] = (),
+    *,
+    unused: Unused = "zeros",
 ) -> Function:
     """A function that returns what `fun` does and its gradient: `(value, gradient)`, with `has_aux` `((value, aux), gradient)`.
 
     `fun` returns a float without axes; with `has_aux` a pair of that and other arrays, in any container. `argnums` and
     `argnames` say with respect to which arguments; the gradient has their structure, shapes and dtypes, and is a tuple
-    unless `argnums` is one number. Where the value does not depend on an argument it is zeros.
+    unless `argnums` is one number. Where the value does not depend on an argument it is zeros; with
+    `unused="error"` that is a DlcError, which names the leaf.
 
     Raises DTypeError, naming the leaf, for an argument that is not of floats, and ShapeError for a value with axes.
     """
-    return _value_and_grad("dlc.value_and_grad", fun, argnums, has_aux, argnames)
+    return _value_and_grad("dlc.value_and_grad", fun, argnums, has_aux, argnames, unused)
 
 
 def _value_and_grad(
-    where: str, fun: Function, argnums: int | Sequence[int], has_aux: bool, argnames: str | Sequence[str] = ()
+    where: str,
+    fun: Function,
+    argnums: int | Sequence[int],
+    has_aux: bool,
+    argnames: str | Sequence[str] = (),
+    unused: Unused = "zeros",
 ) -> Function:
+    if unused not in ("zeros", "error"):
+        raise at_user_line(DlcError(f'{where}: unused={unused!r}; expected "zeros" or "error"'))
+
     def call(*args: Any, **kwargs: Any) -> Any:
         selected = _Selected.of(where, fun, argnums, argnames, args, kwargs)
         selected.leaves.require_floats(where, "gradient")
@@ -116,6 +133,9 @@ def _value_and_grad(
             return _scalar_first(where, selected.call(*values), has_aux)
 
         block, results = differentiated(where, function, selected.leaves)
+        if unused == "error":
+            with discard_on_error([block]):
+                _require_used(where, block, selected.leaves.names)
         primals = selected.leaves.values
         one = require_trace().build.scalar(1.0, like=block.last_op.operands[0]) if block.last_op is not None else None
         assert one is not None
@@ -125,6 +145,18 @@ def _value_and_grad(
         return results.like(made[:count]), selected.leaves.like(made[count:])
 
     return traced(call, fun, "the gradient")
+
+
+def _require_used(where: str, block: Block, names: Sequence[str]) -> None:
+    """Raises DlcError, naming them, for arguments of a body that its first result does not depend on."""
+    *ops, last = block.ops
+    used = {last.operands[0]}
+    for op in reversed(ops):
+        if not used.isdisjoint(op.results):
+            used.update(op.operands, *(captured(region.block) for region in op.regions))
+    if unused := [name for name, argument in zip(names, block.args, strict=True) if argument not in used]:
+        repair = 'leave out what is not meant to be there, or say unused="zeros"'
+        raise at_user_line(DlcError(f"{where}: the value does not depend on {', '.join(unused)}; {repair}"))
 
 
 def _scalar_first(where: str, result: Any, has_aux: bool) -> Any:
@@ -149,16 +181,26 @@ def _scalar_first(where: str, result: Any, has_aux: bool) -> Any:
 
 
 def grad(
-    fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, argnames: str | Sequence[str] = ()
+    fun: Function,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    argnames: str | Sequence[str] = (),
+    *,
+    unused: Unused = "zeros",
 ) -> Function:
     """A function that returns the gradient of `fun`; with `has_aux` `(gradient, aux)`. See `value_and_grad`."""
-    return _grad("dlc.grad", fun, argnums, has_aux, argnames)
+    return _grad("dlc.grad", fun, argnums, has_aux, argnames, unused)
 
 
 def _grad(
-    where: str, fun: Function, argnums: int | Sequence[int], has_aux: bool = False, argnames: str | Sequence[str] = ()
+    where: str,
+    fun: Function,
+    argnums: int | Sequence[int],
+    has_aux: bool = False,
+    argnames: str | Sequence[str] = (),
+    unused: Unused = "zeros",
 ) -> Function:
-    both = _value_and_grad(where, fun, argnums, has_aux, argnames)
+    both = _value_and_grad(where, fun, argnums, has_aux, argnames, unused)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)

@@ -13,7 +13,7 @@ from dlc.errors import DlcError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # The options of a training step, in the order of their help.
-_STEP = ("loss", "of", "learning_rate", "momentum", "weight_decay")
+_STEP = ("loss", "of", "learning_rate", "momentum", "weight_decay", "donate")
 
 
 def _split(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -46,10 +46,11 @@ def step_of(
     learning_rate: float | None,
     momentum: float | None,
     weight_decay: float | None,
+    donate: bool | None = None,
 ) -> TrainStep:
     """The step that options say. Raises click's UsageError for those that do not go together."""
     try:
-        return TrainStep(optimizer, loss, of, wrt or (WEIGHTS,), learning_rate, momentum, weight_decay)
+        return TrainStep(optimizer, loss, of, wrt or (WEIGHTS,), learning_rate, momentum, weight_decay, bool(donate))
     except DlcError as error:
         raise click.UsageError(str(error)) from error
 
@@ -72,6 +73,7 @@ def derived_options(command: Command) -> Command:
         rate_option,
         momentum_option,
         decay_option,
+        click.option("--donate", is_flag=True, default=None, help="Write weights and state over those that a call gives."),
     ]
     decorated: Any = run
     for option in reversed(options):

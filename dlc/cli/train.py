@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -31,7 +31,7 @@ from dlc.cli.shared import (
     threads_option,
 )
 from dlc.derived import LOSSES, OPTIMIZERS, Loss, Optimizer, TrainStep
-from dlc.errors import ModelError, ShapeError
+from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.named import classes_of
 from dlc.options import Options
@@ -39,6 +39,7 @@ from dlc.runtime.model import Model
 from dlc.training.choosing import Names
 from dlc.training.data import Examples
 from dlc.training.loop import Done, steps_in, train
+from dlc.training.schedules import SCHEDULES, Schedule, learning_rates
 from dlc.training.steps import TARGETS, trained_output
 from dlc.training.tuned import write_tuned
 from dlc.whole_files import require_writable, written_whole
@@ -68,6 +69,14 @@ _BATCH_SIZE = 32
 @wrt_option
 @of_option
 @rate_option
+@click.option(
+    "--schedule",
+    type=click.Choice(SCHEDULES),
+    default="constant",
+    show_default=True,
+    help="How the learning rate goes on from there: to 0 at the last step, in a line or along a cosine.",
+)
+@click.option("--warmup", type=click.IntRange(0), default=0, help="Steps in which it rises from 0 first, with cosine.")
 @momentum_option
 @decay_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the order of examples.")
@@ -90,6 +99,8 @@ def train_command(
     wrt: tuple[str, ...],
     of: str | None,
     learning_rate: float | None,
+    schedule: Schedule,
+    warmup: int,
     momentum: float | None,
     weight_decay: float | None,
     seed: int,
@@ -104,7 +115,7 @@ def train_command(
     Each epoch sees the examples in another order, a batch at a time; what is left over at its end is left out. The model is
     trained as the file computes it: BatchNorm keeps its statistics, and dropout, which files for inference do not have, does
     not take place. Whoever stops it (Ctrl-C) gets the weights after the last step. With --state a later run goes on where
-    this one stopped: `dlc train TUNED.onnx --state FILE.npz …`.
+    this one stopped: `dlc train TUNED.onnx --state FILE.npz …`. A --schedule is of the steps of one run.
     """
     step = step_of(optimizer, loss, of, wrt, learning_rate, momentum, weight_decay)
     for path in (output, *([state] if state is not None else [])):
@@ -114,6 +125,10 @@ def train_command(
     taken = [info.name for info in names.inputs] + [TARGETS[loss]]
     examples = Examples.read(data, taken)
     batch = _batch_size(names, batch_size, len(examples))
+    try:
+        rates = learning_rates(schedule, step.rate, epochs * steps_in(examples, batch), warmup)
+    except DlcError as error:
+        raise click.UsageError(str(error)) from error
     if loss == "cross_entropy":
         _require_labels(examples, classes_of(file, trained_output(names, step)))
     shapes = {info.name: (batch, *examples.arrays[info.name].shape[1:]) for info in names.inputs}
@@ -122,7 +137,7 @@ def train_command(
         compiled = compile_file(model, target, shapes, options, derived=step, progress=progress)
         examples.require_fitting([info for info in compiled.inputs if info.name not in compiled.defaults])
         first = _read_state(state, compiled) if state is not None and state.exists() else {}
-    _Run(file, step, compiled, examples, batch, epochs, output, state, as_json).go(first, seed)
+    _Run(file, step, compiled, examples, batch, epochs, output, state, as_json).go(first, rates, seed)
 
 
 def _batch_size(names: Names, given: int | None, count: int) -> int:
@@ -181,14 +196,14 @@ class _Run:
         self.last: Done | None = None
         self.losses: list[float] = []
 
-    def go(self, first: Mapping[str, NDArray[Any]], seed: int) -> None:
+    def go(self, first: Mapping[str, NDArray[Any]], rates: Sequence[float], seed: int) -> None:
         """Takes all steps, and says how the loss went; what was made is saved, also where it is stopped."""
         per_epoch = steps_in(self.examples, self.batch)
         with _stoppable(), _bar(self.epochs * per_epoch) as progress:
             bar = progress.add_task("", total=self.epochs * per_epoch)
             of_epoch: list[float] = []
             try:
-                for done in train(self.compiled, self.examples, self.batch, self.epochs, first, seed):
+                for done in train(self.compiled, self.examples, self.batch, self.epochs, first, rates, seed):
                     self.last = done
                     of_epoch.append(done.loss)
                     progress.update(bar, advance=1, description=f"epoch {done.epoch}, loss {done.loss:.4g}")

@@ -17,6 +17,7 @@ from dlc.compiler.program import Program
 from dlc.compiler.segments import split
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
+from dlc.garbage import collected_rarely
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.recording import Recorder
 from dlc.instrument.report import Progress, Report
@@ -59,7 +60,8 @@ def compile(
     options = options or Options()
     backend = backend_of(target, options.device).compiling()
     c = Compilation(program, backend, options, report if report is not None else Report(), progress, recorder)
-    model = _compiled(c, file)
+    with collected_rarely():
+        model = _compiled(c, file)
     model.defaults = program.defaults
     model.num_threads = options.num_threads
     return model

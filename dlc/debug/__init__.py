@@ -1,8 +1,9 @@
 """What only a person who debugs needs: which step makes numbers wrong (`bisect.py`), the smallest program that shows it
-(`reduce.py`), where a NaN comes from (`nans.py`), whether kernels stay in their buffers (`accesses.py`), what is computed
-while it is (`printing.py`)."""
+(`reduce.py`), where a NaN comes from (`nans.py`), what a derivative keeps (`residuals.py`), whether kernels stay in their
+buffers (`accesses.py`), what is computed while it is (`printing.py`)."""
 
 from dlc.debug.nans import FirstNan, first_nan
 from dlc.debug.printing import print
+from dlc.debug.residuals import Residual, saved_residuals
 
-__all__ = ["FirstNan", "first_nan", "print"]
+__all__ = ["FirstNan", "Residual", "first_nan", "print", "saved_residuals"]

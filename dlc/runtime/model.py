@@ -60,7 +60,7 @@ class Model:
         self.artifact = artifact
         # The inputs for whose values it is compiled when it is called.
         self.values = tuple(values)
-        self.defaults: Mapping[str, NDArray[Any]] = {}
+        self._defaults: Mapping[str, NDArray[Any]] = {}
         # What was asked for: all usable processors if None.
         self.num_threads: int | None = None
         # Of a model that this process compiled: who knows how.
@@ -69,6 +69,17 @@ class Model:
         self._names = {info.name for info in self.inputs}
         self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
         self._dtypes = [info.dtype for info in self.inputs]
+
+    @property
+    def defaults(self) -> Mapping[str, NDArray[Any]]:
+        """What inputs are that a call leaves out; read-only, since a program may write over what it is given."""
+        return self._defaults
+
+    @defaults.setter
+    def defaults(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._defaults = {name: array.view() for name, array in arrays.items()}
+        for array in self._defaults.values():
+            array.flags.writeable = False
 
     def __call__(self, /, *arguments: Any, **named: Any) -> dict[str, Array | DeviceArray]:
         """The outputs; those of a model for an OpenCL device stay there until they are looked at.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from dlc.errors import DlcError
 from dlc.runtime.model import Model
 from dlc.training.data import Examples
-from dlc.training.steps import LOSS
+from dlc.training.steps import LEARNING_RATE, LOSS
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,26 @@ def steps_in(examples: Examples, batch_size: int) -> int:
 
 
 def train(
-    step: Model, examples: Examples, batch_size: int, epochs: int, carried: Mapping[str, Any], seed: int = 0
+    step: Model,
+    examples: Examples,
+    batch_size: int,
+    epochs: int,
+    carried: Mapping[str, Any],
+    rates: Sequence[float],
+    seed: int = 0,
 ) -> Iterator[Done]:
     """Takes the steps of some epochs, beginning with these weights and this state; what is not given is the model's default.
+
+    `rates` has the learning rate of each step.
 
     Raises DlcError for a loss that is no number.
     """
     generator = np.random.default_rng(seed)
     given = [info for info in step.inputs if info.name not in step.defaults]
+    left = iter(rates)
     for epoch in range(1, epochs + 1):
         for number, batch in enumerate(examples.batches(given, batch_size, generator), 1):
-            results = step({**carried, **batch})
+            results = step({**carried, **batch, LEARNING_RATE: np.float32(next(left))})
             loss = float(np.asarray(results[LOSS]))
             if not math.isfinite(loss):
                 raise DlcError(

@@ -15,7 +15,9 @@ from dlc.derived import Loss, TrainStep
 from dlc.dialects.dl.base import Array, Tensor, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.host import entry_of
+from dlc.dims import is_static
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.donation import donate
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import FileLineColLoc, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.numpy import mean
@@ -62,7 +64,8 @@ def step_of(program: Program, step: TrainStep, output: str) -> Program:
     gives `loss`, then the weights and the state after the step under the names that they are taken by. A call may leave out
     the learning rate, weights and state: it begins with the file's weights.
 
-    Raises DTypeError or ShapeError for an output that the loss cannot be of, and ModelError for names that the model has too.
+    Raises DTypeError or ShapeError for an output that the loss cannot be of, ModelError for names that the model has too, and
+    ShapeError for sizes that are open where memory is donated.
     """
     info = next(info for info in program.outputs if info.name == output)
     trace = Trace()
@@ -93,7 +96,12 @@ def step_of(program: Program, step: TrainStep, output: str) -> Program:
         if isinstance(op.location, FileLineColLoc | UnknownLoc):
             # Whoever called dlc did not write this.
             op.location = NameLoc(StringAttr(f"{step.optimizer} step"), NoneAttr())
-    return entry.of(program)
+    made = entry.of(program)
+    if step.donate:
+        if open_ := [str(info) for info in made.inputs if not is_static(info.shape)]:
+            raise ShapeError(f"{program.name}: donate needs sizes that are known; {open_[0]} has open ones: say them (--shape)")
+        donate(made.module, [entry.inputs.index(name) for name in (*weights, *state)], program.name)
+    return made
 
 
 def _target_type(model: str, loss: Loss, output: TensorInfo) -> Tensor:

@@ -200,3 +200,17 @@ def test_errors_name_the_line(call: Callable[[], Any], error: type[Exception], m
 def test_a_cotangent_that_is_none_is_zero() -> None:
     f = custom(lambda _, ct: (ct * 7, None), lambda x, y: x * y)
     assert reference(dlc.grad(f, (0, 1)))(2.0, 3.0) == (7, 0)
+
+
+def test_arguments_that_the_value_does_not_depend_on() -> None:
+    def loss(params: Any, scale: Any) -> Any:
+        forgotten = params["b"] * 2  # noqa: F841
+        return lax.fori_loop(0, 3, lambda _, y: y * params["w"], scale)
+
+    params = {"w": 2.0, "b": X, "c": np.float32(1)}
+    assert dlc.grad(loss, unused="zeros")(params, 1.0)["c"] == 0
+    with pytest.raises(DlcError, match=r"dlc.value_and_grad: the value does not depend on .*'b'\], .*'c'\]; leave out"):
+        dlc.value_and_grad(loss, unused="error")(params, 1.0)
+    assert dlc.grad(lambda w: loss({"w": w, "b": X}, 1.0), unused="error")(2.0) == 12
+    with pytest.raises(DlcError, match="unused='raise'; expected"):
+        dlc.grad(loss, unused="raise")  # pyright: ignore[reportArgumentType]

@@ -10,6 +10,8 @@ import pytest
 from onnx import helper
 
 import dlc
+from dlc.arrays import address_of
+from dlc.errors import ShapeError
 from dlc.runtime.model import Model
 from tests.training.models import perceptron, write
 
@@ -115,3 +117,25 @@ def test_names_that_a_step_adds_are_none_of_the_model(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", nodes, {"count": infos}, {"y": infos}, {"w": np.ones(2, np.float32)})
     with pytest.raises(dlc.ModelError, match="two inputs would be called 'count'"):
         step_of(path, "sgd", "mse")
+
+
+def test_a_step_writes_over_what_it_is_given_and_not_over_the_files_weights(tmp_path: Path) -> None:
+    path = perceptron(tmp_path / "m.onnx", batch=4)
+    x, targets = X.astype(np.float32), TARGETS.astype(np.float32)
+    plain = step_of(path, "adamw", "mse", target="cpu")
+    step_of(path, "adamw", "mse", target="cpu", donate=True).save(tmp_path / "step.dlc")
+    step = dlc.load(tmp_path / "step.dlc")
+    expected = {**plain({"x": x, "targets": targets})}
+    for _ in range(2):
+        first = {**step({"x": x, "targets": targets})}
+        np.testing.assert_array_equal(first["w1"], expected["w1"])
+    del first["loss"], expected["loss"]
+    places = {name: address_of(np.asarray(array)) for name, array in first.items() if array.ndim}
+    second = step({"x": x, "targets": targets, **first})
+    assert {name: address_of(np.asarray(second[name])) for name in places} == places
+    np.testing.assert_array_equal(second["w1"], plain({"x": x, "targets": targets, **expected})["w1"])
+
+
+def test_memory_is_donated_where_sizes_are_known(tmp_path: Path) -> None:
+    with pytest.raises(ShapeError, match=r"donate needs sizes that are known; x: float32\[.*say them \(--shape\)"):
+        step_of(perceptron(tmp_path / "m.onnx"), "sgd", "mse", donate=True)

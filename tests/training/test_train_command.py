@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from onnx import numpy_helper
 
 from dlc.cli import main
+from dlc.runtime.model import Model
 from dlc.training import loop
 from tests.training.models import perceptron
 
@@ -60,6 +61,23 @@ def test_examples_may_be_files_of_a_folder(folder: Path) -> None:
         np.save(folder / "data" / f"{name}.npy", array)
     whole, mapped = train(folder), train(folder, "--data", folder / "data")
     assert mapped.exit_code == 0 and mapped.stdout == whole.stdout
+
+
+def test_rates_follow_a_schedule(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, call = list[float](), Model.__call__
+
+    def counted(model: Model, inputs: dict[str, Any]) -> Any:
+        given.append(float(inputs["learning_rate"]))
+        return call(model, inputs)
+
+    monkeypatch.setattr(Model, "__call__", counted)
+    rate = ("--learning-rate", 0.5, "--batch-size", 50)
+    assert train(folder, *rate, "--schedule", "linear").exit_code == 0
+    assert train(folder, *rate, "--schedule", "cosine", "--warmup", 2).exit_code == 0
+    np.testing.assert_allclose(given, [0.5, 0.375, 0.25, 0.125, 0, 0.25, 0.5, 0.25], atol=1e-7)
+    for wrong in (("--warmup", 1), ("--schedule", "cosine", "--warmup", 4)):
+        refused = train(folder, *rate, *wrong)
+        assert refused.exit_code == 2 and "warm-up" in refused.stderr
 
 
 def test_the_state_goes_on(folder: Path) -> None:

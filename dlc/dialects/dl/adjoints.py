@@ -12,10 +12,10 @@ from dlc.dialects.dl.activation import casted, widened
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.composite import in_wide_type
-from dlc.dialects.dl.contraction import compatible, static, window_sizes, windows_of
+from dlc.dialects.dl.contraction import compatible, window_sizes, windows_of
 from dlc.dialects.dl.elementwise import AddOp, EqualOp, SelectOp
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.movement import ANY, PadOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.movement import ANY, PadOp, ReshapeOp, SliceOp, static_sizes
 from dlc.dialects.dl.pointwise import common_element_type
 from dlc.errors import ShapeError
 from dlc.ir import DenseArrayBase, SSAValue, TensorType, i32, irdl_op_definition, operand_def, prop_def, result_def
@@ -70,8 +70,8 @@ class MaxPoolGradientOp(Composite):
 
     `kernel`, `strides` and `dilations` are those of the pooling; the first is that in row-major order, and the first element
     of all where the window has NaN. Overlapping windows add up; 16-bit floats are summed in f32.
-    (C1) `x` is [N, *S, C] of floats, `y` and `g` have the type that `dl.max_pool` gives; (C2) sizes are known when it is
-    decomposed.
+    (C1) `x` is [N, *S, C] of floats, `y` and `g` have the type that `dl.max_pool` gives; (C2) sizes of spatial axes are
+    known when it is decomposed.
     """
 
     name = "dl.max_pool_gradient"
@@ -115,7 +115,8 @@ class MaxPoolGradientOp(Composite):
         """See Note [First maximum]."""
         b, dilations, strides = Build(self), ints(self.dilations), ints(self.strides)
         x, y, _ = operands
-        (n, *sizes, c), (_, *counts, _) = static(self, x, y)
+        n, *_, c = shape_of(x)
+        sizes, counts = (static_sizes(self, shape_of(v)[1:-1]) for v in (x, y))
         reach = [(k - 1) * d + 1 for k, d in zip(ints(self.kernel), dilations, strict=True)]
         # How many windows may cover an element, and how many blocks of elements there are, along each axis.
         covers = [-(-r // s) for r, s in zip(reach, strides, strict=True)]

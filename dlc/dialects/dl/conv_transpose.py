@@ -111,23 +111,19 @@ class ConvTransposeOp(Composite):
     def _part(self, b: Build, x: SSAValue, w: SSAValue, chosen: Sequence[_Class], places: Sequence[Size]) -> SSAValue:
         """The results of one class on each axis, and the gaps behind them: [N, Q, phases, …, G, O/G]."""
         groups, strides, dilations, spatial = number(self.groups), ints(self.strides), ints(self.dilations), len(chosen)
-        *_, channels, outputs = (int(s) for s in shape_of(w))
+        outputs = int(shape_of(w)[-1])
         taps, phases = [c.taps for c in chosen], [c.phases for c in chosen]
-        for axis, (c, stride) in enumerate(zip(chosen, strides, strict=True)):
-            w = _taps(b, w, axis, c, stride)
-        # [J, phases, …, C, O/G] → [J, …, C/G, G, phases, …, O/G], taps in reverse: convolution correlates.
-        w = b(ReshapeOp, w, shape=(*_interleaved(taps, phases), groups, channels // groups, outputs))
-        order = (*range(0, 2 * spatial, 2), 2 * spatial + 1, 2 * spatial, *range(1, 2 * spatial, 2), 2 * spatial + 2)
-        w = b(TransposeOp, w, permutation=order)
-        w = b(ReverseOp, w, axes=tuple(range(spatial)))
-        w = b(ReshapeOp, w, shape=(*taps, channels // groups, groups * prod(phases) * outputs))
+        w = _weights(b, w, chosen, strides, groups)
         apart = [d if c.taps > 1 else 1 for c, d in zip(chosen, dilations, strict=True)]
         halo = [(j - 1) * d for j, d in zip(taps, apart, strict=True)]
         y = b(ConvOp, _padded(b, x, (0, *halo), halo), w, strides=(1,) * spatial, dilations=apart, groups=groups)
         n, *sizes, _ = shape_of(y)
-        y = b(ReshapeOp, y, shape=(n, *sizes, groups, *phases, outputs))
-        order = (0, *(a for i in range(spatial) for a in (1 + i, 2 + spatial + i)), 1 + spatial, 2 + 2 * spatial)
-        y = b(TransposeOp, y, permutation=order)
+        if groups == prod(phases) == 1:
+            y = b(ReshapeOp, y, shape=(n, *(part for size in sizes for part in (size, 1)), 1, outputs))
+        else:
+            y = b(ReshapeOp, y, shape=(n, *sizes, groups, *phases, outputs))
+            order = (0, *(a for i in range(spatial) for a in (1 + i, 2 + spatial + i)), 1 + spatial, 2 + 2 * spatial)
+            y = b(TransposeOp, y, permutation=order)
         low = [shift for c in chosen for shift in (c.shift, 0)]
         rest = (int(q - size - c.shift) for q, size, c in zip(places, sizes, chosen, strict=True))
         high = [end for behind, c in zip(rest, chosen, strict=True) for end in (behind, c.gap)]
@@ -174,6 +170,26 @@ def _classes(kernel: int, stride: int, dilation: int) -> list[_Class]:
 # A common factor of s and d leaves gaps between all results: they are made by the op without it, and spread.
 # Results, [N, Q, …, (class, o)], are moved to [N, Q, class, …, o], joined, and cut to the size.
 # All that is done to w is a weight expression, evaluated once.
+
+
+def _weights(b: Build, w: SSAValue, chosen: Sequence[_Class], strides: Sequence[int], groups: int) -> SSAValue:
+    """The weights of one class on each axis: [J, …, C/G, G · phases · O/G], taps in reverse, since convolution correlates."""
+    *_, channels, outputs = (int(s) for s in shape_of(w))
+    taps, phases, spatial = [c.taps for c in chosen], [c.phases for c in chosen], len(chosen)
+    turned = tuple(axis for axis in range(spatial) if taps[axis] > 1)
+    if groups == prod(phases) == 1:
+        starts = (*(c.first for c in chosen), 0, 0)
+        limits = (*(c.first + (c.taps - 1) * s + 1 for c, s in zip(chosen, strides, strict=True)), channels, outputs)
+        w = b(SliceOp, w, starts=starts, limits=limits, strides=(*strides, 1, 1))
+        return b(ReverseOp, w, axes=turned) if turned else w
+    for axis, (c, stride) in enumerate(zip(chosen, strides, strict=True)):
+        w = _taps(b, w, axis, c, stride)
+    # [J, phases, …, C, O/G] → [J, …, C/G, G, phases, …, O/G]
+    w = b(ReshapeOp, w, shape=(*_interleaved(taps, phases), groups, channels // groups, outputs))
+    order = (*range(0, 2 * spatial, 2), 2 * spatial + 1, 2 * spatial, *range(1, 2 * spatial, 2), 2 * spatial + 2)
+    w = b(TransposeOp, w, permutation=order)
+    w = b(ReverseOp, w, axes=turned) if turned else w
+    return b(ReshapeOp, w, shape=(*taps, channels // groups, groups * prod(phases) * outputs))
 
 
 def _taps(b: Build, w: SSAValue, axis: int, c: _Class, stride: int) -> SSAValue:

@@ -30,12 +30,13 @@ class WeightExpressions:
 
     def holds(self, op: Operation) -> bool:
         """Whether the results of an op are such values."""
-        if op not in self._known:
-            self._known[op] = (
+        known = self._known.get(op)
+        if known is None:
+            known = self._known[op] = (
                 isinstance(op, DlOp)
-                and not isinstance(op, DataDependent)
                 and all(v in self for v in op.operands)
+                and not isinstance(op, DataDependent)
                 and all(is_static(shape_of(r)) for r in op.results)
                 and not has_open_sizes(op)
             )
-        return self._known[op]
+        return known

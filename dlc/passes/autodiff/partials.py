@@ -47,6 +47,7 @@ def _share_of_larger(x: Term, y: Term) -> Term:
 
 
 def _gelu(r: Term, x: Term) -> Term:
+    """Φ(x) + x·φ(x), or that of its approximation by tanh."""
     op = r.value.owner
     assert isinstance(op, dl.GeluOp)
     if op.approximate.data == "tanh":
@@ -54,7 +55,6 @@ def _gelu(r: Term, x: Term) -> Term:
         root = math.sqrt(2 / math.pi)
         t = tanh(x * (x * x * (root * 0.044715) + root))
         return (t + 1) * 0.5 + (x * 0.5) * (1 - t * t) * (x * x * (3 * root * 0.044715) + root)
-    # Φ(x) + x·φ(x)
     return (erf(x * math.sqrt(0.5)) + 1) * 0.5 + x * exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
 
 

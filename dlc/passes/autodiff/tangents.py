@@ -32,6 +32,7 @@ def _only(tangents: Sequence[Term | None]) -> Term:
 
 
 def _select(op: dl.SelectOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Chosen as the result is."""
     chosen = where(x[0], 0 if t[1] is None else t[1], 0 if t[2] is None else t[2])
     return chosen.broadcast(*r.shape)
 

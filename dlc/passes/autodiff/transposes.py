@@ -230,6 +230,7 @@ def _summed(x: Term, iterators: list[int], kept: list[int]) -> tuple[Term, list[
 
 
 def _conv(op: dl.ConvOp, ct: Term, index: int) -> Term:
+    """By x a transposed convolution with w, by w a contraction over windows of x."""
     ct = _as(ct, op.operands[index])
     return _conv_input(op, ct) if index == 0 else _conv_weight(op, ct)
 

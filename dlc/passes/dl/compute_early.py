@@ -36,7 +36,7 @@ class ComputeEarlyPass(ModulePass):
 class _Mover:
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.position = _positions(block)
+        self.locate()
         # Moving ops changes none of it.
         self.known: dict[SSAValue, set[Operation]] = {}
 
@@ -63,7 +63,7 @@ class _Mover:
         place = max(makers, key=lambda op: self.position[op])
         if any(self.position[op] < self.position[place] for op in formula):
             return set()
-        if _stand_together(place, {last}) or not any(self.is_kept_for(v, formula, place) for v in read):
+        if self.stand_together(place, {last}) or not any(self.is_kept_for(v, formula, place) for v in read):
             return set()
         start, constants = self.position[place], set[Operation]()
         for op in sorted(formula, key=lambda op: self.position[op]):
@@ -73,8 +73,22 @@ class _Mover:
                     constants.add(constant)
                     place = self.put(constant, place)
             place = self.put(op, place)
-        self.position = _positions(self.block)
+        self.locate()
         return formula
+
+    def locate(self) -> None:
+        """Finds where each op of the block stands, and how many have stood until then that are not elementwise."""
+        self.position: dict[Operation, int] = {}
+        self.others: dict[Operation, int] = {}
+        count = 0
+        for k, op in enumerate(self.block.ops):
+            count += not isinstance(op, Elementwise | ConstantOp)
+            self.position[op], self.others[op] = k, count
+
+    def stand_together(self, first: Operation, ops: set[Operation]) -> bool:
+        """Whether nothing but elementwise ops stands between an op and others after it."""
+        start, others = self.position[first], self.others[first]
+        return all(self.others.get(op) == others and self.position[op] >= start for op in ops)
 
     def is_kept_for(self, value: SSAValue, formula: set[Operation], place: Operation) -> bool:
         """Whether a value, made by elementwise ops and as large as what a formula makes, is kept for the formula alone.
@@ -82,9 +96,9 @@ class _Mover:
         Its other readers, and the place, stand right behind what makes it.
         """
         maker, like = value.owner, next(iter(formula)).results[0]
-        if not isinstance(maker, Elementwise) or shape_of(value) != shape_of(like):
+        if not isinstance(maker, Elementwise) or maker not in self.position or shape_of(value) != shape_of(like):
             return False
-        return _stand_together(maker, (self.readers(value) | {place}) - formula)
+        return self.stand_together(maker, (self.readers(value) | {place}) - formula)
 
     def put(self, op: Operation, place: Operation) -> Operation:
         op.detach()
@@ -106,16 +120,3 @@ class _Mover:
                     found.add(op)
                     pending.append(op)
         return found
-
-
-def _positions(block: Block) -> dict[Operation, int]:
-    return {op: k for k, op in enumerate(block.ops)}
-
-
-def _stand_together(first: Operation, others: set[Operation]) -> bool:
-    """Whether nothing but elementwise ops stands between an op and others after it."""
-    left, following = others - {first}, first.next_op
-    while left and isinstance(following, Elementwise | ConstantOp):
-        left.discard(following)
-        following = following.next_op
-    return not left

@@ -7,6 +7,7 @@ from typing import TypeAlias, cast
 
 from dlc.dialects.dl.base import DlOp, broadcast_shapes, element_type_of, ints, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contraction import ConvOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.indexing import GatherOp
 from dlc.dialects.dl.interfaces import Elementwise
@@ -135,6 +136,40 @@ def _slice_of_reverse(op: SliceOp) -> Values:
     return [Build(op)(SliceOp, reverse.x, starts=starts, limits=limits, strides=ints(op.strides))]
 
 
+# pad(x, l, h)[a:b] = pad(x[a - l : b - l], what is left of both), so that nothing is padded that is cut off again
+def _slice_of_pad(op: SliceOp) -> Values:
+    pad = defining(op.x, PadOp)
+    if pad is None or not op.x.has_one_use() or pad.mode != "constant" or min(*ints(pad.low), *ints(pad.high), 0) < 0:
+        return None
+    if any(s != 1 for s in ints(op.strides)) or not is_static((*shape_of(op.x), *shape_of(op.result))):
+        return None
+    shape = cast("tuple[int, ...]", shape_of(pad.x))
+    places = list(zip(ints(pad.low), shape, sizes(op.starts), sizes(op.limits), strict=True))
+    starts, limits = [max(a - low, 0) for low, _, a, _ in places], [min(b - low, n) for low, n, _, b in places]
+    if any(a >= b for a, b in zip(starts, limits, strict=True)):
+        return None
+    b = Build(op)
+    kept = b(SliceOp, pad.x, starts=starts, limits=limits, strides=ints(op.strides))
+    low = [max(low - a, 0) for low, _, a, _ in places]
+    return [b(PadOp, kept, pad.value, low=low, high=[max(b - low - n, 0) for low, n, _, b in places])]
+
+
+# conv(x, w)[images, places] = conv(x[images, what these places see], w)
+def _slice_of_conv(op: SliceOp) -> Values:
+    conv = defining(op.x, ConvOp)
+    if conv is None or not op.x.has_one_use() or not is_static((*shape_of(conv.x), *shape_of(conv.w))):
+        return None
+    if shape_of(op.result)[-1] != shape_of(op.x)[-1] or 0 in shape_of(op.result) or any(s != 1 for s in ints(op.strides)):
+        return None
+    kernel, dilations = shape_of(conv.w)[:-2], ints(conv.dilations)
+    reach = [1, *((int(k) - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))]
+    places = list(zip(sizes(op.starts)[:-1], sizes(op.limits)[:-1], (1, *ints(conv.strides)), reach, strict=True))
+    starts, limits = [a * s for a, _, s, _ in places], [(b - 1) * s + r for _, b, s, r in places]
+    b = Build(op)
+    seen = b(SliceOp, conv.x, starts=(*starts, 0), limits=(*limits, shape_of(conv.x)[-1]), strides=ints(op.strides))
+    return [b(ConvOp, seen, conv.w, **conv.properties)]
+
+
 # pad(x, 0, 0) = x;  pad(pad(x, a, b), c, d) = pad(x, a + c, b + d) for one value and nothing taken away
 def _pad(op: PadOp) -> Values:
     low, high = ints(op.low), ints(op.high)
@@ -235,7 +270,7 @@ MOVEMENT: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     TransposeOp: (_transpose,),
     ReshapeOp: (_reshape,),
     BroadcastToOp: (_broadcast,),
-    SliceOp: (_slice, _slice_of_concat, _slice_of_reverse),
+    SliceOp: (_slice, _slice_of_concat, _slice_of_reverse, _slice_of_pad, _slice_of_conv),
     PadOp: (_pad, _crop),
     ReverseOp: (_reverse, _open_reverse),
     ConcatOp: (_concat,),

@@ -110,6 +110,7 @@ class WinogradPass(TargetPass):
     →   %v = dl.winograd_input %x, %b {step = 4};  %u = G·w·Gᵀ (an expression of weights)
         %m = dl.matmul %v, %u;  %y = dl.winograd_output %m, %a
 
+    Weights that are computed are transformed in each run, which pays where enough tiles share them, as in training.
     The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
     do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`, for targets
     that know what it costs.
@@ -143,7 +144,7 @@ class _Rewriter:
     def algorithm(self, op: ConvOp) -> Algorithm | None:
         """The cheapest algorithm for a convolution, if it is cheaper than the sum itself."""
         x, w = shape_of(op.x), shape_of(op.w)
-        if op.w not in self.constant or not is_static((*x[1:], *w)):
+        if not is_static((*x[1:], *w)):
             return None
         if w[:2] != (3, 3) or len(w) != 4 or {*ints(op.strides), *ints(op.dilations), number(op.groups)} != {1}:
             return None
@@ -159,7 +160,8 @@ class _Rewriter:
             numbers = a.tile**2
             products = numbers * tiles * c * o
             moved = costs.input * c * (numbers * tiles + n * height * width) + costs.output * o * tiles * (numbers + a.step**2)
-            return products + moved + costs.weight * (numbers - 9) * c * o
+            transformed = 0 if op.w in self.constant else costs.input * c * o * (numbers + 9)
+            return products + moved + transformed + costs.weight * (numbers - 9) * c * o
 
         best = min(algorithms, key=cost)
         direct = n * (height - 2) * (width - 2) * 9 * c * o
@@ -170,7 +172,7 @@ class _Rewriter:
         match [element_type_of(v) for v in (*op.operands, op.result)]:
             case [Float32Type(), Float32Type(), Float32Type()]:
                 return _OF_FLOATS
-            case [x, w, result] if x == w == _PART and result == i32:
+            case [x, w, result] if x == w == _PART and result == i32 and op.w in self.constant:
                 ranges = interval_of(op.x), interval_of(op.w)
                 terms = 9 * int(shape_of(op.x)[-1])
                 return [a for a in _ALGORITHMS if a.fits(*ranges) and a.centre(*ranges, terms) is not None]

@@ -23,6 +23,24 @@ def number(b: Writer, value: float, like: SSAValue) -> SSAValue:
 
 
 Case = tuple[Callable[[Writer, SSAValue], SSAValue], list[str]]
+
+
+def cut(b: Writer, x: SSAValue, starts: tuple[int, ...], limits: tuple[int, ...]) -> SSAValue:
+    return b(dl.SliceOp, x, starts=starts, limits=limits, strides=(1,) * len(starts))
+
+
+def padded(b: Writer, x: SSAValue) -> SSAValue:
+    return b(dl.PadOp, x, number(b, 7, x), low=(1, 0), high=(0, 2))
+
+
+def convolved_and_cut(b: Writer, x: SSAValue) -> SSAValue:
+    """Results 1 and 2 of six: what they see begins at the second number, and ends in the padding."""
+    rows = b(dl.PadOp, b(dl.ReshapeOp, x, shape=(2, 4, 1)), number(b, 0, x), low=(0, 0, 0), high=(0, 11, 0))
+    w = b.weight(randoms((3, 1, 5))[0].astype(np.float32))
+    y = b(dl.ConvOp, rows, w, strides=(2,), dilations=(2,), groups=1)
+    return cut(b, y, (1, 1, 0), (2, 3, 5))
+
+
 ON_FLOATS: dict[str, Case] = {
     "x + (-0.0)": (lambda b, x: b(dl.AddOp, x, number(b, -0.0, x)), []),
     "x + 0.0 is none: -0.0": (lambda b, x: b(dl.AddOp, x, number(b, 0.0, x)), ["add"]),
@@ -99,6 +117,10 @@ ON_FLOATS: dict[str, Case] = {
         ["pad", "pad"],
     ),
     "a pad that takes away": (lambda b, x: b(dl.PadOp, x, number(b, 0, x), low=(0, -1), high=(-1, 0)), ["slice"]),
+    "padding that is cut off": (lambda b, x: cut(b, padded(b, x), (1, 0), (3, 4)), []),
+    "some of what is padded": (lambda b, x: cut(b, padded(b, x), (0, 1), (2, 5)), ["slice", "pad"]),
+    "nothing but padding": (lambda b, x: cut(b, padded(b, x), (0, 4), (3, 6)), ["pad", "slice"]),
+    "some places of a convolution": (convolved_and_cut, ["reshape", "slice", "pad", "conv"]),
     "implied broadcast": (
         lambda b, x: b(dl.AddOp, x, b(dl.BroadcastToOp, number(b, 2, x), shape=(2, 4))),
         ["add"],
