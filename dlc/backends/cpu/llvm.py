@@ -54,7 +54,21 @@ def compile_text(text: str, target: Target) -> bytes:
 
     Raises CompileError if LLVM rejects the text, or if the object would call a function that it does not define.
     """
-    data: bytes = _machine(target).emit_object(_optimized(text, target))
+    return _object(_optimized(text, target), target)
+
+
+def compile_listed(text: str, target: Target) -> tuple[bytes, str]:
+    """The object of LLVM IR text, and the assembly code that it is made of: what is read is what runs."""
+    llvm.initialize_native_asmparser()
+    machine = _machine(target)
+    code = str(machine.emit_assembly(_optimized(text, target)))
+    escaped = code.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
+    module = llvm.parse_assembly(f'target triple = "{_TRIPLE}"\nmodule asm "{escaped}"\n')
+    return _object(module, target), code
+
+
+def _object(module: Any, target: Target) -> bytes:
+    data: bytes = _machine(target).emit_object(module)
     if missing := undefined_symbols(data):
         raise CompileError(
             f"the code generator inserted calls of {', '.join(missing)}; an object must be freestanding: expand the op "
