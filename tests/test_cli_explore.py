@@ -11,7 +11,6 @@ from click.testing import CliRunner, Result
 
 from dlc.cli import explore, main
 from dlc.errors import DlcError
-from dlc.explore import Page
 from dlc.measure import kernels
 from tests.explore.programs import LIMITS, tiny
 
@@ -21,6 +20,9 @@ import dlc.numpy as dnp
 
 def scaled(x, y):
     return dnp.tanh(x) @ y
+
+def slope(x, y):
+    return dlc.grad(lambda x, y: scaled(x, y).sum())(x, y)
 
 broken = 3
 """
@@ -43,17 +45,36 @@ def test_model(tmp_path: Path) -> None:
     assert "<title>small · dlc</title>" in page.read_text()
 
 
-def test_function(tmp_path: Path) -> None:
-    file, page = tmp_path / "f.py", tmp_path / "page.html"
+def test_function_beside_its_derivative(tmp_path: Path) -> None:
+    file, page, both = tmp_path / "f.py", tmp_path / "page.html", tmp_path / "both.html"
     file.write_text(FUNCTION)
-    assert run(f"{file}:scaled", "--shape", "x=4,8", "--shape", "y=8,2", "-o", page).exit_code == 0
+    shapes = ["--shape", "x=4,8", "--shape", "y=8,2"]
+    assert run(f"{file}:scaled", *shapes, "-o", page).exit_code == 0
     assert "<title>scaled · dlc</title>" in page.read_text()
+    # A page that was written before is read, not made again; arguments of a derivative are given by place.
+    assert run(f"{file}:slope", *shapes, "-o", both, "--against", page).exit_code == 0
+    assert ">page.html</button>" in both.read_text()
+    assert run(both, "--against", page, "-o", page).exit_code == 0
+    assert ">both.html</button>" in page.read_text() and "<title>slope" in page.read_text()
+
+
+def test_beside_another_target(tmp_path: Path) -> None:
+    model, page = tmp_path / "small.onnx", tmp_path / "page.html"
+    model.write_bytes(tiny("Exp").SerializeToString())
+    arguments = [model, "-o", page, "--no-run", "--target", "cpu:avx2", "--against"]
+    assert run(*arguments, "cpu:generic").exit_code == 0
+    assert ">cpu:avx2</button>" in page.read_text() and ">cpu:generic</button>" in page.read_text()
+    result = run(*arguments, "absent.html")
+    assert result.exit_code == 2 and "absent.html: there is no such file" in " ".join(result.stderr.split())
+    result = run(*arguments, "gpu")
+    assert result.exit_code == 1 and "gpu" in result.stderr
 
 
 @pytest.mark.parametrize(
     "arguments, status, told",
     [
         (["absent.onnx"], 2, "there is no such file"),
+        (["page.html"], 2, "there is no such file"),
         (["{f}:scaled", "--shape", "x=4,8"], 2, "scaled takes y too"),
         (["{f}:scaled", "--shape", "x=4,8", "--shape", "z=3"], 2, "scaled takes no z; it takes x, y"),
         (["{f}"], 2, "say which function of it"),
@@ -90,7 +111,7 @@ def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     ready = threading.Event()
     monkeypatch.setattr(explore.webbrowser, "open", lambda address: (opened.append(address), ready.set()))
-    threading.Thread(target=explore._serve, args=(Page("<p>é</p>"), 0), daemon=True).start()
+    threading.Thread(target=explore._serve, args=("<p>é</p>", 0), daemon=True).start()
     assert ready.wait(10)
     assert opened[0].startswith("http://127.0.0.1:")
     with urllib.request.urlopen(opened[0]) as response:
@@ -99,7 +120,7 @@ def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         urllib.request.urlopen(f"{opened[0]}etc/passwd")
     port = int(opened[0].rstrip("/").rpartition(":")[2])
     with pytest.raises(DlcError, match=f"port {port} of this machine: Address already in use"):
-        explore._serve(Page(""), port)
+        explore._serve("", port)
 
 
 def test_modules_of_a_dump(tmp_path: Path) -> None:

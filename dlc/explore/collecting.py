@@ -35,6 +35,7 @@ from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact
 
+
 def collect(
     program: Program,
     target: str | Backend = "cpu",
@@ -193,5 +194,3 @@ def _named(listing: Listing, runs: Sequence[tuple[str, ...]]) -> Listing:
     for places in listing.origins:
         known.setdefault(places, names(places))
     return Listing(listing.text, tuple(known[p] for p in listing.origins), listing.lines)
-
-

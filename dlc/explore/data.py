@@ -163,3 +163,12 @@ class Exploration:
     passes: tuple[tuple[str, str, float], ...]
     memory: Memory | None = None
     measured: Measured | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A kernel of one exploration and the same of another ("": none is), and the first stage at which their texts differ."""
+
+    one: str
+    other: str
+    differs: str

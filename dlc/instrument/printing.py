@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from dlc.ir import Attribute, Operation, Printer, SSAValue
 
-
 Parts: TypeAlias = tuple[str | SSAValue, ...]
 
 

@@ -11,7 +11,7 @@ from dlc.whole_files import written_whole
 
 
 def write_trace(measurement: Measurement, path: Path) -> None:
-    """Writes the fastest run, a row for each thread: what it did of each launch of a kernel, with the layers that this is of."""
+    """Writes the fastest run, a row for each thread: what it did of each launch of a kernel, with its layers."""
     kernels = {k.name: k for k in measurement.artifact.kernels}
     spans = measurement.timeline
     events: list[dict[str, object]] = [

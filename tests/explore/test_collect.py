@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 import dlc
 from dlc.dialects.registry import make_context
-from dlc.explore import page_of
+from dlc.explore import Page
 from dlc.explore.data import Box, Edge, Exploration
 from dlc.explore.encode import as_data
 from dlc.explore.graph import graph_of
@@ -76,9 +76,9 @@ def test_a_run_is_shown_launch_by_launch() -> None:
 
 
 def test_texts_are_written_once() -> None:
-    data = as_data(mnist())
+    data = as_data([mnist()], ["mnist"])
     assert len(set(data["texts"])) == len(data["texts"])
-    step = data["units"][1]["steps"][-1]["listing"]
+    step = data["pages"][0]["units"][1]["steps"][-1]["listing"]
     text = data["texts"][step["text"]]
     assert len(step["sets"]) == len(step["lines"]) == text.count("\n")
     names = {data["names"][n] for s in step["sets"] for n in data["sets"][s]}
@@ -87,7 +87,7 @@ def test_texts_are_written_once() -> None:
 
 
 def test_page_is_one_file_that_fetches_nothing() -> None:
-    content = page_of(mnist()).html
+    content = Page(mnist()).html
     assert (
         "default-src 'none'" in content
         and "src=" not in content
@@ -98,11 +98,11 @@ def test_page_is_one_file_that_fetches_nothing() -> None:
 
 def test_names_are_escaped() -> None:
     named = Exploration(**{**vars(mnist()), "name": "<script>alert(1)</script>"})
-    assert "<script>alert" not in page_of(named).html
+    assert "<script>alert" not in Page(named).html
 
 
 def test_a_notebook_shows_it() -> None:
-    shown = page_of(mnist())._repr_html_()
+    shown = Page(mnist())._repr_html_()
     assert shown.startswith("<iframe srcdoc=") and "<!doctype" not in shown
 
 

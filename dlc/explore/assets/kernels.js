@@ -9,7 +9,7 @@ function kernelsView(at) {
   const detail = el("aside", { "aria-label": "The chosen kernel", tabindex: 0 }), body = el("div.scroll");
   const pick = (kernel) => {
     chosen = kernel;
-    history.replaceState(null, "", `#kernels?${new URLSearchParams({ kernel: kernel.name })}`);
+    keep("kernels", { kernel: kernel.name });
     draw();
   };
   const columns = [

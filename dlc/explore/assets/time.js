@@ -34,10 +34,12 @@ function timeView() {
   };
 }
 
-/** A run, a row for each thread: what one is at work on; bars are as wide as it takes. */
-function timeline(measured, colour) {
-  const { spans, rows } = measured, end = Math.max(...spans.map((s) => s.start + s.seconds), 1e-12);
-  const busy = rows.map((_, k) => sum(spans.filter((s) => s.thread === k).map((s) => s.seconds)) / end);
+const lengthOf = (spans) => Math.max(...spans.map((s) => s.start + s.seconds), 1e-12);
+
+/** A run, a row for each thread: what one is at work on; bars are as wide as it takes, of `end` seconds. */
+function timeline(measured, colour, end = lengthOf(measured.spans), explained = true) {
+  const { spans, rows } = measured, whole = lengthOf(spans);
+  const busy = rows.map((_, k) => sum(spans.filter((s) => s.thread === k).map((s) => s.seconds)) / whole);
   const W = 1000, HIGH = rows.length > 8 ? 18 : rows.length > 2 ? 26 : 36, GAP = 5, H = rows.length * (HIGH + GAP);
   let from = 0, width = end;
   const svg = el("svg.spans", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", style: `height:${H}px`, role: "group", tabindex: 0, "aria-label": "Timeline; plus and minus zoom, arrows move" });
@@ -50,7 +52,7 @@ function timeline(measured, colour) {
         const x = X(s.start), w = W * s.seconds / width;
         if (x + w < 0 || x > W) return [];
         const tasks = `${s.tasks} ${s.tasks === 1 ? "task" : "tasks"}`;
-        const tell = () => { told.textContent = `${s.kernel}, ${rows[s.thread]}: ${seconds(s.seconds)}, ${tasks}, from ${seconds(s.start)} on, ${percent(s.seconds / end)} of the run`; };
+        const tell = () => { told.textContent = `${s.kernel}, ${rows[s.thread]}: ${seconds(s.seconds)}, ${tasks}, from ${seconds(s.start)} on, ${percent(s.seconds / whole)} of the run`; };
         return [el("rect.span", { x, y: s.thread * (HIGH + GAP), width: Math.max(0.4, w - (w > 3 ? 0.8 : 0)), height: HIGH, fill: colour(s.kernel), onpointerenter: tell, onclick: () => { tell(); go("kernels", { kernel: s.kernel }); } },
           el("title", {}, `${s.kernel}: ${seconds(s.seconds)}, ${tasks}`))];
       }),
@@ -76,7 +78,7 @@ function timeline(measured, colour) {
     if (step) { from = Math.max(0, Math.min(end - width, from + step * width)); draw(); }
   });
   draw();
-  return el("figure", {}, el("figcaption", {}, `The fastest of a few runs, ${seconds(end)}: who is at work on which kernel. What is empty is waiting. Ctrl and the wheel zoom.`),
-    el("div.zoom", {}, button("Nearer", () => zoom(0.6), "plain"), button("Farther", () => zoom(1 / 0.6), "plain")),
+  return el("figure", {}, explained && el("figcaption", {}, `The fastest of a few runs, ${seconds(whole)}: who is at work on which kernel. What is empty is waiting. Ctrl and the wheel zoom.`),
+    explained && el("div.zoom", {}, button("Nearer", () => zoom(0.6), "plain"), button("Farther", () => zoom(1 / 0.6), "plain")),
     el("div.timeline", {}, el("div.names.small", {}, rows.map((name, k) => el("span", { title: name, style: `height:${HIGH + GAP}px;line-height:${HIGH}px` }, `${name} `, el("span.quiet", {}, percent(busy[k]))))), svg), ends, told);
 }
