@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dlc.cli import explore, main
+from dlc.dialects import dl
 from dlc.errors import DlcError
 from dlc.measure import kernels
 from tests.explore.programs import LIMITS, tiny
@@ -105,6 +106,20 @@ def test_what_the_users_code_raises_is_no_bug(tmp_path: Path, monkeypatch: pytes
     result = run(f"{file}:scaled", "--shape", "x=4,8")
     assert result.exit_code == 1 and "f.py:2: AttributeError" in "".join(result.stderr.split("\n"))
     assert "bug of dlc" not in result.stderr
+    for body in ("dlc.numpy.busday_count(x)", "np.zeros(3, wrong=1)", "json.loads('{')"):
+        file.write_text(f"import json\nimport numpy as np\nimport dlc.numpy\ndef scaled(x):\n    return {body}\n")
+        result = run(f"{file}:scaled", "--shape", "x=4,8")
+        assert result.exit_code == 1 and "f.py:5: " in "".join(result.stderr.split("\n"))
+        assert "bug of dlc" not in result.stderr
+
+
+def test_a_bug_of_dlc_is_not_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(dl.TanhOp, "infer", lambda self, *types: 1 // 0)
+    Path("f.py").write_text("import dlc.numpy as dnp\ndef f(x):\n    return dnp.tanh(x)\n")
+    result = run("f.py:f", "--shape", "x=4,8")
+    told = " ".join(result.stderr.split())
+    assert result.exit_code == 1 and "ZeroDivisionError" in told and "met at f.py:3" in told and "This is a bug of dlc" in told
 
 
 def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

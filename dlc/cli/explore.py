@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from inspect import Parameter, signature
 from itertools import takewhile
 from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -37,10 +36,10 @@ from dlc.cli.shared import (
     value_option,
 )
 from dlc.derived import Derived
-from dlc.errors import DlcError, ModelError
+from dlc.errors import AbsentError, DlcError, ModelError
 from dlc.instrument.report import Progress
 from dlc.options import Options
-from dlc.python_files import executed
+from dlc.python_files import executed, traced_to
 from dlc.runtime.model import require_fitting
 from dlc.target import place_of
 
@@ -218,13 +217,16 @@ def _function_page(
     named = {name: array for name, array in arguments.items() if name not in placed}
     try:
         lowered = function.lower(*(arguments[name] for name in placed), **named)
-    except DlcError:
-        raise
     except Exception as error:
-        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == module.__file__]
-        if not lines:
+        is_absent = isinstance(error, AbsentError)
+        if isinstance(error, DlcError) and not is_absent:
             raise
-        raise ModelError(f"{file}:{lines[-1]}: {type(error).__name__}: {error}") from error
+        line, is_ours = traced_to(error, module)
+        if line is not None and (is_absent or not is_ours):
+            raise ModelError(f"{file}:{line}: {type(error).__name__}: {error}") from error
+        if line is not None:
+            error.add_note(f"met at {file}:{line}")
+        raise
     arrays = [np.asarray(leaf) for leaf in lowered.leaves]
     return explore(lowered.program, target, options, inputs=None if no_run else arrays)
 
