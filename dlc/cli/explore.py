@@ -223,7 +223,8 @@ def _function_page(
             raise
         line, is_ours = traced_to(error, module)
         if line is not None and (is_absent or not is_ours):
-            raise ModelError(f"{file}:{line}: {type(error).__name__}: {error}") from error
+            what = str(error) if is_absent else f"{type(error).__name__}: {error}"
+            raise ModelError(f"{file}:{line}: {what}") from error
         if line is not None:
             error.add_note(f"met at {file}:{line}")
         raise
