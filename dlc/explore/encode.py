@@ -74,9 +74,10 @@ class _Reading:
         return plain
 
     def listing(self, plain: Mapping[str, Any]) -> Listing:
+        text: int = plain["text"]
         sets: list[int] = plain["sets"]
         lines: list[int] = plain["lines"]
-        return Listing(self.texts[plain["text"]], tuple(self.sets[k] for k in sets), tuple(lines))
+        return Listing(self.texts[text], tuple(self.sets[k] for k in sets), tuple(lines))
 
 
 class _Tables:
