@@ -1,5 +1,6 @@
 """What only a person who debugs needs: which step makes numbers wrong (`bisect.py`), the smallest program that shows it
-(`reduce.py`), where a NaN comes from (`nans.py`), whether kernels stay in their buffers (`accesses.py`)."""
+(`reduce.py`), where two programs part (`difference.py`), where a NaN comes from (`nans.py`), whether kernels stay in their
+buffers (`accesses.py`)."""
 
 from dlc.debug.nans import FirstNan, first_nan
 
