@@ -12,14 +12,17 @@ import pytest
 from onnx import TensorProto
 
 import dlc
+from dlc.api import program_of
 from dlc.dialects.registry import make_context
-from dlc.explore import Page
+from dlc.explore import Page, collect
 from dlc.explore.data import Box, Edge, Exploration
 from dlc.explore.encode import as_data
 from dlc.explore.graph import graph_of
 from dlc.explore.layout import arranged
+from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.runtime.model import Model
+from dlc.runtime.opencl.devices import all_devices
 from tests.explore.programs import XS, W, explored, mnist, recurrence, tiny
 
 
@@ -73,6 +76,16 @@ def test_a_run_is_shown_launch_by_launch() -> None:
     assert all(a.start + a.seconds <= b.start + 1e-12 for a, b in pairwise(measured.spans))
     runs = {k.name: k.runs for k in explored().kernels}
     assert all(runs[k.name] == sum(s.kernel == k.name for s in measured.spans) for k in explored().kernels)
+
+
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+def test_a_run_on_a_device_is_shown_too() -> None:
+    program = program_of(load(tiny("Exp").SerializeToString()), None, None, None)
+    shown = collect(program, "opencl", inputs=[np.zeros(4, np.float32)])
+    (kernel,), (span,) = shown.kernels, shown.measured.spans
+    assert kernel.seconds > 0 and kernel.bytes == 32 and kernel.least is None and shown.measured.flops is None
+    assert span.kernel == kernel.name and span.thread == 0 and len(shown.measured.rows) == 1
+    assert shown.memory is not None and shown.memory.launches == (kernel.name,)
 
 
 def test_texts_are_written_once() -> None:
