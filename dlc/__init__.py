@@ -3,9 +3,9 @@
 This page walks through the compiler in the order data flows. Every step is a folder or a file of that name; nothing below
 hides another mechanism.
 
-A model enters through `frontend`: `frontend.onnx` reads a file, `frontend.stablehlo` what JAX prints. Either way the result
-is a module of the `dl` dialect (`dialects.dl`), where each op says what is computed and nothing about how, and a store of
-weights (`weights`). Weights never enter the IR: an op `dl.weight @w7` names an array of the store.
+A model enters through `frontend`: `frontend.onnx` and `frontend.tflite` read files, `frontend.stablehlo` what JAX prints.
+The result is a module of the `dl` dialect (`dialects.dl`), where each op says what is computed and nothing about how, and a
+store of weights (`weights`). Weights never enter the IR: an op `dl.weight @w7` names an array of the store.
 
 `compiler.compile` takes a module to a `Model`. It runs the stages of `pipelines`, which is a value to be read from top to
 bottom:
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from dlc.calculus.derivatives import value_and_grad as value_and_grad
     from dlc.calculus.derivatives import vjp as vjp
     from dlc.derived import TrainStep as TrainStep
+    from dlc.eager import disable_jit as disable_jit
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
     from dlc.errors import DlcError as DlcError
@@ -110,6 +111,7 @@ _PUBLIC = {
     "custom_jvp": "dlc.calculus.custom",
     "custom_vjp": "dlc.calculus.custom",
     "stop_gradient": "dlc.calculus.custom",
+    "disable_jit": "dlc.eager",
     "grad": "dlc.calculus.derivatives",
     "hessian": "dlc.calculus.derivatives",
     "hvp": "dlc.calculus.derivatives",

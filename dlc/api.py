@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -18,7 +18,7 @@ from dlc.derived import Derived, TrainStep, derived_of
 from dlc.errors import UnsupportedError
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
-from dlc.model_cache import DUMPED, EXPORTED, CachedFile, reason_not_cached
+from dlc.model_cache import DUMPED, EXPORTED, TFLITE, CachedFile, reason_not_cached
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
 from dlc.runtime.border import BorderedModel
@@ -58,9 +58,11 @@ def compile_model(
     hvp: str | None = None,
     wrt: str | Sequence[str] | None = None,
     train_step: TrainStep | None = None,
+    progress: bool | Progress = False,
 ) -> Model:
-    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; or
-    the path of what torch.export.save wrote, `m.pt2` (docs/pytorch.md), or of a module of StableHLO (docs/jax.md).
+    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; a
+    TFLite model, `m.tflite` (docs/tflite.md), likewise; or the path of what torch.export.save wrote, `m.pt2`
+    (docs/pytorch.md), or of a module of StableHLO (docs/jax.md).
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
     is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,
@@ -83,6 +85,9 @@ def compile_model(
     `vjp`, `jvp` and `hvp` are outputs whose derivative is compiled instead, with respect to the inputs and weights `wrt`, and
     `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out.
 
+    `progress=True` shows on a terminal or in a notebook which pass, and which kernel, it is at; a function is told instead, by
+    one argument: its `phase`, `what` is done in it, how many are `done` of a `total`, and all of that as text.
+
     Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
     ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
     """
@@ -100,7 +105,19 @@ def compile_model(
     )
     values = {name: np.asarray(value) for name, value in (input_values or {}).items()}
     derived = derived_of(vjp, jvp, hvp, train_step, wrt)
-    return compile_file(path_or_bytes(model), target, given_shapes(input_shapes), options, values=values, derived=derived)
+    with _told(progress) as tell:
+        shapes = given_shapes(input_shapes)
+        return compile_file(path_or_bytes(model), target, shapes, options, values=values, derived=derived, progress=tell)
+
+
+def _told(progress: bool | Progress) -> AbstractContextManager[Progress | None]:
+    """Who is told what is about to be done."""
+    if progress is not True:
+        return nullcontext(progress or None)
+    # What draws on terminals takes a while to import.
+    from dlc.progress import shown_on
+
+    return shown_on()
 
 
 def from_torch(
@@ -226,10 +243,11 @@ def _compiled_file(
     from dlc.compiler import compile
     from dlc.frontend.onnx import OpenInputsError
     from dlc.frontend.onnx.graph import load
+    from dlc.frontend.tflite import is_tflite
 
     began = perf_counter()
     with report.timed("import"):
-        model = source if isinstance(source, Path) else load(source)
+        model = source if isinstance(source, Path) or is_tflite(source) else load(source)
         try:
             program = program_of(model, input_shapes, values, derived)
         except OpenInputsError as found:
@@ -244,7 +262,9 @@ def _compiled_file(
                 shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
                 return compile_file(source, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
 
-            variants = Variants(model.stem, found.inputs, found.outputs, found.values, variant)
+            variants = Variants(
+                "model" if isinstance(model, bytes) else model.stem, found.inputs, found.outputs, found.values, variant
+            )
             asked = variants.model(takes_device_arrays=backend_of(target, options.device).takes_device_arrays)
             asked.num_threads = options.num_threads
             return asked
@@ -273,22 +293,28 @@ def explore_file(
     Raises what compile_model raises, and UnsupportedError for a model that is compiled in parts.
     """
     from dlc.explore import explore
-    from dlc.explore.sources import onnx_listing
-    from dlc.frontend.onnx.graph import load
+    from dlc.explore.sources import onnx_listing, tflite_listing
+    from dlc.frontend.onnx.graph import ModelFile, load
+    from dlc.frontend.tflite import is_tflite
 
-    model = source if isinstance(source, Path) and source.suffix in (DUMPED, EXPORTED) else load(source)
+    listed = source.suffix not in (DUMPED, EXPORTED, TFLITE) if isinstance(source, Path) else not is_tflite(source)
+    model = load(source) if listed else source
     program = program_of(model, input_shapes, values, derived)
     arrays = None
     if inputs is not None:
         given = {**program.defaults, **inputs(program)}
         arrays = [given[info.name] for info in program.inputs]
         program = program.for_inputs(arrays)
-    listing = None if isinstance(model, Path) else onnx_listing(model)
+    listing = None
+    if isinstance(model, ModelFile):
+        listing = onnx_listing(model)
+    elif isinstance(model, bytes) or model.suffix == TFLITE:
+        listing = tflite_listing(model)
     return explore(program, target, options, inputs=arrays, source=listing, progress=progress)
 
 
 def program_of(
-    model: Path | ModelFile,
+    model: Path | bytes | ModelFile,
     input_shapes: GivenShapes | None,
     values: Mapping[str, NDArray[Any]] | None,
     derived: Derived | None,

@@ -17,11 +17,11 @@ class UnsupportedError(DlcError):
         self.problems = problems if problems is not None else [message]
 
 
-class ShapeError(DlcError):
+class ShapeError(DlcError, ValueError):
     """Shapes that do not fit an operation, a model's input or an argument."""
 
 
-class DTypeError(DlcError):
+class DTypeError(DlcError, TypeError):
     """An element type that an operation, a model's input or an argument does not take."""
 
 

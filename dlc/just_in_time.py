@@ -21,14 +21,15 @@ from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
 from dlc.dims import parse, parse_ranged
+from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
-from dlc.frontend.trace import OpenSize, Tracer, is_number, trace
+from dlc.frontend.trace import OpenSize, Trace, Traced, Tracer, is_number, trace
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
-from dlc.options import Options
+from dlc.options import Environment, Options
 from dlc.runtime.kept import MOST
 from dlc.runtime.model import Model, as_result, require_fitting, require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
@@ -103,6 +104,7 @@ class JitFunction:
         # What is traced for each set of shapes by itself although sizes of it are open.
         self._by_shape: set[Hashable] = set()
         self._lock = Lock()
+        self._eager = not Environment.read().jit
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result; compiles first if these shapes, dtypes and static values are new."""
@@ -120,6 +122,8 @@ class JitFunction:
             arrays = [self._native(leaf) for leaf in leaves]
             weak = [("weak",) if is_number(leaf) else () for leaf in leaves]
             kinds = tuple([(a.shape, a.dtype, *w) for a, w in zip(arrays, weak, strict=True)])
+        if is_jit_disabled(self._eager):
+            return self._computed(arrays, leaves, tree, static)
         if self._dynamic:
             open_ = self._open_sizes(tree)
             kinds = tuple([(_closed(shape, axes), *rest) for (shape, *rest), axes in zip(kinds, open_, strict=True)])
@@ -216,6 +220,12 @@ class JitFunction:
         except (ShapeError, DTypeError) as error:
             raise type(error)(f"{self._name}: an argument: {error}") from error
 
+    def _computed(self, arrays: Sequence[Any], leaves: list[Any], tree: Tree, static: tuple[tuple[str, Hashable], ...]) -> Any:
+        """The function's result without the compiler."""
+        eager = EagerTrace([np.asarray(array) for array in arrays])
+        traced = self._trace(leaves, tree, static, (), eager)
+        return unflatten(traced.results, iter([as_result(r) for r in eager.results(traced.returned)]))
+
     def _lower(
         self,
         leaves: list[Any],
@@ -223,13 +233,25 @@ class JitFunction:
         static: tuple[tuple[str, Hashable], ...],
         open_: Sequence[Mapping[int, OpenSize]],
     ) -> Lowered:
-        leaves, names = self._checked(leaves, tree), argument_names(self._function, tree)
-        traced = trace(self._function, leaves, tree, names, dict(static), open_)
+        leaves = self._checked(leaves, tree)
+        traced = self._trace(leaves, tree, static, open_)
+        program = Program(traced.module, traced.weights, self._name)
+        return Lowered(program, leaves, traced.results, self._target, self._options)
+
+    def _trace(
+        self,
+        leaves: list[Any],
+        tree: Tree,
+        static: tuple[tuple[str, Hashable], ...],
+        open_: Sequence[Mapping[int, OpenSize]],
+        into: Trace | None = None,
+    ) -> Traced:
+        names = argument_names(self._function, tree)
+        traced = trace(self._function, leaves, tree, names, dict(static), open_, into=into)
         if self._donated:
             donated = [k for k, name in enumerate(names) if re.split(r"[.\[]", name)[0] in self._donated]
             donate(traced.module, donated, self._name)
-        program = Program(traced.module, traced.weights, self._name)
-        return Lowered(program, leaves, traced.results, self._target, self._options)
+        return traced
 
     def _open_sizes(self, tree: Tree) -> tuple[Mapping[int, OpenSize], ...]:
         """Which sizes of each leaf of the arguments are open; raises ShapeError for an argument that is not there."""

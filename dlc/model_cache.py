@@ -36,6 +36,8 @@ MODEL, EXTERNAL = "model", "external"
 DUMPED = ".mlir"
 # And those of what torch.export.save writes.
 EXPORTED = ".pt2"
+# And TFLite's.
+TFLITE = ".tflite"
 
 
 def reason_not_cached(target: Target, options: Options, file: Path | bytes | None = None) -> str | None:

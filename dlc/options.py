@@ -23,7 +23,8 @@ class Environment:
     but this one); `DLC_NUM_THREADS=N` is the number of threads of a model that is not told one. `DLC_CACHE=0` turns off the
     cache (cache.py), `DLC_CACHE_DIR` is its folder (`~/.cache/dlc`; no folder if there is no home), `DLC_CACHE_SIZE` its
     capacity (`500M`, `4G`, or bytes). `DLC_DEVICE=0:1` makes device 1 of platform 0 the one that the target `opencl` is.
-    `DLC_LOG=recompiles` tells of whatever is compiled for other sizes or settings of a call.
+    `DLC_LOG=recompiles` tells of whatever is compiled for other sizes or settings of a call. `DLC_JIT=0` computes functions as
+    they are written, without the compiler (eager.py).
     """
 
     verify: bool = False
@@ -34,6 +35,7 @@ class Environment:
     cache_bytes: int = 4 << 30
     device: str | None = None
     log: frozenset[str] = frozenset()
+    jit: bool = True
 
     @staticmethod
     def read(variables: Mapping[str, str] | None = None) -> Environment:
@@ -51,6 +53,7 @@ class Environment:
             cache_bytes=_bytes(given, "DLC_CACHE_SIZE", Environment.cache_bytes),
             device=given.get("DLC_DEVICE") or None,
             log=_words(given, "DLC_LOG", LOGS),
+            jit=_switch(given, "DLC_JIT", True),
         )
 
 

@@ -23,14 +23,21 @@ _PR_SET_PDEATHSIG = 1
 _TICKET = struct.Struct("<i")
 
 
-def forked_map(function: Callable[[T], R], items: Sequence[T], processes: int) -> list[R]:
+def forked_map(
+    function: Callable[[T], R], items: Sequence[T], processes: int, begins: Callable[[int], None] = lambda number: None
+) -> list[R]:
     """`[function(i) for i in items]` in up to `processes` processes, this one included; items are taken in order.
 
+    `begins` is told the number of each item that this process takes, before which all others are taken.
     Results must be picklable. What `function` raises in any process is raised here; a child that dies raises OSError.
     """
     processes = min(processes, len(items))
     if processes <= 1:
-        return [function(item) for item in items]
+        made: list[R] = []
+        for k, item in enumerate(items):
+            begins(k)
+            made.append(function(item))
+        return made
     # Whoever is free takes the next ticket out of one pipe; four bytes are read whole or not at all.
     tickets, counter = os.pipe()
     for k in range(len(items)):
@@ -38,7 +45,7 @@ def forked_map(function: Callable[[T], R], items: Sequence[T], processes: int) -
     os.close(counter)
     children = [_fork(function, items, tickets) for _ in range(processes - 1)]
     try:
-        done = dict(_take(function, items, tickets))
+        done = dict(_take(function, items, tickets, begins))
         for _, results in children:
             done |= _collect(results)
     except BaseException:
@@ -58,10 +65,13 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _take(function: Callable[[T], R], items: Sequence[T], tickets: int) -> list[tuple[int, R]]:
+def _take(
+    function: Callable[[T], R], items: Sequence[T], tickets: int, begins: Callable[[int], None] = lambda number: None
+) -> list[tuple[int, R]]:
     done: list[tuple[int, R]] = []
     while ticket := os.read(tickets, _TICKET.size):
         k = int(_TICKET.unpack(ticket)[0])
+        begins(k)
         done.append((k, function(items[k])))
     return done
 

@@ -6,15 +6,18 @@ import errno
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper
 
-from dlc.cli import main
+from dlc.cli import COMMANDS, main
 
 MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
 
@@ -240,6 +243,55 @@ def test_passes_and_targets_as_json() -> None:
     assert all(p["summary"] for p in passes)
     targets = json.loads(dlc("targets", "--json").stdout)
     assert [t["default"] for t in targets].count(True) == 1
+
+
+# What a command that prints no facts prints instead.
+PRINTS = {"header": "a file", "opt": "IR", "explore": "a page", "completion": "a script"}
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        yield name, command
+        yield from ((f"{name} {n}", c) for n, c in getattr(command, "commands", {}).items())
+
+
+def test_every_command_prints_json() -> None:
+    without = {name for name, command in commands() if all(p.name != "as_json" for p in command.params)}
+    assert without == set(PRINTS)
+
+
+def test_run_goes_through_a_folder(relu: Path, tmp_path: Path) -> None:
+    cases, made = tmp_path / "cases", tmp_path / "made"
+    (cases / "first").mkdir(parents=True)
+    np.save(cases / "first" / "x.npy", np.array([[-1, 2, -3, 4]], np.float32))
+    np.savez(cases / "second.npz", x=np.array([[1, -2, 3, -4]] * 2, np.float32))
+    line = ("run", relu, "--target", "reference", "--each", cases)
+    expected = {"first": {"y": [[0, 2, 0, 4]]}, "second.npz": {"y": [[1, 0, 3, 0]] * 2}}
+    assert json.loads(dlc(*line, "--json").stdout) == expected
+    assert dlc(*line, "-o", made).exit_code == 0
+    assert np.load(made / "second.npz")["y"].tolist() == expected["second.npz"]["y"]
+    assert np.load(made / "first.npz")["y"].tolist() == expected["first"]["y"]
+    assert "neither folders" in dlc("run", relu, "--each", made.parent / "cases" / "first").stderr
+
+
+def test_shells_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = dlc("completion", "bash").stdout
+    assert "_DLC_COMPLETE=bash_complete" in script and "_COMPILE_MODEL_COMPLETE=bash_complete" in script
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for _ in range(2):
+        assert dlc("completion", "bash", "--install").exit_code == 0
+    assert (tmp_path / ".bashrc").read_text() == 'eval "$(dlc completion bash)"\n'
+
+    def completed(line: str) -> list[str]:
+        complete = ShellComplete(main, {}, "dlc", "_DLC_COMPLETE")
+        *before, last = line.split(" ")
+        return [item.value for item in complete.get_completions(before, last)]
+
+    assert completed("b") == ["bench", "bisect"]
+    assert completed("run --target opencl") == ["opencl"]
+    assert "--each" in completed("run --e")
 
 
 def test_print_pipeline() -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+import dlc
 from dlc.dialects.host import Host
 from dlc.dialects.registry import STANDARD
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.dump import NEXT, DumpFolder
 from dlc.instrument.manager import PassManager
 from dlc.instrument.provenance import header, origins
+from dlc.instrument.report import Doing
 from dlc.instrument.verify import verify, verify_legal
 from dlc.ir import (
     Context,
@@ -31,8 +35,10 @@ from dlc.ir import (
     parse_module,
 )
 from dlc.passes.base import Stage
+from dlc.progress import shown_on
 from dlc.weights import WeightStore
 
+MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
 TEXT = """
 func.func @k(%a: f32, %b: f32) -> f32 attributes {kernel} {
   %0 = arith.addf %a, %b : f32
@@ -174,3 +180,24 @@ def test_origins_of_a_location() -> None:
     name = NameLoc(StringAttr("conv1"), NoneAttr())
     assert origins(FusedLoc([name, line], NoneAttr())) == ("conv1", "model.py:3")
     assert "#1 relu1" in header("k", [("conv1", "relu1")])
+
+
+def test_what_is_about_to_be_done_is_told() -> None:
+    told: list[Doing] = []
+    dlc.compile_model(MNIST, cache=False, progress=told.append)
+    passes = [doing for doing in told if doing.phase in ("dl", "fusion")]
+    assert [doing.done for doing in passes] == list(range(passes[0].total))
+    kernels = [doing for doing in told if doing.phase == "kernels" and doing.total]
+    assert kernels and all(doing.done < doing.total and doing.what for doing in kernels)
+    assert str(Doing("kernels", "matmul_2", 2, 40)) == "kernels 3 of 40: matmul_2"
+
+
+def test_progress_is_shown_on_terminals_only() -> None:
+    shown, piped = io.StringIO(), io.StringIO()
+    with shown_on(Console(file=shown, force_terminal=True)) as tell:
+        assert tell is not None
+        tell(Doing("measuring"))
+    assert "measuring" in shown.getvalue()
+    with shown_on(Console(file=piped)) as tell:
+        assert tell is None
+    assert not piped.getvalue()

@@ -27,6 +27,8 @@ from dlc.runtime.host_program import (
     Loop,
     OpenLaunch,
     Place,
+    Print,
+    Printed,
     While,
 )
 from dlc.runtime.open_program import OpenProgram
@@ -118,6 +120,13 @@ class _Reader:
                     instructions.append(Branch(self.places[op.condition], then, otherwise))
                 case host.FailOp():
                     instructions.append(Fail(op.message.data, tuple(self.places[v] for v in op.numbers)))
+                case host.PrintOp():
+                    infos = [_info("", v) for v in op.buffers]
+                    values = tuple(
+                        Printed(self.places[v], tuple(map(int, info.shape)), info.dtype)
+                        for v, info in zip(op.buffers, infos, strict=True)
+                    )
+                    instructions.append(Print(tuple(op.texts), values))
                 case func.ReturnOp() | host.YieldOp():
                     pass
                 case _:

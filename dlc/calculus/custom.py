@@ -148,7 +148,8 @@ class custom_jvp(_Ruled):
             return [*result, *moved]
 
         with discard_on_error([block]):
-            rule_block, _ = body_of(where, ruled, Leaves([*arguments.values, *tangents.values], arguments.tree, []), orders - 1)
+            given = Leaves([*arguments.values, *tangents.values], arguments.tree, [])
+            rule_block, _ = body_of(where, ruled, given, orders - 1, computed=False)
         op = dl.CustomJvpOp.of([v.value for v in arguments.values], block, rule_block)
         return results.like(require_trace().insert(op))
 
@@ -204,7 +205,8 @@ class custom_vjp(_Ruled):
                 ct = results.like([next(moving) if is_float(element_type_of(v.value)) else None for v in results.values])
                 return _pulled(where, backward(*settings, given, ct), arguments)
 
-            backward_block, _ = body_of(where, pulling, Leaves([*residuals, *cotangents], tree, []), orders - 1)
+            given = Leaves([*residuals, *cotangents], tree, [])
+            backward_block, _ = body_of(where, pulling, given, orders - 1, computed=False)
         op = dl.CustomVjpOp.of([v.value for v in arguments.values], block, forward_block, backward_block)
         return results.like(require_trace().insert(op))
 

@@ -85,13 +85,18 @@ def differentiated(where: str, function: Callable[..., Any], arguments: Leaves) 
     return body_of(where, function, arguments, require_trace().orders + 1)
 
 
-def body_of(where: str, function: Callable[..., Any], arguments: Leaves, orders: int | None = None) -> tuple[Block, Leaves]:
+def body_of(
+    where: str, function: Callable[..., Any], arguments: Leaves, orders: int | None = None, computed: bool = True
+) -> tuple[Block, Leaves]:
     """The body that `function(*leaves)` is, for leaves like these arguments, and its results, as values of the body.
 
-    `orders` is how often it may be differentiated, as often as what is around it if None.
+    `orders` is how often it may be differentiated, as often as what is around it if None. `computed`: for these arguments
+    themselves, not for others like them.
     """
     trace = require_trace()
     block = Block(arg_types=[tensor_of(v.value) for v in arguments.values])
+    if computed:
+        trace.bind(block, arguments.values)
     inside = [Tracer(trace, a, v.weak) for a, v in zip(block.args, arguments.values, strict=True)]
     with discard_on_error([block]), trace.inside(block, orders):
         results = Leaves.of(where, "result", function(*inside))

@@ -29,6 +29,7 @@ COMMANDS = {
     "targets": "dlc.cli.inspect",
     "cache": "dlc.cli.cache",
     "doctor": "dlc.cli.doctor",
+    "completion": "dlc.cli.completion",
 }
 # The exit status of what Ctrl-C ends, as shells give it.
 INTERRUPTED = 130

@@ -34,6 +34,7 @@ from dlc.cli.shared import (
 )
 from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
+from dlc.instrument.report import Doing
 from dlc.measure.kernels import KernelTime, Measurement, measure
 from dlc.measure.latency import Latency, interleaved
 from dlc.measure.peers import PEERS, peers
@@ -103,7 +104,7 @@ def bench_command(
         if (kernels or trace is not None) and not isinstance(artifact, Artifact):
             raise UnsupportedError("--kernels, --trace: the model must be compiled for a CPU, with all sizes known (--shape)")
         if progress is not None:
-            progress("measuring", "")
+            progress(Doing("measuring"))
         runs = {"dlc": partial(_run, compiled, arrays), **{p.name: p.open(model, arrays, threads) for p in rivals}}
         latencies = interleaved(runs, seconds, threads)
         measured = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
     fail,
+    json_option,
     make_inputs,
     model_argument,
     out,
@@ -33,7 +35,7 @@ from dlc.debug.bisect import Verdict, bisect, compare_recorded
 from dlc.debug.difference import Side, difference, for_inputs
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
-from dlc.instrument.manager import Progress
+from dlc.instrument.report import Progress
 from dlc.model_cache import DUMPED
 from dlc.options import Options
 from dlc.runtime.model import require_fitting
@@ -59,6 +61,7 @@ Arrays = dict[str, NDArray[Any]]
 @click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write what shows the fault here.")
+@json_option
 @reports_errors
 def bisect_command(
     model: Path,
@@ -71,6 +74,7 @@ def bisect_command(
     tolerance: float | None,
     pipeline: str | None,
     output: Path | None,
+    as_json: bool,
 ) -> None:
     """Finds what makes the numbers of MODEL wrong: its import, a pass, a kernel's code, or what runs the kernels."""
     known = {name: read_array(file) for name, file in values.items()}
@@ -87,6 +91,9 @@ def bisect_command(
         is_target = not against.endswith(".npz") and not is_program and against != "reference"
         targets = [target, against] if is_target else [target]
         verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
+    if as_json:
+        click.echo(json.dumps({name: _as_json(verdict) for name, verdict in verdicts.items()}, indent=2))
+        raise click.exceptions.Exit(int(any(verdict.fault is not None for verdict in verdicts.values())))
     for name, verdict in verdicts.items():
         _print(name, verdict)
     for name, verdict in verdicts.items():
@@ -151,6 +158,21 @@ def _require_same(program: Program, model: Path, other: Side, against: str, arra
     found = difference(for_inputs(other, given), program, given, tolerance)
     if not found.agrees:
         fail(f"before any pass the programs differ\n{told(str(model), against, found)}")
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    checks = [
+        {
+            "stage": c.step.stage,
+            "step": c.step.name,
+            "compared": c.checked,
+            "deviation": c.deviation,
+            "seconds": c.seconds,
+        }
+        for c in verdict.checks
+    ]
+    fault = None if verdict.fault is None else str(verdict.fault)
+    return {"checks": checks, "fault": fault, "advice": verdict.advice}
 
 
 def _print(target: str, verdict: Verdict) -> None:

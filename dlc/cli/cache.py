@@ -47,13 +47,18 @@ def cache_command(context: click.Context, as_json: bool) -> None:
 
 
 @cache_command.command("clear")
+@json_option
 @reports_errors
-def clear_command() -> None:
+def clear_command(as_json: bool) -> None:
     """Removes all that is kept."""
     cache = Cache.standard()
     folder = _folder(cache)
     removed, left = cache.clear(), cache.entries()
-    out.print(f"{escape(str(folder))}: {_entries(len(removed))} removed, {_size(sum(e.bytes for e in removed))}")
+    count, size = len(removed), sum(e.bytes for e in removed)
+    if as_json:
+        click.echo(json.dumps({"folder": str(folder), "removed": count, "bytes": size, "left": len(left)}, indent=2))
+    else:
+        out.print(f"{escape(str(folder))}: {_entries(count)} removed, {_size(size)}")
     if left:
         fail(f"{folder}: {_entries(len(left))} left, which cannot be removed; is the folder writable?")
 

@@ -101,7 +101,8 @@ def compile_command(
     verbose: bool,
     derived: Derived | None,
 ) -> None:
-    """Compiles MODEL, an ONNX file, what torch.export.save wrote (.pt2) or a module of a dump (.mlir), and says what it took.
+    """Compiles MODEL, and says what it took: an ONNX or TFLite file, what torch.export.save wrote (.pt2), a module of StableHLO
+    or of a dump (.mlir).
 
     A model whose input sizes are open is compiled once for all of them where that can be, else when it is run, for each; give
     them with --shape to compile it for these alone. What -o wrote is run with `dlc run`, in Python with `dlc.load`, or in C

@@ -27,6 +27,7 @@ from dlc.cli.shared import (
     value_option,
 )
 from dlc.debug.difference import Difference, Side, difference, for_inputs
+from dlc.instrument.report import Doing
 from dlc.model_cache import DUMPED
 from dlc.runtime.load import load
 from dlc.runtime.model import require_fitting
@@ -59,7 +60,7 @@ def diff_command(
     """
     with shown_progress() as progress:
         if progress is not None:
-            progress("evaluating", "")
+            progress(Doing("evaluating"))
         sides = [side_of(path, shapes, values) for path in (one, other)]
         found = compared(sides[0], sides[1], inputs, seed, tolerance)
     if as_json:

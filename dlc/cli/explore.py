@@ -92,9 +92,9 @@ def explore_command(
     """Compiles MODEL, runs it, and writes a page that shows what became of it.
 
     The page is one file: the graph with its kernels, every pass with the text before and after it, each kernel's share of
-    what the machine can do, memory, and time. MODEL is an ONNX file, a module of a dump (.mlir), or a function of a Python
-    file: its arguments are float32 arrays of the shapes that --shape says, or what --input gives. With --against it may be a
-    page that was written before, too.
+    what the machine can do, memory, and time. MODEL is an ONNX or TFLite file, a module of a dump (.mlir), or a function of a
+    Python file: its arguments are float32 arrays of the shapes that --shape says, or what --input gives. With --against it may
+    be a page that was written before, too.
     """
     options = Options.of(num_threads=num_threads, numerics=numerics)
     path = _path(model)

@@ -15,7 +15,7 @@ from dlc.api import program_of
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
 from dlc.frontend.onnx import OpenInputsError, Problem, check_model
 from dlc.frontend.onnx.problems import unsupported
-from dlc.model_cache import EXPORTED
+from dlc.model_cache import EXPORTED, TFLITE
 from dlc.runtime.opencl.devices import INSTALL, all_devices, problem_of
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
 
@@ -26,16 +26,17 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
     """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets); or
-    in what torch.export.save wrote (.pt2).
+    in a TFLite file (.tflite) or what torch.export.save wrote (.pt2).
 
     What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed apart.
     """
     if model.suffix in (".dlc", ".mlir"):
         fail(f"{model}: what dlc wrote; `dlc check` reads the ONNX model that it was made from")
-    if model.suffix == EXPORTED:
+    is_onnx = model.suffix not in (EXPORTED, TFLITE)
+    if not is_onnx:
         with suppress(OpenInputsError):
             program_of(model, None, None, None)
-    found = check_model(model) if model.suffix != EXPORTED else []
+    found = check_model(model) if is_onnx else []
     problems = [p for p in found if not p.at_call]
     if as_json:
         click.echo(json.dumps([vars(problem) for problem in found], indent=2))

@@ -10,21 +10,18 @@ from typing import TextIO
 import click
 from rich.table import Table
 
-from dlc.cli.shared import out, reports_errors
-from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.program import KernelOp
+from dlc.cli.shared import json_option, out, reports_errors
 from dlc.dialects.registry import make_context
 from dlc.errors import ModelError
+from dlc.instrument.fitting import run_fitting
 from dlc.instrument.manager import PassManager
-from dlc.instrument.verify import illegal_ops, verify
-from dlc.ir import ModuleOp, ParseError, TensorType, VerifyException, parse_module, print_module
-from dlc.passes.base import Stage, kernels_of
+from dlc.instrument.verify import verify
+from dlc.ir import ParseError, VerifyException, parse_module, print_module
 from dlc.pipelines import HOST, PASSES, chosen, parse, stages_of
 from dlc.target import REFERENCE, Target
 from dlc.whole_files import write_whole_text
 
 _STAGES = (*stages_of(REFERENCE), HOST)
-_NAMES = [stage.name for stage in _STAGES]
 
 
 @click.command("opt")
@@ -50,38 +47,12 @@ def opt_command(
         raise ModelError(f"{file.name}: not valid IR: {str(error).strip()}") from error
     manager = PassManager(context, check=check)
     for stage in stages:
-        wanted, at, before = _NAMES.index(stage.name), stages_at(module), print_module(module)
-        if at and not at[0] <= wanted <= at[-1] + 1 and not (stage.name == HOST.name and at[-1] > 0):
-            raise _of_another_stage(file.name, stage, at[-1])
-        manager.run(module, (stage,))
-        # What is written in loops from the beginning may be at any of some stages.
-        if at and wanted < at[-1] and print_module(module) == before:
-            raise _of_another_stage(file.name, stage, at[-1])
+        run_fitting(manager, module, stage, _STAGES, file.name)
     text = print_module(module, generic=generic, locations=locations)
     if output is not None:
         write_whole_text(output, text)
     else:
         click.echo(text, nl=False)
-
-
-def _of_another_stage(file: str, stage: Stage, at: int) -> ModelError:
-    """Of passes that would find nothing to do, and say nothing."""
-    wanted, first = _NAMES.index(stage.name), str(stage.passes[0]).partition("{")[0]
-    if wanted > at:
-        repair = f"run the passes in between first, or take stage-{_NAMES[wanted - 1]}.mlir of a dump"
-    else:
-        repair = "take an earlier file of a dump"
-    return ModelError(f"{file}: {first} is of stage {stage.name}, but the module is at stage {_NAMES[at]}; {repair}")
-
-
-def stages_at(module: ModuleOp) -> list[int]:
-    """The numbers of the stages at whose ends there may be such a module; none if it is of no stage."""
-    functions = list(kernels_of(module))
-    if not functions and not any(isinstance(op, KernelOp) or op.name.startswith("host.") for op in module.walk()):
-        return [0] if any(isinstance(op, DlOp) for op in module.walk()) else []
-    on_tensors = any(isinstance(a.type, TensorType) for kernel in functions for a in kernel.args)
-    among = range(1, len(_STAGES)) if not on_tensors else [_NAMES.index("linalg")]
-    return [k for k in among if not any(illegal_ops(module, _STAGES[k]))]
 
 
 def _own_target(target: str | None) -> Target | None:
@@ -94,7 +65,7 @@ def _own_target(target: str | None) -> Target | None:
 
 
 @click.command("passes")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @reports_errors
 def passes_command(as_json: bool) -> None:
     """Lists the passes by stage, with their options."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from dlc.api import program_of
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     Shapes,
+    json_option,
     make_inputs,
     model_argument,
     out,
@@ -45,6 +47,7 @@ from dlc.runtime.model import require_fitting
 @click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
 @click.option("--seconds", type=click.FloatRange(0), default=120.0, show_default=True, help="How long to look.")
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), default="reduced", show_default=True)
+@json_option
 @reports_errors
 def reduce_command(
     model: Path,
@@ -58,6 +61,7 @@ def reduce_command(
     tolerance: float | None,
     seconds: float,
     output: Path,
+    as_json: bool,
 ) -> None:
     """Writes the smallest part of MODEL, an ONNX file or a module (.mlir), that goes wrong as MODEL does.
 
@@ -76,10 +80,14 @@ def reduce_command(
         case, wrong = reduce(program, list(arrays.values()), outcome, fine=fine, seconds=seconds, progress=progress)
     file = output / "reduced.mlir"
     save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining)
-    out.print(f"{len(ops_of(program))} ops became {len(ops_of(case.program))}: {wrong}", markup=False)
+    before, after = len(ops_of(program)), len(ops_of(case.program))
     chosen = f" --target {target}" * (target != "cpu") + f" --pipeline '{pipeline}'" * (pipeline is not None)
     if command is not None:
         line = command.replace("{}", str(file))
     else:
         line = f"dlc {'bisect' if wrong == NUMBERS else 'run'} {file} --input {output}{chosen}"
+    if as_json:
+        click.echo(json.dumps({"ops": before, "left": after, "wrong": wrong, "file": str(file), "reproduce": line}, indent=2))
+        return
+    out.print(f"{before} ops became {after}: {wrong}", markup=False)
     out.print(f"To reproduce it: {line}", markup=False)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,7 +38,7 @@ from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS
-from dlc.instrument.report import Progress
+from dlc.instrument.report import Doing, Progress
 from dlc.model_cache import DUMPED
 from dlc.options import Options
 from dlc.runtime.load import load
@@ -52,8 +52,8 @@ input_option = click.option(
     "--input",
     "inputs",
     multiple=True,
-    metavar="NAME=FILE.npy|random|FOLDER",
-    help="An input, or a folder of them; else random. Repeatable.",
+    metavar="NAME=FILE.npy|random|FOLDER|FILE.npz",
+    help="An input, or a folder or an .npz file of them; else random. Repeatable.",
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
 
@@ -113,8 +113,16 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
 @input_option
 @target_option
 @shape_option
+@click.option(
+    "--each",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Run once for each folder of NAME.npy files, and each .npz file, in FOLDER, in the order of their names.",
+)
 @seed_option
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Save the outputs as an .npz file.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Save the outputs as an .npz file; with --each as a folder of such."
+)
 @click.option(
     "--first-nan", is_flag=True, help="Say which op makes the first NaN that an output holds, and end with 1 if one does."
 )
@@ -139,6 +147,7 @@ def run_command(
     inputs: tuple[str, ...],
     target: str,
     shapes: Shapes,
+    each: Path | None,
     seed: int,
     output: Path | None,
     first_nan: bool,
@@ -155,15 +164,20 @@ def run_command(
     as_json: bool,
     derived: Derived | None,
 ) -> None:
-    """Runs MODEL, an ONNX file, a compiled model (.dlc), a module of a dump (.mlir) or one of torch.export.save (.pt2), once.
+    """Runs MODEL, an ONNX or TFLite file, a compiled model (.dlc), a module of StableHLO or of a dump (.mlir), or what
+    torch.export.save wrote (.pt2).
 
-    Prints or saves its outputs; of an ONNX file also those of a derivative or a training step. With --first-nan the model is
-    evaluated op by op instead, on the reference.
+    Once, or with --each once for each set of inputs in a folder. Prints or saves its outputs; of an ONNX file also those of a
+    derivative or a training step. With --first-nan the model is evaluated op by op instead, on the reference.
     """
     if stage is not None and target != "reference":
         raise click.UsageError("--stage needs --target reference: native code is made from the last stage")
+    if each is not None and (first_nan or inputs):
+        raise click.UsageError("--each takes its inputs from a folder: leave out --input and --first-nan")
+    if output is not None and output.is_dir() and each is None:
+        raise click.UsageError(f"-o {output}: it is a folder, and the outputs are one .npz file")
     if first_nan:
-        _tell_first_nan(model, shapes, inputs, seed, derived)
+        _tell_first_nan(model, shapes, inputs, seed, derived, as_json)
         return
     options = Options.of(
         dump_ir=dump_ir,
@@ -176,20 +190,58 @@ def run_command(
         until=stage,
         cache=False if no_cache else None,
     )
+    cases = _cases(each) if each is not None else []
     with shown_progress() as progress:
-        compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress, derived, unchecked)
-        results = compiled(arrays)
+        given = (str(cases[0]),) if cases else inputs
+        compiled, arrays = prepared(model, shapes, given, seed, target, options, progress, derived, unchecked)
+        results: dict[str, Any] = _run_each(compiled, cases, seed, output, progress) if cases else compiled(arrays)
     if output is not None:
-        # A file object, because NumPy would add a suffix to a name.
-        with written_whole(output) as file:
-            np.savez(file, allow_pickle=False, **{name: _saved(name, value) for name, value in results.items()})
+        if not cases:
+            _save(output, results)
         if not as_json:
             out.print(f"Saved as {escape(str(output))}.")
     elif as_json:
         click.echo(json.dumps(results, default=lambda value: value.tolist()))
-    else:
+    elif not cases:
         for name, value in results.items():
             _show(name, value)
+    else:
+        for case, outputs in results.items():
+            out.print(escape(case), style="bold")
+            for name, value in outputs.items():
+                _show(name, value)
+
+
+def _cases(folder: Path) -> list[Path]:
+    """The sets of inputs in a folder; ends with a message if there are none."""
+    found = sorted(p for p in folder.iterdir() if p.suffix == ".npz" or (p.is_dir() and any(p.glob("*.npy"))))
+    if not found:
+        raise click.UsageError(f"--each {folder}: it has neither folders of NAME.npy files nor .npz files")
+    return found
+
+
+def _run_each(
+    compiled: Model, cases: Sequence[Path], seed: int, output: Path | None, progress: Progress | None
+) -> dict[str, dict[str, Any]]:
+    """What the model makes of each set of inputs, by its name; or nothing, if it is written to the folder `output`."""
+    made: dict[str, dict[str, Any]] = {}
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+    for k, case in enumerate(cases):
+        if progress is not None:
+            progress(Doing("running", case.name, k, len(cases)))
+        results = compiled(make_inputs(compiled.inputs, (str(case),), seed, compiled.defaults))
+        if output is None:
+            made[case.name] = results
+        else:
+            _save(output / f"{case.name.removesuffix('.npz')}.npz", results)
+    return made
+
+
+def _save(file: Path, results: Mapping[str, Any]) -> None:
+    # A file object, because NumPy would add a suffix to a name.
+    with written_whole(file) as opened:
+        np.savez(opened, allow_pickle=False, **{name: _saved(name, value) for name, value in results.items()})
 
 
 def _show(name: str, value: Any) -> None:
@@ -215,7 +267,9 @@ def _saved(name: str, value: Any) -> NDArray[Any]:
     return array.astype(str) if array.dtype == OBJECTS else array
 
 
-def _tell_first_nan(model: Path, shapes: Shapes, inputs: tuple[str, ...], seed: int, derived: Derived | None) -> None:
+def _tell_first_nan(
+    model: Path, shapes: Shapes, inputs: tuple[str, ...], seed: int, derived: Derived | None, as_json: bool
+) -> None:
     """Says which op makes the first NaN of the outputs; ends with status 1 if they hold one."""
     if model.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"{model} is compiled already: --first-nan needs the ONNX model")
@@ -228,6 +282,9 @@ def _tell_first_nan(model: Path, shapes: Shapes, inputs: tuple[str, ...], seed: 
         arrays = [given[info.name] for info in program.inputs]
         require_fitting(program.name, program.inputs, arrays)
         found = first_nan_of(program.for_inputs(arrays), arrays)
+    if as_json:
+        click.echo(json.dumps(None if found is None else asdict(found), indent=2))
+        raise click.exceptions.Exit(int(found is not None))
     if found is not None:
         fail(f"{model}: {found}")
     out.print(f"{escape(str(model))}: no output holds a NaN")

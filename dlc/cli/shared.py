@@ -8,24 +8,26 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 import click
 import numpy as np
+from click.shell_completion import CompletionItem
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 
-from dlc.arrays import TensorInfo, read_npy
+from dlc.arrays import TensorInfo, read_npy, read_npz
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
 from dlc.forms import OBJECTS
 from dlc.instrument.report import Progress
 from dlc.options import NUMERICS, WEIGHTS, columns
-from dlc.target import OpenCLName, is_opencl, place_of, resolve
+from dlc.progress import shown_on
+from dlc.target import CPU_LEVELS, OpenCLName, is_opencl, place_of, resolve
 
 # The shapes of inputs as `--shape` gives them.
 Shapes: TypeAlias = "dict[str, tuple[int | str | None, ...]]"
@@ -75,14 +77,9 @@ def fail(message: str) -> NoReturn:
     raise click.exceptions.Exit(1)
 
 
-@contextmanager
-def shown_progress() -> Generator[Progress | None]:
+def shown_progress() -> AbstractContextManager[Progress | None]:
     """Shows on a terminal what is being done; gives None where there is no terminal."""
-    if not err.is_terminal:
-        yield None
-        return
-    with err.status("reading") as status:
-        yield lambda phase, step: status.update(f"{phase}: {step}" if step else phase)
+    return shown_on(err)
 
 
 def show_log() -> None:
@@ -106,6 +103,12 @@ def _target(context: click.Context, option: click.Parameter, value: str) -> str:
     except DeviceError as error:
         raise click.BadParameter(str(error)) from error
     return value
+
+
+def _targets(context: click.Context, option: click.Parameter, beginning: str) -> list[CompletionItem]:
+    """The targets that a shell may complete a beginning to; a target of one's own is a file."""
+    names = [name for name in ("cpu", *CPU_LEVELS, "opencl", "reference") if name.startswith(beginning)]
+    return [CompletionItem(name) for name in dict.fromkeys(names)] or [CompletionItem(beginning, type="file")]
 
 
 # A number; or a name, and the range of the sizes that it stands for.
@@ -150,6 +153,7 @@ value_option = click.option(
 target_option = click.option(
     "--target",
     callback=_target,
+    shell_complete=_targets,
     default="cpu",
     show_default=True,
     metavar="TARGET",
@@ -195,16 +199,25 @@ def read_array(file: Path) -> NDArray[Any]:
         raise ModelError(f"{file}: not an .npy file of numbers: {error}") from error
 
 
+def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in an `.npz` file by name; raises ModelError for a file that is none."""
+    try:
+        return read_npz(file)
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{file}: not an .npz file of numbers: {error}") from error
+
+
 def make_inputs(
     infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int, optional: Collection[str] = ()
 ) -> dict[str, NDArray[Any]]:
     """An array per input: from a `.npy` file, or random (the default) for one whose sizes are known, or follow from a file's.
 
-    `given` holds `NAME=FILE.npy`, `NAME=random`, and folders in which inputs are called `NAME.npy`. Of those that are
-    `optional` there is none unless it is given.
+    `given` holds `NAME=FILE.npy`, `NAME=random`, folders in which inputs are called `NAME.npy`, and `.npz` files. Of those that
+    are `optional` there is none unless it is given.
     """
     names = [info.name for info in infos]
     values: dict[str, str] = {}
+    packed: dict[str, NDArray[Any]] = {}
     for text in given:
         name, separator, value = text.rpartition("=")
         if Path(text).is_dir():
@@ -215,16 +228,20 @@ def make_inputs(
             values |= found
         elif separator and name:
             values[name] = value
+        elif Path(text).suffix == ".npz":
+            packed |= _read_arrays(Path(text))
         else:
-            raise click.BadParameter(f"{text!r}: write NAME=FILE.npy, NAME=random or a folder", param_hint="--input")
-    unknown = [name for name in values if name not in names]
+            expected = "NAME=FILE.npy, NAME=random, FILE.npz or a folder"
+            raise click.BadParameter(f"{text!r}: write {expected}", param_hint="--input")
+    unknown = [name for name in (*values, *packed) if name not in names]
     if unknown:
         raise click.BadParameter(
             f"no input is called {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"
         )
     generator = np.random.default_rng(seed)
-    wanted = [info for info in infos if info.name in values or info.name not in optional]
-    read = {info.name: read_array(Path(values[info.name])) for info in wanted if values.get(info.name, "random") != "random"}
+    wanted = [info for info in infos if info.name in values or info.name in packed or info.name not in optional]
+    named = {info.name: read_array(Path(values[info.name])) for info in wanted if values.get(info.name, "random") != "random"}
+    read = packed | named
     sizes: dict[str, int] = {}
     for info in wanted:
         if info.name in read and read[info.name].ndim == len(info.shape):

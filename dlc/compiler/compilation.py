@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from dlc.backends.base import Backend
 from dlc.compiler.program import Program
 from dlc.instrument.recording import Recorder
-from dlc.instrument.report import Progress, Report
+from dlc.instrument.report import Doing, Progress, Report
 from dlc.options import Options
 
 
@@ -33,7 +33,7 @@ class Compilation:
         """That for another backend."""
         return replace(self, backend=backend)
 
-    def tell(self, phase: str, step: str = "") -> None:
-        """Shows what is being done."""
+    def tell(self, phase: str, what: str = "", done: int = 0, total: int = 0) -> None:
+        """Says what is about to be done (`report.Doing`)."""
         if self.progress is not None:
-            self.progress(phase, step)
+            self.progress(Doing(phase, what, done, total))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeVar, cast
@@ -67,7 +68,7 @@ def compile_kernels(
     def compiled(kernel: Operation) -> CompiledKernel:
         return _compile_kernel(kernel, stages(symbol_of(kernel)), c, backend, context)
 
-    return map_kernels(compiled, kernels, c.options.workers or usable_cpus())
+    return map_kernels(compiled, kernels, c.options.workers or usable_cpus(), partial(c.tell, "kernels"))
 
 
 def symbol_of(kernel: Operation) -> str:
@@ -80,15 +81,20 @@ def all_kernels(module: ModuleOp) -> list[Operation]:
     return [*(op for op in module.ops if isinstance(op, KernelOp)), *kernels_of(module)]
 
 
-def map_kernels(function: Callable[[Operation], T], kernels: Sequence[Operation], processes: int) -> list[T]:
+def map_kernels(
+    function: Callable[[Operation], T],
+    kernels: Sequence[Operation],
+    processes: int,
+    tell: Callable[[str, int, int], None] = lambda name, done, total: None,
+) -> list[T]:
     """`function` of each kernel, shared out to processes, since Python and LLVM's binding run one thread at a time.
 
-    Results come in the order of the kernels' sizes.
+    Results come in the order of the kernels' sizes. `tell` is told which kernel comes next, and how many there are.
     """
     # The largest first, so that no process is left with it at the end.
     ordered = sorted(kernels, key=lambda op: -sum(1 for _ in op.walk()))
     with _compiling:
-        return forked_map(function, ordered, processes)
+        return forked_map(function, ordered, processes, lambda k: tell(symbol_of(ordered[k]), k, len(ordered)))
 
 
 def lower_kernel(

@@ -25,6 +25,7 @@ from dlc.forms import Border
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, Source
 from dlc.frontend.stablehlo import is_stablehlo, read_module
+from dlc.frontend.tflite import read_model
 from dlc.given_shapes import GivenShapes, split_ranges
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
@@ -39,7 +40,7 @@ from dlc.ir import (
     VerifyException,
     parse_module,
 )
-from dlc.model_cache import DUMPED
+from dlc.model_cache import DUMPED, TFLITE
 from dlc.runtime.host_program import weight_array
 from dlc.weights import WeightStore
 
@@ -144,12 +145,23 @@ def imported_program(
     return Program(imported.module, imported.weights, name, **more)
 
 
+def tflite_program(
+    source: Path | bytes, input_shapes: GivenShapes, input_values: Mapping[str, NDArray[Any]] | None = None
+) -> Program:
+    """The program in a TFLite file, or in the bytes of one. Raises what its reader raises."""
+    shapes, ranges = split_ranges(input_shapes)
+    read = read_model(source, shapes, input_values)
+    state_ranges(entry_of(read.module), ranges)
+    return Program(read.module, read.weights, source.stem if isinstance(source, Path) else "model")
+
+
 def load_program(
-    source: Path | ModelFile,
+    source: Path | bytes | ModelFile,
     input_shapes: GivenShapes | None = None,
     input_values: Mapping[str, NDArray[Any]] | None = None,
 ) -> Program:
-    """The program in an ONNX file, in StableHLO, or in a dumped module with its weights beside it; or of a model that was read.
+    """The program in an ONNX file, in a TFLite file or its bytes, in StableHLO, or in a dumped module with its weights beside
+    it; or of a model that was read.
 
     Raises ModelError for a file that is neither or whose weights are not there, and what the importer raises.
     """
@@ -161,6 +173,8 @@ def load_program(
     def read_for(known: Mapping[str, Sequence[int]]) -> Program:
         return load_program(source, {**(input_shapes or {}), **known}, input_values)
 
+    if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix == TFLITE):
+        return replace(tflite_program(source, input_shapes or {}, input_values), read_for=read_for)
     return replace(imported_program(source, source.stem, input_shapes or {}, input_values), read_for=read_for)
 
 

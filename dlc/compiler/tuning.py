@@ -24,7 +24,7 @@ from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.cache import Cache
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.instrument.report import Progress, Tuned
+from dlc.instrument.report import Doing, Progress, Tuned
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
 from dlc.keys import DLC, target_text
 from dlc.passes.base import Stage
@@ -66,9 +66,9 @@ class Tuner:
             covered += usual[name] * self.runs[name]
             wanted.append(name)
         results: list[Tuned] = []
-        for name in wanted:
+        for k, name in enumerate(wanted):
             if progress is not None:
-                progress("tuning", name)
+                progress(Doing("tuning", name, k, len(wanted)))
             results.append(self.tuned(name, kernels[name], seconds / len(wanted)))
         return results
 

@@ -1,7 +1,8 @@
 """What only a person who debugs needs: which step makes numbers wrong (`bisect.py`), the smallest program that shows it
 (`reduce.py`), where two programs part (`difference.py`), where a NaN comes from (`nans.py`), whether kernels stay in their
-buffers (`accesses.py`)."""
+buffers (`accesses.py`), what is computed while it is (`printing.py`)."""
 
 from dlc.debug.nans import FirstNan, first_nan
+from dlc.debug.printing import print
 
-__all__ = ["FirstNan", "first_nan"]
+__all__ = ["FirstNan", "first_nan", "print"]

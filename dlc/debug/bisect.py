@@ -16,7 +16,7 @@ from dlc.errors import ModelError
 from dlc.instrument.capture import Evaluator, rounding
 from dlc.instrument.check import Check, Fault, WrongNumbers
 from dlc.instrument.compare import deviation, tolerance_of
-from dlc.instrument.manager import Progress
+from dlc.instrument.report import Progress
 from dlc.options import Options
 
 

@@ -16,7 +16,7 @@ from dlc.debug.parts import Case, cut_out, ops_of, resized, sizes_of
 from dlc.dialects.dl.base import Array
 from dlc.errors import DlcError
 from dlc.instrument.capture import Evaluator
-from dlc.instrument.manager import Progress
+from dlc.instrument.report import Doing, Progress
 from dlc.ir import Operation
 
 
@@ -55,7 +55,7 @@ class _Reducer:
 
     def goes_wrong(self, case: Case, what: str) -> bool:
         if self.progress is not None:
-            self.progress("reducing", what)
+            self.progress(Doing("reducing", what))
         return self.outcome(case.program, case.arrays) == self.wrong
 
     def fewest(self, ops: Sequence[Operation], goes_wrong: Callable[[Sequence[Operation]], bool]) -> Sequence[Operation]:

@@ -27,6 +27,7 @@ from dlc.dims import Size, UndecidableError, product
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     DYNAMIC_INDEX,
+    ArrayAttr,
     Attribute,
     Block,
     BlockArgument,
@@ -267,7 +268,24 @@ class FailOp(IRDLOperation):
         super().__init__(operands=[list(numbers)], properties={"message": StringAttr(message)})
 
 
-Host = Dialect("host", [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp], [])
+@irdl_op_definition
+class PrintOp(IRDLOperation):
+    """Prints what is in buffers, as `dl.print` does."""
+
+    name = "host.print"
+    pieces = prop_def(ArrayAttr[StringAttr])
+    buffers = var_operand_def(MemRefType)
+    assembly_format = "$pieces (`(` $buffers^ `:` type($buffers) `)`)? attr-dict"
+
+    def __init__(self, pieces: ArrayAttr[StringAttr], buffers: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(buffers)], properties={"pieces": pieces})
+
+    @property
+    def texts(self) -> list[str]:
+        return [piece.data for piece in self.pieces]
+
+
+Host = Dialect("host", [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp, PrintOp], [])
 
 OUTPUT = "host.output"
 

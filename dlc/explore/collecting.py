@@ -23,7 +23,7 @@ from dlc.explore.running import Run, run_of
 from dlc.explore.sources import python_listing
 from dlc.instrument.provenance import dispatches, origins
 from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
-from dlc.instrument.report import PassRecord, Progress, Report
+from dlc.instrument.report import Doing, PassRecord, Progress, Report
 from dlc.ir import ModuleOp, ModulePass
 from dlc.keys import DLC
 from dlc.options import Options
@@ -68,7 +68,7 @@ def collect(
     measured = None
     if inputs is not None:
         if progress is not None:
-            progress("measuring", "")
+            progress(Doing("measuring"))
         measured = run_of(recorder.made, inputs, options.num_threads or usable_cpus())
     return seen.exploration(source, measured)
 

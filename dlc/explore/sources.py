@@ -1,4 +1,6 @@
-"""What the user wrote, as the first text of a program: the nodes of an ONNX file, or lines of Python."""
+"""What the user wrote, as the first text of a program: the nodes of an ONNX file, the operators of a TFLite file, or lines of
+Python.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from onnx.helper import get_attribute_value
 
 from dlc.frontend.onnx.graph import ModelFile, label, load
+from dlc.frontend.tflite import operator_lines
 from dlc.instrument.recording import Listing
 
 # Lines of a file that lie so near to each other are shown with those between them.
@@ -47,6 +50,12 @@ def _value(attribute: AttributeProto) -> str:
     value = get_attribute_value(attribute)
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"
+
+
+def tflite_listing(source: Path | bytes) -> Listing:
+    """The operators of a TFLite file, one a line: `y = CONV_2D(x, w, b)`, of which each is its own origin."""
+    lines = operator_lines(source)
+    return Listing("".join(f"{text}\n" for text, _ in lines), tuple((name,) for _, name in lines))
 
 
 def python_listing(origins: Sequence[str]) -> Listing | None:

@@ -7,6 +7,7 @@ while one is open, ops go into it, and it reads what is outside as it is.
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from dlc.arrays import ShapeDtype, given_array
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.dl.ranges import state_ranges
 from dlc.dims import Range, Size, product
 from dlc.errors import DlcError, DTypeError, ShapeError
@@ -54,11 +55,12 @@ Error = TypeVar("Error", bound=DlcError)
 
 @dataclass(frozen=True)
 class Traced:
-    """What a function computes: `@main` over the leaves of its arguments, and the shape of its result."""
+    """What a function computes: `@main` over the leaves of its arguments, and the shape of its result and its leaves."""
 
     module: ModuleOp
     weights: WeightStore
     results: Tree
+    returned: Sequence[Tracer]
 
 
 class Trace:
@@ -119,6 +121,18 @@ class Trace:
             yield
         finally:
             self.place = before
+
+    @property
+    def steps(self) -> bool:
+        """Whether what is traced now is computed at once, so that data may decide what is traced: loops are Python's."""
+        return False
+
+    def array_of(self, value: SSAValue) -> Array | None:
+        """The elements of a value, where they are known while the function is traced (dlc/eager.py)."""
+        return None
+
+    def bind(self, body: Block, arguments: Sequence[Tracer]) -> None:
+        """Says what the arguments of a body stand for: values of the trace that the body is computed for."""
 
     def require_own(self, value: Tracer) -> None:
         """Raises DlcError for a value of another trace or of a body that is closed, and for any when this one is finished."""
@@ -182,6 +196,7 @@ class Tracer:
         self.owner = owner
         self.value = value
         self.weak = weak
+        self._array = owner.array_of(value)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -205,55 +220,75 @@ class Tracer:
             raise at_user_line(ShapeError(f"len() or iteration of an array of rank 0; it has no axes; {repair}"))
         return self.shape[0]
 
+    @property
+    def array(self) -> Array | None:
+        """Its elements, where they are known while the function is traced."""
+        return self._array
+
     def __repr__(self) -> str:
-        return f"Tracer({self.dtype}{list(self.shape)})"
+        return f"Tracer({self.dtype}{list(self.shape)})" if self._array is None else repr(self._array)
 
-    def _has_no_value(self, what: str, repair: str) -> NoReturn:
+    def __str__(self) -> str:
+        return repr(self) if self._array is None else str(self._array)
+
+    def _elements(self, what: str, repair: str) -> Array:
+        """The elements, for `what`. Raises DTypeError, which says how to do without, where they are not known."""
         self.owner.require_own(self)
-        raise at_user_line(
-            DTypeError(f"{what} needs the elements of {self!r}, which are not known while the function is traced; {repair}")
-        )
+        if self._array is not None:
+            return self._array
+        unknown = f"needs the elements of {self!r}, which are not known while the function is traced"
+        raise at_user_line(DTypeError(f"{what} {unknown}; {repair}"))
 
-    def __bool__(self) -> NoReturn:
+    def _constant(self, what: str, repair: str) -> Array:
+        """The elements as numbers that derivatives do not see. Raises DTypeError where that would be a wrong derivative."""
+        array = self._elements(what, repair)
+        if self.owner.orders and is_float(element_type_of(self.value)) and not isinstance(self.value.owner, dl.StopGradientOp):
+            lost = "would be a constant to the derivative that is being taken"
+            raise at_user_line(DTypeError(f"{what} {lost}; {repair}, or take it of dlc.stop_gradient(x)"))
+        return array
+
+    def __bool__(self) -> bool:
         repair = (
             "use dlc.lax.cond for if, dlc.lax.while_loop for while, dlc.numpy.where to choose element by element, "
             "& | ~ for and, or, not, or pass the deciding value in static_argnames"
         )
-        self._has_no_value("a condition (if, while, and, or, not, in)", repair)
+        return bool(self._elements("a condition (if, while, and, or, not, in)", repair))
 
-    def __int__(self) -> NoReturn:
-        self._has_no_value("int()", "use .astype, or pass the value in static_argnames")
+    def __int__(self) -> int:
+        return int(self._constant("int()", "use .astype, or pass the value in static_argnames"))
 
-    def __index__(self) -> NoReturn:
+    def __index__(self) -> int:
         repair = (
             "use dlc.lax.fori_loop to count to it, dlc.numpy.take for an index of a list, or pass the value in static_argnames"
         )
-        self._has_no_value("a Python index or range", repair)
+        return operator.index(self._elements("a Python index or range", repair).item())
 
-    def __float__(self) -> NoReturn:
+    def __float__(self) -> float:
         repair = "use .astype, a function of dlc.numpy in place of the one in math, or pass the value in static_argnames"
-        self._has_no_value("float(), or an element of a NumPy array that it is assigned to,", repair)
+        return float(self._constant("float(), or an element of a NumPy array that it is assigned to,", repair))
 
-    def __complex__(self) -> NoReturn:
-        self._has_no_value("complex()", "dlc has no complex numbers")
+    def __complex__(self) -> complex:
+        return complex(self._constant("complex()", "dlc has no complex numbers"))
 
     def __format__(self, spec: str) -> str:
-        if spec:
-            self._has_no_value(f"the format {spec!r}", "format the result of the compiled function")
-        return repr(self)
+        if not spec:
+            return str(self)
+        array = self._elements(f"the format {spec!r}", "format the result of the compiled function")
+        return format(array if array.ndim else array.item(), spec)
 
-    def item(self, *_: object) -> NoReturn:
-        self._has_no_value(".item()", "keep the array of rank 0, which can be used as a number")
+    def item(self, *place: Any) -> Any:
+        return self._constant(".item()", "keep the array of rank 0, which can be used as a number").item(*place)
 
-    def tolist(self) -> NoReturn:
-        self._has_no_value(".tolist()", "iterate over the array, or convert the result of the compiled function")
+    def tolist(self) -> Any:
+        repair = "iterate over the array, or convert the result of the compiled function"
+        return self._constant(".tolist()", repair).tolist()
 
-    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
+    def __array__(self, *args: Any, **kwargs: Any) -> Array:
         repair = (
             "call the function of the same name in dlc.numpy; for table[i] write dlc.numpy.take(table, i, axis=0), "
             "for y[i] = x write y = dlc.numpy.at(y)[i].set(x)"
         )
-        self._has_no_value("a NumPy function, index or array that it is assigned to", repair)
+        return self._constant("a NumPy function, index or array that it is assigned to", repair).__array__(*args, **kwargs)
 
     def __setitem__(self, place: object, value: object) -> NoReturn:
         problem = "an array cannot be changed in place while a function is traced; make a new one"
@@ -275,14 +310,16 @@ def trace(
     static: Mapping[str, Any],
     open_sizes: Sequence[Mapping[int, OpenSize]] = (),
     result_names: Sequence[str] | None = None,
+    into: Trace | None = None,
 ) -> Traced:
     """Traces `function` called with the (args, kwargs) tree of these leaves, and static keyword arguments.
 
     Only the leaves' shapes and dtypes matter; of a shape not even the axes for which a leaf has an entry in `open_sizes`.
-    Results are called by their places in what the function returns if they have no names.
+    Results are called by their places in what the function returns if they have no names. `into` is a trace of another kind,
+    which has the arguments already.
     Raises what the function raises; errors of shape and dtype name the line.
     """
-    current = Trace()
+    current = into or Trace()
     arguments: list[Any] = []
     for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
         array = leaf if isinstance(leaf, ShapeDtype) else given_array(leaf)
@@ -304,7 +341,8 @@ def trace(
             if isinstance(error.__cause__, DlcError):
                 raise error.__cause__ from None
             raise
-        values = [_result(current, r).value for r in results]
+        returned = [_result(current, r) for r in results]
+    values = [r.value for r in returned]
     current.block.add_op(func.ReturnOp(*values))
     main = func.FuncOp(
         "main",
@@ -315,7 +353,7 @@ def trace(
     )
     sizes = (size for axes in open_sizes for size in axes.values())
     state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
-    return Traced(ModuleOp([main]), current.weights, result_tree)
+    return Traced(ModuleOp([main]), current.weights, result_tree, returned)
 
 
 def is_number(value: object) -> bool:

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from dlc.errors import CompileError, DlcError
 from dlc.instrument.dump import DumpFolder
-from dlc.instrument.report import PassRecord, Progress
+from dlc.instrument.report import Doing, PassRecord, Progress
 from dlc.instrument.verify import verify, verify_legal
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, VerifyException, print_module
 from dlc.passes.base import Stage
@@ -55,10 +55,11 @@ class PassManager:
         ops = _op_count(module)
         if self.dump is not None and not self.dump.started:
             self.dump.start(module, _spec([p for stage in self.plan for p in stage.passes]))
+        total = sum(len(stage.passes) for stage in stages)
         for stage in stages:
             for current in stage.passes:
                 if self.progress is not None:
-                    self.progress(stage.name, current.name)
+                    self.progress(Doing(stage.name, current.name, len(done), total))
                 try:
                     ops = self._run_pass(module, stage, current, ops)
                 except DlcError as error:

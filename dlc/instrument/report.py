@@ -6,9 +6,27 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import NamedTuple
 
-# Told the stage and the pass that is about to run.
-Progress = Callable[[str, str], None]
+
+class Doing(NamedTuple):
+    """What a compilation is about to do: a phase, and in it a pass or a kernel, before which `done` of `total` are over.
+
+    `total` is 0 where that is not known. As text: `kernels 3 of 40: matmul_2`.
+    """
+
+    phase: str
+    what: str = ""
+    done: int = 0
+    total: int = 0
+
+    def __str__(self) -> str:
+        count = f" {self.done + 1} of {self.total}" if self.total else ""
+        return f"{self.phase}{count}: {self.what}" if self.what else f"{self.phase}{count}"
+
+
+# Told what is about to be done.
+Progress = Callable[[Doing], None]
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,12 @@ class Loop:
         """A carry of these arrays."""
         return unflatten(self.init.tree, iter(arrays))
 
+    def following(self, carry: object) -> Any:
+        """What a step that is taken at once hands on, as the next one takes it; raises as `body` does."""
+        following = Leaves.of(self.init.where, self._returned, carry).in_order_of(self.init)
+        self.kinds = carried(self.init, self.kinds, following)
+        return self.value(self._converted(following))
+
     def result(self, last: Sequence[Tracer]) -> Any:
         """The carry after the last step."""
         return self.value(marked(last, self.kinds))

@@ -31,7 +31,7 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
     """
     where = "dlc.lax.cond"
     decides = _scalar(where, "pred", pred)
-    if not isinstance(decides, Tracer):
+    if not isinstance(decides, Tracer) or decides.array is not None:
         return (true_fun if decides else false_fun)(*operands)
     condition = not_equal(decides, 0) if decides.dtype != np.bool_ else decides
 
@@ -56,7 +56,7 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], /, *operand
         refuse(DTypeError(f"{where}: index is of dtype {decides.dtype}; expected an integer"))
     if not branches:
         refuse(ShapeError(f"{where}: no branches; give it one at least"))
-    if not isinstance(decides, Tracer):
+    if not isinstance(decides, Tracer) or decides.array is not None:
         return branches[min(max(int(decides), 0), len(branches) - 1)](*operands)
     if len(branches) == 1:
         return branches[0](*operands)

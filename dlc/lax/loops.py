@@ -35,7 +35,12 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         while bool(cast(Any, _condition(where, cond_fun(value)))):
             value = body_fun(value)
         return value
-    return _while(trace, where, cond_fun, body_fun, Loop(trace, where, "value{} from body_fun", "init_val{}", init_val))
+    loop = Loop(trace, where, "value{} from body_fun", "init_val{}", init_val)
+    if trace.steps and bool(cast(Any, _condition(where, cond_fun(value := loop.value(loop.first))))):
+        while bool(cast(Any, _condition(where, cond_fun(value)))):
+            value = loop.following(body_fun(value))
+        return value
+    return _while(trace, where, cond_fun, body_fun, loop)
 
 
 def _while(trace: Trace, where: str, cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], loop: Loop) -> Any:
@@ -75,6 +80,12 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
             value = body_fun(i if kind.weak else kind.dtype.type(i), value)
         return value
     loop = Loop(trace, where, "value{} from body_fun", "init_val{}", init_val)
+    if trace.steps and (steps := range(*map(int, bounds))):
+        value = loop.value(loop.first)
+        for i in steps:
+            number = Tracer(trace, trace.constant(np.asarray(i, kind.dtype)).value, kind.weak)
+            value = loop.following(body_fun(number, value))
+        return value
     if any(isinstance(bound, Tracer) for bound in bounds):
         begin, end = (trace.value(convert(bound, kind.dtype)) for bound in bounds)
         return _count(trace, begin, end, kind, body_fun, loop)

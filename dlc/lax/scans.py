@@ -59,8 +59,8 @@ def _scan(
             UnsupportedError(f"{where}: unroll={unroll!r}; expected 1, which leaves it to the compiler, or True for all steps")
         )
     trace = current_trace()
-    if length and (trace is None or unroll is True):
-        return _stepwise(where, f, init, sequences, length, reverse)
+    if length and (trace is None or trace.steps or unroll is True):
+        return _stepwise(trace, where, f, init, sequences, length, reverse)
     if trace is not None:
         return _traced(trace, where, f, init, sequences, length, reverse)
     # No step is taken: tracing one says what its results would have been.
@@ -94,11 +94,16 @@ def _pair(where: str, returned: Any) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def _stepwise(where: str, f: Callable[[Any, Any], Any], init: Any, xs: Leaves, length: int, reverse: bool) -> tuple[Any, Any]:
+def _stepwise(
+    trace: Trace | None, where: str, f: Callable[[Any, Any], Any], init: Any, xs: Leaves, length: int, reverse: bool
+) -> tuple[Any, Any]:
     """The scan as a Python loop."""
-    carry, collected = init, list[Leaves]()
+    loop = Loop(trace, where, "carry{} from f", "init{}", init) if trace is not None else None
+    sequences: Sequence[Any] = [trace.value(leaf) for leaf in xs.leaves] if trace is not None and trace.steps else xs.leaves
+    carry, collected = loop.value(loop.first) if loop is not None else init, list[Leaves]()
     for k in reversed(range(length)) if reverse else range(length):
-        carry, y = _pair(where, f(carry, unflatten(xs.tree, iter([leaf[k] for leaf in xs.leaves]))))
+        carry, y = _pair(where, f(carry, unflatten(xs.tree, iter([leaf[k] for leaf in sequences]))))
+        carry = loop.following(carry) if loop is not None else carry
         made = Leaves.of(where, f"result{{}} from f in step {k}", y)
         collected.append(made.in_order_of(collected[0]) if collected else made)
     if reverse:

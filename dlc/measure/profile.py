@@ -20,8 +20,9 @@ from dlc.runtime.host_program import HostProgram
 from dlc.runtime.model import Model
 
 # How wide bars are, in characters.
-_BAR = 24
+_BAR = 16
 _KERNELS_PRINTED = 20
+_PLACES_PRINTED = 3
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,14 @@ class Profile:
 
     def __str__(self) -> str:
         longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
-        width = max([len(k.name) for k in self.kernels[:_KERNELS_PRINTED]], default=0)
+        printed = self.kernels[:_KERNELS_PRINTED]
+        width, places = (max(map(len, texts), default=0) for texts in ([k.name for k in printed], [*map(_places, printed)]))
         lines = [f"{self.name}: {_time(self.seconds)} a call, {self.threads} threads"]
-        for k in self.kernels[:_KERNELS_PRINTED]:
+        for k in printed:
             bar = "█" * max(1, round(_BAR * k.seconds / longest))
             share, limit = self._share(k), f"{_of_limit(k):4.0%} of the limit"
-            lines.append(f"  {k.name:{width}} {k.runs:4d} × {_time(k.seconds):>9} {share:6.1%} {limit}  {bar}")
+            took = f"{k.runs:4d} × {_time(k.seconds):>9} {share:6.1%} {limit}"
+            lines.append(f"  {k.name:{width}} {took}  {_places(k):{places}}  {bar}")
         if (more := len(self.kernels) - _KERNELS_PRINTED) > 0:
             lines.append(f"  and {more} more")
         lines.append(", ".join(f"{name} {_bytes(size)}" for name, size in self._memory()))
@@ -72,13 +75,13 @@ class Profile:
     def _repr_html_(self) -> str:
         longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
         rows = "".join(
-            f"<tr><td>{html.escape(k.name)}</td><td>{k.runs}</td><td>{_time(k.seconds)}</td><td>{self._share(k):.1%}</td>"
+            f"<tr><td>{html.escape(k.name)}</td><td>{html.escape(_places(k))}</td><td>{k.runs}</td><td>{_time(k.seconds)}</td><td>{self._share(k):.1%}</td>"
             f"<td>{_of_limit(k):.0%}</td><td style='text-align:left'><div style='background:#1f6f8b;height:9px;width:"
             f"{160 * k.seconds / longest:.0f}px'></div></td></tr>"
             for k in self.kernels
         )
         memory = ", ".join(f"{name} {_bytes(size)}" for name, size in self._memory())
-        heads = "".join(f"<th>{name}</th>" for name in ("kernel", "runs", "time", "share", "of limit", ""))
+        heads = "".join(f"<th>{name}</th>" for name in ("kernel", "of", "runs", "time", "share", "of limit", ""))
         return (
             f"<b>{html.escape(self.name)}</b>: {_time(self.seconds)} a call, {self.threads} threads; {memory}"
             f"<table><tr>{heads}</tr>{rows}</table>"
@@ -107,6 +110,12 @@ def profile(model: Model, inputs: Sequence[NDArray[Any]], phases: Mapping[str, f
 
 def _size(info: TensorInfo) -> int:
     return prod(int(size) for size in info.shape) * info.dtype.itemsize
+
+
+def _places(kernel: KernelTime) -> str:
+    """Where a kernel comes from: lines of Python by the name of the file, or nodes."""
+    names = [origin.rpartition("/")[2] if ".py:" in origin else origin for origin in kernel.origins]
+    return ", ".join(names[:_PLACES_PRINTED]) + (f" and {more} more" if (more := len(names) - _PLACES_PRINTED) > 0 else "")
 
 
 def _of_limit(kernel: KernelTime) -> float:

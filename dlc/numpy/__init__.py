@@ -16,6 +16,7 @@ from typing import Any
 
 from dlc.numpy import (
     comparing,
+    counting,
     creation,
     dispatch,
     dtypes,
@@ -26,6 +27,7 @@ from dlc.numpy import (
     joining,
     linalg,
     linear,
+    namespace,
     operators,
     reductions,
     running,
@@ -35,6 +37,7 @@ from dlc.numpy import (
 )
 from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.comparing import *  # noqa: F403
+from dlc.numpy.counting import *  # noqa: F403
 from dlc.numpy.creation import *  # noqa: F403
 from dlc.numpy.dtypes import *  # noqa: F403
 from dlc.numpy.einstein import *  # noqa: F403
@@ -70,8 +73,8 @@ newaxis = None
 
 # Where the public functions are defined, in the order of the documentation.
 FAMILIES = (
-    creation, dtypes, elementwise, floats, comparing, reductions, running, sorting, shaping, joining, indexing, updating,
-    linear, einstein,
+    creation, dtypes, elementwise, floats, comparing, reductions, running, sorting, counting, shaping, joining, indexing,
+    updating, linear, einstein,
 )  # fmt: skip
 
 __all__ = [
@@ -80,6 +83,7 @@ __all__ = [
     "pi", "pow", "radians", "right_shift", "true_divide",
 ]  # fmt: skip
 __all__ += comparing.__all__
+__all__ += counting.__all__
 __all__ += creation.__all__
 __all__ += dtypes.__all__
 __all__ += einstein.__all__
@@ -94,7 +98,8 @@ __all__ += shaping.__all__
 __all__ += sorting.__all__
 __all__ += updating.__all__
 
-__array_api_version__ = "2023.12"
+__array_api_version__ = namespace.VERSION
+__array_namespace_info__ = namespace.NamespaceInfo
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What NumPy and the Array API have and `dlc.numpy` has not, each with the reason and what to do instead.
+"""What NumPy and the Array API have and `dlc.numpy`, or a traced array, has not: each with the reason and what to do instead.
 
 A test holds these tables to the Array API's list of functions.
 """
@@ -17,13 +17,19 @@ _COMPLEX = "dlc has no complex numbers; keep the real and the imaginary part in 
 _IN_PLACE = "it changes an array in place; use x.at[…].set(value), or dlc.numpy.where"
 _TEXT = "a compiled function reads and writes no text or files; call NumPy's outside of it"
 
-ABSENT: Mapping[str, str] = {
+# What is there for plain arrays alone.
+COUNTED: Mapping[str, str] = {
     **dict.fromkeys(("nonzero", "flatnonzero", "argwhere", "extract", "compress"), _SIZE + "use where, or sum(x, where=mask)"),
     **dict.fromkeys(
-        ("unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "union1d", "intersect1d", "setdiff1d"),
+        (
+            "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "union1d", "intersect1d", "setdiff1d",
+        ),
         _SIZE + "sort, and compare neighbours",
     ),
     **dict.fromkeys(("trim_zeros", "bincount", "histogram"), _SIZE + "give x.at[indices].add(1) an array of the size you want"),
+}  # fmt: skip
+
+ABSENT: Mapping[str, str] = {
     **dict.fromkeys(("imag", "angle", "complex64", "complex128", "fft"), _COMPLEX),
     **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),
     **dict.fromkeys(("save", "load", "loadtxt", "savetxt", "array2string", "array_str", "array_repr"), _TEXT),

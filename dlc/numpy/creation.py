@@ -14,6 +14,7 @@ from dlc.frontend.trace import Tracer, is_number
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, has_tracer, operand, promote_to_float, refuse
 from dlc.numpy.comparing import greater_equal
 from dlc.numpy.elementwise import add, divide, multiply, subtract, where
+from dlc.numpy.namespace import check_device
 
 __all__ = [
     "arange", "array", "asarray", "copy", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "geomspace",
@@ -24,8 +25,9 @@ __all__ = [
 Shape = int | Sequence[int]
 
 
-def asarray(x: ArrayLike, /, dtype: Any = None, *, copy: bool | None = None) -> Any:
+def asarray(x: ArrayLike, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
     """`x` as an array, with `dtype` if that is given; lists may hold traced arrays."""
+    check_device(device)
     x = operand(x) if dtype is None else convert(x, dtype)
     return np.array(x) if copy and isinstance(x, np.ndarray) else x
 
@@ -40,28 +42,34 @@ def copy(x: ArrayLike, /) -> Any:
     return asarray(x, copy=True)
 
 
-def from_dlpack(x: Any, /) -> Array:
-    """The memory of another library's array as an array."""
-    return np.from_dlpack(x)
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """The memory of another library's array as an array; a copy of it if `copy`."""
+    check_device(device)
+    array = np.from_dlpack(x)
+    return array.copy() if copy else array
 
 
-def zeros(shape: Shape, dtype: Any = np.float32) -> Array:
+def zeros(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Zeros; float32 unless told otherwise."""
+    check_device(device)
     return np.zeros(shape, dtype)
 
 
-def ones(shape: Shape, dtype: Any = np.float32) -> Array:
+def ones(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Ones; float32 unless told otherwise."""
+    check_device(device)
     return np.ones(shape, dtype)
 
 
-def empty(shape: Shape, dtype: Any = np.float32) -> Array:
+def empty(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Zeros, as a traced function has no memory to leave as it is; float32 unless told otherwise."""
+    check_device(device)
     return np.zeros(shape, dtype)
 
 
-def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None) -> Any:
+def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
     """One value, or what broadcasts, everywhere; of the value's dtype, where a number's are float32, int64 and bool."""
+    check_device(device)
     if dtype is None:
         dtype = np.float32 if isinstance(fill_value, float) and is_number(fill_value) else operand(fill_value).dtype
     if not has_tracer(fill_value):
@@ -69,29 +77,30 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None) -> Any:
     return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=(shape,) if isinstance(shape, int) else tuple(shape))
 
 
-def zeros_like(x: ArrayLike, /, dtype: Any = None) -> Array:
+def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
     """Zeros with the shape and dtype of `x`."""
-    return full_like(x, 0, dtype)
+    return full_like(x, 0, dtype, device=device)
 
 
-def ones_like(x: ArrayLike, /, dtype: Any = None) -> Array:
+def ones_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
     """Ones with the shape and dtype of `x`."""
-    return full_like(x, 1, dtype)
+    return full_like(x, 1, dtype, device=device)
 
 
-def empty_like(x: ArrayLike, /, dtype: Any = None) -> Array:
+def empty_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
     """Zeros with the shape and dtype of `x`, as a traced function has no memory to leave as it is."""
-    return full_like(x, 0, dtype)
+    return full_like(x, 0, dtype, device=device)
 
 
-def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None) -> Any:
+def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
     """One value, or what broadcasts, everywhere, with the shape and dtype of `x`."""
     x = operand(x)
-    return full(x.shape, fill_value, x.dtype if dtype is None else dtype)
+    return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
 
-def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None) -> Array:
+def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Array:
     """start, start + step, … before stop (0, 1, … before `start` if `stop` is None); int64, with a float float32."""
+    check_device(device)
     if has_tracer((start, stop, step)):
         refuse(UnsupportedError("arange: its size depends on a traced value; pass that in static_argnames"))
     if dtype is None and any(isinstance(x, float) for x in (start, stop, step)):
@@ -99,8 +108,11 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     return np.arange(start, dtype=dtype) if stop is None else np.arange(start, stop, step, dtype=dtype)
 
 
-def linspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None) -> Any:
+def linspace(
+    start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None, device: Any = None
+) -> Any:
     """`num` numbers at equal distances from start to stop, along a new first axis; float32 unless told otherwise."""
+    check_device(device)
     dtype = _float_of(dtype, start, stop)
     if not has_tracer((start, stop)):
         return np.linspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint).astype(dtype)
@@ -133,8 +145,9 @@ def geomspace(start: float, stop: float, /, num: int = 50, *, endpoint: bool = T
     return np.geomspace(start, stop, num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
 
 
-def eye(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32) -> Array:
+def eye(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Ones on the diagonal `k` above the main one of an n × m matrix (n × n if `m` is None); float32 unless told otherwise."""
+    check_device(device)
     return np.eye(n, m, k, dtype=dtype)
 
 

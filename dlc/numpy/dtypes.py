@@ -17,6 +17,11 @@ __all__ = [
     "isdtype", "promote_types", "result_type", "uint8", "uint16", "uint32", "uint64",
 ]  # fmt: skip
 
+# Those that the Array API names.
+STANDARD = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
+)  # fmt: skip
+
 _KINDS = {
     "bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
     "complex floating": "c", "numeric": "iufc",

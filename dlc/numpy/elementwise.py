@@ -25,6 +25,7 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
+from dlc.numpy.namespace import check_device
 from dlc.numpy.rules import with_tangent
 
 __all__ = [
@@ -270,6 +271,7 @@ def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = 
     return result if max is None else apply(dl.MinimumOp, result, convert(max, dtype))
 
 
-def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = True) -> Any:
+def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """`x` as `dtype`: floats to integers truncate and saturate, integers to integers wrap."""
+    check_device(device)
     return np.array(x) if copy and isinstance(x, np.ndarray) and x.dtype == dtype else convert(x, dtype)

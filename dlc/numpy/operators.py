@@ -10,7 +10,7 @@ from dlc.frontend.trace import Tracer, at_user_line
 from dlc.numpy import comparing as cmp
 from dlc.numpy import elementwise as ew
 from dlc.numpy import indexing, linear, reductions, running, shaping, sorting, updating
-from dlc.numpy.absent import ABSENT, raise_absent
+from dlc.numpy.absent import ABSENT, COUNTED, raise_absent
 from dlc.numpy.apply import is_weak
 
 
@@ -76,7 +76,7 @@ _PROPERTIES: dict[str, Callable[[Tracer], Any]] = {
 
 def _attribute(x: Tracer, name: str) -> NoReturn:
     """What happens when an array of a traced function lacks an attribute."""
-    raise_absent("an array of a traced function", name, ABSENT)
+    raise_absent("an array of a traced function", name, {**ABSENT, **COUNTED})
 
 
 def _hash(x: Tracer) -> NoReturn:

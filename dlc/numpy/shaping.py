@@ -205,7 +205,7 @@ def part(x: Operand, axis: int, start: int, stop: int) -> Any:
     return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=[1] * x.ndim)
 
 
-def roll(x: ArrayLike, shift: int | Sequence[int] | Tracer, /, axis: Axes = None) -> Any:
+def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None) -> Any:
     """The elements moved by `shift` places along `axis`, those that leave it at the other end; None: in the flattened array."""
     x = operand(x)
     if axis is None:

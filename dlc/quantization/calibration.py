@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from dlc.api import compile_file
 from dlc.errors import DlcError
-from dlc.instrument.report import Progress
+from dlc.instrument.report import Doing, Progress
 from dlc.model_source import path_or_bytes
 from dlc.options import Options
 from dlc.quantization.difference import Difference
@@ -44,7 +44,7 @@ class Runner:
     def told(self, what: str, done: int = 0, total: int = 0) -> None:
         """Says how far something is."""
         if self.progress is not None:
-            self.progress(what, f"{done} of {total}" if total else "")
+            self.progress(Doing(what, "", done, total))
 
 
 class Floats:

@@ -24,6 +24,7 @@ from dlc.runtime.host_program import (
     Loop,
     OpenLaunch,
     Place,
+    Print,
     While,
     walk,
 )
@@ -149,6 +150,9 @@ class _Walker:
                     self.block(instruction.then, then)
                     self.block(instruction.otherwise, otherwise)
                     known.update({slot: then[slot] | otherwise[slot] for slot in then.keys() & otherwise.keys()})
+                case Print(values=values):
+                    for value in values:
+                        self.part(value.place, value.bytes, known)
                 case Fail(numbers=numbers):
                     for place in numbers:
                         self.part(place, NUMBER_BYTES, known)

@@ -1,9 +1,9 @@
-"""Control flow that the host runs: what `dl.scan` and `dl.while` compute, and what a branch that fails says."""
+"""Control flow that the host runs: what `dl.scan` and `dl.while` compute, what a failing branch says, and what is printed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,3 +44,21 @@ def failure(message: str, numbers: Sequence[int]) -> str:
         return message
     first, *parts = message.rsplit("{}", len(numbers))
     return first + "".join(f"{number}{part}" for number, part in zip(numbers, parts, strict=True))
+
+
+def shown(pieces: Sequence[str], arrays: Sequence[Array]) -> str:
+    """A text of pieces: between two texts is how the next array is formatted, as in `f"{x:.3f}"`; element by element."""
+    parts = [pieces[0]]
+    for form, text, array in zip(pieces[1::2], pieces[2::2], arrays, strict=True):
+        parts += [_formatted(array, form), text]
+    return "".join(parts)
+
+
+def _formatted(array: Array, form: str) -> str:
+    if not form:
+        return str(array[()])
+    # The extended floats of ml_dtypes take no format.
+    numbers = array.astype(np.float32) if array.dtype.kind == "V" else array
+    if not numbers.ndim:
+        return format(numbers.item(), form)
+    return np.array2string(numbers, formatter={"all": lambda x: format(cast(Any, x).item(), form)})

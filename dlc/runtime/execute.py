@@ -11,7 +11,19 @@ from typing import Any, TypeAlias
 
 from dlc.errors import DlcError
 from dlc.runtime.control import failure
-from dlc.runtime.host_program import NUMBER_BYTES, Branch, Carried, Fail, Instruction, Launch, Loop, OpenLaunch, Place, While
+from dlc.runtime.host_program import (
+    NUMBER_BYTES,
+    Branch,
+    Carried,
+    Fail,
+    Instruction,
+    Launch,
+    Loop,
+    OpenLaunch,
+    Place,
+    Print,
+    While,
+)
 
 # A buffer and an offset in bytes.
 Held: TypeAlias = "tuple[Any, int]"
@@ -50,6 +62,8 @@ def execute(
                 execute(then if any(read(at(held, place), 1)) else otherwise, held, launch, read)
             case Fail(message=message, numbers=numbers):
                 raise DlcError(failure(message, [number(read(at(held, place), NUMBER_BYTES)) for place in numbers]))
+            case Print():
+                instruction.run(lambda place, count: read(at(held, place), count))
             case OpenLaunch(kernel=kernel):
                 raise DlcError(f"a launch of {kernel}, whose sizes come with a call; only native code binds them")
 

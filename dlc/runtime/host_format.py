@@ -5,8 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import ml_dtypes
+import numpy as np
+
 from dlc.dims import Size, parse
-from dlc.runtime.host_program import Branch, Carried, Element, Fail, Instruction, Launch, Loop, OpenLaunch, Place, While
+from dlc.runtime.host_program import (
+    Branch,
+    Carried,
+    Element,
+    Fail,
+    Instruction,
+    Launch,
+    Loop,
+    OpenLaunch,
+    Place,
+    Print,
+    Printed,
+    While,
+)
 
 # Bodies in bodies; a reader that calls itself for each must end before Python's stack does.
 _DEEPEST = 64
@@ -34,6 +50,8 @@ def _written(instruction: Instruction) -> Any:
             return {"if": condition, "then": to_json(then), "else": to_json(otherwise)}
         case Fail(message=message, numbers=numbers):
             return {"fail": message, "numbers": numbers}
+        case Print(pieces=pieces, values=values):
+            return {"print": pieces, "values": [[v.place, v.shape, v.dtype.name] for v in values]}
 
 
 def _carried(carried: Sequence[Carried]) -> list[Any]:
@@ -69,6 +87,8 @@ class _Reader:
         if "if" in written:
             then, otherwise = (self.block(written[key], depth) for key in ("then", "else"))
             return Branch(place(written["if"]), then, otherwise)
+        if "print" in written:
+            return _read_print(written)
         return Fail(text(written["fail"]), _read_numbers(written))
 
     def launch(self, kernel: Any, arguments: Any, sizes: Any) -> Launch | OpenLaunch:
@@ -98,6 +118,15 @@ def _read_numbers(written: Any) -> tuple[Place, ...]:
     if written["fail"].count("{}") < len(numbers):
         raise ValueError(f"{written['fail']!r} has no room for {len(numbers)} numbers")
     return numbers
+
+
+def _read_print(written: Any) -> Print:
+    """What is shown; raises ValueError or TypeError unless it is a text with a format for each array."""
+    values = tuple(Printed(place(at), tuple(map(count, shape)), named_dtype(dtype)) for at, shape, dtype in written["values"])
+    pieces = tuple(map(text, written["print"]))
+    if len(pieces) != 2 * len(values) + 1:
+        raise ValueError(f"{len(pieces)} pieces of a text for {len(values)} arrays")
+    return Print(pieces, values)
 
 
 def place(written: Any) -> Place:
@@ -137,3 +166,11 @@ def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no text")
     return value
+
+
+def named_dtype(name: Any) -> np.dtype[Any]:
+    """The dtype called `name`, one of numbers or bools; raises ValueError for any other."""
+    dtype = np.dtype(getattr(ml_dtypes, text(name), name))
+    if dtype.name != name or dtype.kind not in "biufV":
+        raise ValueError(f"{name!r} is no dtype of numbers")
+    return dtype

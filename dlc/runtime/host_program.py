@@ -9,16 +9,18 @@ is a place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, aligned
 from dlc.dims import Size, substitute
 from dlc.errors import ModelError
+from dlc.runtime.control import shown
 
 NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of slots
 NUMBER_BYTES = 8  # of a number in a message
@@ -144,7 +146,36 @@ class Fail:
     numbers: tuple[Place, ...] = ()
 
 
-Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail"
+@dataclass(frozen=True)
+class Printed:
+    """An array to be shown: where it is, and what."""
+
+    place: Place
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+    def of(self, content: bytes) -> NDArray[Any]:
+        """The array of these bytes."""
+        return np.frombuffer(content, self.dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Print:
+    """Prints arrays between `pieces` of a text (`control.shown`)."""
+
+    pieces: tuple[str, ...]
+    values: tuple[Printed, ...]
+
+    def run(self, read: Callable[[Place, int], bytes]) -> None:
+        """Prints; `read` gives so many bytes at a place."""
+        print(shown(self.pieces, [value.of(read(value.place, value.bytes)) for value in self.values]))
+
+
+Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail | Print"
 
 
 @dataclass(frozen=True)

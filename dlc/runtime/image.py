@@ -21,7 +21,7 @@ from dlc.dims import Range, Size, is_symbol
 from dlc.runtime.container import VERSION, Placed
 from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, linked
 from dlc.runtime.cpu.table import Table, Task, assemble
-from dlc.runtime.host_program import ARENA, HostProgram
+from dlc.runtime.host_program import ARENA, Fail, HostProgram
 from dlc.runtime.open_program import Demands, OpenProgram, distinct, resolved
 from dlc.runtime.size_code import SizeCode
 from dlc.target import flags_of
@@ -48,6 +48,8 @@ _DTYPES = (
 )
 # More than any memory has, and little enough that few products of it overflow.
 _LARGEST_SIZE = 1 << 40
+# What a call ends with where there is no Python.
+_NO_PRINTING = "the program has a dlc.debug.print, which only Python prints; take it out"
 
 
 def image_of(artifact: Artifact, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> bytes:
@@ -220,9 +222,10 @@ class _Writer:
     def _failures(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
         """Messages, and the places of the numbers in them."""
         rows, places = list[tuple[int, int, int]](), list[tuple[int, int]]()
-        for fail in self.table.failures:
-            rows.append((self._text(fail.message), len(places), len(fail.numbers)))
-            places += fail.numbers
+        for stop, _ in self.table.stops:
+            message, numbers = (stop.message, stop.numbers) if isinstance(stop, Fail) else (_NO_PRINTING, ())
+            rows.append((self._text(message), len(places), len(numbers)))
+            places += numbers
         return rows, places
 
     def _text(self, text: str) -> int:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
 from dlc.arrays import TensorInfo
-from dlc.runtime.host_format import text
+from dlc.runtime.host_format import named_dtype, text
 from dlc.runtime.open_format import plain, read_size
 
 
@@ -21,12 +18,4 @@ def info_to_json(info: TensorInfo) -> list[Any]:
 def info_from_json(written: Sequence[Any]) -> TensorInfo:
     """Raises ValueError or TypeError for what is none."""
     name, shape, dtype = written
-    return TensorInfo(text(name), tuple(map(read_size, shape)), _dtype(dtype))
-
-
-def _dtype(name: Any) -> np.dtype[Any]:
-    """The dtype called `name`, one of numbers or bools."""
-    dtype = np.dtype(getattr(ml_dtypes, text(name), name))
-    if dtype.name != name or dtype.kind not in "biufV":
-        raise ValueError(f"{name!r} is no dtype of numbers")
-    return dtype
+    return TensorInfo(text(name), tuple(map(read_size, shape)), named_dtype(dtype))

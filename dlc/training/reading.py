@@ -17,7 +17,7 @@ from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import OpenInputsError
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.given_shapes import GivenShapes
-from dlc.model_cache import DUMPED
+from dlc.model_cache import DUMPED, TFLITE
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.training.choosing import Names
 from dlc.training.derivatives import derivative_of
@@ -25,7 +25,7 @@ from dlc.training.steps import step_of, trained_output
 
 
 def derived_program(
-    source: Path | ModelFile,
+    source: Path | bytes | ModelFile,
     derived: Derived,
     input_shapes: GivenShapes | None = None,
     input_values: Mapping[str, NDArray[Any]] | None = None,
@@ -38,8 +38,9 @@ def derived_program(
     Raises what the importer raises, DlcError and DTypeError for names that the model has not or that have no gradient, and
     UnsupportedError where the shapes or values of inputs have to be given first.
     """
-    if isinstance(source, Path) and source.suffix in (DUMPED, ".dlc"):
-        raise ModelError(f"{source}: derivatives and training steps are made of ONNX models, whose weights have names")
+    if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix in (DUMPED, TFLITE, ".dlc")):
+        name = source if isinstance(source, Path) else "model"
+        raise ModelError(f"{name}: derivatives and training steps are made of ONNX models, whose weights have names")
     file = load(source)
     names = Names.of(file)
     of = derived.of if isinstance(derived, Derivative) else (trained_output(names, derived),)

@@ -15,7 +15,7 @@ from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.compiler import compile
 from dlc.dims import is_symbol
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import Branch, Fail, HostProgram
+from dlc.runtime.host_program import Branch, Fail, HostProgram, Instruction, Print, Printed
 from dlc.runtime.model import Model
 from dlc.target import CPU_LEVELS
 from tests.test_open_control import lowered, nested
@@ -44,8 +44,17 @@ def update() -> Model:
 
 def failing() -> Model:
     """Fails unless its first byte is not 0, with the numbers that follow."""
-    taken = Branch((2, 0), (), (Fail("{} at {} of {}", ((2, 8), (2, 16))),))
-    program = HostProgram((TensorInfo("x", (3,), np.dtype(np.int64)),), (), (), 0, 3, (taken,))
+    return _only(Branch((2, 0), (), (Fail("{} at {} of {}", ((2, 8), (2, 16))),)))
+
+
+def printing() -> Model:
+    """Prints its input, where there is Python."""
+    return _only(Print(("x is ", "", ""), (Printed((2, 0), (3,), np.dtype(np.int64)),)))
+
+
+def _only(instruction: Instruction) -> Model:
+    """A program of three numbers that is one instruction."""
+    program = HostProgram((TensorInfo("x", (3,), np.dtype(np.int64)),), (), (), 0, 3, (instruction,))
     return Artifact("failing", CPU_LEVELS["cpu:generic"], program, (), {}, runtime_object()).model()
 
 

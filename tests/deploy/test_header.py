@@ -23,7 +23,7 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
 from tests import test_segments as segments
-from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
+from tests.deploy.models import W, X, failing, layer, loops, printing, sizes_of, update
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")
 STRICT = ["-O1", "-pthread", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADER.parent}"]
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(folder: Path) -> dict[str, Model]:
-    made = {"layer": layer(), "loops": loops(), "update": update(), "failing": failing()}
+    made = {"layer": layer(), "loops": loops(), "update": update(), "failing": failing(), "printing": printing()}
     for name, model in made.items():
         model.save(folder / f"{name}.dlc")
     return made
@@ -110,6 +110,7 @@ def test_an_output_over_an_input(folder: Path, models: dict[str, Model]) -> None
 @needs_cc
 def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     assert ran(folder, "run", models["failing"], "failing", [np.int64([0, -5, 7])]) == "{} at -5 of 7"
+    assert "only Python prints" in ran(folder, "run", models["printing"], "printing", [np.int64([0, -5, 7])])
     assert ran(folder, "run", models["layer"], "layer", [None, W[0]]) == "input x is missing"
     assert "No such file" in ran(folder, "run", models["layer"], "missing", [])
     segments_model = segments.compiled("cpu")

@@ -33,6 +33,7 @@ from dlc.ir import SSAValue, TensorType, func
 from dlc.options import Options
 from tests import test_segments
 from tests.frontend.onnx.node_suite import cases
+from tests.frontend.tflite.recorded import recorded
 from tests.fuzz import mutations
 from tests.fuzz.bounds import track
 from tests.fuzz.supervise import supervised
@@ -180,7 +181,7 @@ def _tracked(program: Program, inputs: Sequence[np.ndarray]) -> list[Tracked] | 
 
 def prepare(family: str) -> None:
     """Makes what all files of a family start from, once, before children are forked."""
-    {"nodes": cases, "onnx": models, "external": models, "dump": dumps, "artifact": artifacts}[family]()
+    {"nodes": cases, "onnx": models, "external": models, "dump": dumps, "artifact": artifacts, "tflite": recorded}[family]()
 
 
 @cache
@@ -277,4 +278,10 @@ def _artifact(folder: Path, rng: random.Random) -> Path:
     return path
 
 
-FAMILIES = {"nodes": _node, "onnx": _onnx, "external": _external, "dump": _dump, "artifact": _artifact}
+def _tflite(folder: Path, rng: random.Random) -> Path:
+    path = folder / "model.tflite"
+    path.write_bytes(mutations.mutated_bytes(recorded()[rng.choice(sorted(recorded()))].file, rng))
+    return path
+
+
+FAMILIES = {"nodes": _node, "onnx": _onnx, "external": _external, "dump": _dump, "artifact": _artifact, "tflite": _tflite}

@@ -54,9 +54,9 @@ def test_derivatives_of_functions() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", ["onnx", "external", "dump", "artifact"])
+@pytest.mark.parametrize("family", ["onnx", "external", "dump", "artifact", "tflite"])
 def test_files(family: str) -> None:
-    chosen = files.trials(0, {"artifact": 100, "dump": 12}.get(family, 25), [family])
+    chosen = files.trials(0, {"artifact": 100, "dump": 12, "tflite": 15}.get(family, 25), [family])
     outcomes = list(files.fuzz(chosen, 1))
     assert len(outcomes) == len(chosen)
     assert not [f"{trial}\n{wrong}" for trial, _, wrong in outcomes if wrong is not None]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import dlc
 from dlc.dims import Dim
 from dlc.errors import ShapeError
+from dlc.runtime.model import Model
 from dlc.target import CPU_LEVELS, host_supports
 from tests.models.skeletons import PRETRAINED, deviation, path_of, recordings
 
@@ -90,7 +91,7 @@ def test_model(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SYMBOLIC)
-def test_sizes_left_open_are_bound_by_calls(name: str, target: str) -> None:
+def test_sizes_left_open_are_bound_by_calls(name: str, target: str, tmp_path: Path) -> None:
     model = dlc.compile_model(path_of(name), target=target)
     assert any(isinstance(size, Dim) for info in model.inputs for size in info.shape)
     for feeds, expected in recordings(name):
@@ -102,10 +103,12 @@ def test_sizes_left_open_are_bound_by_calls(name: str, target: str) -> None:
     if target != "reference":
         feeds = SYMBOLIC[name](feeds)
         agree(name, target, model(feeds), dlc.compile_model(path_of(name), target="reference")(feeds))
+    if target == "cpu":
+        what_was_compiled_for_calls_is_saved(name, model, tmp_path / "m.dlc")
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str) -> None:
+def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str, tmp_path: Path) -> None:
     model = dlc.compile_model(path_of("silero_vad_16k_op15"), target=target)
     assert [str(i) for i in model.inputs][:1] == ["input: float32[batch, sequence]"]
     for feeds, expected in recordings("silero_vad_16k_op15"):
@@ -115,15 +118,14 @@ def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str)
     assert got.shape == (2, 1) and np.abs(np.asarray(got) - expected["output"]).max() < TOLERANCE
     with pytest.raises(ShapeError, match="input: float32"):
         model({**feeds, "input": feeds["input"][0]})
+    if target == "cpu":
+        what_was_compiled_for_calls_is_saved("silero_vad_16k_op15", model, tmp_path / "m.dlc")
 
 
-@pytest.mark.parametrize("name", ["silero_vad_16k_op15", "gpt2_tiny_decode_kv_dyn", "ppocr_v2_cls"])
-def test_what_was_compiled_for_calls_is_saved(name: str, tmp_path: Path) -> None:
-    model = dlc.compile_model(path_of(name))
-    for feeds, _ in recordings(name):
-        model(feeds)
-    model.save(tmp_path / "m.dlc")
-    loaded = dlc.load(tmp_path / "m.dlc")
+def what_was_compiled_for_calls_is_saved(name: str, model: Model, path: Path) -> None:
+    """A model that took the recorded inputs answers them from its file."""
+    model.save(path)
+    loaded = dlc.load(path)
     assert loaded.inputs == model.inputs and loaded.values == model.values
     for feeds, expected in recordings(name):
         agree(name, "cpu", loaded(feeds), expected)

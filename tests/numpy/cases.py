@@ -153,6 +153,19 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "quantile": ("f, 0.3", "f, [0.1, 0.9], 1", "c, 0.5, (0, 1)", *(f"v, 0.37, method='{k}'" for k in ("lower", "higher", "nearest", "midpoint"))),
         "percentile": ("f, 30", "v, [10, 50], keepdims=True", "i, 25, 1"),
     },
+    "counting": {
+        **_for("nonzero flatnonzero argwhere", ("f", "t", "zero", "n")),
+        "extract": ("t, i", "row > 0, row"),
+        "compress": ("[True, False, True], f, 0", "[False, True], f"),
+        "unique": ("ties", "n", "i, return_index=True, return_inverse=True, return_counts=True", "f, axis=0"),
+        **_for("unique_all unique_counts unique_inverse", ("ties", "n", "zero", "t")),
+        # In any order where NumPy is newer.
+        "unique_values": ("j * 0 + 3", "zero"),
+        **_for("union1d intersect1d setdiff1d", ("ties, i", "j, ties")),
+        "trim_zeros": ("j - 2", "j, 'f'"),
+        "bincount": ("j", "j, v", "j, minlength=9"),
+        "histogram": ("f", "f, 3, (-1, 1)", "f, edges"),
+    },
     "shaping": {
         **_for("atleast_1d atleast_2d atleast_3d", ("s", "v", "f", "c")),
         "broadcast_arrays": ("f, row", "s, c, w[:, None]"),

@@ -1,15 +1,17 @@
-"""The Python Array API, 2023.12: each of its functions is there, or absent with a reason that an error shows."""
+"""The Python Array API, 2024.12: each of its functions is there, or absent with a reason that an error shows."""
 
 from __future__ import annotations
+
+import inspect
 
 import numpy as np
 import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.numpy.absent import ABSENT, LINALG_ABSENT
+from dlc.numpy.absent import ABSENT, COUNTED, LINALG_ABSENT
 
-# https://data-apis.org/array-api/2023.12: the names by section.
+# https://data-apis.org/array-api/2024.12: the names by section.
 STANDARD = {
     "constants": "e inf nan newaxis pi",
     "creation": "arange asarray empty empty_like eye from_dlpack full full_like linspace meshgrid ones ones_like tril triu zeros "
@@ -19,25 +21,24 @@ STANDARD = {
     "elementwise": "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or "
     "bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater "
     "greater_equal hypot imag isfinite isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not "
-    "logical_or logical_xor maximum minimum multiply negative not_equal positive pow real remainder round sign signbit sin sinh "
+    "logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive pow real reciprocal remainder round sign "
+    "signbit sin sinh "
     "square sqrt subtract tan tanh trunc",
-    "indexing": "take",
+    "indexing": "take take_along_axis",
     "linear algebra": "matmul matrix_transpose tensordot vecdot",
     "manipulation": "broadcast_arrays broadcast_to concat expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack "
     "tile unstack",
-    "searching": "argmax argmin nonzero searchsorted where",
+    "searching": "argmax argmin count_nonzero nonzero searchsorted where",
     "sets": "unique_all unique_counts unique_inverse unique_values",
     "sorting": "argsort sort",
-    "statistics": "cumulative_sum max mean min prod std sum var",
-    "utilities": "all any",
+    "statistics": "cumulative_prod cumulative_sum max mean min prod std sum var",
+    "utilities": "all any diff",
     "extensions": "linalg fft",
 }
 LINALG = (
     "cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer pinv qr "
     "slogdet solve svd svdvals tensordot trace vecdot vector_norm"
 )
-# Of 2024.12, what is there already.
-LATER = "count_nonzero cumulative_prod diff nextafter reciprocal take_along_axis"
 
 
 def names() -> list[str]:
@@ -60,8 +61,24 @@ def test_each_name_is_there_or_absent_with_a_reason(module: str) -> None:
         namespace.no_such_function  # noqa: B018
 
 
-def test_what_came_after_2023() -> None:
-    assert all(hasattr(dnp, name) for name in LATER.split())
+def test_what_is_counted_is_refused_under_trace() -> None:
+    x = np.arange(3)
+    for name, reason in COUNTED.items():
+        function = getattr(dnp, name)
+        given = sum(p.default is p.empty for p in inspect.signature(function).parameters.values())
+        with pytest.raises(dlc.UnsupportedError) as caught:
+            dlc.jit(lambda x, f=function, given=given: f(*[x] * given))(x)
+        assert reason in str(caught.value)
+
+
+def test_what_the_namespace_says_of_itself() -> None:
+    info = dnp.__array_namespace_info__()
+    assert info.default_device() in info.devices()
+    assert info.dtypes(kind="real floating") == {"float32": np.float32, "float64": np.float64}
+    made = {"real floating": dnp.zeros(1), "integral": dnp.arange(3), "indexing": dnp.argmax(dnp.ones(3))}
+    assert info.default_dtypes(device="cpu") == {kind: x.dtype for kind, x in made.items()}
+    with pytest.raises(dlc.DeviceError, match=r"device 'gpu': arrays are made on 'cpu'; .*dlc\.jit\(target"):
+        dnp.zeros(3, device="gpu")
 
 
 def test_the_reasons_are_for_names_of_numpy() -> None:
@@ -76,7 +93,7 @@ def test_arrays_know_their_namespace() -> None:
         return xp.sum(xp.concat([x, x]))
 
     assert dlc.jit(function)(np.ones(3, np.float32)) == 6
-    assert dnp.__array_api_version__ == "2023.12"
+    assert dnp.__array_api_version__ == "2024.12"
 
 
 def test_dtypes() -> None:

@@ -74,7 +74,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "solve": (lambda x: dnp.linalg.solve(x, x), ShapeError, "expected square matrices"),
     "qr": (lambda x: dnp.linalg.qr(x, mode="raw"), UnsupportedError, 'expected "reduced"'),
     "norm": (lambda x: dnp.linalg.norm(x, 3), UnsupportedError, r"matrix_norm: ord 3; expected"),
-    "numpy_only": (lambda x: np.unique(x), UnsupportedError, r"numpy\.unique on a traced array: .*depends on the elements"),
+    "numpy_only": (lambda x: np.unique(x), UnsupportedError, r"unique: .*depends on the elements"),
     "numpy_fft": (lambda x: np.fft.fft(x), UnsupportedError, "no complex numbers"),
     "numpy_eig": (lambda x: np.linalg.eig(x), UnsupportedError, r"numpy\.linalg\.eig.*complex"),
     "numpy_setting": (

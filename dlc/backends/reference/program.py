@@ -33,7 +33,7 @@ from dlc.dims import bind_sizes
 from dlc.errors import DlcError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expanded
-from dlc.runtime.control import failure
+from dlc.runtime.control import failure, shown
 
 
 def evaluate(
@@ -274,6 +274,12 @@ def host_if(op: host.IfOp, frame: Frame) -> Sequence[Value]:
     left = frame.run(block)
     if isinstance(block.last_op, host.FailOp):
         raise DlcError(failure(block.last_op.message.data, [int(cast(View, v).read(op)) for v in left]))
+    return ()
+
+
+@rule(host.PrintOp)
+def host_print(op: host.PrintOp, frame: Frame) -> Sequence[Value]:
+    print(shown(op.texts, [frame.view(v).read(op) for v in op.buffers]))
     return ()
 
 

@@ -30,12 +30,14 @@ from dlc.dialects.dl.program import YieldOp
 from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.ir import (
+    ArrayAttr,
     Attribute,
     Block,
     BoolAttr,
     IntegerAttr,
     IRDLOperation,
     IsTerminator,
+    Operation,
     Pure,
     Region,
     SSAValue,
@@ -53,7 +55,7 @@ from dlc.ir import (
     var_operand_def,
     var_result_def,
 )
-from dlc.runtime.control import failure, repeat, scan
+from dlc.runtime.control import failure, repeat, scan, shown
 
 # Runs a block for these arguments: what it yields.
 RunBlock = Callable[[Block, Sequence[Array]], Sequence[Array]]
@@ -285,6 +287,43 @@ class IfOp(Control):
         if isinstance(block.last_op, FailOp):
             raise DlcError(failure(block.last_op.message.data, [int(n) for n in made]))
         return made
+
+
+@irdl_op_definition
+class PrintOp(Control):
+    """Prints its operands.
+
+        dl.print %x {pieces = ["x is ", ".3f", ""]} : (tensor<4xf32>) -> ()
+
+    `pieces` are texts, and between two of them how an operand is formatted. It has no results, so that nothing takes it away;
+    where it stands among others is the order in which they print.
+    (C1) there is a text before and behind every operand.
+    """
+
+    name = "dl.print"
+    pieces = prop_def(ArrayAttr[StringAttr])
+    arguments = var_operand_def(TensorType)
+    traits = traits_def()
+
+    def __init__(self, pieces: Sequence[str], arguments: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[list(arguments)], properties={"pieces": ArrayAttr(map(StringAttr, pieces))})
+
+    @property
+    def texts(self) -> list[str]:
+        return [piece.data for piece in self.pieces]
+
+    def verify_(self) -> None:
+        if len(self.pieces) != 2 * len(self.arguments) + 1:
+            raise VerifyException(f"{self.name}: {len(self.pieces)} pieces for {len(self.arguments)} operands (C1)")
+
+    def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
+        print(shown(self.texts, operands))
+        return ()
+
+
+def has_effect(op: Operation) -> bool:
+    """Whether an op does something that is seen without its results: it prints, or something in its bodies does."""
+    return isinstance(op, Control) and any(isinstance(inner, PrintOp) for inner in op.walk())
 
 
 def require_condition(op: Control, condition: SSAValue) -> None:

@@ -17,14 +17,14 @@ function memoryView() {
       el("figure", {}, el("figcaption", {}, culprit
         ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, culprit.name || short(culprit.origins[0] ?? "one")), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`]
         : "Nothing lies in the arena: kernels read inputs and write outputs."), chart),
-      m.weights.length ? el("h2", {}, "Weights, as kernels read them") : null,
+      m.weights.length ? el("h2", {}, "Weights, as kernels read them") : "",
       m.weights.length ? table([
         ["name", false, (w) => el("span.mono", {}, w.name), (w) => w.name],
         ["type", false, (w) => el("span.mono", {}, w.type), (w) => w.type],
         ["size", true, (w) => bytes(w.bytes), (w) => w.bytes],
         ["share", true, (w) => percent(w.bytes / weights), (w) => w.bytes],
         ["read by", false, (w) => w.kernels.map((name) => button(name, () => go("kernels", { kernel: name }))), (w) => w.kernels.join()],
-      ], m.weights, { by: 2, label: "Weights" }) : null,
+      ], m.weights, { by: 2, label: "Weights" }) : "",
     );
     body.querySelectorAll("td .link + .link").forEach((link) => link.before(", "));
     detail.replaceChildren(...(chosen ? [

@@ -170,7 +170,7 @@ class _Importer:
         texts = {i.name for i in declared if is_text(i)}
         for info in inputs:
             argument = self.emit.argument(tensor_type(info.shape, element_type(info.dtype)))
-            _require_addressable(f"input '{info.name}'", tensor_of(argument))
+            require_addressable(f"input '{info.name}'", tensor_of(argument))
             argument.name_hint = short_name(info.name)
             self._origins.add(argument, [info.name])
             value = Value(tensor_of(argument), ssa=argument, name=info.name)
@@ -385,7 +385,7 @@ class _Importer:
                 results[k] = Text.of(results[k])
         for result in results:
             if not isinstance(result, NoTensor):
-                _require_addressable(node.place, result.type)
+                require_addressable(node.place, result.type)
         for problem in node.unread():
             self._note(node.place, problem)
         for k, name in enumerate(proto.output):
@@ -461,7 +461,8 @@ def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value |
     return FunctionProto() if untyped else standard_function(node, versions, inputs)
 
 
-def _require_addressable(where: str, t: Tensor) -> None:
+def require_addressable(where: str, t: Tensor) -> None:
+    """Raises ModelError for a tensor that no memory holds."""
     shape = shape_of(t)
     if is_static(shape) and product(shape) * numpy_dtype(element_type_of(t)).itemsize > _MOST_BYTES:
         raise ModelError(f"{where}: a tensor of shape {shape} has more elements than memory can hold")

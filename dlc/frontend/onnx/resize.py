@@ -15,7 +15,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.ir import f32
@@ -50,7 +50,7 @@ def upsample(node: Node) -> Value:
         size = int(x.shape[number])
         axis = Axis(number, size, int(np.floor(size * np.float32(scale))), scale, (0.0, 1.0))
         if scale != 1:
-            y = _interpolated(node, y, axis, *taps(_TRANSFORMS["asymmetric"](axis), axis))
+            y = interpolated(node.emit, node.proto.output[0], y, number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
     return y
 
 
@@ -68,7 +68,7 @@ def resize(node: Node) -> Value:
         places = _TRANSFORMS[transform](axis)
         if axis.size == axis.resized and bool((places == np.arange(axis.size)).all()):
             continue
-        y = _interpolated(node, y, axis, *taps(places, axis))
+        y = interpolated(emit, node.proto.output[0], y, axis.number, *taps(places, axis))
         if cropping:
             beyond = emit.constant(((places < 0) | (places > axis.size - 1)).reshape(-1, *(1,) * (x.rank - 1 - axis.number)))
             outside = beyond if outside is None else emit(dl.OrOp, outside, beyond)
@@ -108,21 +108,22 @@ def _axes(node: Node) -> list[Axis]:
     return [Axis(*a) for a in zip(numbers, sizes, resized, scales, regions, strict=True)]
 
 
-def _interpolated(node: Node, x: Value, axis: Axis, indices: Array, weights: Array) -> Value:
-    """Each place of the axis as the sum over taps t of `weights[t] · x[indices[t]]`."""
-    emit, dtype = node.emit, numpy_dtype(x.element_type)
+def interpolated(emit: Emitter, name: str, x: Value, axis: int, indices: Array, weights: Array) -> Value:
+    """Each place of the axis as the sum over taps t of `weights[t] · x[indices[t]]`; `name` is what the constants are of."""
+    dtype = numpy_dtype(x.element_type)
     if len(indices) > _GATHERED_TAPS:
-        matrix = np.zeros((axis.size, axis.resized))
-        np.add.at(matrix, (indices, np.arange(axis.resized)), weights)
-        last = [a for a in range(x.rank) if a != axis.number] + [axis.number]
-        y = emit(dl.MatmulOp, emit.transpose(x, last), emit.constant(matrix, dtype, f"{node.proto.output[0]}_weights"))
+        resized = len(indices[0])
+        matrix = np.zeros((int(x.shape[axis]), resized))
+        np.add.at(matrix, (indices, np.arange(resized)), weights)
+        last = [a for a in range(x.rank) if a != axis] + [axis]
+        y = emit(dl.MatmulOp, emit.transpose(x, last), emit.constant(matrix, dtype, f"{name}_weights"))
         return emit.transpose(y, [last.index(a) for a in range(x.rank)])
     total: Value | None = None
     for tap, weight in zip(indices, weights, strict=True):
-        y = emit(dl.GatherOp, x, emit.constant(tap, np.int64, f"{node.proto.output[0]}_places"), axis=axis.number)
+        y = emit(dl.GatherOp, x, emit.constant(tap, np.int64, f"{name}_places"), axis=axis)
         if not (weight == 1).all():
-            shape = (-1, *(1,) * (x.rank - 1 - axis.number))
-            y = emit(dl.MulOp, y, emit.constant(weight.reshape(shape), dtype, f"{node.proto.output[0]}_weights"))
+            shape = (-1, *(1,) * (x.rank - 1 - axis))
+            y = emit(dl.MulOp, y, emit.constant(weight.reshape(shape), dtype, f"{name}_weights"))
         total = y if total is None else emit(dl.AddOp, total, y)
     assert total is not None
     return total

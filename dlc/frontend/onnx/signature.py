@@ -29,10 +29,17 @@ def signature(
 ) -> tuple[TensorInfo, ...]:
     """The inputs under the shapes given; `note` hears of what is not supported.
 
+    Raises ShapeError for shapes that contradict the model or one another.
+    """
+    return given_sizes([_declared(i, input_shapes.get(i.name), note) for i in declared], input_shapes)
+
+
+def given_sizes(infos: Sequence[TensorInfo], input_shapes: GivenShapes) -> tuple[TensorInfo, ...]:
+    """The inputs of a model under the shapes given.
+
     A symbol that one input's shape gives a size has it in all of them. Raises ShapeError for shapes that contradict the
     model or one another.
     """
-    infos = [_declared(i, input_shapes.get(i.name), note) for i in declared]
     bindings = _bound_by_name(
         infos, {name: shape for name, shape in input_shapes.items() if name not in {i.name for i in infos}}
     )

@@ -61,6 +61,16 @@ def copy_of(block: Block) -> Block:
     return copy
 
 
+def silent_copy_of(block: Block) -> Block:
+    """A copy of a body that is computed once more: what it prints has been printed."""
+    copy = copy_of(block)
+    for op in list(copy.walk()):
+        if isinstance(op, dl.PrintOp):
+            op.detach()
+            op.erase()
+    return copy
+
+
 def bodies_of(op: Operation) -> list[Block]:
     """The bodies of an op, taken out of it."""
     return [region.detach_block(region.block) for region in op.regions]

@@ -9,9 +9,9 @@ from dlc.passes.autodiff.bodies import (
     ReverseWalk,
     at_end,
     bodies_of,
-    copy_of,
     end,
     put_before,
+    silent_copy_of,
     substitute,
     yielded,
 )
@@ -42,7 +42,7 @@ def if_reverse(op: dl.IfOp, walk: ReverseWalk) -> None:
     read = list(dict.fromkeys(v for v in read_by(op) if v in walk.active))
     bodies: list[Block] = []
     for body in op.blocks:
-        copy = copy_of(body)
+        copy = silent_copy_of(body)
         if not isinstance(copy.last_op, dl.FailOp):
             pulled, b = walk.inside(copy, read, seeds), at_end(copy)
             end(copy, [zeros(b, v).value if ct is None else ct for v, ct in zip(read, pulled, strict=True)])

@@ -11,7 +11,7 @@ from dlc.dialects.dl.transformations import Custom
 from dlc.dialects.places import place
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, SSAValue
-from dlc.passes.autodiff.bodies import ForwardWalk, ReverseWalk, at_end, copy_of, end, substitute, yielded
+from dlc.passes.autodiff.bodies import ForwardWalk, ReverseWalk, at_end, copy_of, end, silent_copy_of, substitute, yielded
 from dlc.passes.autodiff.rules import is_differentiable
 from dlc.passes.autodiff.term import Term
 from dlc.passes.autodiff.transposes import zeros
@@ -106,7 +106,7 @@ def checkpoint_forward(op: dl.CheckpointOp, walk: ForwardWalk) -> None:
 
 def checkpoint_reverse(op: dl.CheckpointOp, walk: ReverseWalk) -> None:
     """The function once more, not before the cotangents of its results are there, and the cotangents of what it reads."""
-    body, arguments = copy_of(op.block), list(op.arguments)
+    body, arguments = silent_copy_of(op.block), list(op.arguments)
     moving = [i for i, v in enumerate(arguments) if v in walk.active]
     read = [v for v in captured(op.block) if v in walk.active]
     cotangents = {i: ct for i, r in enumerate(op.results) if (ct := walk.take(r)) is not None}

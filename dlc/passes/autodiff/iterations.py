@@ -10,7 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import captured
-from dlc.ir import Attribute, Block, SSAValue, i64
+from dlc.ir import Attribute, Block, Region, SSAValue, i64
 from dlc.passes.autodiff.bodies import (
     ForwardWalk,
     ReverseWalk,
@@ -19,6 +19,7 @@ from dlc.passes.autodiff.bodies import (
     copy_of,
     end,
     put_before,
+    silent_copy_of,
     substitute,
     yielded,
 )
@@ -67,6 +68,8 @@ def while_reverse(op: dl.WhileOp, walk: ReverseWalk) -> None:
     before = Build(op, op.location)
     counted = before.insert(_counted(before, op.condition, first, lambda b, states, k: _copied(b, step, states)))
     zero, last = _number(b, 0), counted.results[-1]
+    replays = Region(silent_copy_of(step))
+    silent = replays.block
 
     def run(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
         """The cotangents after a run, from those before it and from where it ends."""
@@ -75,7 +78,7 @@ def while_reverse(op: dl.WhileOp, walk: ReverseWalk) -> None:
 
         def again(b: Build, states: Sequence[SSAValue], k: SSAValue) -> Sequence[SSAValue]:
             following = b(dl.AddOp, k, _number(b, 1))
-            return [b(dl.LessOp, following, start), *_copied(b, step, states)[1:]]
+            return [b(dl.LessOp, following, start), *_copied(b, silent, states)[1:]]
 
         more = b(dl.GreaterOp, start, zero)
         replayed = b.insert(_counted(b, more, first, again)).results
@@ -83,7 +86,7 @@ def while_reverse(op: dl.WhileOp, walk: ReverseWalk) -> None:
         def kept(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             *states, k = args
             inside = b(dl.LessOp, k, end_)
-            following = _chosen(b, inside, states, lambda b: _copied(b, step, states)[1:])
+            following = _chosen(b, inside, states, lambda b: _copied(b, silent, states)[1:])
             return [*following, b(dl.AddOp, k, _number(b, 1)), *states]
 
         recorded = _scan(b, replayed, [], kept)[len(replayed) :]
@@ -91,7 +94,7 @@ def while_reverse(op: dl.WhileOp, walk: ReverseWalk) -> None:
         def pulled(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             given, k, states = args[: len(moving) + len(read)], args[len(moving) + len(read)], args[-len(first) :]
             inside = b(dl.LessOp, k, end_)
-            before = _chosen(b, inside, given, lambda b: _pulled(b, step, states, given, moving, read, walk))
+            before = _chosen(b, inside, given, lambda b: _pulled(b, silent, states, given, moving, read, walk))
             return [*before, b(dl.SubOp, k, _number(b, 1))]
 
         newest = b(dl.AddOp, start, _number(b, _KEPT - 1))
@@ -99,6 +102,7 @@ def while_reverse(op: dl.WhileOp, walk: ReverseWalk) -> None:
 
     states = [last, *cotangents, *sums]
     loop = b.insert(dl.WhileOp.of(b(dl.GreaterOp, last, zero), states, _body([v.type for v in states], run)))
+    replays.detach_block(silent).erase(safe_erase=False)
     substitute(op, counted.results[:-1])
     for value, ct in zip([*(first[i] for i in moving), *read], loop.results[1:], strict=True):
         walk.add(value, Term(b, ct))

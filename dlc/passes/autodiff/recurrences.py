@@ -9,7 +9,7 @@ from typing import cast
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, ints
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import captured
+from dlc.dialects.dl.control import captured, has_effect
 from dlc.ir import Block, BlockArgument, Operation, SSAValue
 from dlc.passes.autodiff.bodies import (
     ForwardWalk,
@@ -187,10 +187,10 @@ def _backward_ops(body: Block, seeds: Sequence[SSAValue]) -> list[Operation]:
 
 
 def _needed(values: Sequence[SSAValue], ops: Sequence[Operation]) -> list[Operation]:
-    """Those of the ops that the values are computed by, in order."""
+    """Those of the ops that the values are computed by, in order, and those that are seen without their results."""
     wanted, found = set(values), list[Operation]()
     for op in reversed(ops):
-        if not wanted.isdisjoint(op.results):
+        if not wanted.isdisjoint(op.results) or has_effect(op):
             wanted.update(read_by(op))
             found.insert(0, op)
     return found

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from dlc.dialects.dl.base import element_type_of, shape_of
-from dlc.dialects.dl.control import FailOp, IfOp, ScanOp, WhileOp
+from dlc.dialects.dl.control import FailOp, IfOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.elementwise import AndOp, NotOp, OrOp, SelectOp
 from dlc.dialects.dl.program import YieldOp
@@ -219,10 +219,16 @@ def _for_axes(lanes: Lanes, condition: SSAValue, of: SSAValue) -> SSAValue:
     return lanes.reshaped(condition, lanes.size, *(1 for _ in shape_of(of)))
 
 
+def printed(lanes: Lanes, op: PrintOp, batch: Batch) -> None:
+    """Prints what differs with its lanes along axis 0, those among them that take no part."""
+    lanes.build.insert(PrintOp(op.texts, [lanes.read(v) for v in op.arguments]))
+
+
 CONTROL: dict[type[Operation], Callable[[Lanes, Any, Batch], None]] = {
     ScanOp: scan,
     WhileOp: while_,
     IfOp: if_,
+    PrintOp: printed,
     CheckpointOp: checkpoint,
     CustomJvpOp: custom_jvp,
     CustomVjpOp: custom_vjp,

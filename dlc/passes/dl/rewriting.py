@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import Control
+from dlc.dialects.dl.control import Control, has_effect
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
@@ -82,7 +82,9 @@ def erase_unused(ops: Iterable[Operation]) -> None:
     pending = list(ops)
     while pending:
         op = pending.pop()
-        if isinstance(op, DlOp | Control) and op.parent is not None and op.results and not any(r.first_use for r in op.results):
+        if not isinstance(op, DlOp | Control) or op.parent is None or not op.results:
+            continue
+        if not any(r.first_use for r in op.results) and not has_effect(op):
             read = dict.fromkeys(v for inner in op.walk() for v in inner.operands)
             op.detach()
             op.erase()

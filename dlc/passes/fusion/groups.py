@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
-from dlc.dialects.dl.control import Control
+from dlc.dialects.dl.control import Control, PrintOp
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import (
     Contraction,
@@ -279,6 +279,8 @@ class Grouper:
             return "the program returns it"
         if isinstance(user, DispatchOp):
             return "it has a kernel already"
+        if isinstance(user, PrintOp):
+            return "dlc.debug.print shows it"
         if isinstance(user, Control):
             return "it is a loop or a branch, whose body has kernels of its own"
         if not isinstance(user, DlOp):

@@ -8,13 +8,13 @@ from typing import cast
 
 from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of, tensor_of
-from dlc.dialects.dl.control import FailOp, IfOp, Loop, ScanOp, WhileOp
+from dlc.dialects.dl.control import FailOp, IfOp, Loop, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp, YieldOp
 from dlc.dialects.dl.words import WordsOp
-from dlc.dims import Size, product, row_major
+from dlc.dims import Size, UndecidableError, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
 from dlc.passes.views import source_of
 
@@ -69,6 +69,10 @@ class Bufferizer:
                     self.scan(op)
                 case WhileOp():
                     self.loop(op)
+                case PrintOp():
+                    if self.is_open:
+                        raise UndecidableError("how many elements dlc.debug.print shows")
+                    self.add(host.PrintOp(op.pieces, [self.part(v, op) for v in op.arguments]), op)
                 case _:
                     pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from ctypes import c_int64, sizeof
+from ctypes import c_int64, sizeof, string_at
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
@@ -21,9 +21,12 @@ from dlc.runtime.control import failure
 from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.table import Task, assemble, tasks_word
+from dlc.runtime.execute import number
 from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
+    NUMBER_BYTES,
+    Fail,
     HostProgram,
     Instruction,
     Launch,
@@ -114,13 +117,12 @@ class _Program(ABC):
 
         def run_each(location: int, pool: int) -> None:
             record, start = self._start, perf_counter()
-            while record > 0:
+            while record := self._at(record, location):
                 record = self._execute(record, 1, location, pool)
                 launch = self._table.ends.get((record - self._start) // 8)
                 if launch is not None:
                     times.append((launch, perf_counter() - start))
                     start = perf_counter()
-            self._require_success(record, location)
 
         self._call(inputs, run_each)
         return times
@@ -128,16 +130,24 @@ class _Program(ABC):
     def _run_all(self, location: int, pool: int) -> None:
         record = self._execute(self._start, _LAUNCHES_AT_ONCE, location, pool)
         count = _LAUNCHES_AT_ONCE
-        while record > 0:
+        while record := self._at(record, location):
             began = perf_counter()
             record = self._execute(record, count, location, pool)
             count = 2 * count if perf_counter() - began < _AT_ONCE_SECONDS else max(1, count // 2)
-        self._require_success(record, location)
 
-    def _require_success(self, code: int, location: int) -> None:
-        if code:
-            fail = self._table.failures[-code - 1]
-            raise DlcError(failure(fail.message, [_number(location, place) for place in fail.numbers]))
+    def _at(self, record: int, location: int) -> int:
+        """Where the records go on: what is below 0 says what has to be done first.
+
+        Raises DlcError where the program has taken a branch that fails.
+        """
+        if record >= 0:
+            return record
+        stop, following = self._table.stops[-record - 1]
+        if isinstance(stop, Fail):
+            numbers = [number(_read(location, place, NUMBER_BYTES)) for place in stop.numbers]
+            raise DlcError(failure(stop.message, numbers))
+        stop.run(lambda place, count: _read(location, place, count))
+        return self._start + 8 * following
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
@@ -187,11 +197,11 @@ def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list
     return given
 
 
-def _number(location: int, place: Place) -> int:
-    """The number at a place, by the slots that lie at a location."""
+def _read(location: int, place: Place, count: int) -> bytes:
+    """So many bytes at a place, by the slots that lie at a location."""
     slot, offset = place
     address = c_int64.from_address(location + slot * sizeof(c_int64)).value
-    return c_int64.from_address(address + offset).value
+    return string_at(address + offset, count)
 
 
 class NativeProgram(_Program):

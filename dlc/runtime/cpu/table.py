@@ -20,6 +20,7 @@ from dlc.runtime.host_program import (
     Loop,
     OpenLaunch,
     Place,
+    Print,
     While,
     kernel_sizes,
 )
@@ -49,8 +50,8 @@ class Table:
     ends: dict[int, Launch | OpenLaunch] = field(default_factory=dict[int, Launch | OpenLaunch])
     sizes: dict[Size, int] = field(default_factory=dict[Size, int])
     work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
-    # What codes mean: code -k is failure k - 1.
-    failures: list[Fail] = field(default_factory=list[Fail])
+    # What codes mean: code -k is stop k - 1, and after what is printed the records go on at its word.
+    stops: list[tuple[Fail | Print, int]] = field(default_factory=list["tuple[Fail | Print, int]"])
 
     def placed(self, place: int, task: Callable[[Task], int]) -> list[int]:
         """The records as they are at a place, from which on `task` says where the code of one is."""
@@ -94,9 +95,9 @@ class _Assembler:
                     self.repeat(instruction)
                 case Branch():
                     self.branch(instruction)
-                case Fail():
-                    self.table.failures.append(instruction)
-                    self.emit(_STOP, -len(self.table.failures))
+                case Fail() | Print():
+                    self.emit(_STOP, -len(self.table.stops) - 1)
+                    self.table.stops.append((instruction, len(self.table.words)))
 
     def launch(self, launch: Launch | OpenLaunch) -> None:
         if launch.kernel is None:

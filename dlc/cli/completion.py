@@ -1,0 +1,48 @@
+"""`dlc completion`: the shell knows the commands, their options and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from dlc.cli.shared import fail, out, reports_errors
+
+# What a shell reads when it starts.
+_STARTS = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}
+_LINE = {
+    "bash": 'eval "$(dlc completion bash)"',
+    "zsh": 'eval "$(dlc completion zsh)"',
+    "fish": "dlc completion fish | source",
+}
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(list(_STARTS)))
+@click.option("--install", is_flag=True, help="Add the line that reads it to the file that the shell starts with.")
+@click.pass_context
+@reports_errors
+def completion_command(context: click.Context, shell: str, install: bool) -> None:
+    """Prints what SHELL needs to complete the commands dlc and compile-model: eval "$(dlc completion bash)"."""
+    if install:
+        _install(shell)
+        return
+    for program in ("dlc", "compile-model"):
+        complete = get_completion_class(shell)
+        assert complete is not None, "click knows these shells"
+        variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+        click.echo(complete(context.command, {}, program, variable).source())
+
+
+def _install(shell: str) -> None:
+    """Adds the line that reads the completion, once."""
+    file, line = Path.home() / _STARTS[shell], _LINE[shell]
+    try:
+        text = file.read_text() if file.exists() else ""
+        if line not in text.splitlines():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n{line}\n" if text and not text.endswith("\n") else f"{text}{line}\n")
+    except OSError as error:
+        fail(f"{file}: {error.strerror}; add this line by hand: {line}")
+    out.print(f"{file} has the line: {line}", markup=False)

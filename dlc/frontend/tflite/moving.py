@@ -1,0 +1,250 @@
+"""Operators that move elements, as they are stored: that a result is quantised alike is for whoever writes a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import normalized_axes
+from dlc.dialects.dl.dtypes import is_bool
+from dlc.dims import Size
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.tflite.node import Node, Table
+from dlc.ir import i64
+
+table = Table()
+
+_SLICE_OPTIONS = "begin_mask.i32 end_mask.i32 ellipsis_mask.i32 new_axis_mask.i32 shrink_axis_mask.i32 is_offset.bool"
+
+
+@table("TRANSPOSE")
+def transpose(node: Node) -> Value:
+    return node.emit.transpose(node[0], node.integers_of(1, "permutation"))
+
+
+@table("REVERSE_V2")
+def reverse(node: Node) -> Value:
+    x = node[0]
+    return node.emit(dl.ReverseOp, x, axes=tuple(sorted(normalized_axes(node.place, node.integers_of(1, "axes"), x.rank))))
+
+
+@table("SLICE")
+def slice_(node: Node) -> Value:
+    x, begins, sizes = node[0], node.sizes(1, "begins"), node.sizes(2, "sizes")
+    limits = [end if size == -1 else begin + size for begin, size, end in zip(begins, sizes, x.shape, strict=True)]
+    return node.emit(dl.SliceOp, x, starts=begins, limits=tuple(limits), strides=(1,) * x.rank)
+
+
+@table("STRIDED_SLICE", options=_SLICE_OPTIONS)
+def strided_slice(node: Node) -> Value:
+    """NumPy's slices: of each entry a mask says whether it is open at an end, a new axis, one place, or all axes between."""
+    emit, x = node.emit, node[0]
+    begins, ends, steps = node.sizes(1, "begins"), node.sizes(2, "ends"), node.integers_of(3, "steps")
+    masks = {name: node.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    if not len(begins) == len(ends) == len(steps) or 0 in steps or node.flag("is_offset"):
+        raise NodeProblem("attribute", "ends as offsets, steps of 0, or begins, ends and steps of different lengths")
+
+    def says(name: str, k: int) -> bool:
+        return bool(masks[name] >> k & 1)
+
+    count, new_axes = len(begins), sum(says("new_axis", k) for k in range(len(begins)))
+    has_ellipsis = any(says("ellipsis", k) for k in range(count))
+    between = x.rank - (count - new_axes - has_ellipsis)
+    starts: list[Size] = [0] * x.rank
+    limits, strides = list(x.shape), [1] * x.rank
+    backward: list[int] = []
+    # The result's sizes, of the axes in `kept`; a new one is None.
+    kept: list[int | None] = []
+    axis = 0
+    for k in range(count):
+        if says("ellipsis", k):
+            kept += range(axis, axis + between)
+            axis += between
+            continue
+        if says("new_axis", k):
+            kept.append(None)
+            continue
+        size, step = x.shape[axis], steps[k]
+        if says("shrink_axis", k):
+            starts[axis] = _place(begins[k], size, 0, size)
+            limits[axis] = starts[axis] + 1
+        else:
+            first, last = (0, size) if step > 0 else (size - 1, -1)
+            begin = first if says("begin", k) else _place(begins[k], size, 0, size if step > 0 else size - 1)
+            end = last if says("end", k) else _place(ends[k], size, 0 if step > 0 else -1, size if step > 0 else size - 1)
+            if step < 0:
+                # Counted from the back, a backward slice is a forward one.
+                backward.append(axis)
+                begin, end = size - 1 - begin, size - 1 - end
+            both = isinstance(begin, int) and isinstance(end, int)
+            starts[axis], limits[axis], strides[axis] = begin, max(begin, end) if both else end, abs(step)
+            kept.append(axis)
+        axis += 1
+    kept += range(axis, x.rank)
+    if backward:
+        x = emit(dl.ReverseOp, x, axes=tuple(backward))
+    if (starts, limits, strides) != ([0] * x.rank, list(x.shape), [1] * x.rank):
+        x = emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+    return emit.reshape(x, [1 if axis is None else x.shape[axis] for axis in kept])
+
+
+def _place(bound: Size, size: Size, low: Size, high: Size) -> Size:
+    """A bound counted from the front and clamped; where a size is open it is taken to lie inside, as binding it checks."""
+    if isinstance(bound, int) and bound < 0:
+        bound = bound + size
+    if isinstance(bound, int) and isinstance(low, int) and isinstance(high, int):
+        return min(max(bound, low), high)
+    return bound
+
+
+def _amounts(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    amounts = node.integers_of(1, "paddings")
+    if len(amounts) != 2 * rank or min(amounts, default=0) < 0:
+        raise ModelError(f"{node.place}: paddings {list(amounts)} for {rank} axes; expected two sizes each")
+    return amounts[::2], amounts[1::2]
+
+
+@table("PAD", "PADV2")
+def pad(node: Node) -> Value:
+    emit, x = node.emit, node[0]
+    low, high = _amounts(node, x.rank)
+    if node.get(2) is not None:
+        value = emit.reshape(node[2], ())
+    else:
+        value = emit.scalar(False if is_bool(x.element_type) else _zero(node), x)
+    return emit(dl.PadOp, x, value, low=low, high=high, pad_mode="constant")
+
+
+def _zero(node: Node) -> int:
+    """What an output stores for 0."""
+    quantization = node.results[0].quantization
+    return 0 if quantization is None else int(quantization.zeros[0])
+
+
+@table("MIRROR_PAD", options="mode.i8")
+def mirror_pad(node: Node) -> Value:
+    """Mode 0 does not repeat the outermost elements, mode 1 does."""
+    emit, x = node.emit, node[0]
+    low, high = _amounts(node, x.rank)
+    if not node.integer("mode"):
+        return emit(dl.PadOp, x, emit.scalar(0, x), low=low, high=high, pad_mode="reflect")
+    for axis in range(x.rank):
+        if low[axis] or high[axis]:
+            places = np.pad(np.arange(int(x.shape[axis])), (low[axis], high[axis]), "symmetric")
+            x = emit(dl.GatherOp, x, emit.constant(places, np.int64), axis=axis)
+    return x
+
+
+@table("GATHER", options="axis.i32 batch_dims.i32")
+def gather(node: Node) -> Value:
+    emit, x, indices = node.emit, node[0], node[1]
+    axis, batch = node.axis(node.integer("axis"), x.rank), node.integer("batch_dims")
+    batch = batch + indices.rank if batch < 0 else batch
+    if not batch:
+        return emit(dl.GatherOp, x, indices, axis=axis)
+    if axis != batch:
+        raise NodeProblem("attribute", f"batch_dims {batch} with axis {axis} is not supported, only with that axis")
+    return emit(dl.GatherNdOp, x, emit.reshape(indices, (*indices.shape, 1)), batch_dims=batch)
+
+
+@table("EMBEDDING_LOOKUP")
+def embedding_lookup(node: Node) -> Value:
+    """Inputs: places, rows."""
+    rows = node[1]
+    return node.emit(dl.GatherOp, rows, node[0], axis=0)
+
+
+@table("GATHER_ND")
+def gather_nd(node: Node) -> Value:
+    return node.emit(dl.GatherNdOp, node[0], node[1])
+
+
+@table("SCATTER_ND")
+def scatter_nd(node: Node) -> Value:
+    """Inputs: places, updates, the shape of the result. What goes to one place is added up."""
+    updates = node[1]
+    zeros = node.emit.full(0, node.sizes(2, "shape"), updates)
+    return node.emit(dl.ScatterNdOp, zeros, node[0], updates, mode="add")
+
+
+@table("TOPK_V2")
+def top_k(node: Node) -> list[Value]:
+    emit, x = node.emit, node[0]
+    places = emit(dl.ArgsortOp, x, axis=x.rank - 1, descending=True, count=node.number(1, "k"))
+    return [emit(dl.GatherElementsOp, x, places, axis=x.rank - 1), emit.cast(places, node.element(1))]
+
+
+def _blocks(node: Node) -> tuple[Value, int, tuple[Size, ...]]:
+    x, block = node[0], node.integer("block")
+    if x.rank != 4 or block < 1:
+        raise ModelError(f"{node.place}: expected a tensor of rank 4 and a positive block, got rank {x.rank} and {block}")
+    return x, block, x.shape
+
+
+@table("SPACE_TO_DEPTH", options="block.i32")
+def space_to_depth(node: Node) -> Value:
+    emit, (x, b, (n, h, w, c)) = node.emit, _blocks(node)
+    split = emit.reshape(x, (n, h // b, b, w // b, b, c))
+    return emit.reshape(emit.transpose(split, (0, 1, 3, 2, 4, 5)), (n, h // b, w // b, c * b * b))
+
+
+@table("DEPTH_TO_SPACE", options="block.i32")
+def depth_to_space(node: Node) -> Value:
+    emit, (x, b, (n, h, w, c)) = node.emit, _blocks(node)
+    split = emit.reshape(x, (n, h, w, b, b, c // (b * b)))
+    return emit.reshape(emit.transpose(split, (0, 1, 3, 2, 4, 5)), (n, h * b, w * b, c // (b * b)))
+
+
+def _interleaved(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
+    return [s for pair in zip(a, b, strict=True) for s in pair]
+
+
+@table("SPACE_TO_BATCH_ND")
+def space_to_batch(node: Node) -> Value:
+    """[N, H, W, C] → [b · c · N, H / b, W / c, C], for blocks [b, c], after padding."""
+    emit, x, blocks = node.emit, node[0], node.integers_of(1, "blocks")
+    amounts, count = node.integers_of(2, "paddings"), len(blocks)
+    rest = (0,) * (x.rank - 1 - count)
+    low, high = ((0, *amounts[side::2], *rest) for side in (0, 1))
+    x = emit(dl.PadOp, x, emit.scalar(_zero(node), x), low=low, high=high, pad_mode="constant")
+    batch, sizes, kept = x.shape[0], x.shape[1 : count + 1], x.shape[count + 1 :]
+    inner = [size // b for size, b in zip(sizes, blocks, strict=True)]
+    split = emit.reshape(x, (batch, *_interleaved(inner, blocks), *kept))
+    order = (*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, split.rank))
+    factor = int(np.prod(blocks))
+    return emit.reshape(emit.transpose(split, order), (batch * factor, *inner, *kept))
+
+
+@table("BATCH_TO_SPACE_ND")
+def batch_to_space(node: Node) -> Value:
+    """[b · c · N, H, W, C] → [N, H · b, W · c, C], for blocks [b, c], then cropped."""
+    emit, x, blocks = node.emit, node[0], node.integers_of(1, "blocks")
+    crops, count = node.integers_of(2, "crops"), len(blocks)
+    batch, sizes, kept = x.shape[0] // int(np.prod(blocks)), x.shape[1 : count + 1], x.shape[count + 1 :]
+    split = emit.reshape(x, (*blocks, batch, *sizes, *kept))
+    order = [count, *(a for k in range(count) for a in (count + 1 + k, k)), *range(2 * count + 1, split.rank)]
+    wide = [size * b for size, b in zip(sizes, blocks, strict=True)]
+    y = emit.reshape(emit.transpose(split, order), (batch, *wide, *kept))
+    for k in range(count):
+        y = emit.slice(y, k + 1, crops[2 * k], wide[k] - crops[2 * k + 1])
+    return y
+
+
+@table("DYNAMIC_UPDATE_SLICE")
+def dynamic_update_slice(node: Node) -> Value:
+    """Inputs: data, what is written into it, where; the place is moved so that it fits."""
+    emit, x, update = node.emit, node[0], node[1]
+    starts = emit.cast(node[2], i64)
+    places: Value | None = None
+    for axis, (size, inner) in enumerate(zip(x.shape, update.shape, strict=True)):
+        start = emit.reshape(emit.slice(starts, 0, axis, axis + 1), ())
+        start = emit(dl.MaximumOp, emit(dl.MinimumOp, start, emit.sizes(size - inner)), emit.scalar(0, i64))
+        along = emit.reshape(emit(dl.AddOp, emit.iota(inner), start), [inner if a == axis else 1 for a in range(x.rank + 1)])
+        along = emit.broadcast(along, (*update.shape, 1))
+        places = along if places is None else emit(dl.ConcatOp, places, along, axis=x.rank)
+    assert places is not None
+    return emit(dl.ScatterNdOp, x, places, update, mode="none")

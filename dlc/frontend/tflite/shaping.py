@@ -1,0 +1,137 @@
+"""Operators on shapes and on constants: what they give is known while the file is read wherever sizes are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
+from dlc.dims import Size, product
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.tflite.node import Node, Table
+
+table = Table()
+
+
+@table("SHAPE")
+def shape(node: Node) -> Value:
+    return node.emit.cast(node.emit.sizes(node[0].shape), node.element())
+
+
+@table("RANK")
+def rank(node: Node) -> Value:
+    return node.emit.cast(node.emit.sizes(node[0].rank), node.element())
+
+
+@table("RESHAPE", options="shape.ints")
+def reshape(node: Node) -> Value:
+    x = node[0]
+    wanted: list[Size] = list(node.sizes(1, "shape") if node.get(1) is not None else node.integers("shape"))
+    free = [k for k, size in enumerate(wanted) if size == -1]
+    if len(free) > 1:
+        raise ModelError(f"{node.place}: the shape {wanted} leaves more than one size open")
+    if free:
+        known, total = product(s for s in wanted if s != -1), product(x.shape)
+        if known == 0 or (isinstance(total, int) and isinstance(known, int) and total % known):
+            raise ModelError(f"{node.place}: {total} elements do not fill the shape {wanted}")
+        wanted[free[0]] = total // known
+    return node.emit.reshape(x, wanted)
+
+
+@table("SQUEEZE", options="axes.ints")
+def squeeze(node: Node) -> Value:
+    x = node[0]
+    dropped = normalized_axes(node.place, node.integers("axes"), x.rank) or [k for k, s in enumerate(x.shape) if s == 1]
+    return node.emit.reshape(x, [s for k, s in enumerate(x.shape) if k not in dropped])
+
+
+@table("EXPAND_DIMS")
+def expand_dims(node: Node) -> Value:
+    x = node[0]
+    axis = node.axis(node.number(1, "axis"), x.rank + 1)
+    return node.emit.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+@table("BROADCAST_TO")
+def broadcast_to(node: Node) -> Value:
+    x = node[0]
+    return node.emit.broadcast(x, broadcast_shapes(node.place, x.shape, node.sizes(1, "shape")))
+
+
+@table("TILE")
+def tile(node: Node) -> Value:
+    emit, x, repeats = node.emit, node[0], node.sizes(1, "multiples")
+    # [a, b] → [1, a, 1, b] → [r, a, s, b] → [r·a, s·b]
+    split = [s for size in x.shape for s in (1, size)]
+    wide = [s for repeat, size in zip(repeats, x.shape, strict=True) for s in (repeat, size)]
+    tiled = emit.broadcast(emit.reshape(x, split), wide)
+    return emit.reshape(tiled, [repeat * size for repeat, size in zip(repeats, x.shape, strict=True)])
+
+
+@table("FILL")
+def fill(node: Node) -> Value:
+    return node.emit.broadcast(node[1], node.sizes(0, "shape"))
+
+
+@table("RANGE")
+def range_(node: Node) -> Value:
+    start, limit, step = (node.known(k, "bounds").reshape(()).item() for k in range(3))
+    return node.emit.iota(max(-int((start - limit) // step), 0), node.element(), start, step)
+
+
+@table("ONE_HOT", options="axis.i32")
+def one_hot(node: Node) -> Value:
+    emit, indices, depth = node.emit, node[0], node.number(1, "depth")
+    axis = node.axis(node.integer("axis"), indices.rank + 1)
+    columns = emit.reshape(emit.iota(depth, indices.element_type), (depth, *(1,) * (indices.rank - axis)))
+    hot = emit(dl.EqualOp, emit.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:])), columns)
+    return emit(dl.SelectOp, hot, node[2], node[3])
+
+
+def _split(node: Node, x: Value, sizes: Sequence[Size], axis: int) -> list[Value]:
+    start: Size = 0
+    pieces: list[Value] = []
+    for size in sizes:
+        pieces.append(node.emit.slice(x, axis, start, start + size))
+        start = start + size
+    return pieces
+
+
+@table("SPLIT", options="count.i32")
+def split(node: Node) -> list[Value]:
+    """Inputs: the axis, data."""
+    x, count = node[1], node.integer("count")
+    axis = node.axis(node.number(0, "axis"), x.rank)
+    return _split(node, x, [x.shape[axis] // count] * count, axis)
+
+
+@table("SPLIT_V", options="count.i32")
+def split_v(node: Node) -> list[Value]:
+    """Inputs: data, the sizes of the parts, of which one may be the rest (-1), the axis."""
+    x, sizes = node[0], list(node.integers_of(1, "sizes"))
+    axis = node.axis(node.number(2, "axis"), x.rank)
+    rest = x.shape[axis] - sum(s for s in sizes if s != -1)
+    return _split(node, x, [rest if s == -1 else s for s in sizes], axis)
+
+
+@table("UNPACK", options="count.i32 axis.i32")
+def unpack(node: Node) -> list[Value]:
+    x = node[0]
+    axis = node.axis(node.integer("axis"), x.rank)
+    pieces = _split(node, x, [1] * node.integer("count"), axis)
+    return [node.emit.reshape(p, (*x.shape[:axis], *x.shape[axis + 1 :])) for p in pieces]
+
+
+@table("PACK", options="count.i32 axis.i32")
+def pack(node: Node) -> Value:
+    values = [node[k] for k in range(len(node.inputs))]
+    axis = node.axis(node.integer("axis"), values[0].rank + 1)
+    rows = [node.emit.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in values]
+    return rows[0] if len(rows) == 1 else node.emit(dl.ConcatOp, *rows, axis=axis)
+
+
+@table("CONCATENATION", options="axis.i32")
+def concatenation(node: Node) -> Value:
+    values = [node.as_result(k) for k in range(len(node.inputs))]
+    return node.emit(dl.ConcatOp, *values, axis=node.axis(node.integer("axis"), values[0].rank))

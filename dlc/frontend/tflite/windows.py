@@ -1,0 +1,168 @@
+"""Convolutions and windows. Data is [N, H, W, C], as `dl` has it; weights are transposed as weight expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dims import Size, UndecidableError
+from dlc.errors import ModelError
+from dlc.frontend.onnx.emit import Value
+from dlc.frontend.tflite.node import Node, Table
+
+table = Table()
+
+_SAME, _VALID = 0, 1
+_CONV = "padding.i8 stride_w.i32 stride_h.i32 activation.i8 dilation_w.i32=1 dilation_h.i32=1"
+_DEPTHWISE = "padding.i8 stride_w.i32 stride_h.i32 multiplier.i32 activation.i8 dilation_w.i32=1 dilation_h.i32=1"
+_CONV_3D = "padding.i8 stride_d.i32 stride_w.i32 stride_h.i32 activation.i8 dilation_d.i32=1 dilation_w.i32=1 dilation_h.i32=1"
+_POOL = "padding.i8 stride_w.i32 stride_h.i32 width.i32 height.i32 activation.i8"
+
+
+def _per_axis(node: Node, name: str, axes: str = "hw") -> tuple[int, ...]:
+    """An option that there is for each spatial axis. Raises ModelError for one that is not positive."""
+    entries = tuple(node.integer(f"{name}_{axis}") for axis in axes)
+    if min(entries) < 1:
+        raise ModelError(f"{node.place}: {name} {list(entries)} must be positive")
+    return entries
+
+
+def _pads(
+    node: Node, sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The padding before and after each spatial axis: of SAME what makes ⌈size / stride⌉ windows, the odd one behind."""
+    if node.integer("padding") == _VALID:
+        return (0,) * len(kernel), (0,) * len(kernel)
+    total: list[int] = []
+    for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+        extent = (k - 1) * dilation + 1
+        if stride != 1 and not isinstance(size, int):
+            raise UndecidableError(f"the padding with stride {stride} depends on the size {size}")
+        total.append(extent - 1 if not isinstance(size, int) else max((-(-size // stride) - 1) * stride + extent - size, 0))
+    return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+
+
+def _padded(node: Node, x: Value, low: Sequence[int], high: Sequence[int], fill: float | None = None) -> Value:
+    if not any((*low, *high)):
+        return x
+    value = node.emit.scalar(0 if fill is None else fill, x)
+    return node.emit(dl.PadOp, x, value, low=(0, *low, 0), high=(0, *high, 0), pad_mode="constant")
+
+
+def _require_rank(node: Node, rank: int, *inputs: int) -> None:
+    for k in inputs:
+        if node[k].rank != rank:
+            raise ModelError(f"{node.place}: input {k} of shape {list(node[k].shape)}; expected rank {rank}")
+
+
+def _with_bias(node: Node, y: Value, k: int) -> Value:
+    return y if node.get(k) is None else node.emit(dl.AddOp, y, node.real(k))
+
+
+def _convolved(node: Node, w: Value, groups: int, axes: str = "hw") -> Value:
+    """The convolution of the first input with weights [*K, C / groups, O]."""
+    x, strides, dilations = node.real(0), _per_axis(node, "stride", axes), _per_axis(node, "dilation", axes)
+    kernel = tuple(int(s) for s in w.shape[:-2])
+    low, high = _pads(node, x.shape[1:-1], kernel, strides, dilations)
+    y = node.emit(dl.ConvOp, _padded(node, x, low, high), w, strides=strides, dilations=dilations, groups=groups)
+    return node.finished(_with_bias(node, y, 2))
+
+
+@table("CONV_2D", options=_CONV)
+def conv_2d(node: Node) -> Value:
+    """Weights [O, H, W, C / groups]."""
+    _require_rank(node, 4, 0, 1)
+    groups = int(node[0].shape[3]) // max(int(node[1].shape[3]), 1)
+    return _convolved(node, node.emit.transpose(node.real(1), (1, 2, 3, 0)), groups)
+
+
+@table("CONV_3D", options=_CONV_3D)
+def conv_3d(node: Node) -> Value:
+    """Weights [D, H, W, C / groups, O]."""
+    _require_rank(node, 5, 0, 1)
+    return _convolved(node, node.real(1), int(node[0].shape[4]) // max(int(node[1].shape[3]), 1), "dhw")
+
+
+@table("DEPTHWISE_CONV_2D", options=_DEPTHWISE)
+def depthwise_conv_2d(node: Node) -> Value:
+    """Weights [1, H, W, C · multiplier]: each channel makes as many as stand beside each other."""
+    _require_rank(node, 4, 0, 1)
+    return _convolved(node, node.emit.transpose(node.real(1), (1, 2, 0, 3)), int(node[0].shape[3]))
+
+
+@table("TRANSPOSE_CONV", options="padding.i8 stride_w.i32 stride_h.i32 activation.i8")
+def transpose_conv(node: Node) -> Value:
+    """Inputs: the shape of the result, weights [O, H, W, C], data; a bias perhaps."""
+    emit, sizes = node.emit, node.sizes(0, "shape")
+    _require_rank(node, 4, 1, 2)
+    if len(sizes) != 4:
+        raise ModelError(f"{node.place}: a result of shape {list(sizes)}; expected rank 4")
+    w, strides = emit.transpose(node.real(1), (1, 2, 3, 0)), _per_axis(node, "stride")
+    y = emit(dl.ConvTransposeOp, node.real(2), w, strides=strides, dilations=(1, 1), groups=1)
+    return node.finished(_with_bias(node, _cropped(node, y, sizes[1:3], strides, w), 3))
+
+
+def _cropped(node: Node, full: Value, sizes: Sequence[Size], strides: Sequence[int], w: Value) -> Value:
+    """The part of a full transposed convolution that the convolution of a result of these sizes reads its input from."""
+    kernel = [int(s) for s in w.shape[:2]]
+    low, _ = _pads(node, sizes, kernel, strides, (1, 1))
+    missing = [first + size - total for first, size, total in zip(low, sizes, full.shape[1:3], strict=True)]
+    behind = [max(m, 0) if isinstance(m, int) else 0 for m in missing]
+    full = _padded(node, full, (0, 0), behind)
+    for axis in range(2):
+        full = node.emit.slice(full, axis + 1, low[axis], low[axis] + sizes[axis])
+    return full
+
+
+def _pooling(node: Node) -> tuple[dict[str, tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The windows' properties, and the padding."""
+    _require_rank(node, 4, 0)
+    kernel, strides = (node.integer("height"), node.integer("width")), _per_axis(node, "stride")
+    if min(kernel) < 1:
+        raise ModelError(f"{node.place}: windows of {list(kernel)} must be positive")
+    windows = {"kernel": kernel, "strides": strides, "dilations": (1, 1)}
+    return windows, _pads(node, node[0].shape[1:3], kernel, strides, (1, 1))
+
+
+@table("MAX_POOL_2D", options=_POOL)
+def max_pool_2d(node: Node) -> Value:
+    windows, (low, high) = _pooling(node)
+    if node.integer("activation"):
+        x = node.real(0)
+        return node.finished(node.emit(dl.MaxPoolOp, _padded(node, x, low, high, -np.inf), **windows))
+    x = node[0]
+    lowest = -np.inf if is_float(x.element_type) else int(np.iinfo(numpy_dtype(x.element_type)).min)
+    return node.emit(dl.MaxPoolOp, _padded(node, x, low, high, lowest), **windows)
+
+
+def _average(node: Node, x: Value) -> Value:
+    """The mean of what is inside of each window: padding does not count."""
+    windows, (low, high) = _pooling(node)
+    counts = np.ones((1, 1))
+    for axis, size in enumerate(x.shape[1:3]):
+        kernel, stride = windows["kernel"][axis], windows["strides"][axis]
+        if not (low[axis] or high[axis]):
+            counts = counts * kernel
+            continue
+        if not isinstance(size, int):
+            raise UndecidableError(f"how many elements an average at the border has depends on the size {size}")
+        starts = np.arange(0, size + low[axis] + high[axis] - kernel + 1, stride) - low[axis]
+        inside = np.minimum(starts + kernel, size) - np.maximum(starts, 0)
+        counts = counts * np.maximum(inside, 1).reshape((-1, 1) if axis == 0 else (1, -1))
+    total = node.emit(dl.SumPoolOp, _padded(node, x, low, high), **windows)
+    factors = 1 / counts[..., np.newaxis] if counts.size > 1 else 1 / counts.reshape(())
+    return node.emit(dl.MulOp, total, node.emit.constant(factors, numpy_dtype(x.element_type)))
+
+
+@table("AVERAGE_POOL_2D", options=_POOL)
+def average_pool_2d(node: Node) -> Value:
+    return node.finished(_average(node, node.real(0)))
+
+
+@table("L2_POOL_2D", options=_POOL)
+def l2_pool_2d(node: Node) -> Value:
+    x = node.real(0)
+    return node.finished(node.emit(dl.SqrtOp, _average(node, node.emit(dl.MulOp, x, x))))
