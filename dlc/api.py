@@ -26,7 +26,7 @@ from dlc.runtime.model import Model
 from dlc.runtime.opencl.array import DeviceArray, put
 from dlc.runtime.opencl.devices import Device, all_devices, target_of
 from dlc.runtime.variants import Variants
-from dlc.target import Target, host_supports, place_of
+from dlc.target import Target, place_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -223,7 +223,7 @@ def _compiled_file(
     device = _record_of(target, options)
     file = None
     # What has no file, or is derived of one, is found by its program.
-    by_file = derived is None and reason_not_cached(device, options, source) is None and host_supports(device)
+    by_file = derived is None and reason_not_cached(device, options, source) is None
     if by_file and isinstance(source, Path):
         with report.timed("key"), suppress(OSError):  # the importer says what is wrong
             file = CachedFile.look(source, input_shapes or {}, device, options, values or {})

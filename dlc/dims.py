@@ -35,6 +35,11 @@ def _key(atom: Atom) -> str:
     return atom if isinstance(atom, str) else f"({atom[0]}) // ({atom[1]})"
 
 
+def _is_size(value: object) -> bool:
+    """Whether it is one; what is none, such as an array that is traced, does arithmetic with sizes itself."""
+    return isinstance(value, int | Dim)
+
+
 class Dim:
     """An immutable polynomial with integer coefficients: `{monomial: coefficient}`."""
 
@@ -62,6 +67,8 @@ class Dim:
         return self
 
     def __add__(self, other: Size) -> Size:
+        if not _is_size(other):
+            return NotImplemented
         terms = dict(self.terms)
         for m, c in Dim.lift(other).terms.items():
             terms[m] = terms.get(m, 0) + c
@@ -73,12 +80,16 @@ class Dim:
         return Dim({m: -c for m, c in self.terms.items()}).simplified()
 
     def __sub__(self, other: Size) -> Size:
+        if not _is_size(other):
+            return NotImplemented
         return self + (-other)
 
     def __rsub__(self, other: Size) -> Size:
         return (-self) + other
 
     def __mul__(self, other: Size) -> Size:
+        if not _is_size(other):
+            return NotImplemented
         terms: dict[Monomial, int] = {}
         for m1, c1 in self.terms.items():
             for m2, c2 in Dim.lift(other).terms.items():

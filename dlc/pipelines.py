@@ -21,6 +21,7 @@ from dlc.passes.dl.fold_quantization import FoldQuantizationPass
 from dlc.passes.dl.fold_scales import FoldScalesPass
 from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
+from dlc.passes.dl.pack_words import PackWordsPass
 from dlc.passes.dl.quantize_weights import QuantizeWeightsPass
 from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
@@ -93,6 +94,8 @@ def stages_of(target: Target, numerics: str = "default", weights: str = "float",
                 # Winograd's algorithm is for f32.
                 WideContractionsPass(target),
                 *winograd,
+                # Winograd's algorithm is for numbers, of i16 too.
+                PackWordsPass(target),
                 FoldTransposesIntoContractionsPass(),
                 SinkReshapesPass(),
                 SimplifyPass(),

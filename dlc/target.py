@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from dlc.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.errors import DeviceError
 
 
@@ -24,7 +25,8 @@ class Winograd:
     """What a convolution by Winograd's tiles costs besides its products, in multiply-adds at the rate of a convolution.
 
     `input` and `output` are per number that the two transformations read and write, `weight` per weight that comes from
-    memory. Transformed weights take more memory: not for less than `gain`. Measured on AVX-512.
+    memory, which costs fewer where vectors are shorter. Transformed weights take more memory: not for less than `gain`.
+    Measured on AVX-512, `weight` on AVX2 too.
     """
 
     input: int = 30
@@ -87,12 +89,13 @@ class Machine:
 class Target:
     """A device to generate code for.
 
-    `cpu` and `features` are LLVM's names; sizes are bytes; `vector_registers` counts registers of `vector_bytes` each, those
-    of one item where there are `groups`. Without groups a point of a grid is one task, computed by one thread. `halves` and
-    `doubles`: the device computes in f16 and f64. `dots`: the products of words that it has an instruction for, the quickest
-    first, by their names in `dl` (`DOTS`). Buffers start at multiples of `alignment`. `version` is of what makes its
-    code, where dlc's own sources do not say it all (their digest, a compiler's version); None: what is compiled for it is not
-    kept in the cache. `machine` is what things cost on it.
+    `cpu` and `features` are LLVM's names, of a processor of an `architecture`; sizes are bytes; `vector_registers` counts
+    registers of `vector_bytes` each, those of one item where there are `groups`. Without groups a point of a grid is one task,
+    computed by one thread. `halves` and `doubles`: the device computes in f16 and f64; `converts_halves`: a processor that
+    computes halves in f32 has instructions for the way there and back. `dots`: the products of words that it has instructions
+    for, the quickest first, by their names in `dl` (`DOTS`). Buffers start at multiples of `alignment`. `version` is of what
+    makes its code, where dlc's own sources do not say it all (their digest, a compiler's version); None: what is compiled for
+    it is not kept in the cache. `machine` is what things cost on it.
     """
 
     name: str
@@ -108,6 +111,8 @@ class Target:
     alignment: int = 64
     version: str | None = None
     machine: Machine = field(default_factory=Machine)
+    architecture: str = HOST
+    converts_halves: bool = False
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
@@ -117,17 +122,46 @@ class Target:
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_ARM = ("neon", "crc")
+_RISC_V = ("m", "a", "f", "d", "c", "v")
 
-# vpmaddwd is as old as vectors of integers; vpdpbusd came later, first for vectors of 64 bytes.
+# vpmaddwd is as old as vectors of integers; vpdpbusd came later, first for vectors of 64 bytes, and usdot with dotprod's.
 _PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
+# Vectors of 32 bytes and fewer. Of AArch64 large cores have 64 KiB of first-level cache in four ways, and smaller ones lose
+# little by it.
+_SHORT = Machine(winograd=Winograd(weight=8))
+_OF_ARM = replace(_SHORT, way_bytes=1 << 14, cache_ways=4)
+
+
+def _x86(name: str, cpu: str, features: tuple[str, ...], bytes: int, registers: int, dots: tuple[str, ...]) -> Target:
+    fma, halves = "fma" in features, "f16c" in features
+    target = Target(name, cpu, features, bytes, registers, has_fma=fma, dots=dots, version="", converts_halves=halves)
+    return replace(target, machine=_SHORT) if bytes <= 32 else target
+
+
+def _arm(name: str, features: tuple[str, ...], dots: tuple[str, ...]) -> Target:
+    target = Target(name, "generic", features, 16, 32, has_fma=True, dots=dots, version="", converts_halves=True)
+    return replace(target, architecture="aarch64", machine=_OF_ARM)
+
+
+def _risc_v(name: str, features: tuple[str, ...]) -> Target:
+    """Registers have as many bytes as the vectors of all of them have at least."""
+    target = Target(name, "generic-rv64", features, 16, 32, has_fma=True, version="", architecture="riscv64")
+    return replace(target, machine=_SHORT)
+
+
+# Of each architecture the one first that all its processors have that dlc generates code for.
 CPU_LEVELS = {
     t.name: t
     for t in (
-        Target("cpu:generic", "x86-64-v2", _V2, 16, 16, has_fma=False, dots=_PAIRS, version=""),
-        Target("cpu:avx2", "x86-64-v3", _V3, 32, 16, has_fma=True, dots=_PAIRS, version=""),
-        Target("cpu:avx2_vnni", "x86-64-v3", (*_V3, "avxvnni"), 32, 16, has_fma=True, dots=_FOURS, version=""),
-        Target("cpu:avx512", "x86-64-v4", _V4, 64, 32, has_fma=True, dots=_PAIRS, version=""),
-        Target("cpu:avx512_vnni", "x86-64-v4", (*_V4, "avx512vnni"), 64, 32, has_fma=True, dots=_FOURS, version=""),
+        _x86("cpu:generic", "x86-64-v2", _V2, 16, 16, _PAIRS),
+        _x86("cpu:avx2", "x86-64-v3", _V3, 32, 16, _PAIRS),
+        _x86("cpu:avx2_vnni", "x86-64-v3", (*_V3, "avxvnni"), 32, 16, _FOURS),
+        _x86("cpu:avx512", "x86-64-v4", _V4, 64, 32, _PAIRS),
+        _x86("cpu:avx512_vnni", "x86-64-v4", (*_V4, "avx512vnni"), 64, 32, _FOURS),
+        _arm("cpu:aarch64", _ARM, _PAIRS),
+        _arm("cpu:aarch64_i8mm", (*_ARM, "dotprod", "i8mm"), _FOURS),
+        _risc_v("cpu:riscv64", _RISC_V),
     )
 }
 # Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.
@@ -161,16 +195,11 @@ _OPENCL_FORMS = (
     + ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
 )
 REFERENCE = Target("reference", "", (), 64, 32, has_fma=True)
-# How /proc/cpuinfo spells the features whose LLVM names differ.
-_CPUINFO = {
-    "sse3": "pni",
-    "sse4.1": "sse4_1",
-    "sse4.2": "sse4_2",
-    "bmi": "bmi1",
-    "lzcnt": "abm",
-    "avxvnni": "avx_vnni",
-    "avx512vnni": "avx512_vnni",
-}
+
+
+def architecture_of(target: Target) -> Architecture:
+    """The architecture of a CPU target."""
+    return ARCHITECTURES[target.architecture]
 
 
 @lru_cache(maxsize=1)
@@ -178,7 +207,7 @@ def host_flags() -> frozenset[str]:
     """The feature flags of this machine's processor."""
     if platform.machine() not in ("x86_64", "AMD64") or platform.system() != "Linux":
         raise DeviceError(
-            f"target cpu: dlc generates code for Linux on x86-64, this is {platform.system()} on {platform.machine()}; "
+            f"target cpu: dlc runs code on Linux on x86-64, this is {platform.system()} on {platform.machine()}; "
             "use target='reference'"
         )
     for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -188,19 +217,36 @@ def host_flags() -> frozenset[str]:
 
 
 def flags_of(target: Target) -> list[str]:
-    """The features of a CPU target as /proc/cpuinfo spells them."""
-    return [_CPUINFO.get(feature, feature) for feature in target.features]
+    """The features of a CPU target as Linux spells them."""
+    spellings = architecture_of(target).spellings
+    return [spellings.get(feature, feature) for feature in target.features]
 
 
 def host_lacks(target: Target) -> list[str]:
-    """The features of a CPU target that this machine's processor does not have."""
+    """The features of a CPU target that this machine's processor does not have; all of another architecture's."""
+    if target.architecture != HOST:
+        return list(target.features)
     flags = host_flags()
-    return [feature for feature in target.features if _CPUINFO.get(feature, feature) not in flags]
+    return [feature for feature, flag in zip(target.features, flags_of(target), strict=True) if flag not in flags]
 
 
 def host_supports(target: Target) -> bool:
     """Whether this machine can run code for a CPU target."""
     return not host_lacks(target)
+
+
+def require_host(target: Target, what: str) -> None:
+    """Raises DeviceError where `what`, which is of code for a CPU target, cannot run on this machine."""
+    if target.architecture != HOST:
+        raise DeviceError(
+            f"{what}: this processor is of {HOST}, which does not run code for {target.name}: run it there from C "
+            "(`dlc header`), or compile it for target cpu to run it here"
+        )
+    if lacking := host_lacks(target):
+        raise DeviceError(
+            f"{what}: this processor lacks {', '.join(lacking)}, which code for {target.name} needs: run it on one that has "
+            "it, or compile it for target cpu:generic, which runs on both"
+        )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dlc.compiler import load_program
 from dlc.emission.c.kernel import KernelSource, emit, program_text
 from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.ir import func
-from dlc.runtime.artifact import KernelObject
+from dlc.runtime.kernel_object import KernelObject
 from dlc.target import CPU_LEVELS
 
 

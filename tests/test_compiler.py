@@ -18,6 +18,9 @@ from dlc.instrument.report import Report
 from dlc.ir import ModuleOp, parse_module
 from dlc.options import Environment, Options
 from dlc.passes.loops.vectorize import VectorizePass
+from dlc.runtime.container import to_bytes
+from dlc.runtime.load import load
+from dlc.target import CPU_LEVELS, flags_of, host_flags
 from dlc.weights import WeightStore
 
 STATIC = """
@@ -130,10 +133,22 @@ def test_an_own_pipeline_replaces_the_targets() -> None:
         compile(program(STATIC), options=Options(pipeline="cse,form-kernels"))
 
 
-def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.backends.cpu.backend.host_lacks", lambda target: ["avx512f"])
-    with pytest.raises(DeviceError, match="cpu:avx512: this machine's processor lacks avx512f; compile"):
-        compile(program(STATIC), "cpu:avx512")
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("cpu:avx512", "this processor lacks avx512f, which code for cpu:avx512 needs: run it on one"),
+        ("cpu:aarch64", "this processor is of x86_64, which does not run code for cpu:aarch64: run it there"),
+    ],
+)
+def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch, target: str, told: str) -> None:
+    """What is compiled for it is written, and not run here."""
+    flags = {*host_flags(), *flags_of(CPU_LEVELS["cpu:avx512"])} - {"avx512f"}
+    monkeypatch.setattr("dlc.target.host_flags", lambda: flags)
+    model = compile(program(STATIC), target)
+    with pytest.raises(DeviceError, match=told):
+        model(X)
+    with pytest.raises(DeviceError, match=told):
+        load(to_bytes(model))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -40,6 +40,14 @@ def product(b: Writer, x: SSAValue) -> SSAValue:
     return b(dl.MatmulWordsOp, x, words, scale, zero, of=ELEMENT_TYPES["uint4"], scale_weights=len(x.type.get_shape()) > 2)
 
 
+# Of integers to floats: of a vector, and of one.
+CONVERSIONS = {
+    "x86_64": (r"cvtdq2ps", r"cvtsi2ss"),
+    "aarch64": (r"[su]cvtf\tv", r"[su]cvtf\ts"),
+    "riscv64": (r"vfw?cvt\.f\.xu?\.v", r"\tfcvt\.s\.[wl]"),
+}
+
+
 @pytest.mark.parametrize("shape", [(1, 64), (1, 9, 64)], ids=["one row", "rows"])
 @pytest.mark.parametrize("name", [*CPU_LEVELS, "opencl:cpu256", "opencl:gpu"])
 def test_loops_of_every_target(name: str, shape: tuple[int, ...]) -> None:
@@ -53,7 +61,8 @@ def test_loops_of_every_target(name: str, shape: tuple[int, ...]) -> None:
     if name in CPU_LEVELS:
         code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
         # Whole vectors are converted, and none of them to and fro through memory.
-        assert len(re.findall(r"cvtdq2ps", code)) >= 8 and not re.search(r"cvtsi2ss", code)
+        whole, one = CONVERSIONS[target.architecture]
+        assert len(re.findall(whole, code)) >= 8 and not re.search(one, code)
 
 
 @pytest.mark.parametrize("target", TARGETS)

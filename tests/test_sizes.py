@@ -23,7 +23,7 @@ from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.dims import Range, UndecidableError, parse_ranged
-from dlc.errors import ModelError, ShapeError
+from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.report import Report
 from dlc.options import Options
@@ -93,7 +93,22 @@ def gram(x: Any) -> Any:
     return dnp.tanh(x.swapaxes(0, 1)) @ (x @ W)
 
 
-FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram)
+def places(x: Any) -> Any:
+    """Elements in another order, at places that are data, and from the other end: along the open axis, and across it."""
+    order = dnp.argsort(x[:, 0])
+    # A size is a number too.
+    y = x.at[order - x.shape[0]].add(dnp.flip(x, 0) * 2) * x.shape[0] - (x.shape[0] + 1) / (1 + x * x)
+    return dnp.flip(y.swapaxes(0, 1), (0, 1)), dnp.take(x, order, axis=0), dnp.sort(x, axis=0), dnp.sort(x, axis=1)
+
+
+def updates(x: Any) -> Any:
+    """As many updates of known rows as come with a call."""
+    kinds = dnp.argmax(x, axis=1) % 5
+    start = dnp.broadcast_to((x * 0).sum(axis=0), (5, 24))
+    return start.at[kinds].add(x), dnp.take_along_axis(x, kinds[:, None], axis=1)
+
+
+FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram, places, updates)
 
 
 def lowered(function: Callable[..., Any], size: str = "N") -> Program:
@@ -166,12 +181,24 @@ def test_convolutions_and_windows(tmp_path: Path) -> None:
 
 
 def test_a_size_that_must_be_known_is_said_and_compiled_for() -> None:
-    """Rows in reverse order, along the open size."""
+    """A search by halves, as often as a row of known length can be halved."""
     report = Report()
-    model = compile(lowered(lambda x: dnp.flip(x, 0)), report=report)
+    model = compile(lowered(lambda x: dnp.searchsorted(dnp.sort(x[:, 0]), W[0])), report=report)
     assert report.each_size is not None
     for size in (1, 5):
-        np.testing.assert_array_equal(model(given(size))["result"], given(size)[::-1])
+        expected = np.searchsorted(np.sort(given(size)[:, 0]), W[0])
+        np.testing.assert_array_equal(model(given(size))["result"], expected)
+
+
+def test_an_index_outside_of_an_open_axis_is_named() -> None:
+    taken = dlc.jit(dynamic={"x": {0: "N"}})(lambda x, i: dnp.take(x, i, axis=0)).lower(given(2), np.array([0]))
+    report = Report()
+    model = compile(taken.program, report=report)
+    assert report.served == "N in 1.."
+    x = given(5)
+    np.testing.assert_array_equal(model(x, np.array([-5]))["result"], x[:1])
+    with pytest.raises(DlcError, match="index -6 is outside axis 0 of size 5"):
+        model(x, np.array([-6]))
 
 
 def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ class Backend(ABC):
         """
         return self
 
+    def compiling(self) -> Backend:
+        """The backend as far as programs are made, which another machine than this one may be meant to run.
+
+        Raises DeviceError where it takes the device itself to make them, and there is none.
+        """
+        return self.here()
+
     def stages(self, options: Options) -> tuple[Stage, ...]:
         """From a `dl` module of static sizes to what code is made of."""
         return stages_of(self.target, options.numerics, options.weights, options.group)

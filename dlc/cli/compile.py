@@ -38,6 +38,7 @@ from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
+from dlc.target import host_supports
 from dlc.whole_files import write_whole_text
 
 if TYPE_CHECKING:
@@ -167,6 +168,8 @@ def compile_command(
                 out.print(f"kernel {kernel.name}: {runs}, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
     if output is not None:
         out.print(f"Saved as {_saved(compiled, output, header)}.")
+        if isinstance(compiled.artifact, Artifact) and not host_supports(compiled.artifact.target):
+            out.print(f"It runs on processors of {compiled.artifact.target.name}, not on this one.")
     if check_each_pass:
         out.print("Every pass keeps the numbers, on random inputs.")
     if dump_ir is not None and later is None:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.api import program_of
+from dlc.architectures import HOST
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
 from dlc.frontend.onnx import OpenInputsError, Problem, check_model
 from dlc.frontend.onnx.problems import unsupported
@@ -64,7 +65,13 @@ def targets_command(as_json: bool) -> None:
     """Lists the targets, and which of them this machine can run."""
     best = resolve("cpu").name
     rows: list[dict[str, str | bool]] = [
-        {"target": t.name, "code": t.cpu, "runs_here": host_supports(t), "default": t.name == best} for t in CPU_LEVELS.values()
+        {
+            "target": t.name,
+            "code": t.cpu if t.architecture == HOST else t.architecture,
+            "runs_here": host_supports(t),
+            "default": t.name == best,
+        }
+        for t in CPU_LEVELS.values()
     ]
     rows.append({"target": REFERENCE.name, "code": "none: NumPy", "runs_here": True, "default": False})
     devices = all_devices()

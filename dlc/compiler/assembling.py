@@ -91,7 +91,7 @@ class _Assembly:
         # Kernels are measured each by itself, as objects.
         if not c.options.tune or not stages or not isinstance(backend, ObjectBackend):
             return {}
-        tuner = Tuner(stages, backend, self.lowering.context, c.options.num_threads or usable_cpus(), self.runs)
+        tuner = Tuner(stages, backend.here(), self.lowering.context, c.options.num_threads or usable_cpus(), self.runs)
         with c.report.timed("tuning"):
             c.report.tuned += tuner.tune(self.lowering.module, c.options.tune, c.progress)
         return {tuned.name: tuned.variant for tuned in c.report.tuned}

@@ -53,11 +53,11 @@ def compile(
     What was compiled for a CPU is kept in the cache, and found there; `file` is where the program came from, if it is by the
     file that it is to be found. What a `recorder` watches takes place.
 
-    Raises UnsupportedError for what the target cannot do, DeviceError for one that this machine is not, and CompileError
-    for a bug of dlc.
+    A model for a processor that this machine's is not can be saved; a call of it raises DeviceError. Raises UnsupportedError
+    for what the target cannot do, DeviceError for a device that is not there, and CompileError for a bug of dlc.
     """
     options = options or Options()
-    backend = backend_of(target, options.device).here()
+    backend = backend_of(target, options.device).compiling()
     c = Compilation(program, backend, options, report if report is not None else Report(), progress, recorder)
     model = _compiled(c, file)
     model.defaults = program.defaults
@@ -146,13 +146,12 @@ def _program(c: Compilation, file: CachedFile | None = None) -> tuple[Run, Artif
     """What runs a program of known sizes, and the artifact that it is if it can be saved."""
     made = _executed(c, c.backend) if isinstance(c.backend, ModuleBackend) else _kept(c, file)
     artifact = made if isinstance(made, Artifact) else None
-    if isinstance(made, Artifact):
-        with c.report.timed("load"):
-            made = made.program(c.options.num_threads)
+    with c.report.timed("load"):
+        run: Run = made.runner(c.options.num_threads) if isinstance(made, Artifact) else made.run
     if not c.options.check_each_pass:
-        return made.run, artifact
+        return run, artifact
     # Before its first result every pass is checked, on the same inputs.
-    return first_checked(made.run, lambda arrays: check(c, arrays, lambda part: _program(part)[0])), artifact
+    return first_checked(run, lambda arrays: check(c, arrays, lambda part: _program(part)[0])), artifact
 
 
 def _executed(c: Compilation, backend: ModuleBackend) -> Executable:

@@ -30,10 +30,10 @@ from dlc.keys import DLC, target_text
 from dlc.passes.base import Stage
 from dlc.passes.tiling.choose_tiles import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
-from dlc.runtime.artifact import KernelObject
 from dlc.runtime.cpu.native import runtime
 from dlc.runtime.cpu.program import NativeProgram
 from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch
+from dlc.runtime.kernel_object import KernelObject
 
 # The kind of the cache's entries.
 KIND = "plan"

@@ -1,4 +1,5 @@
-/* dlc.h: runs models that dlc compiled, in C or C++, without Python. One file, no library, Linux.
+/* dlc.h: runs models that dlc compiled, in C or C++, without Python. One file, no library; Linux on
+ * x86-64, AArch64 or RISC-V.
  *
  * In one source file, before anything else is included (compile with -pthread):
  *
@@ -24,8 +25,8 @@
  * it opens one itself. A file is mapped: processes share its weights; put another in its place by renaming. It holds machine
  * code: open what you would load as a library. What is checked (sizes, places, checksums) finds damage, not malice.
  *
- * What is not here: models that are several programs, since data or the shapes of a call decide what is run
- * (DLC_SEVERAL_PROGRAMS); fix their shapes when you compile them, or run them from Python.
+ * What is not here: models that are more than one program, since data or the shapes of a call decide what is run, or with text
+ * around it (DLC_SEVERAL_PROGRAMS, the message says which); fix their shapes when you compile them, or run them from Python.
  */
 #ifndef DLC_H
 #define DLC_H
@@ -48,7 +49,7 @@ enum {
     DLC_DAMAGED = 3,          /* the file is not whole */
     DLC_NOT_A_MODEL = 4,      /* the file is not one of dlc's */
     DLC_VERSION = 5,          /* the file is of another version of dlc than this header */
-    DLC_SEVERAL_PROGRAMS = 6, /* the model is several programs */
+    DLC_SEVERAL_PROGRAMS = 6, /* the model is more than one program */
     DLC_PROCESSOR = 7,        /* the processor lacks a feature */
     DLC_ARGUMENT = 8,         /* an argument is missing or misaligned */
     DLC_SYSTEM = 9,           /* the system refused a file, memory or a thread */
@@ -161,6 +162,7 @@ const char *dlc_error(int code);
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -171,13 +173,13 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 9, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 10, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
 enum { DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
 
 typedef struct {
     unsigned char entry[16], magic[8];
-    int64_t version, bytes, checksum, name, features, code;
+    int64_t version, machine, bytes, checksum, name, features, code;
     int64_t slots, arena, inputs, outputs, tensors, dims, dim_count, operations, operation_count;
     int64_t arrays, weight_count, fills, fill_count, records, record_words;
     int64_t array_count, symbols, symbol_count, failures, failure_count, places, place_count, text;
@@ -220,7 +222,7 @@ const char *dlc_error(int code)
 {
     static const char *const texts[] = {
         "success", "a size is none of the model's", "no memory", "the file is damaged", "not a model that dlc compiled",
-        "the file is of another version of dlc than dlc.h", "the model is several programs; only Python runs those",
+        "the file is of another version of dlc than dlc.h", "the model is more than one program",
         "the processor lacks a feature", "an argument is missing or misaligned", "the system refused", "the model failed",
     };
     return code >= 0 && code <= DLC_FAILED ? texts[code] : "no code of dlc";
@@ -399,27 +401,59 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     return dlc__check_records(image);
 }
 
-/* The processor */
+/* The processor: what it is as ELF files number it, and which features it has, in Linux's words. */
+
+#if defined(__aarch64__)
+enum { DLC__MACHINE = 183 };
+
+static void dlc__features(char *text, size_t bytes)
+{
+    static const struct { const char *name; int type, bit; } known[] = {
+        {"asimd", AT_HWCAP, 1}, {"crc32", AT_HWCAP, 7}, {"asimddp", AT_HWCAP, 20}, {"i8mm", AT_HWCAP2, 13},
+    };
+    size_t used = 0;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (getauxval((unsigned long)known[k].type) >> known[k].bit & 1 && used + 10 < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s ", known[k].name);
+}
+#elif defined(__riscv) && __riscv_xlen == 64
+enum { DLC__MACHINE = 243 };
+
+static void dlc__features(char *text, size_t bytes)
+{
+    for (int letter = 'a'; letter <= 'z' && bytes > 2; letter++)
+        if (getauxval(AT_HWCAP) >> (letter - 'a') & 1) *text++ = (char)letter, *text++ = ' ', *text = 0, bytes -= 2;
+}
+#elif defined(__x86_64__)
+enum { DLC__MACHINE = 62 };
+
+static void dlc__features(char *text, size_t bytes)
+{
+    int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    size_t length = 0;
+    for (ssize_t n = file < 0 ? 0 : 1; n > 0 && length < bytes - 1; length += n > 0 ? (size_t)n : 0)
+        n = read(file, text + length, bytes - 1 - length);
+    if (file >= 0) close(file);
+    text[length] = 0;
+    char *line = strstr(text, "\nflags"), *end;
+    if (!line) line = text + length;
+    if ((end = strchr(line + (*line == '\n'), '\n'))) *end = 0;
+    line += strcspn(line, ":"), line += strspn(line, " :\t");
+    memmove(text, line, strlen(line) + 1);
+}
+#else
+#error "dlc.h: x86-64, AArch64 and RISC-V only"
+#endif
 
 /* A feature that the processor lacks, in `lacking`; 0 if there is none. */
 static int dlc__lacks(const char *features, char *lacking, size_t bytes)
 {
-    static const char *const keys[] = {"\nflags", "\nFeatures"};
-    char text[1 << 14], *line = NULL;
-    int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
-    size_t length = 0;
-    if (file < 0) return 0;
-    for (ssize_t n = 1; n > 0 && length < sizeof text - 1; length += n > 0 ? (size_t)n : 0)
-        n = read(file, text + length, sizeof text - 1 - length);
-    close(file);
-    text[length] = 0;
-    for (size_t k = 0; !line && k < 2; k++) line = strstr(text, keys[k]);
-    if (!line) return 0;
-    if (strchr(line + 1, '\n')) *strchr(line + 1, '\n') = 0;
-    for (; *features; features += strspn(features, " ")) {
+    char text[1 << 14] = "";
+    dlc__features(text, sizeof text);
+    for (; *text && *features; features += strspn(features, " ")) {
         size_t n = strcspn(features, " "), have = 0;
-        for (const char *word = line + strcspn(line, ":"); *word && !have; word += strcspn(word, " ")) {
-            word += strspn(word, " :\t");
+        for (const char *word = text; *word && !have; word += strcspn(word, " ")) {
+            word += strspn(word, " ");
             have = strcspn(word, " ") == n && !strncmp(word, features, n);
         }
         snprintf(lacking, bytes, "%.*s", (int)n, features);
@@ -571,6 +605,9 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     if (image->version != DLC__VERSION)
         return dlc__refuse(o, DLC_VERSION, "written in format %lld, this dlc.h reads %d: compile the "
                          "model again, or take the dlc.h of that dlc", (long long)image->version, DLC__VERSION);
+    if (image->machine != DLC__MACHINE)
+        return dlc__refuse(o, DLC_PROCESSOR, "compiled for another kind of processor (machine %lld of ELF files, this is %d): "
+                         "compile the model for this one, such as --target cpu:aarch64", (long long)image->machine, DLC__MACHINE);
     if (!dlc__check_image(image, first, last))
         return dlc__refuse(o, DLC_DAMAGED, "damaged: copy or compile the model again");
     if (dlc__lacks(dlc__text(image, image->features), lacking, sizeof lacking))
@@ -651,7 +688,14 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
     if (prefix.version != DLC__VERSION)
         return dlc__refuse(o, DLC_VERSION, "written in format %u, this dlc.h reads %d: compile the model "
                          "again, or take the dlc.h of that dlc", prefix.version, DLC__VERSION);
-    if (prefix.program < 0) return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", dlc_error(DLC_SEVERAL_PROGRAMS));
+    if (prefix.program < 0 && prefix.program >= -3) {
+        static const char *const reasons[] = {
+            "data decides sizes in it, between several programs: only Python runs those",
+            "the shapes or values of a call decide what it is: compile it for those that you call it with (--shape, --value)",
+            "it takes or returns text, sequences or optionals, which only Python makes tensors of",
+        };
+        return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", reasons[-prefix.program - 1]);
+    }
     size_t start = sizeof prefix + (size_t)prefix.header;
     if (prefix.header > bytes - sizeof prefix || start > SIZE_MAX - DLC__PAGE)
         return dlc__refuse(o, DLC_DAMAGED, "damaged: a header beyond the end of the file");

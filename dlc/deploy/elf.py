@@ -9,14 +9,14 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
+from dlc.architectures import Architecture
+
 _RELOCATABLE, _SHARED = 1, 3  # kinds of files
-_X86_64 = 62
 _LOAD, _DYNAMIC, _GNU_STACK = 1, 2, 0x6474E551  # kinds of segments
 _X, _W, _R = 1, 2, 4  # of segments
 _WRITE, _ALLOC, _EXEC = 1, 2, 4  # of sections
 _HEADER, _SEGMENT, _SECTION, _SYMBOL = struct.Struct("<16sHHIQQQIHHHHHH"), "<IIQQQQQQ", "<IIQQQQIIQQ", "<IBBHQQ"
 _GLOBAL_FUNCTION = 1 << 4 | 2
-PAGE = 4096
 
 
 class _Type(IntEnum):
@@ -50,11 +50,12 @@ class Function:
     symbol: str
     code: bytes
     data: bytes
+    architecture: Architecture
 
     @property
     def data_distance(self) -> int:
         """How far from the code's beginning the data begins."""
-        return _up(len(self.code), PAGE)
+        return _up(len(self.code), self.architecture.page_bytes)
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class _Strings:
 
 def shared_library(function: Function, name: str) -> bytes:
     """A library called `name`."""
-    strings = _Strings()
+    strings, page = _Strings(), function.architecture.page_bytes
     symbol, soname = strings.add(function.symbol), strings.add(name)
     # A dynamic linker does not map nothing.
     segments = 6 if function.data else 5
@@ -94,10 +95,10 @@ def shared_library(function: Function, name: str) -> bytes:
     entry = struct.calcsize(_SYMBOL)
     at_strings = at_symbols + 2 * entry
     end = at_strings + len(strings.data)
-    at_code = _up(end, PAGE)
+    at_code = _up(end, page)
     at_data = at_code + function.data_distance
     # Dynamic linkers write in what they read.
-    at_dynamic = _up(at_data + len(function.data), PAGE)
+    at_dynamic = _up(at_data + len(function.data), page)
     symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 4, at_code, len(function.code))
     tags = {
         _Tag.SONAME: soname,
@@ -112,10 +113,10 @@ def shared_library(function: Function, name: str) -> bytes:
     program = b"".join(
         struct.pack(_SEGMENT, kind, flags, place, place, place, size, size, align)
         for kind, flags, place, size, align in (
-            (_LOAD, _R, 0, end, PAGE),
-            (_LOAD, _R | _X, at_code, len(function.code), PAGE),
-            (_LOAD, _R, at_data, len(function.data), PAGE),
-            (_LOAD, _R | _W, at_dynamic, len(dynamic), PAGE),
+            (_LOAD, _R, 0, end, page),
+            (_LOAD, _R | _X, at_code, len(function.code), page),
+            (_LOAD, _R, at_data, len(function.data), page),
+            (_LOAD, _R | _W, at_dynamic, len(dynamic), page),
             (_DYNAMIC, _R | _W, at_dynamic, len(dynamic), 8),
             (_GNU_STACK, _R | _W, 0, 0, 16),
         )
@@ -125,8 +126,8 @@ def shared_library(function: Function, name: str) -> bytes:
         _Section(".hash", _Type.HASH, _ALLOC, at_hash, len(hash_table), link=2, align=8, entry=4),
         _Section(".dynsym", _Type.DYNSYM, _ALLOC, at_symbols, len(symbols), link=3, info=1, align=8, entry=entry),
         _Section(".dynstr", _Type.STRTAB, _ALLOC, at_strings, len(strings.data)),
-        _Section(".text", _Type.PROGBITS, _ALLOC | _EXEC, at_code, len(function.code), align=PAGE),
-        _Section(".rodata", _Type.PROGBITS, _ALLOC, at_data, len(function.data), align=PAGE),
+        _Section(".text", _Type.PROGBITS, _ALLOC | _EXEC, at_code, len(function.code), align=page),
+        _Section(".rodata", _Type.PROGBITS, _ALLOC, at_data, len(function.data), align=page),
         _Section(".dynamic", _Type.DYNAMIC, _ALLOC | _WRITE, at_dynamic, len(dynamic), link=3, align=8, entry=16),
     ]
     parts = {
@@ -138,30 +139,32 @@ def shared_library(function: Function, name: str) -> bytes:
         at_data: function.data,
         at_dynamic: dynamic,
     }
-    return _file(_SHARED, segments, parts, sections)
+    return _file(_SHARED, function.architecture, segments, parts, sections)
 
 
 def relocatable_object(function: Function) -> bytes:
     """An object for a linker: one section, since the distance to the data is in the code."""
-    strings = _Strings()
+    strings, page = _Strings(), function.architecture.page_bytes
     symbol = strings.add(function.symbol)
     entry = struct.calcsize(_SYMBOL)
     symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 1, 0, len(function.code))
     content = function.code + bytes(function.data_distance - len(function.code)) + function.data
-    at_code = _up(_HEADER.size, PAGE)
+    at_code = _up(_HEADER.size, page)
     at_symbols = _up(at_code + len(content), 8)
     at_strings = at_symbols + len(symbols)
     sections = [
-        _Section(f".text.{function.symbol}", _Type.PROGBITS, _ALLOC | _EXEC, at_code, len(content), align=PAGE),
+        _Section(f".text.{function.symbol}", _Type.PROGBITS, _ALLOC | _EXEC, at_code, len(content), align=page),
         _Section(".symtab", _Type.SYMTAB, 0, at_symbols, len(symbols), link=3, info=1, align=8, entry=entry),
         _Section(".strtab", _Type.STRTAB, 0, at_strings, len(strings.data)),
         # Without it a linker takes the stack for executable.
         _Section(".note.GNU-stack", _Type.PROGBITS, 0, at_strings),
     ]
-    return _file(_RELOCATABLE, 0, {at_code: content, at_symbols: symbols, at_strings: strings.data}, sections)
+    return _file(
+        _RELOCATABLE, function.architecture, 0, {at_code: content, at_symbols: symbols, at_strings: strings.data}, sections
+    )
 
 
-def _file(kind: int, segments: int, parts: dict[int, bytes], sections: list[_Section]) -> bytes:
+def _file(kind: int, architecture: Architecture, segments: int, parts: dict[int, bytes], sections: list[_Section]) -> bytes:
     """A file with these parts at their places, and what lists its sections behind them."""
     names = _Strings()
     at_names = max(place + len(part) for place, part in parts.items())
@@ -181,7 +184,8 @@ def _file(kind: int, segments: int, parts: dict[int, bytes], sections: list[_Sec
     program = _HEADER.size if segments else 0
     counts = (*sizes, len(all_sections), len(all_sections) - 1)
     file = bytearray(at_headers + len(headers))
-    file[: _HEADER.size] = _HEADER.pack(identity, kind, _X86_64, 1, 0, program, at_headers, 0, *counts)
+    places = (0, program, at_headers, architecture.flags)
+    file[: _HEADER.size] = _HEADER.pack(identity, kind, architecture.machine, 1, *places, *counts)
     for place, part in {**parts, at_names: names.data, at_headers: headers}.items():
         file[place : place + len(part)] = part
     return bytes(file)

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import ALIGNMENT, address_of
+from dlc.arrays import ALIGNMENT
 from dlc.deploy.archive import archive
 from dlc.deploy.elf import Function, relocatable_object, shared_library
 from dlc.errors import UnsupportedError
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.checksum import checksum_of
 from dlc.runtime.container import Placed, bytes_of
-from dlc.runtime.cpu.native import runtime
 from dlc.runtime.host_program import HostProgram
-from dlc.runtime.image import image_of, memory_of, symbols_of
+from dlc.runtime.image import memory_of, symbols_of
 from dlc.runtime.model import Model
+from dlc.target import architecture_of
 from dlc.whole_files import write_whole_text, written_whole
 
 SUFFIXES = (".so", ".o", ".a")
@@ -66,20 +66,21 @@ def _function(artifact: Artifact, defaults: Mapping[str, NDArray[Any]], symbol: 
 
     def image(distance: int) -> bytes:
         placed = [p._replace(distance=p.distance + distance) for p in places]
-        return image_of(artifact, placed[: len(weights)], dict(zip(defaults, placed[len(weights) :], strict=True)))
+        return artifact.image(placed[: len(weights)], dict(zip(defaults, placed[len(weights) :], strict=True)))
 
     # It is as long whatever the distance is.
-    distance = Function(symbol, image(0), data).data_distance
-    return Function(symbol, image(distance), data)
+    architecture = architecture_of(artifact.target)
+    distance = Function(symbol, image(0), data, architecture).data_distance
+    return Function(symbol, image(distance), data, architecture)
 
 
 def _laid_out(artifact: Artifact, arrays: Iterable[NDArray[Any]]) -> tuple[bytes, list[Placed]]:
     """Arrays one after the other, and where each is."""
-    data, places, checksum = bytearray(), list[Placed](), runtime(artifact.runtime).checksum
+    data, places, checksum = bytearray(), list[Placed](), checksum_of(artifact.target, artifact.runtime)
     for array in arrays:
-        own = np.frombuffer(bytes_of(array), np.uint8)
-        places.append(Placed(len(data), own.nbytes, checksum(address_of(own), own.nbytes, 0)))
-        data += own.data
+        own = bytes_of(array)
+        places.append(Placed(len(data), own.nbytes, checksum(own, 0)))
+        data += own
         data += bytes(-len(data) % ALIGNMENT)
     return bytes(data), places
 
@@ -90,8 +91,8 @@ def header_text(model: Model, artifact: Artifact, function: Function) -> str:
     assert call is not None, "dlc.h declares the call"
     symbols, symbol = symbols_of(artifact.host), function.symbol
     lines = [
-        f"{_plain(model.name)}, compiled by dlc for {artifact.target.name}, which is a processor with",
-        " ".join(artifact.target.features) + ".",
+        f"{_plain(model.name)}, compiled by dlc for {artifact.target.name}, which is a processor of",
+        f"{artifact.target.architecture} with {' '.join(artifact.target.features)}.",
         "",
         *(f"size {k}    {_plain(name)}" for k, name in enumerate(symbols)),
         *(f"input {k}   {_plain(str(i))}{', or NULL' if i.name in model.defaults else ''}" for k, i in enumerate(model.inputs)),

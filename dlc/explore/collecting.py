@@ -64,7 +64,7 @@ def collect(
         raise UnsupportedError(
             f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
         )
-    seen = _Seen(program, backend.here(), recorder, report)
+    seen = _Seen(program, backend.compiling(), recorder, report)
     measured = None
     if inputs is not None:
         if progress is not None:

@@ -14,6 +14,7 @@ from dlc.measure.kernels import measure, numbers_of
 from dlc.measure.timeline import Span, thread_names
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.opencl.program import OpenCLProgram
+from dlc.target import host_supports
 
 # How often a program is run to measure its kernels.
 _ROUNDS = 5
@@ -38,7 +39,7 @@ class Run:
 def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int) -> Run | None:
     """What runs of a program show, if it is one that is looked into: kernels on a CPU, or on an OpenCL device."""
     if isinstance(made, Artifact):
-        return _on_cpu(made, inputs, threads)
+        return _on_cpu(made, inputs, threads) if host_supports(made.target) else None
     return _on_device(made, inputs) if isinstance(made, OpenCLProgram) else None
 
 

@@ -16,12 +16,13 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
-from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, is_number
-from dlc.ir import Block
+from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, current_trace, is_number
+from dlc.ir import Block, i64
 
 # What a function takes for an array. Numbers take the dtype of the arrays they meet.
-ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...]"
+ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | Dim | list[Any] | tuple[Any, ...]"
 Operand: TypeAlias = "Tracer | Array"
 Axes: TypeAlias = "int | Sequence[int] | None"
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -29,9 +30,11 @@ _NUMBER = {"b": True, "i": 1, "u": 1, "f": 1.0}
 
 
 def operand(x: ArrayLike) -> Operand:
-    """A Tracer or an array; a list or tuple that holds Tracers is stacked."""
+    """A Tracer or an array; a list or tuple that holds Tracers is stacked, a size that comes with a call is a number."""
     if isinstance(x, Tracer):
         return x
+    if isinstance(x, Dim) and (trace := current_trace()) is not None:
+        return Tracer(trace, trace.apply(dl.SizeOp, size=(x,), to=i64).value, weak=True)
     if isinstance(x, list | tuple) and has_tracer(x):
         rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
         return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)
@@ -50,7 +53,7 @@ def has_tracer(value: object) -> bool:
 
 def is_weak(x: ArrayLike) -> bool:
     """Whether it is a number, or stands for one."""
-    return x.weak if isinstance(x, Tracer) else is_number(x)
+    return x.weak if isinstance(x, Tracer) else is_number(x) or isinstance(x, Dim)
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:

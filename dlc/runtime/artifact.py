@@ -1,68 +1,33 @@
 """The artifact: a compiled program as what runs it, and as a part of a file (container.py).
 
 It is what the program takes and returns, which kernels run in which order on which buffers, each kernel's object and each
-packed weight.
+packed weight. It need not be one for this machine: then it is written and read, and not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.dims import Size, is_static
-from dlc.errors import CompileError
+from dlc.dims import is_static
 from dlc.runtime.array_format import array_from_json, array_to_json
 from dlc.runtime.bounds import check_program
-from dlc.runtime.container import Common, Container, Writer, bytes_of, described_badly, save
-from dlc.runtime.cpu.loader import Code, LoadedCode, linked
+from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, described_badly, save
 from dlc.runtime.cpu.native import Runtime, runtime
 from dlc.runtime.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
 from dlc.runtime.host_format import count, from_json, plain, read_size, text, to_json
 from dlc.runtime.host_program import HostProgram, OpenKernel
-from dlc.runtime.image import image_of, kernels_of
+from dlc.runtime.image import Image, kernels_of
 from dlc.runtime.info_format import info_from_json, info_to_json
-from dlc.runtime.model import Model
+from dlc.runtime.kernel_object import KernelObject
+from dlc.runtime.model import Model, Run
 from dlc.runtime.open_format import open_from_json, open_to_json
 from dlc.runtime.open_program import OpenProgram
-from dlc.target import Target
-
-
-@dataclass(frozen=True)
-class KernelObject:
-    """A kernel's code, which runs wherever it lies; its grid `g` has `tasks[g]` tasks and begins at `entries[g]` in it.
-
-    `origins`: the layers in it; `flops`: the floating-point operations of its contractions in one run; `open`: what it makes
-    of the sizes that it takes, in a program whose sizes come with a call.
-    """
-
-    name: str
-    code: bytes
-    entries: tuple[int, ...]
-    tasks: tuple[Size, ...]
-    origins: tuple[str, ...] = ()
-    flops: Size = 0
-    open: OpenKernel | None = None
-
-    @staticmethod
-    def of(name: str, object: bytes, tasks: tuple[Size, ...], open: OpenKernel | None = None) -> KernelObject:
-        """A kernel whose grid `g` is at the symbol `<name>.<g>` of an object file.
-
-        Raises CompileError for one that lacks a symbol.
-        """
-        code = linked(object)
-        grids = [f"{name}.{g}" for g in range(len(tasks))]
-        if missing := [grid for grid in grids if grid not in code.entries]:
-            raise CompileError(f"kernel {name}: its object does not define {', '.join(missing)}")
-        return KernelObject(name, code.bytes, tuple(code.entries[grid] for grid in grids), tasks, open=open)
-
-    def image(self) -> KernelImage:
-        """The kernel in executable memory."""
-        loaded = LoadedCode(Code(self.code, {str(g): at for g, at in enumerate(self.entries)}))
-        return KernelImage(tuple((loaded.address(str(g)), tasks) for g, tasks in enumerate(self.tasks)), loaded)
+from dlc.target import Target, host_supports, require_host
 
 
 @dataclass(frozen=True)
@@ -88,7 +53,11 @@ class Artifact:
         images: Mapping[str, KernelImage] | None = None,
         native: Runtime | None = None,
     ) -> NativeProgram | OpenNativeProgram:
-        """The model in this process; `images` and `native` are what it runs in place of its own code."""
+        """The model in this process; `images` and `native` are what it runs in place of its own code.
+
+        Raises DeviceError on a machine that is none for it.
+        """
+        require_host(self.target, self.name)
         images = images or {kernel.name: kernel.image() for kernel in self.kernels}
         native = native or self.native()
         if isinstance(self.host, HostProgram):
@@ -96,12 +65,21 @@ class Artifact:
         shapes = {kernel.name: kernel.open for kernel in self.kernels if kernel.open is not None}
         return OpenNativeProgram(self.host, images, shapes, self.weights, native, num_threads)
 
+    def runner(self, num_threads: int | None = None) -> Run:
+        """What runs the model; on a machine that is none for it, what raises DeviceError when it is called."""
+        if host_supports(self.target):
+            return self.program(num_threads).run
+        return lambda inputs: self.program(num_threads).run(inputs)
+
     def model(self, num_threads: int | None = None) -> Model:
         """The model as users call it."""
-        program = self.program(num_threads)
-        model = Model(program.inputs, program.outputs, program.run, self.name, self)
+        model = Model(self.host.inputs, self.host.outputs, self.runner(num_threads), self.name, self)
         model.num_threads = num_threads
         return model
+
+    def image(self, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> bytes:
+        """The program as a block (image.py), with its `weights`, in order, and `defaults` of inputs."""
+        return Image(self.name, self.target, self.host, self.kernels, self.runtime).written(weights, defaults)
 
     def save(self, path: Path) -> None:
         """Writes a file of this alone; what `container.save` says."""
@@ -114,8 +92,7 @@ class Artifact:
         weights = [array_to_json(info.name, self.weights[info.name], writer) for info in host.weights]
         given = {name: writer.add(bytes_of(array)) for name, array in defaults.items()}
         # Sections keep their distances: the block, which comes next, finds the arrays wherever the file is mapped.
-        image = image_of(
-            self,
+        image = self.image(
             [writer.placed(section) for *_, section in weights],
             {name: writer.placed(section) for name, section in given.items()},
         )

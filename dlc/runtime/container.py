@@ -4,8 +4,8 @@
 
 The first section is the run-time's code; the others are programs with their kernels (image.py) and packed weights, each kept
 once however many parts of a model have it. The header says what is made of them; a model that is one program runs without it:
-the prefix says where it is, counted from the first section, or -1. Every section and the header have a checksum that is checked
-when the file is read, CRC-32C by the run-time's code for sections; they are then memory-mapped, so that processes share them,
+the prefix says where it is, counted from the first section, or below 0 why there is none. Every section and the header have a
+checksum that is checked when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share them,
 unless they are asked to be read into memory.
 """
 
@@ -25,17 +25,18 @@ from typing import IO, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.errors import DeviceError, DlcError, ModelError
-from dlc.runtime.cpu.native import Runtime, runtime
+from dlc.errors import DlcError, ModelError
+from dlc.runtime.checksum import Checksum, checksum_of
 from dlc.runtime.host_format import count, text
-from dlc.target import Target, host_lacks
+from dlc.target import Target
 from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 9
-PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is, or -1
-_NO_PROGRAM = -1
+VERSION = 10
+PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
+# Why there is none: by what a model's header has of `border`, `variants`, `steps`.
+_NO_PROGRAM = {"border": -3, "variants": -2, "steps": -1}
 _ALIGNMENT = 4096
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
@@ -48,6 +49,11 @@ class Common:
     target: Target
     runtime: bytes
     numerics: str = "default"
+
+    @property
+    def checksum(self) -> Checksum:
+        """What computes the checksums of sections."""
+        return checksum_of(self.target, self.runtime)
 
 
 class Placed(NamedTuple):
@@ -96,9 +102,8 @@ class Writer:
         # The zeros up to the next section are checked as well: no byte of the file is left out.
         padding = memoryview(bytes(-len(data) % _ALIGNMENT))
         assert self._common is not None, "a part says first what it shares with the others"
-        native = runtime(self._common.runtime)
-        own = _checksum(native, data)
-        checksum = _checksum(native, padding, own)
+        own = self._common.checksum(data, 0)
+        checksum = self._common.checksum(padding, own)
         alike = self._alike.setdefault((len(data), checksum), [])
         for number in alike:
             if self._sections[number] == data:
@@ -119,7 +124,7 @@ class Writer:
         """Writes all there is to a file that is empty."""
         starts = self._starts
         places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
-        program = self._starts[count(model["image"])] if "image" in model else _NO_PROGRAM
+        program = self._starts[count(model["image"])] if "image" in model else _no_program(model)
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
@@ -164,15 +169,15 @@ class Container:
     def read(path: Path, content: memoryview | None = None) -> Container:
         """The model in a file, or in the `content` that messages call `path`, which begins where a page of memory does.
 
-        Raises ModelError for a file that is none, is damaged, or was written by another version of dlc, and DeviceError
-        for one that was compiled for another processor.
+        Raises ModelError for a file that is none, is damaged, or was written by another version of dlc.
         """
         program, header, data = _read(path, content if content is not None else _mapped(path))
         try:
             sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
             common = _read_common(path, header, data, sections) if sections else None
             container = Container(path, common, header["model"], data, sections)
-            at: int = sections[count(container.model["image"])][0] if "image" in container.model else _NO_PROGRAM
+            model = container.model
+            at: int = sections[count(model["image"])][0] if "image" in model else _no_program(model)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise described_badly(path, error) from error
         if program != at:
@@ -183,8 +188,7 @@ class Container:
     def check(self) -> None:
         """Raises ModelError unless every section is what was written, and they are all there is."""
         for number, (at, size, expected) in enumerate(self.sections):
-            native = runtime(self.parts.runtime)
-            if _checksum(native, self.data[at : at + size + -size % _ALIGNMENT]) != expected:
+            if self.parts.checksum(self.data[at : at + size + -size % _ALIGNMENT], 0) != expected:
                 raise damaged(self.path, f"section {number}")
         if sum(size + -size % _ALIGNMENT for _, size, _ in self.sections) != len(self.data):
             raise damaged(self.path, "its size is not that of its sections")
@@ -201,6 +205,10 @@ class Container:
         return _slice(self.path, self.data, self.sections, count(number))
 
 
+def _no_program(model: Mapping[str, Any]) -> int:
+    return min((code for kind, code in _NO_PROGRAM.items() if kind in model), default=-1)
+
+
 def _common_to_json(common: Common | None) -> dict[str, Any]:
     if common is None:
         return {}
@@ -214,11 +222,6 @@ def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sectio
     # JSON has no tuples.
     fields |= {name: tuple(fields[name]) for name in ("features", "dots")}
     target = Target(**fields)
-    if lacking := host_lacks(target):
-        raise DeviceError(
-            f"{path}: compiled for {target.name}; this processor lacks {', '.join(lacking)}: compile the model again on this "
-            "machine, or for target cpu:generic"
-        )
     code = bytes(_slice(path, data, sections, 0))
     if zlib.crc32(code) != header["runtime_crc32"]:
         # It computes the checksums of the others: not to be run before it is known to be whole.
@@ -286,7 +289,3 @@ def _read(path: Path, memory: memoryview) -> tuple[int, dict[str, Any], memoryvi
         return program, json.loads(header), memory[start:]
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: damaged: the header is no JSON ({error})") from error
-
-
-def _checksum(native: Runtime, data: memoryview, start: int = 0) -> int:
-    return native.checksum(np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0, len(data), start)

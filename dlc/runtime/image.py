@@ -13,33 +13,31 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from dlc.arrays import ALIGNMENT, TensorInfo
 from dlc.dims import Range, Size, is_symbol
 from dlc.runtime.container import VERSION, Placed
+from dlc.runtime.cpu.entry import ENTRY_BYTES, entry_code
 from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, linked
 from dlc.runtime.cpu.table import Table, Task, assemble
 from dlc.runtime.host_program import ARENA, Fail, HostProgram
+from dlc.runtime.kernel_object import KernelObject
 from dlc.runtime.open_program import Demands, OpenProgram, distinct, resolved
 from dlc.runtime.size_code import SizeCode
-from dlc.target import flags_of
-
-if TYPE_CHECKING:
-    from dlc.runtime.artifact import Artifact, KernelObject
+from dlc.target import Target, architecture_of, flags_of
 
 MAGIC = b"dlcimage"
 FIELDS = (
-    *("version", "bytes", "checksum", "name", "features", "code"),  # of interest to who opens it
+    *("version", "machine", "bytes", "checksum", "name", "features", "code"),  # of interest to who opens it
     *("slots", "arena", "inputs", "outputs", "tensors", "dims", "dim_count", "operations", "operation_count"),
     *("arrays", "weight_count", "fills", "fill_count", "records", "record_words"),
     *("array_count", "symbols", "symbol_count", "failures", "failure_count", "places", "place_count", "text"),
     *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
     *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "checksum_of"),
 )
-_ENTRY_BYTES = 16
-HEADER_BYTES = _ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
+HEADER_BYTES = ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
 # As ONNX's TensorProto.DataType numbers them, from 1 on; 8 are strings.
 _DTYPES = (
     *("float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "", "bool", "float16", "float64", "uint32", "uint64"),
@@ -52,9 +50,19 @@ _LARGEST_SIZE = 1 << 40
 _NO_PRINTING = "the program has a dlc.debug.print, which only Python prints; take it out"
 
 
-def image_of(artifact: Artifact, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> bytes:
-    """The block of a program with its `weights`, in order, and `defaults` of inputs."""
-    return _Writer(artifact, weights, defaults).image()
+@dataclass(frozen=True)
+class Image:
+    """A program that is to be a block: what it runs, and the code that it runs."""
+
+    name: str
+    target: Target
+    host: HostProgram | OpenProgram
+    kernels: Sequence[KernelObject]
+    runtime: bytes
+
+    def written(self, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> bytes:
+        """The block, with its `weights`, in order, and `defaults` of inputs."""
+        return _Writer(self, weights, defaults).block()
 
 
 def kernels_of(image: memoryview) -> dict[str, tuple[bytes, tuple[int, ...]]]:
@@ -90,7 +98,7 @@ def memory_of(image: bytes) -> int:
 
 
 def _fields_of(image: memoryview) -> dict[str, int]:
-    if len(image) < HEADER_BYTES or bytes(image[_ENTRY_BYTES : _ENTRY_BYTES + len(MAGIC)]) != MAGIC:
+    if len(image) < HEADER_BYTES or bytes(image[ENTRY_BYTES : ENTRY_BYTES + len(MAGIC)]) != MAGIC:
         raise ValueError("no block of a program")
     values = struct.unpack_from(f"<{len(FIELDS)}q", image, HEADER_BYTES - 8 * len(FIELDS))
     return dict(zip(FIELDS, values, strict=True))
@@ -103,18 +111,18 @@ def linked_runtime(object: bytes) -> Code:
 
 
 class _Writer:
-    def __init__(self, artifact: Artifact, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> None:
-        self.artifact, self.host = artifact, artifact.host
+    def __init__(self, program: Image, weights: Sequence[Placed], defaults: Mapping[str, Placed]) -> None:
+        self.program, self.host = program, program.host
         self.weights, self.defaults = weights, defaults
-        self.table = self._assembled(artifact.kernels)
+        self.table = self._assembled(program.kernels)
         self.symbols = symbols_of(self.host)
         self.sizes = SizeCode(list(self.symbols))
         self.fields: dict[str, int] = {}
         self.tables = bytearray()
         self.text = bytearray()
-        self.runtime = linked_runtime(artifact.runtime)
+        self.runtime = linked_runtime(program.runtime)
         self.code = bytearray(self.runtime.bytes)
-        self.kernels = [(kernel, self._placed(kernel.code)) for kernel in artifact.kernels]
+        self.kernels = [(kernel, self._placed(kernel.code)) for kernel in program.kernels]
         self.entries = {(k.name, grid): place + at for k, place in self.kernels for grid, at in enumerate(k.entries)}
 
     def _assembled(self, kernels: Sequence[KernelObject]) -> Table:
@@ -131,7 +139,7 @@ class _Writer:
         self.code += code
         return at
 
-    def image(self) -> bytes:
+    def block(self) -> bytes:
         # First of all, so that a size that is none makes no number too large.
         self._require_ranges()
         tensors, dims = self._tensors()
@@ -139,8 +147,9 @@ class _Writer:
         self._demand()
         failures, places = self._failures()
         symbols = [self._symbol(symbol) for symbol in self.symbols]
-        self.fields |= {"slots": self.table.slots, "version": VERSION, "name": self._text(self.artifact.name)}
-        self.fields |= {"features": self._text(" ".join(flags_of(self.artifact.target)))}
+        self.fields |= {"slots": self.table.slots, "version": VERSION, "name": self._text(self.program.name)}
+        self.fields["machine"] = architecture_of(self.program.target).machine
+        self.fields |= {"features": self._text(" ".join(flags_of(self.program.target)))}
         self._table("dims", "dim_count", [(dim,) for dim in dims])
         self._table("operations", "operation_count", self.sizes.operations)
         self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
@@ -268,7 +277,7 @@ class _Writer:
         self.fields |= {"checksum_of": code + entries["dlc_crc32c"], "runtime_bytes": len(self.runtime.bytes)}
         self.fields["code_bytes"] = len(self.code)
         self.fields |= {"bytes": code + len(self.code), "checksum": 0}
-        head = entry_code(self.fields["call"]) + MAGIC
+        head = entry_code(self.program.target.architecture, self.fields["call"]) + MAGIC
         body = bytes(self.tables + self.text)
         body += bytes(code - HEADER_BYTES - len(body)) + bytes(self.code)
 
@@ -278,14 +287,6 @@ class _Writer:
         # Of the block with 0 in its place.
         self.fields["checksum"] = zlib.crc32(whole())
         return whole()
-
-
-def entry_code(call: int) -> bytes:
-    """The code at the beginning of a block: dlc_call(its argument, the block, the block)."""
-    code = b"\x48\x8d\x35" + struct.pack("<i", -7)  # lea rsi, [rip - 7]
-    code += b"\x48\x89\xf2"  # mov rdx, rsi
-    code += b"\xe9" + struct.pack("<i", call - len(code) - 5)  # jmp
-    return code + bytes(_ENTRY_BYTES - len(code))
 
 
 def _element(info: TensorInfo) -> tuple[int, int]:

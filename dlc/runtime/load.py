@@ -17,6 +17,7 @@ from dlc.runtime.container import Container, described_badly, in_memory, to_byte
 from dlc.runtime.model import Model
 from dlc.runtime.steps_format import model_of, steps_from_json
 from dlc.runtime.variants import Variants
+from dlc.target import require_host
 
 
 def load(model: ModelSource, *, num_threads: int | None = None, mapped: bool = True) -> Model:
@@ -53,6 +54,8 @@ for kind in (Model, BorderedModel):
 
 
 def _read(container: Container, num_threads: int | None) -> Model:
+    if container.common is not None:
+        require_host(container.common.target, str(container.path))
     try:
         return _Reader(container, num_threads).model(container.model)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:

@@ -54,7 +54,7 @@ static int run(int argc, char **argv)
     dlc_context *context;
     int64_t sizes[8] = {0};
     const void *inputs[8] = {NULL};
-    void *outputs[8] = {NULL};
+    void *outputs[64] = {NULL};
     size_t bytes = 0;
     options.threads = atoi(argv[3]), options.message = message, options.message_bytes = sizeof message, options.verify = 1;
     if (!strcmp(argv[1], "pool")) options.parallel = backwards;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,23 +26,27 @@ W = draw.standard_normal((64, 48)).astype(np.float32)
 X = draw.standard_normal((300, 64)).astype(np.float32)
 
 
-def layer() -> Model:
+@cache
+def layer(target: str = "cpu") -> Model:
     """Enough work to be shared; its second input has a default."""
-    model = dlc.jit(lambda x, b: dnp.tanh(x @ W + b)).lower(X, W[0]).compile()
+    model = dlc.jit(lambda x, b: dnp.tanh(x @ W + b), target=target).lower(X, W[0]).compile()
     model.defaults = {model.inputs[1].name: W[0]}
     return model
 
 
-def loops() -> Model:
+@cache
+def loops(target: str = "cpu") -> Model:
     """Open sizes, loops in loops, and branches."""
-    return compile(lowered(nested))
+    return compile(lowered(nested), target)
 
 
-def update() -> Model:
+@cache
+def update(target: str = "cpu") -> Model:
     """Its first output is written over its first input."""
-    return dlc.jit(lambda p, g: (p - g, dnp.sum(p * g)), donate_argnames=("p",)).lower(X, X).compile()
+    return dlc.jit(lambda p, g: (p - g, dnp.sum(p * g)), donate_argnames=("p",), target=target).lower(X, X).compile()
 
 
+@cache
 def failing() -> Model:
     """Fails unless its first byte is not 0, with the numbers that follow."""
     return _only(Branch((2, 0), (), (Fail("{} at {} of {}", ((2, 8), (2, 16))),)))

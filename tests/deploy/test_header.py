@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 import dlc
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
+from dlc.forms import Border
 from dlc.runtime import image
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
+from dlc.runtime.variants import Variants
 from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, printing, sizes_of, update
 
@@ -46,14 +49,22 @@ def models(folder: Path) -> dict[str, Model]:
     return made
 
 
-def ran(folder: Path, mode: str, model: Model, name: str, inputs: Sequence[NDArray[Any] | None], threads: int = 1) -> Any:
+def ran(
+    folder: Path,
+    mode: str,
+    model: Model,
+    name: str,
+    inputs: Sequence[NDArray[Any] | None],
+    threads: int = 1,
+    emulator: Sequence[str] = (),
+) -> Any:
     """The outputs, or what the program says."""
     given = ["-" if array is None else str(folder / f"{k}.in") for k, array in enumerate(inputs)]
     for path, array in zip(given, inputs, strict=True):
         if array is not None:
             array.tofile(path)
     sizes = map(str, sizes_of(model, inputs)) if inputs else ()
-    command = [str(folder / "harness"), mode, str(folder / f"{name}.dlc"), str(threads), str(folder / "out")]
+    command = [*emulator, str(folder / "harness"), mode, str(folder / f"{name}.dlc"), str(threads), str(folder / "out")]
     done = subprocess.run([*command, *given, "--", *sizes], capture_output=True, text=True)
     assert done.returncode in (0, 1), done
     if done.returncode:
@@ -116,7 +127,15 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     segments_model = segments.compiled("cpu")
     segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
     segments_model.save(folder / "several.dlc")
-    assert "several programs" in ran(folder, "run", models["layer"], "several", [])
+    assert "data decides sizes" in ran(folder, "run", models["layer"], "several", [])
+    shapes = Variants(
+        "shapes", models["layer"].inputs, models["layer"].outputs, (), lambda shapes, values: models["layer"]
+    ).model()
+    shapes(X, W[1])
+    shapes.save(folder / "shapes.dlc")
+    assert "the shapes or values of a call" in ran(folder, "run", models["layer"], "shapes", [])
+    BorderedModel(models["layer"], Border((), (), ())).save(folder / "text.dlc")
+    assert "text, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])
     data = bytearray((folder / "layer.dlc").read_bytes())
     data[8] += 1
     (folder / "newer.dlc").write_bytes(data)

@@ -382,6 +382,10 @@ def _iota(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, size=(p.shape(1)[0],), to=element_type(dtype), start=start, step=step)
 
 
+def _size(p: RandomProgram, op: type[DlOp]) -> Known:
+    return p.add(op, size=(p.shape(1)[0],), to=element_type(p.random.choice(NUMBERS)))
+
+
 def _random_bits(p: RandomProgram, op: type[DlOp]) -> Known:
     lanes = p.shape(p.random.choice((0, 0, 1, 2)), largest=6)
     to = element_type(p.random.choice((U8, U16, U32, U64)))
@@ -472,6 +476,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.DequantizeOp: _dequantize,
     dl.DynamicQuantizeLinearOp: _dynamic_quantize,
     dl.IotaOp: _iota,
+    dl.SizeOp: _size,
     dl.RandomBitsOp: _random_bits,
     Procedure: _procedure,
     dl.ConstantOp: _creation,

@@ -192,34 +192,41 @@ def _movement() -> list[Sample]:
 
 def _creation() -> list[Sample]:
     literal = np.array([[1.5, -2.0], [np.inf, 0.0]], np.float32)
-    return [
-        Sample(
-            dl.ConstantOp,
-            (),
-            lambda v=v: v,
-            {"value": dense_attribute(v, tensor_type(v.shape, element_type(v.dtype)))},
-            label=label,
-        )
-        for label, v in (
-            ("f32", literal),
-            ("f16", literal.astype(F16)),
-            ("bf16_splat", np.full((2, 3), 0.5, BF16)),
-            ("i8", np.array([-128, 127], I8)),
-            ("u64", np.array(2**64 - 1, U64)),
-            ("bool", np.array([True, False])),
-            ("f8", np.array([-0.5, 448]).astype(F8)),
-            ("int4", np.array([-8, 0, 7]).astype(ml_dtypes.int4)),
-        )
-    ] + [
-        Sample(dl.IotaOp, (), lambda v=v: v, {"size": v.shape, "to": to, "start": start, "step": step}, label=label)
-        for label, v, to, start, step in (
-            ("", np.arange(5), i64, 0, 1),
-            ("down", np.arange(7, -8, -3), i8, 7, -3),
-            ("f32", 0.5 + 0.25 * np.arange(9), f32, 0.5, 0.25),
-            ("bf16", np.arange(4) / 2, bf16, 0.0, 0.5),
-            ("empty", np.zeros(0), f16, 1, 1),
-        )
-    ]
+    return (
+        [
+            Sample(
+                dl.ConstantOp,
+                (),
+                lambda v=v: v,
+                {"value": dense_attribute(v, tensor_type(v.shape, element_type(v.dtype)))},
+                label=label,
+            )
+            for label, v in (
+                ("f32", literal),
+                ("f16", literal.astype(F16)),
+                ("bf16_splat", np.full((2, 3), 0.5, BF16)),
+                ("i8", np.array([-128, 127], I8)),
+                ("u64", np.array(2**64 - 1, U64)),
+                ("bool", np.array([True, False])),
+                ("f8", np.array([-0.5, 448]).astype(F8)),
+                ("int4", np.array([-8, 0, 7]).astype(ml_dtypes.int4)),
+            )
+        ]
+        + [
+            Sample(dl.IotaOp, (), lambda v=v: v, {"size": v.shape, "to": to, "start": start, "step": step}, label=label)
+            for label, v, to, start, step in (
+                ("", np.arange(5), i64, 0, 1),
+                ("down", np.arange(7, -8, -3), i8, 7, -3),
+                ("f32", 0.5 + 0.25 * np.arange(9), f32, 0.5, 0.25),
+                ("bf16", np.arange(4) / 2, bf16, 0.0, 0.5),
+                ("empty", np.zeros(0), f16, 1, 1),
+            )
+        ]
+        + [
+            Sample(dl.SizeOp, (), lambda v=v: np.asarray(v), {"size": (v,), "to": to}, label=label)
+            for label, v, to in (("", 5, i64), ("wrapped", 300, i8), ("f16", 2049, f16))
+        ]
+    )
 
 
 def _indexing() -> list[Sample]:

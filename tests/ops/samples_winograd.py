@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from tests.ops.sample import F16, F32, F64, Sample, exactly, values
+from tests.ops.sample import F16, F32, F64, I16, I32, Sample, exactly, values
 
-_TOLERANCE = {F32: 3e-6, F64: 1e-14, F16: 4e-3}
+_TOLERANCE = {F32: 3e-6, F64: 1e-14, F16: 4e-3, I16: 0.0, I32: 0.0}
 
 
 def _tiles(x: np.ndarray, matrix: np.ndarray, step: int) -> np.ndarray:
@@ -53,13 +53,16 @@ SAMPLES = [
     _mode_product("moved", (3, 4, 2, 5), 2, 0, 2),
     _mode_product("double", (4, 3), 5, 1, 0, F64),
     _mode_product("half", (4, 3, 7), 2, 0, 1, F16),
+    _mode_product("integers", (4, 3, 7), 2, 0, 1, I16),
     _mode_product("one_row", (4, 37), 1, 0, 0),
     _input("4", (2, 8, 6, 5), 4, 2),
     _input("6", (1, 10, 14, 33), 6, 4),
     _input("one_tile", (1, 6, 6, 3), 6, 4),
     _input("double", (1, 6, 4, 3), 4, 2, F64),
+    _input("integers", (1, 6, 10, 33), 6, 4, I16),
     _output("2", (4, 4, 2, 3, 2, 5), 2),
     _output("4", (6, 6, 1, 2, 3, 33), 4),
     _output("one_tile", (6, 6, 1, 1, 1, 3), 4),
+    _output("integers", (4, 4, 1, 2, 2, 19), 2, I32),
     _output("half", (4, 4, 1, 2, 2, 3), 2, F16),
 ]

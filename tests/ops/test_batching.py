@@ -32,6 +32,7 @@ WITHOUT_LANES: dict[type[DlOp], str] = {
     dl.ConstantOp: "the same in all lanes",
     dl.WeightOp: "the same in all lanes",
     dl.IotaOp: "the same in all lanes",
+    dl.SizeOp: "the same in all lanes",
     dl.PackOp: "made by assign-layouts, when no transformation is left",
     dl.UnpackOp: "made by assign-layouts, when no transformation is left",
     dl.WordsOp: "made by quantized-contractions, when no transformation is left",

@@ -12,26 +12,24 @@ from dlc.backends.cpu.llvm import assembly, compile_listed, compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.emission.llvm.traced import traced_text
-from dlc.errors import DeviceError
 from dlc.ir import Operation, func
-from dlc.runtime.artifact import Artifact, KernelObject
+from dlc.runtime.artifact import Artifact
 from dlc.runtime.host_program import OpenKernel
+from dlc.runtime.kernel_object import KernelObject
 from dlc.runtime.open_program import OpenProgram
-from dlc.target import Target, host_lacks
+from dlc.target import Target, require_host
 
 Text = TypeVar("Text")
 
 
 class ObjectBackend(KernelBackend[Text, KernelObject]):
-    """Kernels as objects for this machine's processor, whatever compiler makes them."""
+    """Kernels as objects for a processor, whatever compiler makes them."""
 
     def here(self) -> ObjectBackend[Text]:
-        target = self.target
-        if lacking := host_lacks(target):
-            raise DeviceError(
-                f"target {target.name}: this machine's processor lacks {', '.join(lacking)}; compile on one that has "
-                "it, or for cpu:generic, which runs on both"
-            )
+        require_host(self.target, f"target {self.target.name}")
+        return self
+
+    def compiling(self) -> ObjectBackend[Text]:
         return self
 
     def size(self, code: KernelObject) -> int:
@@ -43,13 +41,13 @@ class ObjectBackend(KernelBackend[Text, KernelObject]):
             replace(k, origins=parts.origins[k.name], flops=parts.flops[k.name], open=k.open if is_open else None)
             for k in parts.kernels
         )
-        numerics = parts.options.numerics
-        return Artifact(parts.name, self.target, parts.host, kernels, parts.weights, runtime_object(), numerics)
+        runtime, numerics = runtime_object(self.target.architecture), parts.options.numerics
+        return Artifact(parts.name, self.target, parts.host, kernels, parts.weights, runtime, numerics)
 
 
 @dataclass(frozen=True)
 class Cpu(ObjectBackend[KernelText]):
-    """A level of x86-64, or one with facts of its own: `Cpu(replace(CPU_LEVELS["cpu:avx2"], …))`."""
+    """A level of an architecture, or one with facts of its own: `Cpu(replace(CPU_LEVELS["cpu:avx2"], …))`."""
 
     level: Target
 

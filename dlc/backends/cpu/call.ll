@@ -36,7 +36,7 @@
 %Image = type {
   [16 x i8],   ;  0 code: dlc_call with this block
   [8 x i8],    ;  1 "dlcimage"
-  [6 x i64],   ;  2 what only who opens it reads
+  [7 x i64],   ;  2 what only who opens it reads
   i64,         ;  3 slots
   i64,         ;  4 number: bytes of the arena
   i64,         ;  5 inputs

@@ -9,19 +9,18 @@ import llvmlite.binding as llvm
 
 from dlc.errors import CompileError
 from dlc.runtime.cpu.loader import undefined_symbols
-from dlc.target import Target
-
-_TRIPLE = "x86_64-unknown-linux-gnu"
+from dlc.target import Target, architecture_of
 
 
 @lru_cache
 def _machine(target: Target) -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    architecture = architecture_of(target)
     features = ",".join(f"+{f}" for f in target.features)
-    # Small, position-independent code needs only distances as relocations (loader.py).
-    machine = llvm.Target.from_triple(_TRIPLE).create_target_machine(
-        cpu=target.cpu, features=features, opt=2, reloc="pic", codemodel="small"
+    # Small, position-independent code needs only distances as relocations (relocations.py).
+    machine = llvm.Target.from_triple(architecture.triple).create_target_machine(
+        cpu=target.cpu, features=features, opt=2, reloc="pic", codemodel="small", abiname=architecture.abi
     )
     machine.set_asm_verbosity(True)
     return machine
@@ -34,7 +33,7 @@ def _optimized(text: str, target: Target) -> Any:
     or unroll would only cost time, and those that look for idioms would insert calls of memset and memcpy.
     """
     machine = _machine(target)
-    header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{_TRIPLE}"\n'
+    header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{architecture_of(target).triple}"\n'
     try:
         module = llvm.parse_assembly(header + text)
         module.verify()
@@ -42,6 +41,7 @@ def _optimized(text: str, target: Target) -> Any:
         raise CompileError(f"LLVM rejects the emitted text: {error}") from error
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
@@ -58,13 +58,15 @@ def compile_text(text: str, target: Target) -> bytes:
 
 
 def compile_listed(text: str, target: Target) -> tuple[bytes, str]:
-    """The object of LLVM IR text, and the assembly code that it is made of: what is read is what runs."""
+    """The object of LLVM IR text, and its assembly code; where it is this machine's, the object is made of that."""
+    machine, module, triple = _machine(target), _optimized(text, target), architecture_of(target).triple
+    code = str(machine.emit_assembly(module.clone()))
+    if triple.partition("-")[0] != llvm.get_default_triple().partition("-")[0]:
+        # LLVM's binding reads the assembly code of its own machine alone.
+        return _object(module, target), code
     llvm.initialize_native_asmparser()
-    machine = _machine(target)
-    code = str(machine.emit_assembly(_optimized(text, target)))
     escaped = code.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
-    module = llvm.parse_assembly(f'target triple = "{_TRIPLE}"\nmodule asm "{escaped}"\n')
-    return _object(module, target), code
+    return _object(llvm.parse_assembly(f'target triple = "{triple}"\nmodule asm "{escaped}"\n'), target), code
 
 
 def _object(module: Any, target: Target) -> bytes:

@@ -53,10 +53,6 @@
   ptr          ; 17 whose that is
 }
 
-declare void @llvm.x86.sse2.pause()
-declare i64 @llvm.readcyclecounter()
-declare i32 @llvm.x86.sse42.crc32.32.8(i32, i8)
-declare i64 @llvm.x86.sse42.crc32.64.64(i64, i64)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i64 @llvm.abs.i64(i64, i1)
 declare i32 @llvm.umax.i32(i32, i32)
@@ -77,7 +73,8 @@ define void @dlc_pool_init(ptr %pool, i64 %threads, ptr %syscall, ptr %getcpu) {
   store ptr %syscall, ptr %syscall.at
   store ptr %getcpu, ptr %getcpu.at
   store i64 %threads, ptr %threads.at
-  %ignored = call i64 (i64, ...) %syscall(i64 204, i64 0, i64 128, ptr %processors) ; sched_getaffinity
+  %getaffinity = call i64 @sched_getaffinity()
+  %ignored = call i64 (i64, ...) %syscall(i64 %getaffinity, i64 0, i64 128, ptr %processors)
   ret void
 }
 
@@ -93,12 +90,12 @@ entry:
 idle:
   %state = load atomic i64, ptr %pool acquire, align 8
   %left = trunc i64 %state to i32
-  %start = call i64 @llvm.readcyclecounter()
+  %start = call i64 @ticks()
   %nothing = icmp eq i32 %left, 0
   br i1 %nothing, label %spin, label %active
 
 spin:
-  call void @llvm.x86.sse2.pause()
+  call void @pause()
   %now.state = load atomic i64, ptr %pool acquire, align 8
   %changed = icmp ne i64 %now.state, %state
   br i1 %changed, label %idle, label %still
@@ -112,7 +109,8 @@ sleep:
   %sleepers = atomicrmw add ptr %sleepers.at, i32 1 seq_cst
   %wide = lshr i64 %state, 32
   %generation = trunc i64 %wide to i32
-  %ignored = call i64 (i64, ...) %syscall(i64 202, ptr %generation.at, i32 128, i32 %generation, ptr null) ; FUTEX_WAIT
+  %futex = call i64 @futex()
+  %ignored = call i64 (i64, ...) %syscall(i64 %futex, ptr %generation.at, i32 128, i32 %generation, ptr null) ; FUTEX_WAIT
   %fewer = atomicrmw sub ptr %sleepers.at, i32 1 seq_cst
   br label %idle
 
@@ -122,11 +120,12 @@ active:
   br label %idle
 }
 
-; Whether a thread that has spun since `start` should sleep: 200,000 cycles are 50 to 200 µs at 1 to 4 GHz.
+; Whether a thread that has spun since `start` should sleep.
 define private i1 @tired(i64 %start) {
-  %now = call i64 @llvm.readcyclecounter()
+  %now = call i64 @ticks()
   %elapsed = sub i64 %now, %start
-  %tired = icmp ugt i64 %elapsed, 200000
+  %patience = call i64 @patience()
+  %tired = icmp ugt i64 %elapsed, %patience
   ret i1 %tired
 }
 
@@ -164,7 +163,8 @@ exclude:
 
 move:
   %syscall = load ptr, ptr %syscall.at
-  %ignored = call i64 (i64, ...) %syscall(i64 203, i64 0, i64 128, ptr %mask) ; sched_setaffinity
+  %setaffinity = call i64 @sched_setaffinity()
+  %ignored = call i64 (i64, ...) %syscall(i64 %setaffinity, i64 0, i64 128, ptr %mask)
   br label %end
 
 end:
@@ -228,7 +228,8 @@ finish:
 
 wake:
   %syscall = load ptr, ptr %syscall.at
-  %ignored = call i64 (i64, ...) %syscall(i64 202, ptr %done.at, i32 129, i32 1) ; FUTEX_WAKE
+  %futex = call i64 @futex()
+  %ignored = call i64 (i64, ...) %syscall(i64 %futex, ptr %done.at, i32 129, i32 1) ; FUTEX_WAKE
   br label %end
 
 end:
@@ -266,6 +267,7 @@ entry:
   %generation.at = getelementptr i8, ptr %pool, i64 4
   %syscall = load ptr, ptr %syscall.at
   %getcpu = load ptr, ptr %getcpu.at
+  %futex = call i64 @futex()
   %caller = call i32 %getcpu()
   %narrow = trunc i64 %tasks to i32
   store atomic ptr %task, ptr %task.at monotonic, align 8
@@ -284,12 +286,12 @@ entry:
 wake:
   %others = sub i32 %narrow, 1
   %useful = call i32 @llvm.umin.i32(i32 %sleepers, i32 %others)
-  %woken = call i64 (i64, ...) %syscall(i64 202, ptr %generation.at, i32 129, i32 %useful) ; FUTEX_WAKE
+  %woken = call i64 (i64, ...) %syscall(i64 %futex, ptr %generation.at, i32 129, i32 %useful) ; FUTEX_WAKE
   br label %help
 
 help:
   call void @work(ptr %pool)
-  %start = call i64 @llvm.readcyclecounter()
+  %start = call i64 @ticks()
   br label %join
 
 join:
@@ -298,7 +300,7 @@ join:
   br i1 %all, label %end, label %spin
 
 spin:
-  call void @llvm.x86.sse2.pause()
+  call void @pause()
   %tired = call i1 @tired(i64 %start)
   br i1 %tired, label %sleep, label %join
 
@@ -313,7 +315,7 @@ wait:
   br i1 %over, label %awake, label %block
 
 block:
-  %ignored = call i64 (i64, ...) %syscall(i64 202, ptr %done.at, i32 128, i32 %so.far, ptr null) ; FUTEX_WAIT
+  %ignored = call i64 (i64, ...) %syscall(i64 %futex, ptr %done.at, i32 128, i32 %so.far, ptr null) ; FUTEX_WAIT
   br label %wait
 
 awake:
@@ -555,7 +557,7 @@ check:
 
 word:
   %eight = load i64, ptr %at, align 1
-  %by.word = call i64 @llvm.x86.sse42.crc32.64.64(i64 %sum, i64 %eight)
+  %by.word = call i64 @crc32c.word(i64 %sum, i64 %eight)
   br label %check
 
 rest:
@@ -564,9 +566,7 @@ rest:
 
 byte:
   %one = load i8, ptr %at
-  %short = trunc i64 %sum to i32
-  %next = call i32 @llvm.x86.sse42.crc32.32.8(i32 %short, i8 %one)
-  %by.byte = zext i32 %next to i64
+  %by.byte = call i64 @crc32c.byte(i64 %sum, i8 %one)
   br label %check
 
 end:

@@ -316,3 +316,8 @@ def _is_inferred(got: Attribute, expected: Tensor) -> bool:
     pairs = zip(shape_of(got), shape_of(expected), strict=False)
     named = all(g == e or (isinstance(e, dims.Dim) and e.is_divided and isinstance(g, dims.Dim)) for g, e in pairs)
     return named and rank_of(got) == rank_of(expected)
+
+
+def has_open_sizes(op: DlOp) -> bool:
+    """Whether a property says sizes that come with a call."""
+    return any(isinstance(value, DimsAttr) for value in op.properties.values())

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, tensor_type
-from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.creation import ConstantOp, SizeOp
 from dlc.dialects.dl.dtypes import dense_attribute, numpy_dtype
+from dlc.dims import Size
 from dlc.ir import Attribute, Block, LocationAttr, Operation, SSAValue
 
 
@@ -48,6 +49,10 @@ class Build:
     def scalar(self, value: int | float, like: SSAValue | Attribute) -> SSAValue:
         """A rank-0 constant with the element type of `like` (a tensor value or type)."""
         return self.constant(np.asarray(value), element_type_of(like))
+
+    def size(self, size: Size, like: SSAValue | Attribute) -> SSAValue:
+        """A size as a rank-0 number with the element type of `like`."""
+        return self.scalar(size, like) if isinstance(size, int) else self(SizeOp, size=(size,), to=element_type_of(like))
 
     @contextmanager
     def at(self, location: LocationAttr) -> Generator[None]:

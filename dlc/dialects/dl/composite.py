@@ -26,10 +26,10 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SubOp
 from dlc.dialects.dl.functions import ExpOp, LogOp, SqrtOp
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
-from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp
+from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp, reduced_shape
 from dlc.dialects.dl.scalar import wide_float
-from dlc.dims import is_static, product
+from dlc.dims import product
 from dlc.errors import DTypeError
 from dlc.ir import (
     BoolAttr,
@@ -59,12 +59,8 @@ def same_floats(op: DlOp, *operands: SSAValue) -> None:
 
 
 def counted(b: Build, x: SSAValue, axes: Sequence[int], like: SSAValue) -> SSAValue:
-    """How many elements axes of `x` span, as a number like another one: ones are summed where that comes with a call."""
-    sizes = tuple(shape_of(x)[a] for a in axes)
-    if is_static(sizes):
-        return b.scalar(int(product(sizes)), like=like)
-    ones = b(BroadcastToOp, b.scalar(1, like=like), shape=sizes)
-    return b(ReduceSumOp, ones, axes=tuple(range(len(sizes))), keepdims=False)
+    """How many elements axes of `x` span, as a number like another one."""
+    return b.size(product(shape_of(x)[a] for a in axes), like)
 
 
 def mean(b: Build, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> SSAValue:

@@ -68,6 +68,37 @@ class WeightOp(DlOp):
 
 
 @irdl_op_definition
+class SizeOp(Gathering):
+    """A size as a number, such as the one that an axis has whose size comes with a call.
+
+    Integers wrap around; floats round once. (C1) `size` is one size; (C2) `to`, the element type, is a number type.
+    """
+
+    name = "dl.size"
+    size = prop_def(DenseArrayBase | DimsAttr)
+    to = prop_def(Attribute)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        size = sizes(self.size)
+        if len(size) != 1:
+            raise ShapeError(f"dl.size: size {size}, expected one size (C1)")
+        numpy_dtype(self.to)
+        if is_bool(self.to):
+            raise DTypeError("dl.size: element type i1, expected a number type (C2)")
+        return [tensor_type((), self.to)]
+
+    def reference(self, *operands: Array) -> Array:
+        (size,) = sizes(self.size)
+        if not dims.is_static([size]):
+            raise ShapeError(f"dl.size: the size {size} is not known")
+        return np.asarray(int(size), np.int64).astype(numpy_dtype(self.to))
+
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        return scalar.convert(body, scalar.number_of(body, sizes(self.size)[0]), i64, self.to)
+
+
+@irdl_op_definition
 class IotaOp(Gathering):
     """The numbers `start, start + step, …` as a vector: element `i` is `start + i·step`.
 

@@ -30,8 +30,9 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.contraction import compatible
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Body, Gathering, Scattering, is_unsigned
-from dlc.dialects.dl.movement import known_less, static_size, static_sizes
+from dlc.dialects.dl.movement import known_less
 from dlc.dialects.places import place
+from dlc.dims import Size
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -57,9 +58,9 @@ def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
         raise ShapeError(f"{op.name}: axis {axis} of {shape_of(x)} has no elements to take")
 
 
-def outside(op: DlOp, axis: int, size: int) -> str:
-    """The message about an index outside of an axis, with room for the index."""
-    return f"{place(op.location)}index {{}} is outside axis {axis} of size {size}"
+def outside(op: DlOp, axis: int, size: Size) -> str:
+    """The message about an index outside of an axis, with room for the index, and for a size that is not known."""
+    return f"{place(op.location)}index {{}} is outside axis {axis} of size {size if isinstance(size, int) else '{}'}"
 
 
 class Taking(Gathering, ABC):
@@ -144,7 +145,7 @@ class GatherOp(Taking):
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, places = self.taken_axis, list(indices)
-        size, end = static_size(self, shape_of(self.x)[axis]), axis + rank_of(self.indices)
+        size, end = shape_of(self.x)[axis], axis + rank_of(self.indices)
         index = scalar.extract(body, sources[1], places[axis:end])
         place = scalar.clamped_position(body, index, size, element_type_of(self.indices))
         return scalar.extract(body, sources[0], [*places[:axis], place, *places[end:]])
@@ -214,7 +215,7 @@ class GatherNdOp(Taking):
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         batch, outer = self.batch, rank_of(self.indices) - 1
-        sizes, places = static_sizes(self, shape_of(self.x)[batch : batch + self.indexed]), list(indices)
+        sizes, places = shape_of(self.x)[batch : batch + self.indexed], list(indices)
         named: list[SSAValue] = []
         for k in range(self.indexed):
             index = scalar.extract(body, sources[1], [*places[:outer], scalar.position(body, k)])
@@ -265,8 +266,7 @@ class GatherElementsOp(Taking):
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, places = self.taken_axis, list(indices)
         index = scalar.extract(body, sources[1], places)
-        size = static_size(self, shape_of(self.x)[axis])
-        places[axis] = scalar.clamped_position(body, index, size, element_type_of(self.indices))
+        places[axis] = scalar.clamped_position(body, index, shape_of(self.x)[axis], element_type_of(self.indices))
         return scalar.extract(body, sources[0], places)
 
 
@@ -323,15 +323,15 @@ class ScatterRowsOp(Scattering):
         return result
 
     def row(self, body: Body, index: SSAValue) -> tuple[SSAValue, SSAValue | None]:
-        (size, *_), element = static_sizes(self, shape_of(self.x)), element_type_of(self.indices)
+        (size, *_), element = shape_of(self.x), element_type_of(self.indices)
         place = scalar.clamped_position(body, index, size, element)
         if flag(self.clamped):
             return place, None
         wide = scalar.convert(body, index, element, i64)
         if is_unsigned(element):
-            return place, scalar.compare_with(body, "lt", wide, size, element)
-        above = scalar.compare_with(body, "ge", wide, -size, i64)
-        return place, scalar.both(body, above, scalar.compare_with(body, "lt", wide, size, i64))
+            return place, scalar.compare(body, "lt", wide, scalar.number_of(body, size), element)
+        above = scalar.compare(body, "ge", wide, scalar.number_of(body, -size), i64)
+        return place, scalar.both(body, above, scalar.compare(body, "lt", wide, scalar.number_of(body, size), i64))
 
     def combine(self, body: Body, element: SSAValue, update: SSAValue) -> SSAValue:
         match self.mode.data:

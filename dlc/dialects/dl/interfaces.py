@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of
-from dlc.dims import Size
+from dlc.dims import Dim, Size, UndecidableError
 from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue, i8
 from dlc.runtime.selection import Setting, select
 
@@ -34,6 +34,10 @@ class Body:
             op.location = self.location
         self.block.add_op(op)
         return op.results[0]
+
+    def size(self, size: Dim) -> SSAValue:
+        """A size that comes with a call, as an `index`; raises UndecidableError where there is no kernel that is given it."""
+        raise UndecidableError(f"the size {size} is not known")
 
 
 def storage_type(element_type: Attribute) -> Attribute:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +26,7 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.composite import in_wide_type
-from dlc.dialects.dl.contraction import compatible, static
+from dlc.dialects.dl.contraction import compatible
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.elementwise import (
@@ -46,7 +45,7 @@ from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, known_less
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
 from dlc.dialects.dl.walks import AccumulateOp
-from dlc.dims import product
+from dlc.dims import Size, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -202,29 +201,35 @@ def _signed(indices: Array) -> Array:
     return indices.astype(np.int64)
 
 
-def _wrapped(b: Build, indices: SSAValue, size: int) -> SSAValue:
+def _wrapped(b: Build, indices: SSAValue, size: Size) -> SSAValue:
     """Indices as i64, negative ones counted from the end."""
     wide = casted(b, indices, i64)
     if is_unsigned(element_type_of(indices)):
         return wide
     negative = b(LessOp, wide, b.scalar(0, like=wide))
-    return b(SelectOp, negative, b(AddOp, wide, b.scalar(size, like=wide)), wide)
+    return b(SelectOp, negative, b(AddOp, wide, b.size(size, like=wide)), wide)
 
 
 def _one_by_one(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
     """`x` with each update written to place `places[…]` along `axis`, if there is such a place: each element a row."""
-    shape, sizes = [int(s) for s in shape_of(x)], [int(s) for s in shape_of(places)]
-    outside = b(
-        OrOp, b(LessOp, places, b.scalar(0, like=places)), b(GreaterEqualOp, places, b.scalar(shape[axis], like=places))
-    )
-    number = b(MulOp, places, b.scalar(prod(shape[axis + 1 :]), like=places))
+    shape, sizes = shape_of(x), shape_of(places)
+    outside = b(OrOp, b(LessOp, places, b.scalar(0, like=places)), b(GreaterEqualOp, places, b.size(shape[axis], like=places)))
+    number = b(MulOp, places, b.size(product(shape[axis + 1 :]), like=places))
     for a, size in enumerate(sizes):
         if a != axis:
-            along = b(IotaOp, size=(size,), to=i64, start=0, step=prod(shape[a + 1 :]))
+            along = _stepped(b, size, product(shape[a + 1 :]))
             number = b(AddOp, number, b(ReshapeOp, along, shape=tuple(size if d == a else 1 for d in range(len(sizes)))))
-    number = b(SelectOp, outside, b.scalar(prod(shape), like=number), number)
-    flat = (b(ReshapeOp, v, shape=(n,)) for v, n in ((x, prod(shape)), (number, prod(sizes)), (updates, prod(sizes))))
+    number = b(SelectOp, outside, b.size(product(shape), like=number), number)
+    flat = (b(ReshapeOp, v, shape=(product(shape_of(v)),)) for v in (x, number, updates))
     return b(ReshapeOp, b(ScatterRowsOp, *flat, mode=mode), shape=shape)
+
+
+def _stepped(b: Build, size: Size, step: Size) -> SSAValue:
+    """0, step, 2·step, … as i64."""
+    if isinstance(step, int):
+        return b(IotaOp, size=(size,), to=i64, start=0, step=step)
+    numbers = b(IotaOp, size=(size,), to=i64, start=0, step=1)
+    return b(MulOp, numbers, b.size(step, like=numbers))
 
 
 def _identity(b: Build, x: SSAValue, mode: str) -> SSAValue:
@@ -272,7 +277,7 @@ class ScatterElementsOp(Scatter):
     `mode` is `none` (the last update of an element counts), `add`, `mul`, `max` or `min`. Negative indices count from the
     end, others outside of the axis change nothing.
     (C1) x and updates have one element type, indices are integers; (C2) indices and updates have one shape, of the rank of
-    x, and beside `axis` at most its sizes; (C3) sizes are known when it is decomposed.
+    x, and beside `axis` at most its sizes.
     """
 
     name = "dl.scatter_elements"
@@ -301,16 +306,16 @@ class ScatterElementsOp(Scatter):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, axis = Build(self), self.scattered_axis
-        shape, given, _ = static(self, *operands)
+        shape, given = shape_of(operands[0]), shape_of(operands[1])
         x, updates = (widened(b, v) for v in (operands[0], operands[2]))
         places = _wrapped(b, operands[1], shape[axis])
-        if prod(given) * prod(shape) == 0:
+        if 0 in (*shape, *given):
             result = x
-        elif given[axis] > _COMPARED:
+        elif not is_static((*shape, *given)) or int(given[axis]) > _COMPARED:
             result = _one_by_one(b, x, places, updates, axis, self.combination)
         else:
             # No update is meant for the elements beyond: -1 is no place.
-            missing = [0 if a == axis else n - m for a, (n, m) in enumerate(zip(shape, given, strict=True))]
+            missing = [0 if a == axis else int(n - m) for a, (n, m) in enumerate(zip(shape, given, strict=True))]
             places = b(PadOp, places, b.scalar(-1, like=places), low=(0,) * len(shape), high=missing)
             updates = b(PadOp, updates, b.scalar(0, like=updates), low=(0,) * len(shape), high=missing)
             result = _by_comparison(b, x, places, updates, axis, self.combination)
@@ -324,8 +329,7 @@ class ScatterNdOp(Scatter):
     The last axis of `indices` names a place: one entry per indexed axis, the first axes of `x`. Modes and indices outside
     are as in `dl.scatter_elements`.
     (C1) x and updates have one element type, indices are integers; (C2) the last size of indices is known and at most the
-    rank of x; (C3) updates have the shape of indices without the last axis, then that of x without the indexed axes; (C4)
-    sizes are known when it is decomposed.
+    rank of x; (C3) updates have the shape of indices without the last axis, then that of x without the indexed axes.
     """
 
     name = "dl.scatter_nd"
@@ -357,9 +361,9 @@ class ScatterNdOp(Scatter):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, depth = Build(self), self.indexed
-        shape, given, _ = static(self, *operands)
+        shape, given = shape_of(operands[0]), shape_of(operands[1])
         x, updates = (widened(b, v) for v in (operands[0], operands[2]))
-        count, rows, row = prod(given[:-1]), prod(shape[:depth]), prod(shape[depth:])
+        count, rows, row = product(given[:-1]), product(shape[:depth]), product(shape[depth:])
         result = b(
             ScatterRowsOp,
             b(ReshapeOp, x, shape=(rows, row)),
@@ -369,7 +373,7 @@ class ScatterNdOp(Scatter):
         )
         return [casted(b, b(ReshapeOp, result, shape=shape), element_type_of(operands[0]))]
 
-    def rows_of(self, b: Build, indices: SSAValue, shape: Sequence[int], count: int) -> SSAValue:
+    def rows_of(self, b: Build, indices: SSAValue, shape: Sequence[Size], count: Size) -> SSAValue:
         """The places as row-major numbers of the indexed axes; as many as there are for those outside."""
         flat = b(ReshapeOp, indices, shape=(count, self.indexed))
         total = b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=(count,))
@@ -377,7 +381,7 @@ class ScatterNdOp(Scatter):
         for d, size in enumerate(shape[: self.indexed]):
             column = b(SliceOp, flat, starts=(0, d), limits=(count, d + 1), strides=(1, 1))
             place = _wrapped(b, b(ReshapeOp, column, shape=(count,)), size)
-            beyond = b(GreaterEqualOp, place, b.scalar(size, like=place))
+            beyond = b(GreaterEqualOp, place, b.size(size, like=place))
             outside = b(OrOp, outside, b(OrOp, b(LessOp, place, b.scalar(0, like=place)), beyond))
-            total = b(AddOp, b(MulOp, total, b.scalar(size, like=total)), place)
-        return b(SelectOp, outside, b.scalar(prod(shape[: self.indexed]), like=total), total)
+            total = b(AddOp, b(MulOp, total, b.size(size, like=total)), place)
+        return b(SelectOp, outside, b.size(product(shape[: self.indexed]), like=total), total)

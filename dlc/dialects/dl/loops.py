@@ -85,7 +85,10 @@ class Loops(Body):
         """An index as a value."""
         if isinstance(i, SSAValue):
             return i
-        return self(arith.ConstantOp(IntegerAttr(i, index))) if isinstance(i, int) else self.sizes[i]
+        return self(arith.ConstantOp(IntegerAttr(i, index))) if isinstance(i, int) else self.size(i)
+
+    def size(self, size: Dim) -> SSAValue:
+        return self.sizes[size]
 
     @contextmanager
     def grid(self, *counts: Size, steps: Sequence[int] = ()) -> Generator[Sequence[SSAValue]]:

@@ -265,10 +265,10 @@ class ReverseOp(Movement):
         return np.flip(operands[0], self.reversed_axes)
 
     def source_map(self) -> AffineMap:
-        shape = static_sizes(self, shape_of(self.x))
+        shape = shape_of(self.x)
         places = axis_expressions(len(shape))
         for a in self.reversed_axes:
-            places[a] = places[a] * -1 + (shape[a] - 1)
+            places[a] = places[a] * -1 + (static_size(self, shape[a]) - 1)
         return AffineMap(len(shape), 0, tuple(places))
 
 
@@ -333,7 +333,7 @@ class PadOp(Gathering):
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         x, value = sources
-        shape = static_sizes(self, shape_of(self.x))
+        shape = shape_of(self.x)
         outside = scalar.extract(body, value, [])
         if 0 in shape:
             return outside
@@ -350,7 +350,7 @@ class PadOp(Gathering):
             elif self.mode == "wrap":
                 places.append(repeated(body, i, -low, size))
             else:
-                period = max(2 * size - 2, 1)
+                period = larger(body, size * 2 - 2, 1)
                 mirrored = repeated(body, i, -low, period)
                 back = body(arith.SubiOp(scalar.position(body, period), mirrored))
                 places.append(body(arith.MinSIOp(mirrored, back)))
@@ -380,15 +380,27 @@ def shifted(body: Body, i: SSAValue, offset: int) -> SSAValue:
     return body(arith.AddiOp(i, scalar.position(body, offset))) if offset else i
 
 
-def clamped(body: Body, i: SSAValue, size: int) -> SSAValue:
+def clamped(body: Body, i: SSAValue, size: Size) -> SSAValue:
     """`i` moved to the nearest place on an axis of `size`."""
     low = body(arith.MaxSIOp(i, scalar.position(body, 0)))
     return body(arith.MinSIOp(low, scalar.position(body, size - 1)))
 
 
-def repeated(body: Body, i: SSAValue, offset: int, period: int) -> SSAValue:
+def larger(body: Body, size: Size, least: int) -> Size | SSAValue:
+    """The larger of a size and a number."""
+    if isinstance(size, int):
+        return max(size, least)
+    return body(arith.MaxSIOp(scalar.position(body, size), scalar.position(body, least)))
+
+
+def repeated(body: Body, i: SSAValue, offset: int, period: Size | SSAValue) -> SSAValue:
     """`(i + offset) mod period`, never negative."""
-    return body(arith.RemUIOp(shifted(body, i, offset % period), scalar.position(body, period)))
+    if isinstance(period, int):
+        return body(arith.RemUIOp(shifted(body, i, offset % period), scalar.position(body, period)))
+    # As many periods more as elements are missing are enough.
+    whole = scalar.position(body, period)
+    more = body(arith.MuliOp(whole, scalar.position(body, max(-offset, 0))))
+    return body(arith.RemUIOp(body(arith.AddiOp(shifted(body, i, offset), more)), whole))
 
 
 @irdl_op_definition

@@ -35,13 +35,13 @@ _LANES, _SQUARE = 16, 8
 
 
 def _require(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
-    """The shape of what is sorted; raises where it is not of signed integers, of this rank, and of some."""
+    """The shape of what is sorted; raises where it is not of signed integers, and of this rank."""
     element = element_type_of(x)
     if not is_integer(element) or is_unsigned(element):
         raise DTypeError(f"{name}: x of {element}; expected signed integers")
     shape = shape_of(x)
-    if rank_of(x) != rank or 0 in shape:
-        raise ShapeError(f"{name}: x of shape {shape}; expected {rank} sizes, none of them 0")
+    if rank_of(x) != rank:
+        raise ShapeError(f"{name}: x of shape {shape}; expected {rank} sizes")
     return shape
 
 
@@ -49,8 +49,8 @@ def _require(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
 class SortColumnsOp(Sequential):
     """`x` [a, n, c] in ascending order along its middle axis: Batcher's merge exchange (Knuth, 5.2.2 M), several rows at once.
 
-    (C1) `x` is of signed integers, of three sizes, none 0, known in a kernel. n elements take n·log²(n)/4
-    comparisons, whatever they are.
+    (C1) `x` is of signed integers, of three sizes; (C2) the middle one is not 0, and known in a kernel. n elements take
+    n·log²(n)/4 comparisons, whatever they are.
     """
 
     name = "dl.sort_columns"
@@ -58,14 +58,18 @@ class SortColumnsOp(Sequential):
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
-        return [tensor_type(_require(self.name, self.x, 3), element_type_of(self.x))]
+        shape = _require(self.name, self.x, 3)
+        if shape[1] == 0:
+            raise ShapeError(f"dl.sort_columns: x of shape {shape} has no element in a column (C2)")
+        return [tensor_type(shape, element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
         return np.sort(operands[0], axis=1)
 
     def loops(self, b: Loops, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
         (x,), (y,) = operands, results
-        rows, n, columns = (int(s) for s in shape_of(self.x))
+        rows, n, columns = shape_of(self.x)
+        n = int(n)
         # Columns lie side by side already; rows are turned.
         turned = columns == 1
         lanes = rows if turned else columns
@@ -125,7 +129,7 @@ class SortDigitOp(Sequential):
     """The rows of `x` [a, n] in ascending order of one digit: `bits` bits from bit `shift` on; equal ones keep their order.
 
     With `signed` the first of these bits is the sign. Digit by digit, the lowest first, that sorts the rows: 3n steps a digit.
-    (C1) `x` is of signed integers, of two sizes, none 0, known in a kernel; (C2) the digit is within its elements.
+    (C1) `x` is of signed integers, of two sizes; (C2) the digit is within its elements.
     """
 
     name = "dl.sort_digit"
@@ -156,7 +160,7 @@ class SortDigitOp(Sequential):
     def loops(self, b: Loops, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
         """Counts how often each digit occurs, where its elements begin, and puts each element there."""
         (x,), (y,) = operands, results
-        rows, n = (int(s) for s in shape_of(self.x))
+        rows, n = shape_of(self.x)
         element = storage_type(element_type_of(self.x))
         _, mask, _ = self._counted
         zero, one = (scalar.constant(b, k, i32) for k in (0, 1))
@@ -199,9 +203,9 @@ class Digit:
 _DIGIT_BITS, _LONG_DIGIT_BITS, _LONG_ROW = 8, 11, 8192
 
 
-def digits(low: int, high: int, n: int) -> list[Digit]:
+def digits(low: int, high: int, n: Size) -> list[Digit]:
     """The bits from `low` to `high` in digits for rows of n elements, the lowest first, as equal as they can be."""
-    count = -(-(high - low) // (_LONG_DIGIT_BITS if n >= _LONG_ROW else _DIGIT_BITS))
+    count = -(-(high - low) // (_LONG_DIGIT_BITS if isinstance(n, int) and n >= _LONG_ROW else _DIGIT_BITS))
     ends = [low + (high - low) * k // count for k in range(count + 1)]
     return [Digit(start, end - start) for start, end in pairwise(ends)]
 
@@ -210,8 +214,12 @@ def digits(low: int, high: int, n: int) -> list[Digit]:
 _LOCAL_BYTES = 1 << 16
 
 
-def network_is_quicker(before: int, n: int, behind: int, element: Attribute, bits: int) -> bool:
-    """Whether columns [before, n, behind] are sorted sooner by comparisons than by digits of so many bits, in cycles."""
+def network_is_quicker(before: Size, n: int, behind: Size, element: Attribute, bits: int) -> bool:
+    """Whether columns [before, n, behind] are sorted sooner by comparisons than by digits of so many bits, in cycles.
+
+    Where it is not known how many there are, they go one by one.
+    """
+    before, behind = (size if isinstance(size, int) else 1 for size in (before, behind))
     if n * _LANES * scalar.bits(element) // 8 > _LOCAL_BYTES:
         return False
     tiles = -(-before // _LANES) if behind == 1 else before * -(-behind // _LANES)

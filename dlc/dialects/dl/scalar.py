@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned, storage_type
+from dlc.dims import Size
 from dlc.ir import (
     Attribute,
     FastMathFlag,
@@ -226,19 +227,30 @@ def _clamped(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     return body(arith.TruncIOp(body(arith.FPToSIOp(x, i32)), cast(Any, storage_type(target))))
 
 
-def position(body: Body, value: int) -> SSAValue:
-    """An `index` literal."""
-    return constant(body, value, index)
+def position(body: Body, value: Size | SSAValue) -> SSAValue:
+    """A size as an `index`; one that is computed already, as it is."""
+    if isinstance(value, SSAValue):
+        return value
+    return constant(body, value, index) if isinstance(value, int) else body.size(value)
 
 
-def clamped_position(body: Body, place: SSAValue, size: int, element_type: Attribute) -> SSAValue:
-    """An integer as a place on an axis of `size`: negative ones count from the end, others are clamped into it."""
-    wide, last = convert(body, place, element_type, i64), constant(body, max(size - 1, 0), i64)
+def number_of(body: Body, value: Size) -> SSAValue:
+    """A size as an i64."""
+    return constant(body, value, i64) if isinstance(value, int) else body(arith.IndexCastOp(body.size(value), i64))
+
+
+def clamped_position(body: Body, place: SSAValue, size: Size, element_type: Attribute) -> SSAValue:
+    """An integer as a place on an axis of `size`: negative ones count from the end, others are clamped into it.
+
+    No place is asked for on an axis without elements, unless its size is known.
+    """
+    wide = convert(body, place, element_type, i64)
+    last = number_of(body, max(size - 1, 0) if isinstance(size, int) else size - 1)
     if is_unsigned(element_type):
         inside = body(arith.MinUIOp(wide, last))
     else:
         negative = compare_with(body, "lt", wide, 0, i64)
-        wide = select(body, negative, add(body, wide, constant(body, size, i64)), wide)
+        wide = select(body, negative, add(body, wide, number_of(body, size)), wide)
         inside = body(arith.MinSIOp(body(arith.MaxSIOp(wide, constant(body, 0, i64))), last))
     return body(arith.IndexCastOp(inside, index))
 

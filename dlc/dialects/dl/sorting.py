@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.activation import casted
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contraction import static
 from dlc.dialects.dl.conversion import BitcastOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_float
@@ -32,6 +30,7 @@ from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, known_less
 from dlc.dialects.dl.rows import SortColumnsOp, SortDigitOp, digits, network_is_quicker
 from dlc.dialects.dl.sorted import stable_order
+from dlc.dims import product
 from dlc.errors import ShapeError
 from dlc.ir import (
     Attribute,
@@ -58,7 +57,7 @@ from dlc.ir import (
 
 
 class _Order(Composite):
-    """(C1) `axis` is an axis of `x`; (C2) sizes are known when it is decomposed."""
+    """(C1) `axis` is an axis of `x`."""
 
     x = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
@@ -78,7 +77,7 @@ class _Order(Composite):
 class SortOp(_Order):
     """The elements along `axis` in ascending order, largest first if `descending`; NaN counts as the largest, -0 as below 0.
 
-    (C1) `axis` is an axis of `x`; (C2) sizes are known when it is decomposed. See Note [Sorting integers].
+    (C1) `axis` is an axis of `x`. See Note [Sorting integers].
     """
 
     name = "dl.sort"
@@ -97,7 +96,7 @@ class SortOp(_Order):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, axis, (x,) = Build(self), self.sorted_axis, operands
-        (shape,) = static(self, x)
+        shape = shape_of(x)
         if 0 in shape or shape[axis] == 1:
             return [b(ReshapeOp, x, shape=shape)]
         keys = _ascending(b, _keys(b, x, self.is_descending), axis)
@@ -109,8 +108,7 @@ class ArgsortOp(_Order):
     """The places of the elements along `axis` in ascending order, largest first if `descending`, as i64.
 
     Equal elements keep their order; NaN counts as the largest. With `count`, only the first so many places.
-    (C1) `axis` is an axis of `x`; (C2) `count` is not negative and at most the size of the axis; (C3) sizes are known when it
-    is decomposed. See Note [Sorting integers].
+    (C1) `axis` is an axis of `x`; (C2) `count` is not negative and at most the size of the axis. See Note [Sorting integers].
     """
 
     name = "dl.argsort"
@@ -132,7 +130,7 @@ class ArgsortOp(_Order):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, axis, (x,) = Build(self), self.sorted_axis, operands
-        (shape,) = static(self, x)
+        shape = shape_of(x)
         count = shape[axis] if self.count is None else int(number(self.count))
         first = (*shape[:axis], count, *shape[axis + 1 :])
         if 0 in first or shape[axis] == 1:
@@ -208,13 +206,13 @@ def _places(b: Build, keys: SSAValue, bits: int, axis: int) -> SSAValue:
 
 def _ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:
     """Signed integers in order along an axis; of i64, `bits` are those by which they are not in order yet."""
-    shape, element = [int(s) for s in shape_of(x)], element_type_of(x)
-    n, before, behind = shape[axis], prod(shape[:axis]), prod(shape[axis + 1 :])
+    shape, element = shape_of(x), element_type_of(x)
+    n, before, behind = shape[axis], product(shape[:axis]), product(shape[axis + 1 :])
     low, high = bits or (0, scalar.bits(element))
-    if network_is_quicker(before, n, behind, element, high - low):
+    if isinstance(n, int) and network_is_quicker(before, n, behind, element, high - low):
         sorted_ = b(SortColumnsOp, b(ReshapeOp, x, shape=(before, n, behind)))
         return b(ReshapeOp, sorted_, shape=shape)
-    if behind > 1:
+    if behind != 1:
         order = list(range(len(shape)))
         order[axis], order[-1] = order[-1], order[axis]
         return b(TransposeOp, _ascending(b, b(TransposeOp, x, permutation=order), len(shape) - 1, bits), permutation=order)

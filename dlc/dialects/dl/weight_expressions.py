@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.dialects.dl.base import DlOp, has_open_sizes, shape_of
 from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dims import is_static
@@ -36,5 +36,6 @@ class WeightExpressions:
                 and not isinstance(op, DataDependent)
                 and all(v in self for v in op.operands)
                 and all(is_static(shape_of(r)) for r in op.results)
+                and not has_open_sizes(op)
             )
         return self._known[op]

@@ -21,7 +21,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import contract, differ, iteration_space
-from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Contraction, Staged, Structure
 from dlc.dialects.dl.movement import ReshapeOp, WindowsOp
 from dlc.errors import DTypeError, ShapeError
@@ -33,7 +33,8 @@ class ModeProductOp(Contraction):
     """`x` times a matrix along one axis, and that axis in another place: `y[…, r, …] = Σₖ x[…, k, …] · matrix[r, k]`.
 
     k is axis `axis` of `x`, r is axis `to` of the result; the other axes keep their order. (C1) `matrix` has rank 2 and as
-    many columns as `x` has elements along `axis`; (C2) both places are in range; (C3) element types are equal floats.
+    many columns as `x` has elements along `axis`; (C2) both places are in range; (C3) element types are equal
+    floats or integers; sums of integers wrap.
     """
 
     name = "dl.mode_product"
@@ -54,7 +55,7 @@ class ModeProductOp(Contraction):
         if len(matrix) != 2 or differ(matrix[1], shape[axis]):
             raise ShapeError(f"dl.mode_product: matrix {matrix} for axis {axis} of {shape} (C1)")
         element = element_type_of(self.x)
-        if element != element_type_of(self.matrix) or not is_float(element):
+        if element != element_type_of(self.matrix) or not (is_float(element) or is_integer(element)):
             raise DTypeError(f"dl.mode_product: element types {element} and {element_type_of(self.matrix)} (C3)")
         rest = [s for a, s in enumerate(shape) if a != axis]
         return [tensor_type((*rest[:to], matrix[0], *rest[to:]), element)]
@@ -91,8 +92,8 @@ class WinogradInputOp(Staged):
     """The transformed tiles of an image.
 
     `v[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`. (C1) `x` has
-    rank 4, `matrix` is square, both are of one float type; (C2) tiles of the matrix's size, `step` apart, cover the image's
-    height and width exactly.
+    rank 4, `matrix` is square, both are of one type of floats or integers; (C2) tiles of the matrix's size, `step` apart,
+    cover the image's height and width exactly.
     """
 
     name = "dl.winograd_input"
@@ -103,7 +104,7 @@ class WinogradInputOp(Staged):
 
     def infer(self) -> Sequence[Tensor]:
         shape, (t, columns), step = shape_of(self.x), shape_of(self.matrix), number(self.step)
-        _require_floats(self)
+        _require_numbers(self)
         if len(shape) != 4 or t != columns:
             raise ShapeError(f"{self.name}: an image {shape} and a matrix {(t, columns)} (C1)")
         n, height, width, c = shape
@@ -132,7 +133,8 @@ class WinogradOutputOp(Staged):
     """The image that transformed tiles make up.
 
     `y[n, p·m + a, q·m + b, c] = Σᵢⱼ matrix[a, i] · matrix[b, j] · v[i, j, n, p, q, c]`; m is the number of rows of
-    `matrix`. (C1) `v` has rank 6, and its first two axes the size of the matrix's rows; both are of one float type.
+    `matrix`. (C1) `v` has rank 6, and its first two axes the size of the matrix's rows; both are of one type of floats or
+    integers.
     """
 
     name = "dl.winograd_output"
@@ -142,7 +144,7 @@ class WinogradOutputOp(Staged):
 
     def infer(self) -> Sequence[Tensor]:
         shape, (m, t) = shape_of(self.x), shape_of(self.matrix)
-        _require_floats(self)
+        _require_numbers(self)
         if len(shape) != 6 or differ(shape[0], t) or differ(shape[1], t):
             raise ShapeError(f"{self.name}: tiles {shape} and a matrix {(m, t)} (C1)")
         _, _, n, p, q, c = shape
@@ -163,7 +165,9 @@ class WinogradOutputOp(Staged):
         return [b(ReshapeOp, tiles, shape=shape_of(self.result))]
 
 
-def _require_floats(op: WinogradInputOp | WinogradOutputOp) -> None:
+def _require_numbers(op: WinogradInputOp | WinogradOutputOp) -> None:
     types = [element_type_of(v) for v in op.operands]
-    if not is_float(types[0]) or types[0] != types[1] or rank_of(op.matrix) != 2:
-        raise DTypeError(f"{op.name}: element types {types[0]} and {types[1]}; one float type and a matrix are wanted (C1)")
+    if not (is_float(types[0]) or is_integer(types[0])) or types[0] != types[1] or rank_of(op.matrix) != 2:
+        raise DTypeError(
+            f"{op.name}: element types {types[0]} and {types[1]}; one type of numbers and a matrix are wanted (C1)"
+        )

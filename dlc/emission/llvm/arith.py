@@ -7,7 +7,7 @@ of a divisor may be unsafe, which the scalar bodies of `dl` see to (dialects/dl/
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import cast
 
@@ -26,17 +26,19 @@ _CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
 
 
-def apply(e: Writer, op: Operation, primitive: Primitive) -> None:
-    """Applies a primitive register by register; registers that share their operands share the result."""
+def apply(e: Writer, op: Operation, primitive: Primitive, order: Sequence[int] | None = None) -> None:
+    """Applies a primitive register by register, in an order if one is given; those that share operands share the result."""
     result = op.results[0]
     types, sources = e.layout(result.type), e.layout(op.operands[0].type)
+    registers = list(zip(types, sources, *map(e.regs, op.operands), strict=True))
     done: dict[object, str] = {}
-    names: list[str] = []
-    for t, s, *operands in zip(types, sources, *map(e.regs, op.operands), strict=True):
+    names = [""] * len(registers)
+    for k in order or range(len(registers)):
+        t, s, *operands = registers[k]
         key = (t.width, *operands)
         if (name := done.get(key)) is None:
             name = done[key] = primitive(e, t, s, tuple(operands))
-        names.append(name)
+        names[k] = name
     e.bind(result, names)
 
 
@@ -176,6 +178,14 @@ def linear_or(opcode: str, symbolic: Callable[[Linear, Linear], Linear | None]) 
     return handle
 
 
+def add_products(e: Writer, op: Operation) -> None:
+    """`vector.fma`, along the shorter side of a register tile first: its operands are held, those of the other pass by."""
+    sides = [e.regs(operand) for operand in op.operands[:2]]
+    longer = max(sides, key=lambda names: len(set(names)) % len(names))
+    order = sorted(range(len(longer)), key=lambda k: longer.index(longer[k]))
+    apply(e, op, in_float(fused_multiply_add), order)
+
+
 def _unary(primitive: Primitive) -> Handler:
     return elementwise(in_float(primitive))
 
@@ -200,5 +210,5 @@ HANDLERS: Handlers = {
     **{f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "roundeven", "copysign")},
     "math.absf": _unary(intrinsic("fabs")),
     "math.fma": _unary(fused_multiply_add),
-    "vector.fma": _unary(fused_multiply_add),
+    "vector.fma": add_products,
 }

@@ -1,7 +1,7 @@
 """Conversions between element types, with f16 and bf16 held as their bits.
 
 LLVM's own types for the halves call library functions where the processor has no instruction; so the conversions are
-written in integer arithmetic, except f16 where F16C has it. Both ways follow IEEE 754: exact when widening, round to
+written in integer arithmetic, except f16 where the processor has one. Both ways follow IEEE 754: exact when widening, round to
 nearest, ties to even, when narrowing; NaN stays NaN.
 """
 
@@ -36,7 +36,7 @@ def extend_half(e: Writer, type: Register, x: str) -> str:
     """f16 or bf16 → f32."""
     wide, bits = type.of("f32"), type.of("i32")
     b = _Bits(e, bits)
-    if type.kind == "f16" and "f16c" in e.target.features:
+    if type.kind == "f16" and e.target.converts_halves:
         half = type.of("half")
         return e.cast("fpext", half, e.cast("bitcast", type, x, half), wide)
     u = e.cast("zext", type.of("i16"), x, bits)
@@ -55,7 +55,7 @@ def extend_half(e: Writer, type: Register, x: str) -> str:
 def truncate_half(e: Writer, type: Register, x: str) -> str:
     """f32 → f16 or bf16, `type` being the narrow one."""
     wide, bits, half_bits = type.of("f32"), type.of("i32"), type.of("i16")
-    if type.kind == "f16" and "f16c" in e.target.features:
+    if type.kind == "f16" and e.target.converts_halves:
         half = type.of("half")
         return e.cast("bitcast", half, e.cast("fptrunc", wide, x, half), type)
     b = _Bits(e, bits)

@@ -6,16 +6,17 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import repeat
+from typing import cast
 
 import ml_dtypes
 import numpy as np
 
 from dlc.emission.llvm.order import Line, Place
 from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.registers import Register, View, is_half, kind_of
+from dlc.emission.visit.registers import Register, View, element_bytes, is_half, kind_of
 from dlc.emission.visit.visit import Handlers, Visit
 from dlc.errors import UnsupportedError
-from dlc.ir import Attribute, SSAValue, func
+from dlc.ir import Attribute, SSAValue, VectorType, func
 from dlc.target import Target
 
 # The halves live in integer registers: LLVM's own types for them bring library calls where the processor has no
@@ -91,13 +92,22 @@ def mask_literal(t: Register) -> str:
     return lane_literals(t.of("i1"), ["1"] * t.used)
 
 
+def _widest(kernel: func.FuncOp) -> int:
+    """The bytes of the elements that a register is full of: four, or fewer where a kernel has narrow integers alone."""
+    types = {result.type for op in kernel.walk() for result in op.results}
+    elements = {cast("VectorType[Attribute]", t).element_type for t in types if isinstance(t, VectorType)}
+    kinds = {kind_of(element) or "" for element in elements} - {"i1"}
+    are_integers = kinds and all(kind.startswith("i") for kind in kinds)
+    return min(4, max(map(element_bytes, kinds))) if are_integers else 4
+
+
 class Writer(Visit):
     """Instructions, literals and indices; what it lacks is in the other files of this folder."""
 
     language = "LLVM IR"
 
     def __init__(self, kernel: func.FuncOp, target: Target, handlers: Handlers) -> None:
-        super().__init__(kernel, target, target.lanes(4), handlers)
+        super().__init__(kernel, target, target.lanes(_widest(kernel)), handlers)
         self._counter = 0
 
     # Instructions

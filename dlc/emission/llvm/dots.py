@@ -22,10 +22,12 @@ from dlc.emission.visit.visit import Handlers
 from dlc.ir import Attribute, Operation, SSAValue, VectorType, arith, func, i32
 from dlc.target import Target
 
-# What intrinsics are called, by the width of a register in words.
+# What intrinsics are called on an architecture, by the width of a register in words; those of u8i8 add to what is there.
 _NAMES = {
-    "i16": {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"},
-    "u8i8": {4: "avx512.vpdpbusd.128", 8: "avx512.vpdpbusd.256", 16: "avx512.vpdpbusd.512"},
+    ("x86_64", "i16"): {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"},
+    ("x86_64", "u8i8"): {4: "x86.avx512.vpdpbusd.128", 8: "x86.avx512.vpdpbusd.256", 16: "x86.avx512.vpdpbusd.512"},
+    ("aarch64", "i16"): {4: "aarch64.neon.smull.v4i32"},
+    ("aarch64", "u8i8"): {4: "aarch64.neon.usdot.v4i32.v16i8"},
 }
 
 
@@ -105,7 +107,8 @@ class DotWriter(Writer):
     def __init__(self, kernel: func.FuncOp, target: Target, handlers: Handlers) -> None:
         super().__init__(kernel, target, handlers)
         found = products(kernel, target).items()
-        self.products = {op: p for op, p in found if all(t.width in _NAMES[p.dot] for t in self.layout(op.results[0].type))}
+        self.names = {dot: _NAMES[target.architecture, dot] for dot in target.dots}
+        self.products = {op: p for op, p in found if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))}
         self.unwritten = {op for p in self.products.values() for op in p.inner}
 
     def visit(self, op: Operation) -> None:
@@ -123,7 +126,23 @@ class DotWriter(Writer):
         parts = Register("i16" if name == "i16" else "i8", DOTS[name].count * t.width)
         whole, split = text_of(t), text_of(parts)
         a, b = (self.once(f"bitcast {whole} {x} to {split}", x, place=Place.MOVABLE) for x in (a, b))
-        function, operands = f"call {whole} @llvm.x86.{_NAMES[name][t.width]}", f"{split} {a}, {split} {b}"
+        function = f"call {whole} @llvm.{self.names[name][t.width]}"
         if name == "u8i8":
-            return self.define(f"{function}({whole} {c}, {operands})", c, a, b)
-        return self.compute("add", t, self.define(f"{function}({operands})", a, b), c)
+            return self.define(f"{function}({whole} {c}, {split} {a}, {split} {b})", c, a, b)
+        if self.target.architecture == "aarch64":
+            return self.compute("add", t, self._added_pairs(function, parts, a, b), c)
+        return self.compute("add", t, self.define(f"{function}({split} {a}, {split} {b})", a, b), c)
+
+    def _added_pairs(self, multiply: str, parts: Register, a: str, b: str) -> str:
+        """Each half of the integers multiplied, and sums of neighbours."""
+        width, split = parts.width // 2, text_of(parts)
+        half = text_of(parts.wide(width))
+        products: list[str] = []
+        for start in (0, width):
+            lanes = ", ".join(f"i32 {lane}" for lane in range(start, start + width))
+            x, y = (self.once(f"shufflevector {split} {v}, {split} poison, <{width} x i32> <{lanes}>", v) for v in (a, b))
+            products.append(self.define(f"{multiply}({half} {x}, {half} {y})", x, y))
+        whole = f"<{width} x i32>"
+        first, second = products
+        call = f"call {whole} @llvm.aarch64.neon.addp.v{width}i32({whole} {first}, {whole} {second})"
+        return self.define(call, first, second)

@@ -8,20 +8,22 @@ import numpy as np
 from onnx import GraphProto
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Tensor
+from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dims import Dim, Size
+from dlc.dims import Dim, Size, product
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.onnx.emit import Emitter, Value, discard
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, Problem, contradictions
 from dlc.frontend.onnx.registry import Table
-from dlc.ir import Block
+from dlc.ir import Block, i64
 
 table = Table()
 
 # Up to so many iterations a loop whose states change their types is written out.
 _MOST_ITERATIONS = 1_000
+# Elements that are kept of what a loop may collect, if only data ends it.
+_MOST_COLLECTED = 1 << 24
 
 
 @table("If")
@@ -145,10 +147,11 @@ def _scanned(
 def _conditional(
     node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]
 ) -> Sequence[Value] | None:
-    """A loop that ends when its data says so; None if it collects values or its states change their types."""
-    emit = node.emit
-    if len(body.output) > 1 + len(states):
-        return None
+    """A loop that ends when its data says so; None if its states change their types, or it collects too much or for ever.
+
+    What it collects goes, step by step, into as many rows as there may be; those that were reached are the result.
+    """
+    emit, count = node.emit, len(states)
 
     def within(inner: Emitter, step: Value, condition: Value) -> Value:
         """Whether the condition and the limit let it go on."""
@@ -158,18 +161,57 @@ def _conditional(
 
     def iteration(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
         step, *before = arguments
-        results, problems = node.attempt(body, [step, inner.constant(True), *before], inner)
+        results, problems = node.attempt(body, [step, inner.constant(True), *before[:count]], inner)
         if problems:
             raise _AnotherForm
         condition, *following = results
+        rows = [_with_row(inner, all_, step, row) for all_, row in zip(before[count:], following[count:], strict=True)]
         step = inner(dl.AddOp, step, inner.constant(1, np.int64))
-        return [within(inner, step, condition), step, *following]
+        return [within(inner, step, condition), step, *following[:count], *rows]
 
     first = emit.constant(0, np.int64)
     try:
-        return emit.while_(within(emit, first, going), [first, *states], iteration)[1:]
+        room = _room(node, body, limit, states)
+        steps, *last = emit.while_(within(emit, first, going), [first, *states, *room], iteration)
     except (_AnotherForm, ShapeError, DTypeError):
         return None
+    return [*last[:count], *_first_rows(emit, last[count:], steps)]
+
+
+def _room(node: Node, body: GraphProto, limit: Value | None, states: Sequence[Value]) -> list[Value]:
+    """A row for each value that a loop may collect. Raises _AnotherForm where nobody knows how many, or there are too many."""
+    types: list[Tensor] = []
+
+    def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
+        step, *before = arguments
+        results, problems = node.attempt(body, [step, inner.constant(True), *before], inner)
+        if problems or _has_sizes_of_its_own(inner):
+            raise _AnotherForm
+        types.extend(v.type for v in results[1 + len(states) :])
+        return ()
+
+    if len(body.output) == 1 + len(states):
+        return []
+    discard(node.emit.body([tensor_type((), i64), *(s.type for s in states)], run))
+    most = _count(limit)
+    if most is None or any(isinstance(n := product((most, *shape_of(t))), int) and n > _MOST_COLLECTED for t in types):
+        raise _AnotherForm
+    return [node.emit.full(0, (most, *shape_of(t)), element_type_of(t)) for t in types]
+
+
+def _with_row(emit: Emitter, rows: Value, step: Value, row: Value) -> Value:
+    """Rows of which one is another."""
+    return emit(dl.ScatterRowsOp, rows, emit.reshape(step, (1,)), emit.reshape(row, (1, *row.shape)), mode="none")
+
+
+def _first_rows(emit: Emitter, tables: Sequence[Value], count: Value) -> list[Value]:
+    """As many rows of each table as data says."""
+    if not tables:
+        return []
+    reached = emit(dl.LessOp, emit.iota(tables[0].shape[0]), count)
+    size = emit.new_size("loop")
+    places = emit.reshape(emit(dl.NonzeroOp, reached, size=(size,)), (size,))
+    return [emit(dl.GatherOp, rows, places, axis=0) for rows in tables]
 
 
 def _unrolled(node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]) -> Sequence[Value]:
@@ -184,7 +226,11 @@ def _unrolled(node: Node, body: GraphProto, limit: Value | None, going: Value, s
     step = 0
     while count is None or step < count:
         if going.known is None:
-            raise NodeProblem("value", "data ends it, and it collects values, or its states change their types")
+            raise NodeProblem(
+                "value",
+                "data ends it, and its states change their types, or it collects values of which nobody knows how many there "
+                f"may be: a limit on its iterations, of at most {_MOST_COLLECTED:,} elements, must be known",
+            )
         if not going.known:
             break
         if step == _MOST_ITERATIONS:

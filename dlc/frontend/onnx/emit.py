@@ -248,12 +248,10 @@ class Emitter:
             return self.build(dl.WeightOp, symbol=SymbolRefAttr(symbol), type=value.type)
 
     def _of_sizes(self, value: Value, known: Array) -> SSAValue:
-        # A size becomes data as the sum of that many ones; binding the symbols turns it into a literal.
         def one(size: Size) -> Value:
             if not isinstance(size, Dim):
                 return self.constant(np.asarray([size], np.int64))
-            ones = self(dl.BroadcastToOp, self.constant(np.asarray(1, np.int64)), shape=(size,))
-            return self(dl.ReduceSumOp, ones, axes=(0,), keepdims=True)
+            return self.reshape(self.unfolded(dl.SizeOp, size=(size,), to=i64)[0], (1,))
 
         entries = [one(size) for size in known.reshape(-1)]
         flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)

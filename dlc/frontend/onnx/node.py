@@ -145,10 +145,10 @@ class Node:
         return value
 
     def integers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
-        return tuple(int(v) for v in self._attribute(name, AttributeProto.INTS, default))
+        return tuple(map(int, self._attribute(name, AttributeProto.INTS, default)))
 
     def reals(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
-        return tuple(float(v) for v in self._attribute(name, AttributeProto.FLOATS, default))
+        return tuple(map(float, self._attribute(name, AttributeProto.FLOATS, default)))
 
     def texts(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
         return tuple(

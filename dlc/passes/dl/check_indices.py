@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.dialects.dl.activation import casted
-from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import Control, FailOp, IfOp
-from dlc.dialects.dl.elementwise import AddOp, LessOp, SubOp
+from dlc.dialects.dl.elementwise import AddOp, LessOp, MaximumOp, SubOp
 from dlc.dialects.dl.indexing import Taking, outside
 from dlc.dialects.dl.interfaces import is_unsigned
-from dlc.dialects.dl.movement import SliceOp, static_size
+from dlc.dialects.dl.movement import SliceOp
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.reduction import ReduceMaxOp
 from dlc.dialects.dl.scalar import bits
+from dlc.dims import Size
 from dlc.ir import Block, Context, IntegerType, ModuleOp, ModulePass, Operation, Signedness, SSAValue, i32, i64
 from dlc.passes.dl.index_ranges import interval_of
 from dlc.passes.dl.rewriting import program_blocks
@@ -58,7 +59,7 @@ def _check(op: Taking) -> None:
             continue
         b = Build(_place(op), op.location)
         column = _column(b, indices, k) if op.has_columns else indices
-        _fail_outside(b, column, static_size(op, size), outside(op, axis, static_size(op, size)))
+        _fail_outside(b, column, size, outside(op, axis, size))
 
 
 def _place(op: Operation) -> Operation:
@@ -81,24 +82,27 @@ def _column(b: Build, indices: SSAValue, k: int) -> SSAValue:
     return b(SliceOp, indices, starts=starts, limits=limits, strides=[1] * len(starts))
 
 
-def _fail_outside(b: Build, indices: SSAValue, size: int, message: str) -> None:
+def _fail_outside(b: Build, indices: SSAValue, size: Size, message: str) -> None:
     """A branch that fails, with the message, if an index is outside an axis of this size."""
     element = element_type_of(indices)
     # Counted from the end there are as many again, but for unsigned ones.
     shift = 0 if is_unsigned(element) else size
-    width = 32 if bits(element) <= 32 and shift + size < 1 << 31 else 64
+    width = 32 if bits(element) <= 32 and isinstance(size, int) and 2 * size < 1 << 31 else 64
     wide = casted(b, indices, i32 if width == 32 else i64)
-    shifted = b(AddOp, wide, b.scalar(shift, like=wide)) if shift else wide
+    shifted = b(AddOp, wide, b.size(shift, like=wide)) if shift else wide
     shifted = casted(b, shifted, IntegerType(width, Signedness.UNSIGNED))
     axes = tuple(range(rank_of(indices)))
     most = b(ReduceMaxOp, shifted, axes=axes, keepdims=False) if axes else shifted
     # Of no indices, the largest is 0: there is no axis without elements to be read.
-    inside = b(LessOp, most, b.scalar(max(shift + size, 1), like=most))
+    limit = b.size(shift + size, like=most)
+    limit = limit if isinstance(size, int) else b(MaximumOp, limit, b.scalar(1, like=limit))
+    inside = b(LessOp, most, limit)
     then, otherwise = Block(), Block()
     Build(then, b.location).insert(YieldOp([]))
     failing = Build(otherwise, b.location)
     if shift:
         most = casted(failing, most, element_type_of(wide))
-        most = failing(SubOp, most, failing.scalar(shift, like=most))
-    failing.insert(FailOp(message, [casted(failing, most, i64)]))
+        most = failing(SubOp, most, failing.size(shift, like=most))
+    numbers = [] if isinstance(size, int) else [failing.size(size, like=tensor_type((), i64))]
+    failing.insert(FailOp(message, [casted(failing, most, i64), *numbers]))
     b.insert(IfOp.of(inside, then, otherwise, []))

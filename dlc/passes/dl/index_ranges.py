@@ -14,10 +14,11 @@ from dlc.dialects.dl.elementwise import AddOp, MaximumOp, MinimumOp, ModOp, MulO
 from dlc.dialects.dl.identities import AfterOp, StopGradientOp
 from dlc.dialects.dl.indexing import Taking
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement import ConcatOp
+from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp
 from dlc.dialects.dl.reduction import ArgExtremum
 from dlc.dialects.dl.scalar import limits
 from dlc.dialects.dl.sorting import ArgsortOp
+from dlc.dialects.dl.window import MaxPoolOp
 from dlc.ir import BlockArgument, SSAValue
 
 # The smallest and the largest of integers.
@@ -132,7 +133,10 @@ _RULES: Mapping[type, Callable[[Any, _Of], Interval | None]] = {
     MinimumOp: _minimum,
     SelectOp: _any_of,
     ConcatOp: _any_of,
+    PadOp: _any_of,
     Movement: _first,
+    ReshapeOp: _first,
+    MaxPoolOp: _first,
     Taking: _first,
     AfterOp: _first,
     StopGradientOp: _first,

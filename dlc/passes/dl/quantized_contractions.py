@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import DlOp, element_type_of, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.elementwise import AddOp, MulOp, SubOp
-from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp
+from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.quantization import DequantizeOp, DynamicQuantizeLinearOp, QuantizeOp
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
-from dlc.dialects.dl.words import DOTS, WordsOp
+from dlc.dialects.dl.words import DOTS
 from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.quantized_values import Quantized
@@ -32,16 +32,15 @@ class QuantizedContractionsPass(TargetPass):
     """`quantized-contractions{target="cpu"}`: Σ (x - zˣ) · (w - zʷ)  =  Σ x · (w - zʷ) - zˣ · Σ (w - zʷ), in integers.
 
         %a = dl.dequantize %x, %s, %zx;  %b = dl.dequantize %w, %t, %zw;  %y = dl.matmul %a, %b
-    →   %c = dl.matmul (dl.words %x), %words {dot = "i16"};  %d = dl.sub %c, %offset
+    →   %c = dl.matmul %x, %centred {result = i32};  %d = dl.sub %c, %offset
         %y = dl.mul (dl.cast %d), %scale
 
-    The words of weights, the sums of weights times the zero point, and the product of the scales are expressions of weights,
+    The centred weights, their sums times the zero point, and the product of the scales are expressions of weights,
     evaluated once. So it goes through what moves elements between: padding is with the zero point. Of integers that are
     centred at their zero points, as `ConvInteger` has them, the result is `%d`.
 
-    Words are those whose product the target has an instruction for. Data is stored as it reads them: as i16, or as ui8, to
-    which i8 is shifted; whoever else dequantises them reads them so too, so that a kernel stores them once. Without such
-    words, and for convolutions in groups, the numbers are multiplied one by one.
+    Numbers are of the types whose words the target has an instruction for (`pack-words`). Data is stored as it reads them: as
+    i16, or as ui8, to which i8 is shifted; whoever else dequantises them reads them so too, so that a kernel stores them once.
 
     A quantised value that is quantised again with the same scale, moved or the maxima of windows, stays as it is.
 
@@ -96,20 +95,16 @@ class _Rewriter:
 
     def integers(self, b: Build, op: ConvOp | MatmulOp, x: Quantized, w: Quantized) -> SSAValue:
         """The sum of products of centred integers, as i32."""
-        weights, properties = _centred(b, w), dict(op.properties)
+        weights = _centred(b, w)
         name = next((d for d in self.dots if _fits(w, DOTS[d].weights)), None)
         data = self.data_of(x.stored, element_type_of(x.stored) if name is None else DOTS[name].data)
         zero = _zero(b, x.stored, x.zero, data)
         values = x.moved(b, data, lambda: _of_type(b, zero, data))
         sums = b(ReduceSumOp, weights, axes=tuple(range(rank_of(weights) - 1)), keepdims=False)
-        if name is None or (isinstance(op, ConvOp) and number(op.groups) != 1):
-            weights = b(CastOp, weights, to=_I8 if _fits(w, _I8) else _I16)
-            total = b(type(op), values, weights, **{**properties, "result": i32})
-        else:
-            dot = DOTS[name]
-            values = b(WordsOp, _to_multiple(b, values, -1, dot.count, _of_type(b, zero, data)))
-            properties.pop("result", None)
-            total = b(type(op), values, _words(b, b(CastOp, weights, to=dot.weights), dot.count), **properties, dot=name)
+        # Those of convolutions in groups are multiplied one by one.
+        in_groups = isinstance(op, ConvOp) and number(op.groups) != 1
+        to = (_I8 if _fits(w, _I8) else _I16) if name is None or in_groups else DOTS[name].weights
+        total = b(type(op), values, b(CastOp, weights, to=to), **{**op.properties, "result": i32})
         return total if splat(zero) == 0 else b(SubOp, total, b(MulOp, zero, sums))
 
     def data_of(self, stored: SSAValue, to: Attribute) -> SSAValue:
@@ -207,26 +202,3 @@ def _centred(b: Build, w: Quantized) -> SSAValue:
             zero = b(ReshapeOp, zero, shape=(*shape_of(zero), *(1,) * (rank_of(wide) - 1 - w.axis)))
         wide = b(SubOp, wide, zero)
     return w.moved(b, wide, lambda: b.scalar(0, like=wide))
-
-
-def _words(b: Build, w: SSAValue, count: int) -> SSAValue:
-    """Weights [*K, C, O] as words [*K, C / count, O] of `count` that follow one another along C."""
-    w = _to_multiple(b, w, -2, count, b.scalar(0, like=w))
-    *kernel, c, o = (int(s) for s in shape_of(w))
-    rank = len(kernel)
-    w = b(ReshapeOp, w, shape=(*kernel, c // count, count, o))
-    w = b(TransposeOp, w, permutation=(*range(rank), rank, rank + 2, rank + 1))
-    return b(ReshapeOp, b(WordsOp, w), shape=(*kernel, c // count, o))
-
-
-def _to_multiple(b: Build, x: SSAValue, axis: int, count: int, value: SSAValue) -> SSAValue:
-    """`x` with as many more places along an axis as make its size a multiple; of padding that it has already, more."""
-    missing = -int(shape_of(x)[axis]) % count
-    if not missing:
-        return x
-    high, low = [0] * rank_of(x), [0] * rank_of(x)
-    pad = defining(x, PadOp)
-    if pad is not None and pad.mode == "constant" and splat(pad.value) == splat(value) is not None:
-        x, low, high = pad.x, list(ints(pad.low)), list(ints(pad.high))
-    high[axis] += missing
-    return b(PadOp, x, value, low=low, high=high, pad_mode="constant")

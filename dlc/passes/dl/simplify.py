@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import DlOp, has_open_sizes, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import dense_attribute
@@ -61,7 +61,7 @@ def _folded(op: DlOp) -> Sequence[SSAValue] | None:
         return None
     constants = [defining(v, ConstantOp) for v in op.operands]
     size = product(shape_of(op.results[0]))
-    if None in constants or not isinstance(size, int) or size > LITERAL_ELEMENTS:
+    if None in constants or not isinstance(size, int) or size > LITERAL_ELEMENTS or has_open_sizes(op):
         return None
     (value,) = op.evaluate(*(c.reference() for c in constants if c is not None))
     element_type = tensor_of(op.results[0]).element_type

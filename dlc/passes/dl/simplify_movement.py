@@ -7,6 +7,7 @@ from typing import TypeAlias, cast
 
 from dlc.dialects.dl.base import DlOp, broadcast_shapes, element_type_of, ints, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.indexing import GatherOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, PadOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
@@ -20,7 +21,7 @@ from dlc.dialects.dl.reduction import (
     ReduceSumOp,
 )
 from dlc.dims import is_static, product
-from dlc.ir import SSAValue
+from dlc.ir import SSAValue, i64
 from dlc.passes.dl.rewriting import defining, is_identity, splat
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
@@ -186,6 +187,18 @@ def _reverse(op: ReverseOp) -> Values:
     return [op.x] if all(shape_of(op.x)[a] == 1 for a in op.reversed_axes) else None
 
 
+# reverse(x, a) = gather(x, (-1, -2, …), a) where the size of axis a comes with a call: places that are counted from its end
+def _open_reverse(op: ReverseOp) -> Values:
+    given = {a: size for a in op.reversed_axes if not isinstance(size := shape_of(op.x)[a], int)}
+    if not given:
+        return None
+    b, known = Build(op), [a for a in op.reversed_axes if a not in given]
+    x = b(ReverseOp, op.x, axes=known) if known else op.x
+    for axis, size in given.items():
+        x = b(GatherOp, x, b(IotaOp, size=(size,), to=i64, start=-1, step=-1), axis=axis)
+    return [x]
+
+
 # concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z), which is a kernel with a loop for each of
 # them; of very many, concat(concat(x, …), concat(y, …), …), whose kernels are a few, and often equal
 def _concat(op: ConcatOp) -> Values:
@@ -224,7 +237,7 @@ MOVEMENT: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     BroadcastToOp: (_broadcast,),
     SliceOp: (_slice, _slice_of_concat, _slice_of_reverse),
     PadOp: (_pad, _crop),
-    ReverseOp: (_reverse,),
+    ReverseOp: (_reverse, _open_reverse),
     ConcatOp: (_concat,),
     GatherOp: (_gather_one,),
     **{reduction: (_reduce,) for reduction in _REDUCTIONS},

@@ -4,72 +4,102 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import lcm, prod
 
 import numpy as np
 
-from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, shape_of
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints, number, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
+from dlc.dialects.dl.conversion import CastOp
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.elementwise import AddOp, MulOp, ShiftRightOp, SubOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement import PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.ranges import ranges_of, representative
+from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.dl.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
 from dlc.dims import Range, Size, is_static, product
-from dlc.ir import Context, Float32Type, ModuleOp, SSAValue
+from dlc.ir import Context, Float32Type, ModuleOp, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.index_ranges import Interval, interval_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 from dlc.target import Winograd
 
-Matrix = Sequence[Sequence[float]]
+# What pairs of are multiplied at once.
+_PART = ELEMENT_TYPES["int16"]
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """F(m×m, 3×3): what images, weights and products are multiplied with from both sides."""
+    """F(m×m, 3×3): what images, weights and products are multiplied with from both sides, matrices of integers.
 
-    input: Matrix
-    weights: Matrix
-    output: Matrix
+    After Toom and Cook: an image's row i are the coefficients of Πⱼ (x - pⱼ) without j = i, a weight's the powers of pᵢ, which
+    are divided by the value of that product at pᵢ. The last rows stand for a point at infinity. `points` are m + 1 numbers.
+    """
+
+    points: tuple[int, ...]
 
     @property
     def step(self) -> int:
         """m, the results that a tile gives along each axis."""
-        return len(self.output)
+        return len(self.points) - 1
 
     @property
     def tile(self) -> int:
         """m + 2, the numbers that a tile has along each axis."""
-        return len(self.input)
+        return len(self.points) + 1
+
+    @cached_property
+    def input(self) -> Array:
+        others = [*([q for q in self.points if q != p] for p in self.points), self.points]
+        rows = [np.poly(roots)[::-1] for roots in others]
+        return np.rint([np.pad(row, (0, self.tile - len(row))) for row in rows]).astype(np.int64)
+
+    @cached_property
+    def weights(self) -> Array:
+        return np.array([*([1, p, p * p] for p in self.points), [0, 0, 1]])
+
+    @cached_property
+    def divisors(self) -> Array:
+        return np.array([*(prod(p - q for q in self.points if q != p) for p in self.points), 1])
+
+    @cached_property
+    def output(self) -> Array:
+        return np.array([[*(p**k for p in self.points), k == self.step - 1] for k in range(self.step)], np.int64)
+
+    @property
+    def divisor(self) -> int:
+        """What `output` is multiplied by, for all divisors to be taken there."""
+        return lcm(*map(int, self.divisors))
+
+    def fits(self, x: Interval, w: Interval) -> bool:
+        """Whether integers stay within i16 when they are transformed."""
+        return all(
+            int(np.abs(matrix).sum(1).max()) ** 2 * max(map(abs, of)) < 1 << 15
+            for matrix, of in ((self.input, x), (self.weights, w))
+        )
+
+    def centre(self, x: Interval, w: Interval, terms: int) -> int | None:
+        """What numbers are taken less, 0 if it can be, for sums to be told from their residues; None if they cannot.
+
+        A sum is known times the divisor squared, modulo 2³²: odd numbers have an inverse, of twos a bit is lost for each.
+        """
+        times = _twos(self.divisor) ** 2 * terms * max(map(abs, w))
+        return next((c for c in (0, (x[0] + x[1] + 1) // 2) if max(x[1] - c, c - x[0]) * times < 1 << 31), None)
 
 
-# Interpolation at 0, ±1, ∞, and ±2 for the larger one: Lavin and Gray, 2015.
-_ALGORITHMS = (
-    Algorithm(
-        input=((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)),
-        weights=((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
-        output=((1, 1, 1, 0), (0, 1, -1, 1)),
-    ),
-    Algorithm(
-        input=(
-            (4, 0, -5, 0, 1, 0),
-            (0, -4, -4, 1, 1, 0),
-            (0, 4, -4, -1, 1, 0),
-            (0, -2, -1, 2, 1, 0),
-            (0, 2, -1, -2, 1, 0),
-            (0, 4, 0, -5, 0, 1),
-        ),
-        weights=(
-            (1 / 4, 0, 0),
-            (-1 / 6, -1 / 6, -1 / 6),
-            (-1 / 6, 1 / 6, -1 / 6),
-            (1 / 24, 1 / 12, 1 / 6),
-            (1 / 24, -1 / 12, 1 / 6),
-            (0, 0, 1),
-        ),
-        output=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
-    ),
-)
+def _twos(n: int) -> int:
+    """The largest power of two that divides `n`."""
+    return n & -n
+
+
+# Interpolation at 0, ±1, ∞, and ±2 for the larger ones: Lavin and Gray, 2015.
+_ALGORITHMS = Algorithm((0, 1, -1)), Algorithm((0, 1, -1, 2)), Algorithm((0, 1, -1, 2, -2))
+# Of floats, those whose error was measured.
+_OF_FLOATS = _ALGORITHMS[::2]
 
 
 @dataclass(frozen=True)
@@ -83,6 +113,10 @@ class WinogradPass(TargetPass):
     The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
     do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`, for targets
     that know what it costs.
+
+    Of integers results are exact. Those that are multiplied as i16 have transformed tiles of i16, of which the sums in i32
+    are multiples of the results, modulo 2³²: they are divided by multiplying with an inverse and by a shift. Tiles are of
+    2×2, 3×3 or 4×4, as far as the numbers' ranges allow.
     """
 
     name = "winograd"
@@ -109,9 +143,12 @@ class _Rewriter:
     def algorithm(self, op: ConvOp) -> Algorithm | None:
         """The cheapest algorithm for a convolution, if it is cheaper than the sum itself."""
         x, w = shape_of(op.x), shape_of(op.w)
-        if op.w not in self.constant or element_type_of(op.x) != Float32Type() or not is_static((*x[1:], *w)):
+        if op.w not in self.constant or not is_static((*x[1:], *w)):
             return None
         if w[:2] != (3, 3) or len(w) != 4 or {*ints(op.strides), *ints(op.dilations), number(op.groups)} != {1}:
+            return None
+        algorithms = self.possible(op)
+        if not algorithms:
             return None
         # Whether it is less work depends little on how many images there are.
         n, (height, width, c) = representative(x[0], self.ranges), map(int, x[1:])
@@ -124,26 +161,59 @@ class _Rewriter:
             moved = costs.input * c * (numbers * tiles + n * height * width) + costs.output * o * tiles * (numbers + a.step**2)
             return products + moved + costs.weight * (numbers - 9) * c * o
 
-        best = min(_ALGORITHMS, key=cost)
+        best = min(algorithms, key=cost)
         direct = n * (height - 2) * (width - 2) * 9 * c * o
         return best if direct > costs.gain * cost(best) else None
 
+    def possible(self, op: ConvOp) -> Sequence[Algorithm]:
+        """The algorithms that give a convolution's results."""
+        match [element_type_of(v) for v in (*op.operands, op.result)]:
+            case [Float32Type(), Float32Type(), Float32Type()]:
+                return _OF_FLOATS
+            case [x, w, result] if x == w == _PART and result == i32:
+                ranges = interval_of(op.x), interval_of(op.w)
+                terms = 9 * int(shape_of(op.x)[-1])
+                return [a for a in _ALGORITHMS if a.fits(*ranges) and a.centre(*ranges, terms) is not None]
+            case _:
+                return ()
+
     def convolved(self, op: ConvOp, algorithm: Algorithm) -> SSAValue:
         b, x, result, m = Build(op), op.x, shape_of(op.result), algorithm.step
-        element = element_type_of(x)
         missing = [-int(size) % m for size in result[1:3]]
         if any(missing):
             x = b(PadOp, x, b.scalar(0, like=x), low=(0, 0, 0, 0), high=(0, *missing, 0), pad_mode="constant")
-        by_input, by_weights, by_output = (
-            b.constant(np.array(m), element) for m in (algorithm.input, algorithm.weights, algorithm.output)
-        )
-        v = b(WinogradInputOp, x, by_input, step=m)
+        integers = element_type_of(x) != f32
+        of_weights, of_output = algorithm.weights, algorithm.output
+        if integers:
+            of_output = of_output * (algorithm.divisor // algorithm.divisors)
+        else:
+            of_weights = of_weights / algorithm.divisors[:, None]
+        by_weights = b.constant(of_weights, element_type_of(op.w))
+        v = b(WinogradInputOp, x, b.constant(algorithm.input, element_type_of(x)), step=m)
         u = b(ModeProductOp, b(ModeProductOp, op.w, by_weights, axis=0, to=0), by_weights, axis=1, to=1)
         tiles, (t, _, c, o) = shape_of(v)[2:5], shape_of(u)
         flat = b(ReshapeOp, v, shape=(t * t, product(tiles), c)), b(ReshapeOp, u, shape=(t * t, c, o))
-        products = b(ReshapeOp, b(MatmulOp, *flat), shape=(t, t, *tiles, o))
-        y = b(WinogradOutputOp, products, by_output)
+        products = b(ReshapeOp, b(MatmulOp, *flat, result=element_type_of(op.result)), shape=(t, t, *tiles, o))
+        y = b(WinogradOutputOp, products, b.constant(of_output, element_type_of(op.result)))
+        if integers:
+            y = self.divided(b, op, algorithm, y)
         return self.crop(b, y, result) if any(missing) else y
+
+    def divided(self, b: Build, op: ConvOp, algorithm: Algorithm, multiple: SSAValue) -> SSAValue:
+        """The integers that `multiple` is the divisor squared times, modulo 2³²."""
+        by = algorithm.divisor**2
+        twos = _twos(by)
+        if by != twos:
+            multiple = b(MulOp, multiple, b.scalar(_signed(pow(by // twos, -1, 1 << 32)), like=multiple))
+        shift = b.scalar(twos.bit_length() - 1, like=multiple)
+        centre = algorithm.centre(interval_of(op.x), interval_of(op.w), 9 * int(shape_of(op.x)[-1]))
+        if not centre:
+            return b(ShiftRightOp, multiple, shift)
+        # Σ x·w = Σ (x - c)·w + c·Σ w
+        sums = b(ReduceSumOp, b(CastOp, op.w, to=i32), axes=(0, 1, 2), keepdims=False)
+        rest = b(MulOp, sums, b.scalar(centre, like=sums))
+        less = b(SubOp, multiple, b(MulOp, rest, b.scalar(twos, like=rest)))
+        return b(AddOp, b(ShiftRightOp, less, shift), rest)
 
     def crop(self, b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
         cut = b(SliceOp, value, starts=(0,) * len(shape), limits=tuple(shape), strides=(1,) * len(shape))
@@ -167,3 +237,8 @@ class _Rewriter:
 def _varies(value: SSAValue) -> bool:
     """Whether an operand has a value of its own at each place of an image [N, H, W, C]."""
     return any(size != 1 for size in shape_of(value)[:-1])
+
+
+def _signed(n: int) -> int:
+    """A number below 2³² as i32 holds it."""
+    return n - (1 << 32) if n >> 31 else n

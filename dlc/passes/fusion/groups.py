@@ -91,8 +91,13 @@ def is_heavy(op: Operation, longest_row: int) -> bool:
 
 
 def takes_makers(op: Operation | None, longest_row: int) -> bool:
-    """Whether the elementwise ops that make an op's operands, of another shape than its result, belong in its kernel."""
-    return isinstance(op, ConcatOp | Scattering) or (isinstance(op, Reduction) and not row_axes(op, longest_row))
+    """Whether the elementwise ops that make an op's operands, of another shape than its result, belong in its kernel.
+
+    Updates are read one after the other, whole: a kernel has no room for what has an open size.
+    """
+    if isinstance(op, Scattering):
+        return all(is_static(shape_of(v)) for v in op.operands)
+    return isinstance(op, ConcatOp) or (isinstance(op, Reduction) and not row_axes(op, longest_row))
 
 
 def absorbs(user: Operation, index: int, movement: Movement) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Body
-from dlc.dims import Size, product
+from dlc.dims import Dim, Size, product
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -74,6 +74,11 @@ class KernelBody(Body):
         if isinstance(op, tensor.ExtractOp) and op.tensor in self.sources:
             return self.element(self.sources[op.tensor], op.indices)
         return super().__call__(op)
+
+    def size(self, size: Dim) -> SSAValue:
+        place = self.constants.size(size)
+        assert isinstance(place, SSAValue)
+        return place
 
     def element(self, read: Read, indices: Sequence[SSAValue]) -> SSAValue:
         """The element of a read value at these indices."""

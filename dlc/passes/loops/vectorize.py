@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from dlc.dialects.sizes import strides_of
 from dlc.ir import (
     AffineConstantExpr,
     AffineDimExpr,
@@ -282,8 +283,13 @@ class _Vectorizer:
         place.transfer_write(value, self.output, indices, AffineMap(len(positions), 0, results))
 
     def is_horizontal(self) -> bool:
-        """Whether it combines one row of partial results into one element."""
+        """Whether it combines one row of partial results into one element.
+
+        Lanes lie at a distance that is a number.
+        """
         if self.axes or len(self.loops) != 1 or len(self.op.operands) != 2 or not self.reduced[0]:
+            return False
+        if not all(isinstance(stride, int) for stride in strides_of(self.op.operands[0])):
             return False
         first, last = self.body.first_op, self.body.last_op
         return (

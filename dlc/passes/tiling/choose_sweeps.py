@@ -7,9 +7,10 @@ tiles, so that each panel of an operand serves all of them while it is in the ne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlc.ir import SSAValue, linalg
+from dlc.passes.tiling.hidden import weighs_nothing
 from dlc.passes.tiling.nests import Nest, can_split, choice_of
 from dlc.passes.tiling.plan import Sweep, packed_periods
 from dlc.target import Target
@@ -66,14 +67,29 @@ class SweepChooser:
         return min(extents[self.row], -(-tiles // parts) * self.rows)
 
     def sweeps(self) -> Iterator[Sweep]:
+        """The sweeps, as far as a mask shows something, if what it hides weighs nothing."""
+        sweeps = list(self._sweeps())
+        size, lane = self._block(hides=True), self.sums.lane
+        steps = [step for sweep in sweeps for d, step in sweep.steps if d == lane]
+        if not sweeps[0].skips or self.exact or self.nest.extents[lane] <= size or any(size % step for step in steps):
+            return iter(sweeps)
+        stages = self.nest.stages[sweeps[0].last - 1 : self.sums.second]
+        if not weighs_nothing(stages, self.nest.stages[self.sums.second], lane):
+            return iter(sweeps)
+        return (replace(s, shown=(lane, size)) for s in sweeps)
+
+    def _block(self, hides: bool) -> int:
+        """What the second contraction adds up at a time; where parts may be hidden, fewer."""
+        return min(self.target.machine.block_steps // (2 if hides else 1), self.nest.extents[self.sums.lane])
+
+    def _sweeps(self) -> Iterator[Sweep]:
         second, end = self.sums.second, self.sums.end
         before = list(self._before(self.sums.lane, second - 1))
         yield from before
         hides = before[0].skips
         columns, wide = self._panel(end, _VECTORS), self._wide(end)
         yield Sweep(second - 1, second, ((self.row, 1), (end, wide)))
-        block = min(self.target.machine.block_steps // (2 if hides else 1), self.nest.extents[self.sums.lane])
-        steps = (self.sums.lane, block), (end, columns), (self.row, self.rows)
+        steps = (self.sums.lane, self._block(hides)), (end, columns), (self.row, self.rows)
         yield Sweep(second, second + 1, steps, skips=hides and not self.exact)
         if second + 1 < len(self.nest.stages):
             yield Sweep(second + 1, len(self.nest.stages), ((self.row, 1), (end, wide)))

@@ -146,8 +146,8 @@ class _Chooser:
                 width = max(1, t.width.data // 8)
             case _:
                 width = 4
-        # Conversions keep lane counts equal across types: four-byte lanes unless elements are wider.
-        return self.target.lanes(max(width, 4))
+        # Conversions keep lane counts equal across types: four-byte lanes unless elements are wider, or all narrower.
+        return self.target.lanes(max(width, self.nest.element_bytes))
 
     def fitting(self, d: int, wanted: int) -> int:
         """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel."""
@@ -161,8 +161,8 @@ class _Chooser:
     def contraction_tile(self, stage: Stage, lane: int) -> dict[int, int]:
         """Rows × lanes in registers: the vectors of one operand times broadcasts of the other.
 
-        accumulators + vectors of the lane operand + 1 for the broadcast fit the register file; so do 2 · accumulators and one
-        more where a step adds up products of its own.
+        accumulators + vectors of one operand + 1 of the other fit the register file; so do 2 · accumulators and one more where
+        a step adds up products of its own.
         """
         lanes = self.lanes(stage)
         extents = self.nest.extents
@@ -173,8 +173,10 @@ class _Chooser:
         wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, _MOST_VECTORS))
         columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
-        free = self.target.vector_registers - stage.sums - vectors
-        rows = max(1, int(self.variant.rows * (free // (stage.sums * vectors))))
+        # One operand's vectors or broadcasts are held, the fewer of them, and those of the other pass by.
+        sums, registers = stage.sums, self.target.vector_registers
+        fitting = (r for r in range(registers, 0, -1) if sums * (r * vectors + 1) + min(r, vectors) <= registers)
+        rows = max(1, int(self.variant.rows * next(fitting, 1)))
         register = {lane: columns}
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
@@ -348,7 +350,7 @@ class _Chooser:
             # Equal parts: a task that is nearly empty keeps the others waiting.
             parts = -(-steps // wanted)
             whole[d] *= -(-steps // parts)
-        return {d: min(extents[d], whole[d]) for d in order}
+        return {d: whole[d] if d in self.nest.open else min(extents[d], whole[d]) for d in order}
 
 
 def _row_tile(extent: int, limit: int, least: float) -> int:

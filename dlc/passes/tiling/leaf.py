@@ -84,6 +84,18 @@ def steps(place: Place, whole: Range, step: int, name: str) -> Iterator[tuple[Pl
         yield place, whole.part(place, main, whole.size - main)
 
 
+def steps_until(place: Place, whole: Range, step: int, end: Index, name: str) -> Iterator[tuple[Place, Range]]:
+    """As `steps`, up to `end`: a number of whole steps that is known only when the kernel runs, or all there is."""
+    main = whole.size - whole.size % step
+    loop = place.loop(0, place.minimum(end, main), step, name=name)
+    inside = place.inside(loop.body.block)
+    yield inside, whole.part(inside, loop.body.block.args[0], step)
+    inside.yield_()
+    if whole.size > main:
+        rest = place.branch(place.compare(whole.size, "ule", end))
+        yield rest, whole.part(rest, main, whole.size - main)
+
+
 def open_steps(place: Place, whole: Range, size: Index, step: int, divides: bool, name: str) -> Iterator[tuple[Place, Range]]:
     """As `steps`, for the first `size` iterations of a range, which is known only when the kernel runs.
 
@@ -235,7 +247,7 @@ class Leaf:
     def scatter(self, place: Place, stage: Stage, tile: Tile, dims: Sequence[int]) -> None:
         """A scatter step by step, each on the row that it names."""
         for d in dims[:1]:
-            for at, one in steps(place, tile[d], 1, f"j{d}"):
+            for at, one in self.parts(place, tile, d, 1):
                 self.scatter(at, stage, {**tile, d: one}, dims[1:])
             return
         scatter, rows = scatter_of(stage.op), stage.scattered

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 from dlc.dialects.remainder import RemFOp
 from dlc.dialects.sizes import sizes_of, strides_of
@@ -18,13 +19,16 @@ from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineMap,
+    Block,
     BlockArgument,
+    IntegerType,
     IteratorTypeAttr,
     MemRefType,
     Operation,
     SSAValue,
     arith,
     func,
+    i1,
     linalg,
     math,
     memref,
@@ -166,6 +170,8 @@ class OpenNest:
 
         stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages]
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
+        # An example may be none of the sizes that there are, and have no element.
+        extents |= {d: max(extents[d], 1) for d in self.symbolic}
         return Nest(stages, extents, frozenset(self.symbolic))
 
     @property
@@ -190,6 +196,18 @@ class Nest(OpenNest):
 
     extents: Mapping[int, int]
     open: frozenset[int] = frozenset()
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """The bytes of the elements that a register is full of: four, or fewer where its ops have narrow integers alone."""
+        values = (v for s in self.stages for v in (*_body(s).args, *(r for o in _body(s).ops for r in o.results)))
+        types = {v.type for v in values} - {i1}
+        widths = [int(cast(IntegerType, t).width.data) // 8 for t in types if isinstance(t, IntegerType)]
+        return min(4, max(widths)) if widths and len(widths) == len(types) else 4
+
+
+def _body(stage: Stage) -> Block:
+    return stage.op.regions[0].block
 
 
 def combiner_of(stage: Stage) -> Operation | None:

@@ -15,16 +15,21 @@ class Sweep:
 
     `skips`: a part is left out where that changes nothing: of stages that end in a choice, where it falls on none of what they
     compute; of a contraction alone, a part of the outermost loop in which its first operand is zeros.
+
+    `shown`: a dimension and a size; of its parts of this size all are left out that are behind the last one in which the
+    choice of the first sweep falls on what is computed.
     """
 
     first: int
     last: int
     steps: tuple[tuple[int, int], ...]
     skips: bool = False
+    shown: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         skips = ", skips" if self.skips else ""
-        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips
+        shown = "" if self.shown is None else f", as far as d{self.shown[0]} is shown by {self.shown[1]}"
+        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips + shown
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,9 @@ class TilePlan:
         shared = set(nest.shared)
         for name, sizes in (("grid", self.grid), ("register", self.register)):
             for d, size in sizes.items():
-                if d not in shared or not 1 <= size <= nest.extents[d]:
+                # An open extent is an example: a task may take more.
+                taken = name == "grid" and d in nest.open
+                if d not in shared or size < 1 or (size > nest.extents[d] and not taken):
                     raise ValueError(f"{name}[d{d}] = {size}: must be a shared dimension with 1 ≤ size ≤ its extent")
         for d, block in self.grid.items():
             if block % self.tile(d) and block != nest.extents[d]:
@@ -108,6 +115,8 @@ class TilePlan:
                     raise ValueError(f"sweep {sweep}: what a stage reduces must be whole before another reads it")
                 if any(t.modulus % step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
                     raise ValueError(f"sweep {sweep}: an operand is packed in other panels")
+                if sweep.shown is not None and sweep.shown[0] == d and sweep.shown[1] % step:
+                    raise ValueError(f"sweep {sweep}: what is shown must be whole steps")
             done = sweep.last
         return {d for s in self.sweeps for d, _ in s.steps}
 

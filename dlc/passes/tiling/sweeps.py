@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.ir import (
@@ -21,7 +21,7 @@ from dlc.ir import (
     scf,
 )
 from dlc.passes.structured import Index, Place, memref_of, zero_attribute
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, generic, steps
+from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, generic, steps, steps_until
 from dlc.passes.tiling.nests import Stage, choice_of, identity_of
 from dlc.passes.tiling.plan import Sweep
 
@@ -32,9 +32,13 @@ _LANES = 32
 def run_stages(leaf: Leaf, place: Place, sweeps: Sequence[Sweep]) -> None:
     """All stages of a leaf's nest, in order: those of a sweep together."""
     stages, done = leaf.nest.stages, 0
+    ends: dict[int, Index] = {}
     for sweep in sweeps:
         leaf.stages(place, stages[done : sweep.first], leaf.tile)
-        _Sweep(leaf, stages[sweep.first : sweep.last], sweep.skips).parts(place, leaf.tile, sweep.steps, {})
+        run = _Sweep(leaf, stages[sweep.first : sweep.last], sweep.skips, ends)
+        if sweep.shown is not None and not ends:
+            ends[sweep.shown[0]] = run.end(place, leaf.tile, *sweep.shown)
+        run.parts(place, leaf.tile, sweep.steps, {})
         done = sweep.last
     leaf.stages(place, stages[done:], leaf.tile)
 
@@ -61,10 +65,11 @@ class _Partial:
 class _Sweep:
     """The stages of a sweep. What is no contraction and reduces a dimension keeps as many partial results as a part has."""
 
-    def __init__(self, leaf: Leaf, stages: Sequence[Stage], skips: bool = False) -> None:
+    def __init__(self, leaf: Leaf, stages: Sequence[Stage], skips: bool, ends: Mapping[int, Index]) -> None:
         self.leaf = leaf
         self.stages = stages
         self.skips = skips
+        self.ends = ends
 
     def parts(self, place: Place, tile: Tile, loops: Sequence[tuple[int, int]], partials: Mapping[Operation, _Partial]) -> None:
         """Loops over parts of the tile, one dimension after the other; all stages on each."""
@@ -84,14 +89,37 @@ class _Sweep:
             if stage not in inside:
                 self.emit(place, stage, tile)
         sums = self.skips and self.stages[0].is_contraction
-        sweep = _Sweep(self.leaf, inside, self.skips and not sums)
-        for at, part in steps(place, tile[d], step, f"j{d}"):
+        sweep = _Sweep(self.leaf, inside, self.skips and not sums, self.ends)
+        for at, part in self.steps(place, tile[d], d, step):
             inner = {**tile, d: part}
             sweep.parts(self.where_not_zero(at, inner) if sums else at, inner, rest, {**partials, **made})
         for stage in split:
             partial = made[stage.op]
             target = self.leaf.operand(place, stage, len(stage.op.operands) - 1, tile)
             combine(place.located(stage.op.location), stage, (partial.buffer, partial.dims), target)
+
+    def steps(self, place: Place, whole: Range, d: int, step: int) -> Iterator[tuple[Place, Range]]:
+        """Where to compute each part of `step` iterations of a dimension, as far as it goes."""
+        if d in self.ends:
+            return steps_until(place, whole, step, self.ends[d], f"j{d}")
+        return steps(place, whole, step, f"j{d}")
+
+    def end(self, place: Place, tile: Tile, d: int, size: int) -> Index:
+        """Where the last part of `size` ends in which the choice that the last stage makes falls on what is computed."""
+        last, choice = self.stages[-1], choice_of(self.stages[-1])
+        assert choice is not None
+        main, end = tile[d].size - tile[d].size % size, SSAValue.get(place.value(0))
+        loop = place.loop(0, main, size, [end], f"j{d}")
+        at, (start, end) = place.inside(loop.body.block), loop.body.block.args
+
+        def shown(at: Place, start: Index, size: int, end: SSAValue) -> SSAValue:
+            part = {**tile, d: tile[d].part(at, start, size)}
+            any_of = self.any(at, self.leaf.operand(at, last, choice[0], part))
+            return at.op(arith.SelectOp(any_of, at.value(at.add(start, size)), end))
+
+        at.yield_(shown(at, start, size, end))
+        end = loop.results[0]
+        return shown(place, main, tile[d].size - main, end) if tile[d].size > main else end
 
     def run(self, place: Place, tile: Tile, partials: Mapping[Operation, _Partial]) -> None:
         """All stages on one part."""

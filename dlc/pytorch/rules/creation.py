@@ -12,6 +12,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import Dim, Size, is_static
 from dlc.frontend.trace import Trace, current_trace
+from dlc.ir import i64
 from dlc.numpy.apply import apply, convert
 from dlc.pytorch.rules.table import Dtype, Table, is_tensor
 
@@ -113,8 +114,8 @@ def counted(size: Size, start: Size = 0, step: int = 1) -> Any:
 
 
 def number(size: Size) -> Any:
-    """A size as an array of rank 0: as many ones as it is, added up."""
-    return np.asarray(size) if isinstance(size, int) else dnp.sum(filled((size,), 1, np.int64))
+    """A size as an array of rank 0."""
+    return np.asarray(size) if isinstance(size, int) else _trace().apply(dl.SizeOp, size=(size,), to=i64)
 
 
 @table("arange arange.default")

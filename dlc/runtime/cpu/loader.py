@@ -1,7 +1,7 @@
 """ELF relocatable objects to code that runs wherever it lies, and that to executable memory, without LLVM or a linker.
 
 The objects are freestanding (every symbol that they use they define), position-independent and small, so the only
-relocations are 32-bit distances: once these are filled in, nothing of the code hangs on its address.
+relocations are distances (relocations.py): once these are filled in, nothing of the code hangs on its address.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dlc.errors import CompileError, DeviceError
+from dlc.runtime.cpu.relocations import RELOCATE, Relocation
 
 _ALLOCATED = 0x2  # SHF_ALLOC: part of the memory image
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8  # section types
 _UNDEFINED = 0  # section number of a symbol that another object defines
-_RELATIVE = {2: "R_X86_64_PC32", 4: "R_X86_64_PLT32"}
+_FUNCTION = 2  # type of a symbol
 _UNWINDING = ".eh_frame"  # for exceptions, of which there are none
 # The widest vector's constants lie as they like it.
 CODE_ALIGNMENT = 64
@@ -40,11 +41,17 @@ class _Symbol(NamedTuple):
     name: str
     section: int
     value: int
+    is_function: bool
+
+
+def _machine(data: bytes) -> int:
+    """The number of the architecture that an object is for."""
+    if data[:6] != b"\x7fELF\x02\x01" or data[16:18] != b"\1\0":
+        raise CompileError("the object is not a relocatable ELF file of 64 bits, the lowest byte first")
+    return int.from_bytes(data[18:20], "little")
 
 
 def _sections(data: bytes) -> list[_Section]:
-    if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", data, 16) != (1, 62):
-        raise CompileError("the object is not a relocatable ELF file for x86-64")
     (start,) = struct.unpack_from("<Q", data, 40)
     size, count, names = struct.unpack_from("<HHH", data, 58)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
@@ -62,7 +69,10 @@ def _symbols(data: bytes, sections: list[_Section]) -> list[_Symbol]:
         return []
     strings = sections[table.link].offset
     entries = struct.iter_unpack("<IBBHQQ", data[table.offset : table.offset + table.size])
-    return [_Symbol(_string(data, strings + name), section, value) for name, _, _, section, value, _ in entries]
+    return [
+        _Symbol(_string(data, strings + name), section, value, info & 15 == _FUNCTION)
+        for name, info, _, section, value, _ in entries
+    ]
 
 
 def undefined_symbols(data: bytes) -> list[str]:
@@ -80,8 +90,11 @@ class Code(NamedTuple):
 def linked(data: bytes) -> Code:
     """The code of an object.
 
-    Raises CompileError for an undefined symbol or a relocation other than a 32-bit distance.
+    Raises CompileError for an undefined symbol or a relocation that is no distance.
     """
+    relocate = RELOCATE.get(_machine(data))
+    if relocate is None:
+        raise CompileError(f"the object is for machine {_machine(data)}, of which no relocation is known")
     sections = _sections(data)
     symbols = _symbols(data, sections)
     if missing := undefined_symbols(data):
@@ -100,19 +113,17 @@ def linked(data: bytes) -> Code:
         s = sections[i]
         if s.type != _NOBITS:
             memory[place : place + s.size] = data[s.offset : s.offset + s.size]
-    for s in sections:
-        if s.type == _RELA and s.info in places:
-            _relocate(memory, data, s, places, symbols)
-    return Code(bytes(memory), {s.name: places[s.section] + s.value for s in symbols if s.name and s.section in places})
+    tables = [s for s in sections if s.type == _RELA and s.info in places]
+    relocate(memory, [r for table in tables for r in _relocations(data, table, places, symbols)])
+    return Code(bytes(memory), {s.name: places[s.section] + s.value for s in symbols if s.is_function and s.section in places})
 
 
-def _relocate(memory: bytearray, data: bytes, table: _Section, places: dict[int, int], symbols: list[_Symbol]) -> None:
+def _relocations(data: bytes, table: _Section, places: dict[int, int], symbols: list[_Symbol]) -> Iterator[Relocation]:
     for offset, info, addend in struct.iter_unpack("<QQq", data[table.offset : table.offset + table.size]):
         kind, symbol = info & 0xFFFFFFFF, symbols[info >> 32]
-        if kind not in _RELATIVE or symbol.section not in places:
-            raise CompileError(f"the object has relocation {kind} to {symbol.name!r}; only 32-bit distances can be loaded")
-        place = places[table.info] + offset
-        struct.pack_into("<i", memory, place, places[symbol.section] + symbol.value + addend - place)
+        if symbol.section not in places:
+            raise CompileError(f"the object has relocation {kind} to {symbol.name!r}, which is not in memory")
+        yield Relocation(kind, places[table.info] + offset, places[symbol.section] + symbol.value + addend, symbol.name)
 
 
 class LoadedCode:

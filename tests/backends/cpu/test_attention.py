@@ -57,12 +57,17 @@ def test_ragged_sizes_in_every_type(dtype: Any) -> None:
 MASK = np.random.default_rng(1).random((1, 1, 40, 40)) < 0.3
 MASK[..., 3, :] = False
 QUERIES = tuple(numbers(2, 4, 40, 16) for _ in range(3))
+# Of 300 keys, three blocks: rows that see the first, the first two, a few of the last, none, and in tiles of all kinds.
+LONG = numbers(1, 2, 60, 8), numbers(1, 2, 300, 8), numbers(1, 2, 300, 8)
+SPANS = np.repeat([0, 5, 128, 0, 290, 129], 10)[:, None]
+SHOWN = (np.arange(300) < SPANS) & (np.arange(300) >= SPANS - 100)
 GROUPED = numbers(2, 4, 33, 16), numbers(2, 2, 35, 16), numbers(2, 2, 35, 40)
 BIAS, PROJECTED = numbers(1, 4, 40, 40), numbers(2, 23, 192)
 PARTS = [part.reshape(2, 23, 4, 16).swapaxes(1, 2) for part in np.split(PROJECTED, 3, -1)]
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] = {
     "causal": (lambda *x: nn.attention(*x, causal=True), QUERIES, expected(*QUERIES, np.tri(40, dtype=bool))),
     "masked": (lambda *x: nn.attention(*x, mask=MASK), QUERIES, expected(*QUERIES, MASK)),
+    "spans": (lambda *x: nn.attention(*x, mask=SHOWN), LONG, expected(*LONG, SHOWN)),
     "additive": (additive, (*QUERIES, BIAS), expected(*QUERIES, bias=BIAS)),
     "grouped": (grouped, GROUPED, expected(GROUPED[0], *(np.repeat(x, 2, 1) for x in GROUPED[1:]))),
     "interleaved": (interleaved, (PROJECTED,), expected(*PARTS).swapaxes(1, 2).reshape(2, 23, 64)),

@@ -40,6 +40,33 @@ def test_accumulators_of_a_convolution_stay_in_registers() -> None:
     assert "Spill" not in code and "Reload" not in code
 
 
+def test_accumulators_of_few_wide_rows_stay_in_registers() -> None:
+    """12 sums, the broadcasts of three rows, and one vector of weights after the other: 16 registers."""
+    kernel = parse_kernel("""
+    func.func @k(%x: memref<3x64xf32>, %w: memref<64x32xf32>, %y: memref<3x32xf32>) attributes {kernel} {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %c64 = arith.constant 64 : index
+      %pad = arith.constant 0.0 : f32
+      %zero = arith.constant dense<0.0> : vector<3x32xf32>
+      "scf.parallel"(%c0, %c1, %c1) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>}> ({
+      ^bb0(%task: index):
+        %sums = scf.for %k = %c0 to %c64 step %c1 iter_args(%acc = %zero) -> (vector<3x32xf32>) {
+          %a = vector.transfer_read %x[%c0, %k], %pad {in_bounds = [true, true], permutation_map = affine_map<(d0, d1) -> (d0, 0)>} : memref<3x64xf32>, vector<3x32xf32>
+          %b = vector.transfer_read %w[%k, %c0], %pad {in_bounds = [true, true], permutation_map = affine_map<(d0, d1) -> (0, d1)>} : memref<64x32xf32>, vector<3x32xf32>
+          %next = vector.fma %a, %b, %acc : vector<3x32xf32>
+          scf.yield %next : vector<3x32xf32>
+        }
+        vector.transfer_write %sums, %y[%c0, %c0] {in_bounds = [true, true]} : vector<3x32xf32>, memref<3x32xf32>
+        "scf.reduce"() : () -> ()
+      }) {level = "grid"} : (index, index, index) -> ()
+      func.return
+    }""")
+    code = assembly(emit_kernel(kernel, CPU_LEVELS["cpu:avx2"]).text, CPU_LEVELS["cpu:avx2"])
+    assert code.count("vfmadd") % 12 == 0 and "vfmadd" in code
+    assert "Spill" not in code and "Reload" not in code
+
+
 @pytest.mark.parametrize("target", LEVELS)
 def test_several_grids_and_code_between_them(target: Target) -> None:
     kernel = parse_kernel("""

@@ -129,6 +129,26 @@ def test_a_loop_until_what_is_data(target: str, count: int | None, times: int) -
     np.testing.assert_array_equal(np.asarray(again[0]), X + 20 + min(times, 1) * np.float32([1, 2]))
 
 
+def test_a_loop_that_data_ends_collects_as_many_values_as_it_made() -> None:
+    body = graph(GROWS, ["on", "next", "top", "s", "on"], ["i", "c", "s"])
+    nodes = [node("Loop", ["m", "more", "x"], ["last", "tops", "before", "went"], body=body)]
+    known = {"limit": np.float32(9), "step": np.float32([1, 2]), "m": np.int64(4)}
+    outputs = ["last", "tops", "before", "went"]
+    imported = import_model(model(nodes, {"x": [3, 2], "more": []}, outputs, weights=known, dtypes={"more": TensorProto.BOOL}))
+    compiled = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1, workers=1))
+    for x, more in ((X, True), (X - 1e3, True), (X, False)):
+        last, tops, before, went = map(np.asarray, compiled.run([x, np.array(more)]))
+        states = [x]
+        while more and len(states) <= 4:
+            states.append(states[-1] + np.float32([1, 2]))
+            more = bool(states[-1].max() < 9)
+        made = len(states) - 1
+        np.testing.assert_array_equal(last, states[-1])
+        np.testing.assert_array_equal(tops, np.float32([s.max() for s in states[1:]]))
+        np.testing.assert_array_equal(before, np.reshape(states[:-1], (made, 3, 2)))
+        np.testing.assert_array_equal(went, tops < 9)
+
+
 def test_a_loop_reads_what_is_computed_before_it() -> None:
     body = graph([node("Add", ["s", "t"], ["next"]), *GROWS[1:]], ["on", "next"], ["i", "c", "s"])
     nodes = [node("Tanh", ["x"], ["t"]), node("Loop", ["", "", "x"], ["last"], body=body)]
@@ -144,10 +164,11 @@ def test_a_long_loop_is_not_written_out() -> None:
 
 def test_loops_that_are_refused() -> None:
     collects = graph(GROWS, ["on", "next", "top"], ["i", "c", "s"])
-    nodes = [node("Loop", ["", "yes", "x"], ["last", "tops"], body=collects)]
     known = {"yes": np.bool_(True), "limit": np.float32(9), "step": np.float32([1, 2])}
-    with pytest.raises(UnsupportedError, match=r"Loop-last.*data ends it, and it collects values"):
-        import_model(model(nodes, {"x": [3, 2]}, ["last", "tops"], weights=known))
+    for limit in ("", "m"):
+        nodes = [node("Loop", [limit, "yes", "x"], ["last", "tops"], body=collects)]
+        with pytest.raises(UnsupportedError, match=r"Loop-last.*collects values of which nobody knows how many there may be"):
+            import_model(model(nodes, {"x": [3, 2]}, ["last", "tops"], weights={**known, "m": np.int64(1 << 40)}))
     empty = graph([], [], ["i", "c", "s"])
     nodes = [node("Loop", ["", "yes", "x"], ["last"], body=empty)]
     with pytest.raises(ModelError, match="0 results for a condition and 1 states"):

@@ -15,6 +15,7 @@ from dlc.ir import SSAValue, i32
 from dlc.passes.dl.cse import CsePass
 from dlc.passes.dl.dce import DcePass
 from dlc.passes.dl.fold_quantization import FoldQuantizationPass
+from dlc.passes.dl.pack_words import PackWordsPass
 from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.target import CPU_LEVELS, REFERENCE, Target
@@ -60,7 +61,8 @@ def contractions(p: Program) -> list[Any]:
 
 def rewritten(body: Any, target: Target, *inputs: np.ndarray, tolerance: float = 0.0) -> Program:
     return program(body, *inputs).apply(
-        *(SimplifyPass(), QuantizedContractionsPass(target), SimplifyPass(), CsePass(), DcePass()), tolerance=tolerance
+        *(SimplifyPass(), QuantizedContractionsPass(target), PackWordsPass(target), SimplifyPass(), CsePass(), DcePass()),
+        tolerance=tolerance,
     )
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import shape_of
-from dlc.ir import SSAValue
+from dlc.dialects.dl.base import number, shape_of
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.ir import SSAValue, i32
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.winograd import WinogradPass
+from dlc.target import CPU_LEVELS, Winograd
 from tests.passes.programs import Program, Writer, program, randoms
+
+AVX512, AVX2 = CPU_LEVELS["cpu:avx512"], CPU_LEVELS["cpu:avx2"]
+_I16 = ELEMENT_TYPES["int16"]
 
 
 def convolution(
@@ -24,7 +31,7 @@ def convolution(
 
 def rewritten(size: tuple[int, int], channels: int, o: int, **properties: int) -> Program:
     image = randoms((1, size[0] + 2, size[1] + 2, channels))
-    return program(lambda b, x: convolution(b, x, o, **properties), *image).apply(WinogradPass(), tolerance=1e-4)
+    return program(lambda b, x: convolution(b, x, o, **properties), *image).apply(WinogradPass(AVX512), tolerance=1e-4)
 
 
 @pytest.mark.parametrize("size, step", [((28, 28), 4), ((24, 16), 4), ((14, 14), 2)])
@@ -55,7 +62,7 @@ def test_elementwise_ops_come_before_the_crop() -> None:
         biased = b(dl.AddOp, convolution(b, x, 128), b.weight(randoms((128,))[0]))
         return b(dl.AddOp, b(dl.ReluOp, biased), skip)
 
-    p = program(body, *randoms((1, 29, 29, 64), (1, 27, 27, 128))).apply(WinogradPass(), tolerance=1e-4)
+    p = program(body, *randoms((1, 29, 29, 64), (1, 27, 27, 128))).apply(WinogradPass(AVX512), tolerance=1e-4)
     # What differs from place to place is added to the image as it should be.
     assert p.ops[-5:] == ["winograd_output", "add", "relu", "slice", "add"]
 
@@ -86,6 +93,53 @@ def test_other_types_and_weights_that_are_computed_stay() -> None:
     assert p.ops == ["conv"]
 
 
+def of_integers(channels: int, data: type, low: int, high: int) -> tuple[Program, np.ndarray]:
+    """A convolution of data between two numbers, of the type that a quantised model has, as i16, rewritten, and its result."""
+    random = np.random.default_rng(3)
+    # The largest of both, in places, so that sums are as large as they can be.
+    x = random.choice([low, high], (1, 10, 12, channels)).astype(data)
+    w = random.choice([-128, 127], (3, 3, channels, 16)).astype(np.int8)
+    x[0, :3, :3], w[..., 0], w[..., 1] = high, 127, -128
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        pair = b(dl.CastOp, x, to=_I16), b(dl.CastOp, b.weight(w), to=_I16)
+        return b(dl.ConvOp, *pair, strides=(1, 1), dilations=(1, 1), groups=1, result=i32)
+
+    machine = replace(AVX2.machine, winograd=Winograd(input=0, output=0, weight=0))
+    p = program(body, x)
+    (before,) = p.run()
+    WinogradPass(replace(AVX2, machine=machine)).apply(None, p.module)  # type: ignore[arg-type]
+    return p, before
+
+
+# As large a tile as the sums of so many products of bytes can be told apart with, which are read back modulo 2³².
+@pytest.mark.parametrize(
+    "channels, data, low, high, step",
+    [
+        (114, np.uint8, 0, 255, 4),
+        (115, np.uint8, 0, 255, 4),
+        (227, np.uint8, 0, 255, 4),
+        (228, np.uint8, 0, 255, 3),
+        (227, np.int8, -128, 127, 4),
+        (228, np.int8, -128, 127, 3),
+    ],
+)
+def test_integers_are_exact(channels: int, data: type, low: int, high: int, step: int) -> None:
+    p, before = of_integers(channels, data, low, high)
+    (tiles,) = (op for op in p.main.body.block.ops if isinstance(op, dl.WinogradInputOp))
+    assert number(tiles.step) == step
+    np.testing.assert_array_equal(p.run()[0], before)
+
+
+def test_integers_that_would_not_fit_stay() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        w = b.weight(np.full((3, 3, 64, 64), 9, np.int16))
+        return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1, result=i32)
+
+    # Nothing is known of i16 but that tiles of it would not be.
+    assert program(body, np.zeros((1, 30, 30, 64), np.int16)).apply(WinogradPass()).ops == ["conv"]
+
+
 def test_stated_error() -> None:
     random = np.random.default_rng(5)
     for size, channels, bound in ((28, 256, 2e-5), (14, 256, 4e-6)):
@@ -96,7 +150,7 @@ def test_stated_error() -> None:
             return b(dl.ConvOp, x, b.weight(w), strides=(1, 1), dilations=(1, 1), groups=1)
 
         p = program(body, x)
-        WinogradPass().apply(None, p.module)  # type: ignore[arg-type]
+        WinogradPass(AVX512).apply(None, p.module)  # type: ignore[arg-type]
         windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(np.float64), (3, 3), (0, 1))
         exact = np.tensordot(windows, w, ((2, 3, 4), (2, 0, 1)))
         assert "conv" not in p.ops

@@ -191,6 +191,15 @@ def test_rows_of_an_open_size_fill_the_registers() -> None:
     assert rows == [16, 30]
 
 
+def test_a_task_takes_whole_tiles_of_an_open_size() -> None:
+    """Eight rows are 6 and 2, whatever the example of 13 rows says: not 13 of which one is left over."""
+    (nest,) = nests_of(next(iter(kernels_of(buffered("matmul")))))
+    m = nest.shared[0]
+    plan = choose_tiles(replace(nest.at({}), open=frozenset({m})), CPU_LEVELS["cpu:avx2"])
+    assert plan.grid[m] % plan.register[m] == 0 and plan.grid[m] > nest.extents[m]
+    plan.check(replace(nest.at({}), open=frozenset({m})))
+
+
 def test_a_tile_has_sums_enough_to_work_on_at_once() -> None:
     """128 rows are 32 times 4, whose 8 vectors wait for one another: rather 21 times 6, and 2."""
     (nest,) = nests_of(next(iter(kernels_of(buffered("matmul")))))
@@ -222,7 +231,7 @@ def test_bufferised_kernels_compute_the_same() -> None:
 
 def test_an_illegal_plan_is_refused_by_entry() -> None:
     (kernel,) = kernels_of(buffered("matmul"))
-    (nest,) = nests_of(kernel)
+    nest = next(iter(nests_of(kernel))).at({})
     m, n = nest.shared
     with pytest.raises(ValueError, match=r"register\[d1\] = 12: an operand is packed in panels of 16"):
         TilePlan({}, {n: 12}, (m, n)).check(nest)
@@ -237,10 +246,11 @@ def test_an_illegal_sweep_is_refused() -> None:
     nest = next(iter(nests_of(kernel))).at({})
     plan = choose_tiles(nest, CPU_LEVELS["cpu:avx2"])
     first, *rest = plan.sweeps
-    (lane, _), (row, _) = first.steps
+    (lane, width), (row, _) = first.steps
     for sweeps, problem in (
         ((replace(first, last=len(nest.stages)), *rest), "must be whole before another reads it"),
         ((replace(first, steps=((lane, 5), (row, 6))), *rest), "packed in other panels"),
+        ((replace(first, shown=(lane, width + 1)), *rest), "must be whole steps"),
         ((replace(first, steps=((row, 10),)), *rest), "in steps of 1 to its extent"),
         ((*rest, first), "stages behind those of the sweep before"),
     ):
@@ -250,7 +260,7 @@ def test_an_illegal_sweep_is_refused() -> None:
 
 def test_an_illegal_plan_of_groups_is_refused_by_entry() -> None:
     (kernel,) = kernels_of(buffered("rows"))
-    (nest,) = nests_of(kernel)
+    nest = next(iter(nests_of(kernel))).at({})
     (row,) = nest.shared
     own = [d for d in nest.extents if d != row]
     with pytest.raises(ValueError, match=rf"items\[d{row}\] = 0: must be a dimension of the nest and at least 1"):
@@ -260,7 +270,7 @@ def test_an_illegal_plan_of_groups_is_refused_by_entry() -> None:
     with pytest.raises(ValueError, match="the nest is no contraction of plain operands"):
         TilePlan(order=(row,), items={}, promote={own[0]: 4}).check(nest)
     (kernel,) = kernels_of(buffered("convolution"))
-    nest = max(nests_of(kernel), key=lambda n: len(n.stages))
+    nest = max(nests_of(kernel), key=lambda n: len(n.stages)).at({})
     with pytest.raises(ValueError, match=r"promote\[d\d\] = 4: must be one dimension that is reduced"):
         TilePlan(order=tuple(nest.shared), items={}, promote={nest.shared[0]: 4}).check(nest)
 

@@ -129,13 +129,11 @@ def _floats(node: Node, name: str, like: Value | None = None) -> Array | None:
 def _ensemble_by_names(node: Node, x: Value, outputs: int, weighing: str) -> Ensemble:
     """The trees of versions before 5: nodes have numbers by tree, and weights say whose they are."""
     trees, numbers = (np.asarray(node.integers(f"nodes_{name}ids"), np.int64) for name in ("tree", "node"))
-    modes = np.asarray(node.texts("nodes_modes", ()))
+    modes = node.texts("nodes_modes", ())
     node.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
-    found, where = np.unique(modes, return_inverse=True)
-    unknown = [mode for mode in found if mode not in MODES]
-    if unknown:
+    if unknown := sorted(set(modes) - set(MODES)):
         raise ModelError(f"{node.place}: a node asks '{unknown[0]}'; expected one of {', '.join(MODES)}")
-    ask = np.asarray([MODES[mode] for mode in found], np.int64)[where]
+    ask = np.fromiter(map(MODES.__getitem__, modes), np.int64, len(modes))
     features, yes, no = (np.asarray(node.integers(f"nodes_{n}ids"), np.int64) for n in ("feature", "truenode", "falsenode"))
     threshold = _floats(node, "nodes_values")
     missing = np.asarray(node.integers("nodes_missing_value_tracks_true", (0,) * len(trees)), np.int64)
@@ -181,15 +179,24 @@ class _Names:
 
     def __init__(self, place: str, trees: Array, numbers: Array) -> None:
         self.place = place
-        self.keys = {pair: k for k, pair in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))}
+        self.given = trees, numbers
+        self.trees, self.numbers = np.unique(trees), np.unique(numbers)
+        keys = self._keys(trees, numbers)
+        self.order = np.argsort(keys, kind="stable")
+        self.keys = keys[self.order]
+
+    def _keys(self, trees: Array, numbers: Array) -> Array:
+        """A number for each pair of what is known; of what is not, that of another pair."""
+        return np.searchsorted(self.trees, trees) * (len(self.numbers) + 1) + np.searchsorted(self.numbers, numbers)
 
     def of(self, trees: Array, numbers: Array) -> Array:
-        pairs = zip(trees.tolist(), numbers.tolist(), strict=True)
-        try:
-            return np.fromiter((self.keys[pair] for pair in pairs), np.int64, len(trees))
-        except KeyError as missing:
-            tree, number = missing.args[0]
-            raise ModelError(f"{self.place}: tree {tree} has no node {number}") from None
+        # Of nodes with one number the last counts.
+        at = np.searchsorted(self.keys, self._keys(trees, numbers), side="right") - 1
+        found = self.order[at]
+        wrong = np.flatnonzero((self.given[0][found] != trees) | (self.given[1][found] != numbers))
+        if wrong.size:
+            raise ModelError(f"{self.place}: tree {trees[wrong[0]]} has no node {numbers[wrong[0]]}")
+        return found
 
 
 def _ensemble(node: Node, x: Value, outputs: int) -> Ensemble:

@@ -1,0 +1,56 @@
+"""Architectures of processors: what code generators, files and systems call them and what is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A family of processors whose programs are files of one kind.
+
+    `name` is what `uname -m` says, `triple` what LLVM calls programs for Linux on it, by the calling convention `abi` where
+    there are several; `machine` is its number in ELF files, and `flags` what those say of that convention. A system has pages
+    of up to `page_bytes`. `spellings` are the names that Linux has for features where they differ from LLVM's.
+    """
+
+    name: str
+    triple: str
+    machine: int
+    flags: int = 0
+    page_bytes: int = 4096
+    abi: str = ""
+    spellings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+# That of the machines that dlc itself runs on.
+HOST = "x86_64"
+ARCHITECTURES = {
+    a.name: a
+    for a in (
+        Architecture(
+            HOST,
+            "x86_64-unknown-linux-gnu",
+            62,
+            spellings={
+                "sse3": "pni",
+                "sse4.1": "sse4_1",
+                "sse4.2": "sse4_2",
+                "bmi": "bmi1",
+                "lzcnt": "abm",
+                "avxvnni": "avx_vnni",
+                "avx512vnni": "avx512_vnni",
+            },
+        ),
+        Architecture(
+            "aarch64",
+            "aarch64-unknown-linux-gnu",
+            183,
+            page_bytes=1 << 16,
+            spellings={"neon": "asimd", "crc": "crc32", "dotprod": "asimddp"},
+        ),
+        # Flags: compressed instructions; floats in registers of 64 bits.
+        Architecture("riscv64", "riscv64-unknown-linux-gnu", 243, flags=5, abi="lp64d"),
+    )
+}

@@ -1,0 +1,59 @@
+"""`pack-words`: contractions of narrow integers by words, which are padded, or shared by the pixels of a row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import shape_of
+from dlc.ir import SSAValue, i32
+from dlc.passes.dl.pack_words import PackWordsPass
+from dlc.passes.dl.simplify import SimplifyPass
+from dlc.target import CPU_LEVELS
+from tests.passes.programs import Program, Writer, program
+
+PAIRS, FOURS = CPU_LEVELS["cpu:avx2"], CPU_LEVELS["cpu:avx512_vnni"]
+
+
+def integers(dtype: type, *shape: int) -> np.ndarray:
+    limits = np.iinfo(np.int8 if dtype is np.int16 else dtype)
+    return np.random.default_rng(0).integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+
+def packed(image: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], fours: bool = False) -> Program:
+    data, weights = (np.uint8, np.int8) if fours else (np.int16, np.int16)
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        w = b.weight(integers(weights, *kernel, image[-1], 8))
+        return b(dl.ConvOp, x, w, strides=strides, dilations=(1,) * len(strides), groups=1, result=i32)
+
+    return program(body, integers(data, *image)).apply(PackWordsPass(FOURS if fours else PAIRS), SimplifyPass())
+
+
+def words_of(p: Program) -> tuple[tuple[int, ...], ...]:
+    (conv,) = (op for op in p.main.body.block.ops if isinstance(op, dl.ConvOp))
+    assert conv.dot is not None
+    return tuple(tuple(map(int, shape_of(v))) for v in conv.operands)
+
+
+# The words of an image and of the weights: 3 · 7 = 21 integers are 11 words of a row, of its pixels they are 14.
+@pytest.mark.parametrize(
+    "image, kernel, strides, fours, words",
+    [
+        ((2, 9, 13, 3), (7, 7), (2, 2), False, ((2, 9, 20, 1), (7, 11, 1, 8))),
+        ((1, 21, 3), (5,), (2,), False, ((1, 32, 1), (8, 1, 8))),
+        ((1, 4, 9, 3), (2, 5), (1, 4), True, ((1, 4, 7, 1), (2, 4, 1, 8))),
+        ((1, 9, 13, 3), (7, 7), (2, 1), False, ((1, 9, 13, 2), (7, 7, 2, 8))),
+        ((1, 9, 13, 3), (7, 7), (2, 2), True, ((1, 9, 13, 1), (7, 7, 1, 8))),
+        ((1, 5, 5, 6), (3, 3), (1, 1), False, ((1, 5, 5, 3), (3, 3, 3, 8))),
+    ],
+)
+def test_pixels_share_words_where_windows_begin_with_one(
+    image: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    fours: bool,
+    words: tuple[tuple[int, ...], ...],
+) -> None:
+    assert words_of(packed(image, kernel, strides, fours)) == words
