@@ -111,9 +111,9 @@ def ndtr(x: ArrayLike, /) -> Any:
 
 
 def gammaln(x: ArrayLike, /) -> Any:
-    """ln |Γ(x)|, for every real x; inf at 0, -1, -2, …
+    """ln |Γ(x)|, for every real x; inf at 0, -1, -2, …, and as SciPy has it -inf at -inf.
 
-    Computed in float64, to a few units in the last place or 4e-15, whichever is larger: the result has roots.
+    Computed in float64, to a few units in the last place; near its roots below -2 to 4e-15, if that is larger.
     """
     return _gammaln(*_floats(x))
 
@@ -123,6 +123,24 @@ _STIRLING = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 12
 _SLOPES = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 # Where the series begins to hold.
 _FAR = 9
+# ln Γ(2 + t) / t around its root: (-1)^k (ζ(k) - 1) / k for k from 27 down to 2, and 1 - γ (Abramowitz and Stegun, 6.1.33).
+_AT_TWO = (
+    -2.7595228851242334e-10, 5.731367241678862e-10, -1.1921401405860912e-09, 2.4836745438024785e-09, -5.183475041970047e-09,
+    1.0838659214896955e-08, -2.2711094608943164e-08, 4.7698101693639804e-08, -1.0043224823968099e-07, 2.1207184805554665e-07,
+    -4.492469198764566e-07, 9.55141213040742e-07, -2.039215753801366e-06, 4.374866789907488e-06, -9.439488275268397e-06,
+    2.050721277567069e-05, -4.492623673813314e-05, 9.945751278180853e-05, -0.00022315475845357939, 0.0005096695247430425,
+    -0.001192753911703261, 0.0028905103307415234, -0.007385551028673986, 0.020580808427784546, -0.0673523010531981,
+    0.3224670334241132, 0.42278433509846713,
+)  # fmt: skip
+
+
+def _moved(z: Any, way: int, where_not: Callable[[Any], Any], start: float, step: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    """z moved up or down by ones from where it is not to be, and what `step` makes of `start` and each z that it leaves."""
+    total: Any = start
+    for _ in range(_FAR):
+        on = where_not(z)
+        total, z = where(on, step(total, z), total), where(on, z + way, z)
+    return z, total
 
 
 def _by_digamma(_: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
@@ -132,23 +150,27 @@ def _by_digamma(_: Operand, operands: Sequence[Operand], tangents: Sequence[Oper
 @with_tangent(_by_digamma)
 @_in_float64
 def _gammaln(x: Any) -> Any:
-    reflected = less(x, 0.5)
+    reflected = less(x, -0.5)
     z = where(reflected, 1 - x, x)
-    product: Any = 1.0
-    for _ in range(_FAR):
-        near = less(z, _FAR)
-        product = product * where(near, z, 1)
-        z = where(near, z + 1, z)
+    # Near: ln Γ(2 + t), from which logarithms lead up, and down to Γ(1 + t) and Γ(t).
+    low, product = _moved(z, -1, lambda z: greater(z, 2.5), 1.0, lambda product, z: product * (z - 1))
+    below_one, below_two, near = less(low, 0.5), less(low, 1.5), less(z, _FAR)
+    t = low - where(below_one, 0, where(below_two, 1, 2))
+    logarithm = log(where(near, where(below_one, divide(1, abs(t)), product), z))
+    value = logarithm + t * _polynomial(t, _AT_TWO) - where(below_two, log1p(t), 0)
     inverse = divide(1, z)
-    series = inverse * _polynomial(square(inverse), _STIRLING)
-    value = (z - 0.5) * log(z) - z + 0.5 * math.log(2 * math.pi) + series - log(product)
+    series = 0.5 * math.log(2 * math.pi) + inverse * _polynomial(square(inverse), _STIRLING)
+    value = where(near, value, (z - 0.5) * logarithm - z + series)
     # Γ(x) Γ(1 - x) = π / sin(πx), of which only the distance from the next whole number matters.
     value = where(reflected, log(divide(math.pi, abs(sin((x - rint(x)) * math.pi)))) - value, value)
-    return where(isinf(x), math.inf, value)
+    return where(isinf(x), x, value)
 
 
 def digamma(x: ArrayLike, /) -> Any:
-    """The derivative of ln Γ(x); ∓inf at ±0, nan at -1, -2, … As exact as gammaln."""
+    """The derivative of ln Γ(x); ∓inf at ±0, nan at -1, -2, …
+
+    Computed in float64, to a few units in the last place or, near its roots, 4e-15, whichever is larger.
+    """
     return _digamma(*_floats(x))
 
 
@@ -156,11 +178,7 @@ def digamma(x: ArrayLike, /) -> Any:
 def _digamma(x: Any) -> Any:
     reflected = less(x, 0.5)
     z = where(reflected, 1 - x, x)
-    total: Any = 0.0
-    for _ in range(_FAR):
-        near = less(z, _FAR)
-        total = total + where(near, divide(1, z), 0)
-        z = where(near, z + 1, z)
+    z, total = _moved(z, 1, lambda z: less(z, _FAR), 0.0, lambda total, z: total + divide(1, z))
     inverse = divide(1, z)
     value = log(z) - inverse / 2 - square(inverse) * _polynomial(square(inverse), _SLOPES) - total
     distance = x - rint(x)

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import dlc.numpy as dnp
 from dlc import nn, special
-from dlc.numpy import linalg
+from dlc.numpy import fft, linalg
 from dlc.numpy.absent import ABSENT, LINALG_ABSENT
 from dlc.optim import optimizers, schedules
 from dlc.random import choices, draws, keys
@@ -19,7 +19,7 @@ from dlc.random import choices, draws, keys
 
 def numpy_page() -> str:
     """The text of docs/numpy.md."""
-    sections = _sections({family: "" for family in dnp.FAMILIES} | {linalg: "linalg.", special: "special."})
+    sections = _sections({family: "" for family in dnp.FAMILIES} | {linalg: "linalg.", fft: "fft.", special: "special."})
     shown = {
         "functions": sections,
         "count": str(sections.count("\n- `")),

@@ -439,7 +439,7 @@ def test_errors_of_dtype_name_the_users_line() -> None:
         return dnp.where(x, 1.0, 2.0) + dnp.take(x, dnp.zeros(2), axis=0)
 
     def complex_numbers(x: Any) -> Any:
-        return x * 1j
+        return dnp.where(x, 1j, 0)
 
     def too_large(x: Any) -> Any:
         return x.astype(np.uint8) + 300
@@ -455,8 +455,6 @@ def test_arguments_that_are_no_arrays() -> None:
         function(normal(3), "fast")
     with pytest.raises(DTypeError, match=r"argument x\['a'\]\[1\].*got object"):
         function({"a": [normal(1), object()]}, 1)
-    with pytest.raises(DTypeError, match=r"argument x: .*complex64"):
-        function(np.zeros(3, np.complex64), 1)
     with pytest.raises(DTypeError, match=r"argument x: dtype str"):
         function(np.array(["a"]), 1)
     with pytest.raises(DTypeError, match="returned a str"):

@@ -46,7 +46,7 @@ ALLOWED = {
     "measure": {"backends", "runtime"},
     "pipelines": {"passes", "ir"},
     "instrument": {"backends.reference", "dialects", "ir", "passes.base", "passes.transformations"},
-    "numpy": {"frontend.trace", "dialects", "ir"},
+    "numpy": {"frontend.complex_numbers", "frontend.trace", "dialects", "ir"},
     "special": {"numpy", "dialects"},
     "random": {"numpy", "frontend.trace", "dialects"},
     "optim": {"numpy", "tree"},

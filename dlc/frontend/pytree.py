@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from dlc.errors import DTypeError
+from dlc.frontend.complex_numbers import Complex, is_complex, of_parts, parts_of
 
 
 class Tree(NamedTuple):
@@ -72,6 +73,8 @@ class Tree(NamedTuple):
 
 _LEAF = Tree(None)
 _NOTHING = Tree(type(None))
+# Of complex numbers each part is a leaf.
+_COMPLEX = Tree(Complex, ("real", "imag"), (_LEAF, _LEAF))
 
 
 def flatten(value: object) -> tuple[list[Any], Tree]:
@@ -83,6 +86,9 @@ def flatten(value: object) -> tuple[list[Any], Tree]:
 def _flatten(value: Any, leaves: list[Any]) -> Tree:
     kind = cast("type[Any]", type(value))
     if kind is np.ndarray:
+        if value.dtype.kind == "c":
+            leaves += parts_of(value)
+            return _COMPLEX
         leaves.append(value)
         return _LEAF
     if value is None:
@@ -98,6 +104,9 @@ def _flatten(value: Any, leaves: list[Any]) -> Tree:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         keys = tuple([f.name for f in dataclasses.fields(value)])
         values = [getattr(value, str(k)) for k in keys]
+    elif is_complex(value):
+        leaves += parts_of(value)
+        return _COMPLEX
     else:
         leaves.append(value)
         return _LEAF
@@ -111,6 +120,8 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
     if tree.kind is type(None):
         return None
     children = [unflatten(child, leaves) for child in tree.children]
+    if tree.kind is Complex:
+        return of_parts(*children)
     make: Callable[..., Any] = tree.kind
     if issubclass(tree.kind, dict):
         # Item by item: what a subclass makes of a sequence of pairs is its own affair, as with a Counter.

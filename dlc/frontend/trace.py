@@ -268,7 +268,7 @@ class Tracer:
         return float(self._constant("float(), or an element of a NumPy array that it is assigned to,", repair))
 
     def __complex__(self) -> complex:
-        return complex(self._constant("complex()", "dlc has no complex numbers"))
+        return complex(self._constant("complex()", "x + 0j is an array of complex numbers"))
 
     def __format__(self, spec: str) -> str:
         if not spec:

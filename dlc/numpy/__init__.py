@@ -8,7 +8,7 @@
 
 The functions have NumPy's names and the Array API's, and do what NumPy's do. Arrays of a traced function also have the
 operators and methods of NumPy's arrays, and NumPy's own functions on them (`np.tanh(x)`) are these. On plain arrays the
-functions compute at once. `dlc.numpy.linalg` is linear algebra.
+functions compute at once. `dlc.numpy.linalg` is linear algebra, `dlc.numpy.fft` has Fourier transforms.
 """
 
 import sys
@@ -16,12 +16,14 @@ from typing import Any
 
 from dlc.numpy import (
     comparing,
+    complex_numbers,
     counting,
     creation,
     dispatch,
     dtypes,
     einstein,
     elementwise,
+    fft,
     floats,
     indexing,
     joining,
@@ -37,6 +39,7 @@ from dlc.numpy import (
 )
 from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.comparing import *  # noqa: F403
+from dlc.numpy.complex_numbers import *  # noqa: F403
 from dlc.numpy.counting import *  # noqa: F403
 from dlc.numpy.creation import *  # noqa: F403
 from dlc.numpy.dtypes import *  # noqa: F403
@@ -53,14 +56,14 @@ from dlc.numpy.sorting import *  # noqa: F403
 from dlc.numpy.updating import *  # noqa: F403
 
 # The other names that NumPy and the Array API have for the same functions.
-absolute = elementwise.abs
+absolute = complex_numbers.abs
 amax, amin = reductions.max, reductions.min
 arccos, arccosh, arcsin, arcsinh = elementwise.acos, elementwise.acosh, elementwise.asin, elementwise.asinh
 arctan, arctan2, arctanh = elementwise.atan, floats.atan2, elementwise.atanh
 around = elementwise.round
 bitwise_not = invert = comparing.bitwise_invert
 concatenate = joining.concat
-conjugate = elementwise.conj
+conjugate = complex_numbers.conj
 degrees, radians = elementwise.rad2deg, elementwise.deg2rad
 left_shift, right_shift = comparing.bitwise_left_shift, comparing.bitwise_right_shift
 mod, pow, true_divide = elementwise.remainder, elementwise.power, elementwise.divide
@@ -73,16 +76,17 @@ newaxis = None
 
 # Where the public functions are defined, in the order of the documentation.
 FAMILIES = (
-    creation, dtypes, elementwise, floats, comparing, reductions, running, sorting, counting, shaping, joining, indexing,
-    updating, linear, einstein,
+    creation, dtypes, elementwise, complex_numbers, floats, comparing, reductions, running, sorting, counting, shaping, joining,
+    indexing, updating, linear, einstein,
 )  # fmt: skip
 
 __all__ = [
     "absolute", "amax", "amin", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "around",
-    "bitwise_not", "concatenate", "conjugate", "degrees", "e", "inf", "invert", "left_shift", "linalg", "mod", "nan", "newaxis",
-    "pi", "pow", "radians", "right_shift", "true_divide",
+    "bitwise_not", "concatenate", "conjugate", "degrees", "e", "fft", "inf", "invert", "left_shift", "linalg", "mod", "nan",
+    "newaxis", "pi", "pow", "radians", "right_shift", "true_divide",
 ]  # fmt: skip
 __all__ += comparing.__all__
+__all__ += complex_numbers.__all__
 __all__ += counting.__all__
 __all__ += creation.__all__
 __all__ += dtypes.__all__

@@ -13,7 +13,7 @@ from dlc.errors import AbsentError
 _SIZE = (
     "the size of its result depends on the elements, which are not known while a function is traced; call NumPy's before, or "
 )
-_COMPLEX = "dlc has no complex numbers; keep the real and the imaginary part in two arrays"
+_COMPLEX = "arrays are of real numbers; x + 1j * y and dlc.numpy.fft make complex ones of two arrays, of either size of floats"
 _IN_PLACE = "it changes an array in place; use x.at[…].set(value), or dlc.numpy.where"
 _TEXT = "a compiled function reads and writes no text or files; call NumPy's outside of it"
 
@@ -30,7 +30,7 @@ COUNTED: Mapping[str, str] = {
 }  # fmt: skip
 
 ABSENT: Mapping[str, str] = {
-    **dict.fromkeys(("imag", "angle", "complex64", "complex128", "fft"), _COMPLEX),
+    **dict.fromkeys(("complex64", "complex128"), _COMPLEX),
     **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),
     **dict.fromkeys(("save", "load", "loadtxt", "savetxt", "array2string", "array_str", "array_repr"), _TEXT),
     "random": "a compiled function gives the same results for the same arguments; dlc.random draws numbers of a key",

@@ -18,6 +18,7 @@ from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, current_trace, is_number
 from dlc.ir import Block, i64
 
@@ -33,6 +34,9 @@ def operand(x: ArrayLike) -> Operand:
     """A Tracer or an array; a list or tuple that holds Tracers is stacked, a size that comes with a call is a number."""
     if isinstance(x, Tracer):
         return x
+    if isinstance(x, Complex):
+        problem = "this function takes no complex numbers; use it on .real and .imag, or an operator or a method of theirs"
+        return refuse(DTypeError(f"{problem} (docs/numpy.md has those that there are)"))
     if isinstance(x, Dim) and (trace := current_trace()) is not None:
         return Tracer(trace, trace.apply(dl.SizeOp, size=(x,), to=i64).value, weak=True)
     if isinstance(x, list | tuple) and has_tracer(x):

@@ -1,4 +1,7 @@
-"""NumPy's own functions called on Tracers: `np.tanh(x)` and `np.linalg.norm(x)` are those of the same name in dlc.numpy."""
+"""NumPy's own functions called on Tracers, and on complex numbers of them.
+
+`np.tanh(x)`, `np.linalg.norm(x)` and `np.fft.fft(x)` are those of the same name in dlc.numpy.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import UnsupportedError
+from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer
 from dlc.numpy import reductions
 from dlc.numpy.apply import operand, refuse
+from dlc.numpy.complex_numbers import RULES
 from dlc.numpy.shaping import reshape
 
 # The reductions that are methods of NumPy's functions of elements: np.add.reduce is np.sum along axis 0.
@@ -46,16 +51,19 @@ def install(namespace: ModuleType) -> None:
         return namespace
 
     for function in (__array_ufunc__, __array_function__, __array_namespace__):
-        setattr(Tracer, function.__name__, function)
+        for array in (Tracer, Complex):
+            setattr(array, function.__name__, function)
 
 
 def _call(namespace: Any, module: str, name: str, arguments: tuple[Any, ...], settings: Mapping[str, Any]) -> Any:
     """Calls the function of the namespace that is called as this one of NumPy's; UnsupportedError if it is another."""
     where = f"{module}.{name} on a traced array"
     try:
-        found = getattr(namespace.linalg if module == "numpy.linalg" else namespace, "fft" if module == "numpy.fft" else name)
+        found = getattr({"numpy.linalg": namespace.linalg, "numpy.fft": namespace.fft}.get(module, namespace), name)
     except AttributeError as error:
         return refuse(UnsupportedError(f"{where}: {error}"))
+    if any(isinstance(x, Complex) for x in arguments):
+        found = RULES.get(found, found)
     try:
         inspect.signature(found).bind(*arguments, **settings)
     except TypeError as error:

@@ -29,9 +29,9 @@ from dlc.numpy.namespace import check_device
 from dlc.numpy.rules import with_tangent
 
 __all__ = [
-    "abs", "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "cbrt", "ceil", "clip", "conj", "cos", "cosh",
-    "deg2rad", "divide", "divmod", "exp", "exp2", "expm1", "fix", "float_power", "floor", "floor_divide", "fmod", "log",
-    "log10", "log1p", "log2", "multiply", "negative", "positive", "power", "rad2deg", "real", "reciprocal",
+    "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "cbrt", "ceil", "clip", "cos", "cosh",
+    "deg2rad", "divide", "divmod", "exp2", "expm1", "fix", "float_power", "floor", "floor_divide", "fmod", "log",
+    "log10", "log1p", "log2", "multiply", "negative", "positive", "power", "rad2deg", "reciprocal",
     "remainder", "rint", "round", "sign", "sin", "sinc", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
 ]  # fmt: skip
 
@@ -242,16 +242,6 @@ def deg2rad(x: ArrayLike, /) -> Any:
 def rad2deg(x: ArrayLike, /) -> Any:
     """Radians as degrees."""
     return multiply(*promote_to_float(x, least=np.float16), 180 / math.pi)
-
-
-def conj(x: ArrayLike, /) -> Any:
-    """x itself: dlc has real numbers only."""
-    return operand(x)
-
-
-def real(x: ArrayLike, /) -> Any:
-    """x itself: dlc has real numbers only."""
-    return operand(x)
 
 
 def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | None = None, /) -> Any:

@@ -97,10 +97,14 @@ def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand]) -> Any:
     if len(axes) == 1:
         taken = _checked(dl.GatherOp, x, places[0], axis=axes[0])
         return moveaxis(taken, range(axes[0], axes[0] + places[0].ndim), range(places[0].ndim))
+    return _checked(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), columns_of(places))
+
+
+def columns_of(places: Sequence[Operand]) -> Operand:
+    """Places on several axes, broadcast, with one integer for each along a last axis."""
     columns = [convert(p, np.int64) for p in broadcast_arrays(*places)]
     columns = [reshape(c, (*c.shape, 1)) for c in columns]
-    named = apply(dl.ConcatOp, *columns, axis=columns[0].ndim - 1)
-    return _checked(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), named)
+    return apply(dl.ConcatOp, *columns, axis=columns[0].ndim - 1)
 
 
 def _checked(op: type[DlOp], x: Operand, places: Operand, **properties: int) -> Any:

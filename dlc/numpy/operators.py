@@ -1,4 +1,4 @@
-"""Operators and methods of arrays, on Tracers."""
+"""Operators and methods of arrays, on Tracers and on complex numbers of them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
 from dlc.errors import DTypeError
+from dlc.frontend.complex_numbers import Complex, is_complex
 from dlc.frontend.trace import Tracer, at_user_line
 from dlc.numpy import comparing as cmp
+from dlc.numpy import complex_numbers, indexing, linear, reductions, running, shaping, sorting, updating
 from dlc.numpy import elementwise as ew
-from dlc.numpy import indexing, linear, reductions, running, shaping, sorting, updating
 from dlc.numpy.absent import ABSENT, COUNTED, raise_absent
 from dlc.numpy.apply import is_weak
 
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What numbers make is a number, as in Python: still without a dtype of its own."""
+    """What numbers make is a number, as in Python: still without a dtype of its own. With complex ones go other rules."""
+    of_complex = complex_numbers.rule_of(function)
 
     def operator(*xs: Any) -> Any:
+        if any(map(is_complex, xs)):
+            return of_complex(*xs)
         result: Any = function(*xs)
         if all(map(is_weak, xs)):
             parts = cast("tuple[Tracer, ...]", result if isinstance(result, tuple) else (result,))
@@ -28,9 +32,9 @@ def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
     return operator
 
 
-def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+def _reflected(operator: Callable[..., Any]) -> Callable[..., Any]:
     def reflected(x: Any, y: Any) -> Any:
-        return function(y, x)
+        return operator(y, x)
 
     return reflected
 
@@ -61,16 +65,22 @@ _UNARY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _METHODS: dict[str, Callable[..., Any]] = {
     "__getitem__": indexing.getitem, "__round__": _rounded, "reshape": _reshape, "transpose": _transpose,
-    "flatten": shaping.ravel, "copy": ew.positive, "conjugate": ew.conj,
+    "flatten": shaping.ravel, "copy": ew.positive, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
     **{f.__name__: f for f in (
-        ew.astype, ew.clip, ew.conj, ew.round, linear.dot, linear.trace, indexing.choose, indexing.take, sorting.argsort,
+        ew.astype, ew.clip, ew.round, linear.dot, linear.trace, indexing.choose, indexing.take, sorting.argsort,
         sorting.searchsorted, sorting.sort, shaping.diagonal, shaping.ravel, shaping.repeat, shaping.squeeze, shaping.swapaxes,
         running.cumprod, running.cumsum, reductions.all, reductions.any, reductions.argmax, reductions.argmin, reductions.max,
         reductions.mean, reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum, reductions.var,
     )},
 }  # fmt: skip
+# Of complex numbers both parts are treated alike.
+_BY_PARTS: dict[str, Callable[..., Any]] = {
+    "__getitem__": indexing.getitem, "__neg__": ew.negative, "__pos__": ew.positive, "reshape": _reshape,
+    "transpose": _transpose, "flatten": shaping.ravel, "copy": ew.positive,
+}  # fmt: skip
 _PROPERTIES: dict[str, Callable[[Tracer], Any]] = {
-    "T": shaping.transpose, "mT": shaping.matrix_transpose, "at": updating.At, "flat": shaping.ravel, "real": ew.conj,
+    "T": shaping.transpose, "mT": shaping.matrix_transpose, "at": updating.At, "flat": shaping.ravel,
+    "real": complex_numbers.real, "imag": complex_numbers.imag,
 }  # fmt: skip
 
 
@@ -86,13 +96,23 @@ def _hash(x: Tracer) -> NoReturn:
 
 def install() -> None:
     """Gives Tracer the operators and methods of an array; equality is elementwise, so that it has no hash."""
-    for name, function in (_BINARY | _COMPARISONS | _UNARY).items():
-        setattr(Tracer, f"__{name}__", _operator(function))
+    for name, function in (_BINARY | _COMPARISONS).items():
+        for array in (Tracer, Complex):
+            setattr(array, f"__{name}__", _operator(function))
     for name, function in _BINARY.items():
-        setattr(Tracer, f"__r{name}__", _operator(_reflected(function)))
+        for array in (Tracer, Complex):
+            setattr(array, f"__r{name}__", _reflected(_operator(function)))
+    for name, function in _UNARY.items():
+        setattr(Tracer, f"__{name}__", _operator(function))
     for name, function in _METHODS.items():
         setattr(Tracer, name, function)
     for name, function in _PROPERTIES.items():
         setattr(Tracer, name, property(function))
+    for name, function in {**_BY_PARTS, **complex_numbers.METHODS}.items():
+        setattr(Complex, name, complex_numbers.by_parts(function))
+    for name in ("T", "mT", "flat"):
+        setattr(Complex, name, property(complex_numbers.by_parts(_PROPERTIES[name])))
+    for name, function in (("__abs__", "abs"), ("conj", "conj"), ("conjugate", "conj")):
+        setattr(Complex, name, getattr(complex_numbers, function))
     Tracer.__hash__ = _hash  # pyright: ignore[reportAttributeAccessIssue]
     Tracer.__getattr__ = _attribute  # pyright: ignore[reportAttributeAccessIssue]

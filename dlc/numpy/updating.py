@@ -6,7 +6,6 @@ Beside `set` there are `add`, `subtract`, `multiply`, `divide`, `max` and `min`,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -15,9 +14,9 @@ from dlc.dialects import dl
 from dlc.errors import ShapeError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
-from dlc.numpy.comparing import less, maximum, minimum
-from dlc.numpy.elementwise import add, clip, divide, multiply, negative, where
-from dlc.numpy.indexing import Along, Entry, entries_of, getitem, is_dropped, size_of
+from dlc.numpy.comparing import maximum, minimum
+from dlc.numpy.elementwise import add, divide, multiply, negative, where
+from dlc.numpy.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, size_of
 from dlc.numpy.shaping import broadcast_to, reshape
 
 __all__ = ["at"]
@@ -92,17 +91,16 @@ class Update:
         if not any(isinstance(e, tuple) for e in entries):
             return self._updated_slices(value, entries, combine)
         named = [e[1] for e in entries if isinstance(e, tuple)]
-        rest = x.shape[len(named) :]
-        if all(isinstance(e, tuple) for e in entries[: len(named)]) and all(map(self._is_whole, entries[len(named) :])):
-            places = _numbers(named, x.shape)
-        else:
+        count = len(named)
+        if not (all(isinstance(e, tuple) for e in entries[:count]) and all(map(self._is_whole, entries[count:]))):
             # Every place of `x` has a number: the numbers that the key selects are where the values go.
-            places, rest = getitem(np.arange(x.size).reshape(x.shape), self.key), ()
-        updates = self._fitting(value, (*places.shape, *rest))
-        rows = reshape(x, (x.size // max(prod(rest), 1), *rest))
-        if 0 in x.shape or 0 in updates.shape:
-            return x
-        return reshape(apply(dl.ScatterRowsOp, rows, places, updates, mode=mode, clamped=True), x.shape)
+            places = getitem(np.arange(x.size).reshape(x.shape), self.key)
+            return reshape(_written(reshape(x, (x.size,)), places, self._fitting(value, places.shape), mode), x.shape)
+        if count == 1:
+            return _written(x, named[0], self._fitting(value, (*named[0].shape, *x.shape[1:])), mode)
+        places = columns_of(named)
+        updates = self._fitting(value, (*places.shape[:-1], *x.shape[count:]))
+        return apply(dl.ScatterNdOp, x, places, updates, mode=mode, checked=isinstance(places, Tracer) or None)
 
     def _is_whole(self, entry: Entry) -> bool:
         """Whether an entry takes all of its axis as it stands."""
@@ -136,12 +134,9 @@ class Update:
         return convert(new, x.dtype) if inside is None else where(inside, new, x)
 
 
-def _numbers(named: Sequence[Operand], shape: Sequence[int]) -> Any:
-    """The numbers of rows, row-major, that are named by a place along each of the first axes of a shape."""
-    if len(named) == 1:
-        return named[0]
-    number: Any = 0
-    for places, size in zip(named, shape, strict=False):
-        inside = clip(where(less(places, 0), add(places, size), places), 0, size - 1)
-        number = add(multiply(number, size), convert(inside, np.int64))
-    return number
+def _written(x: Operand, places: Operand, updates: Operand, mode: str) -> Any:
+    """`x` with rows combined with updates; places that are traced are checked when the function is called."""
+    if 0 in x.shape or 0 in updates.shape:
+        return x
+    checked = isinstance(places, Tracer) or None
+    return apply(dl.ScatterRowsOp, x, places, updates, mode=mode, clamped=True, checked=checked)

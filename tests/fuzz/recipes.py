@@ -316,7 +316,9 @@ def _scatter_elements(p: RandomProgram, op: type[DlOp]) -> Known:
     axis = p.axis(x)
     shape = [p.random.randint(min(1, s), s) for s in x.shape]
     shape[axis] = p.random.choice([0, 1, 2, 5])
-    return p.add(op, x, _places(p, tuple(shape), x.shape[axis]), p.fresh(x.dtype, shape), axis=axis, mode=_scatter_mode(p, x))
+    places = _places(p, tuple(shape), x.shape[axis])
+    checked = _is_checked(p, places, x.shape[axis])
+    return p.add(op, x, places, p.fresh(x.dtype, shape), axis=axis, mode=_scatter_mode(p, x), checked=checked)
 
 
 def _scatter_nd(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -324,14 +326,17 @@ def _scatter_nd(p: RandomProgram, op: type[DlOp]) -> Known:
     depth = p.random.randint(0, len(x.shape))
     outer = p.shape(p.random.choice([0, 1, 1, 2]), 16)
     indices = _places(p, (*outer, depth), max(x.shape[:depth], default=1))
-    return p.add(op, x, indices, p.fresh(x.dtype, (*outer, *x.shape[depth:])), mode=_scatter_mode(p, x))
+    updates = p.fresh(x.dtype, (*outer, *x.shape[depth:]))
+    checked = _is_checked(p, indices, min(x.shape[:depth], default=0))
+    return p.add(op, x, indices, updates, mode=_scatter_mode(p, x), checked=checked)
 
 
 def _scatter_rows(p: RandomProgram, op: type[DlOp]) -> Known:
     x = p.any(ANY, lambda s: len(s) > 0 and s[0] > 0 and math.prod(s) < 600)
     indices = _places(p, p.shape(p.random.choice([0, 1, 1, 2]), 16), x.shape[0])
     updates = p.fresh(x.dtype, (*indices.shape, *x.shape[1:]))
-    return p.add(op, x, indices, updates, mode=_scatter_mode(p, x), clamped=p.flag())
+    checked = _is_checked(p, indices, x.shape[0])
+    return p.add(op, x, indices, updates, mode=_scatter_mode(p, x), clamped=p.flag(), checked=checked)
 
 
 # What gradients are made of
@@ -413,6 +418,13 @@ def _procedure(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, *(p.given(a.astype(dtype)) for a in operands), **more)
 
 
+def _dft(p: RandomProgram, op: type[DlOp]) -> Known:
+    n, back, half = p.random.choice((1, 2, 7, 12, 67, 72)), p.flag(), p.flag()
+    parts = (2 if back else 1) if half else p.random.choice((1, 2))
+    x = p.fresh(p.dtype(FLOATS), (*p.shape(p.random.choice([0, 1]), 4), parts, n // 2 + 1 if half and back else n))
+    return p.add(op, x, length=n, inverse=back, onesided=half)
+
+
 def _creation(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.fresh(p.dtype(), p.shape(largest=16))
 
@@ -479,6 +491,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.SizeOp: _size,
     dl.RandomBitsOp: _random_bits,
     Procedure: _procedure,
+    dl.DftOp: _dft,
     dl.ConstantOp: _creation,
     dl.WeightOp: _creation,
 }

@@ -39,17 +39,19 @@ LINALG = (
     "cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer pinv qr "
     "slogdet solve svd svdvals tensordot trace vecdot vector_norm"
 )
+FFT = "fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift"
 
 
 def names() -> list[str]:
     return sorted({name for section in STANDARD.values() for name in section.split()})
 
 
-@pytest.mark.parametrize("module", ["dlc.numpy", "dlc.numpy.linalg"])
+@pytest.mark.parametrize("module", ["dlc.numpy", "dlc.numpy.linalg", "dlc.numpy.fft"])
 def test_each_name_is_there_or_absent_with_a_reason(module: str) -> None:
     namespace, wanted, reasons = {
         "dlc.numpy": (dnp, names(), ABSENT),
         "dlc.numpy.linalg": (dnp.linalg, LINALG.split(), LINALG_ABSENT),
+        "dlc.numpy.fft": (dnp.fft, FFT.split(), {}),
     }[module]
     for name in wanted:
         assert hasattr(namespace, name) != (name in reasons), name

@@ -188,7 +188,7 @@ SPECIAL: dict[str, list[tuple[float, float]]] = {
     "erf": [(INF, 1), (-INF, -1), (NAN, NAN)],
     "erfc": [(INF, 0), (-INF, 2), (NAN, NAN), (0, 1), (40, 0)],
     "erfinv": [(1, INF), (-1, -INF), (1.5, NAN)],
-    "gammaln": [(INF, INF), (-INF, INF), (NAN, NAN), (0, INF), (-3, INF), (1, 0), (2, 0)],
+    "gammaln": [(INF, INF), (-INF, -INF), (NAN, NAN), (0, INF), (-3, INF), (1, 0), (2, 0)],
     "digamma": [(INF, INF), (-INF, NAN), (NAN, NAN), (0, -INF), (-0.0, INF), (-3, NAN)],
     "i0": [(INF, INF), (-INF, INF), (NAN, NAN), (0, 1), (710, 3.345334558619656e306)],
     "i1": [(INF, INF), (-INF, -INF), (NAN, NAN), (0, 0)],
@@ -226,6 +226,12 @@ def test_special_values(target: str) -> None:
     got = dlc.jit(target=target)(all_of)({name: np.array([x for x, _ in cases]) for name, cases in SPECIAL.items()})
     for name, cases in SPECIAL.items():
         np.testing.assert_allclose(got[name], [y for _, y in cases], rtol=1e-13, atol=3e-15, err_msg=name)
+
+
+def test_gammaln_next_to_its_roots() -> None:
+    x = np.array([1, 2, 1 + 2**-40, 2 - 2**-40, 2.75])
+    expected = [0, 0, -5.24974589007601782e-13, -3.84520112764379389e-13, 0.475214666914937130]
+    np.testing.assert_allclose(dlc.jit(special.gammaln)(x), expected, rtol=1e-15)
 
 
 def test_derivatives() -> None:

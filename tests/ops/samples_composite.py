@@ -56,6 +56,8 @@ def _activations() -> list[Sample]:
             for op, formula, properties, _ in rows
             if op in (dl.SoftplusOp, dl.HardsigmoidOp, dl.LeakyReluOp, dl.EluOp, dl.ThresholdedReluOp)
         ]
+        # e^-x is infinite there.
+        + [Sample(dl.SiluOp, (np.float32([-90, -89.5]),), exactly(lambda x: x * sigmoid(x)), {}, 1e-5, "far")]
         # The largest numbers times at most 1.
         + [sample(dl.HardswishOp, (np.float32([3e38, -3e38]),), lambda x: x * (x > 0), "large")]
         + [

@@ -51,7 +51,7 @@ _FUNCTIONS = {
     dl.AtanhOp: np.arctanh,
     dl.ErfOp: np.vectorize(math.erf, otypes=[float]),
     dl.ErfinvOp: np.vectorize(erfinv, otypes=[float]),
-    dl.SigmoidOp: lambda x: (1 + np.tanh(x / 2)) / 2,
+    dl.SigmoidOp: lambda x: np.exp(-np.logaddexp(0, -x)),
     dl.FloorOp: np.floor,
     dl.CeilOp: np.ceil,
     dl.RoundOp: np.round,
@@ -82,6 +82,8 @@ SAMPLES = [
     ),
     # e^x is beyond f16 there, what it is a step of is not.
     Sample(dl.SigmoidOp, (np.arange(-17, 18, dtype=F16),), exactly(_FUNCTIONS[dl.SigmoidOp]), tolerance=1e-7, label="steps"),
+    # So is e^-x beyond f32 there.
+    Sample(dl.SigmoidOp, (np.float32([-90, -89.5, -88.8]),), exactly(_FUNCTIONS[dl.SigmoidOp]), tolerance=1e-5, label="far"),
     *(
         Sample(op, (np.arange(-4, 4.5, 0.5, dtype=np.float32),), exactly(_FUNCTIONS[op]), label="ties")
         for op in (dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp)

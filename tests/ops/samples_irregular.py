@@ -196,21 +196,22 @@ def _searchsorted(dtype: np.dtype, right: bool) -> Sample:
     return Sample(dl.SearchsortedOp, (x, wanted), expected, {"right": right}, label="right" if right else "left")
 
 
-def _elements(dtype: np.dtype, mode: str, axis: int, *shape: int) -> Sample:
-    indices = np.random.default_rng(axis).integers(-5, 6, shape)
+def _elements(dtype: np.dtype, mode: str, axis: int, *shape: int, checked: bool = False) -> Sample:
+    indices = np.random.default_rng(axis).integers(-5, 5 if checked else 6, shape)
     operands = (values(dtype, 3, 5, 4), indices, values(dtype, *shape, seed=1))
     formula = exactly(lambda x, i, u: scatter_elements(x, i, u, axis, mode))
-    label = f"{mode}_axis{axis}_{'x'.join(map(str, shape))}"
-    return Sample(dl.ScatterElementsOp, operands, formula, {"axis": axis, "mode": mode}, _tolerance(dtype, mode), label)
+    label = f"{mode}_axis{axis}_{'x'.join(map(str, shape))}{'_checked' * checked}"
+    properties = {"axis": axis, "mode": mode} | ({"checked": True} if checked else {})
+    return Sample(dl.ScatterElementsOp, operands, formula, properties, _tolerance(dtype, mode), label)
 
 
-def _nd(dtype: np.dtype, mode: str, indices: np.ndarray) -> Sample:
+def _nd(dtype: np.dtype, mode: str, indices: np.ndarray, *, checked: bool = False) -> Sample:
     updates = values(dtype, *indices.shape[:-1], *(4, 3, 2)[indices.shape[-1] :], seed=1)
     formula = exactly(lambda x, i, u: scatter_nd(x, i, u, mode))
-    label = f"{mode}_{indices.shape[-1]}of3"
-    return Sample(
-        dl.ScatterNdOp, (values(dtype, 4, 3, 2), indices, updates), formula, {"mode": mode}, _tolerance(dtype, mode), label
-    )
+    label = f"{mode}_{indices.shape[-1]}of3{'_checked' * checked}"
+    properties = {"mode": mode} | ({"checked": True} if checked else {})
+    operands = (values(dtype, 4, 3, 2), indices, updates)
+    return Sample(dl.ScatterNdOp, operands, formula, properties, _tolerance(dtype, mode), label)
 
 
 def _tolerance(dtype: np.dtype, mode: str) -> float:
@@ -264,11 +265,13 @@ SAMPLES = [
     _sort_digit(I64, 60, 4, True),
     *(_elements(F32, mode, 1, 3, 4, 4) for mode in _COMBINE),
     _elements(F32, "none", 0, 2, 4, 3),
+    _elements(F32, "add", 1, 3, 4, 4, checked=True),
     _elements(BF16, "add", 2, 3, 2, 5),
     _elements(I32, "max", 1, 2, 7, 1),
     _elements(BOOL, "none", 1, 3, 4, 4),
     *(_nd(F32, mode, _ROWS) for mode in _COMBINE),
     _nd(F32, "none", _PLACES),
+    _nd(F32, "none", _PLACES[:, :1], checked=True),
     # More updates than are compared with every element.
     *(_elements(F32, mode, 1, 2, 90, 3) for mode in ("none", "max")),
     _elements(I32, "add", 0, 70, 2, 4),

@@ -26,8 +26,8 @@ ON_CPU = ("network",)
 # Operators of PyTorch's core that have no rule.
 WITHOUT = {
     "_embedding_bag": "sums over rows of lengths that are data",
-    "_fft_c2r": "dlc has no complex numbers",
-    "_fft_r2c": "dlc has no complex numbers",
+    "_fft_c2r": "tensors of complex numbers are not read",
+    "_fft_r2c": "tensors of complex numbers are not read",
     "_pdist_forward": "distances of pairs",
     "atan2.out": "graphs change nothing in place",
     "_native_batch_norm_legit": "graphs change nothing in place",

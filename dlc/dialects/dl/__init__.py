@@ -20,6 +20,7 @@ from dlc.dialects.dl import (
     elementwise,
     factorization,
     few_bits,
+    fourier,
     functions,
     identities,
     indexing,
@@ -53,8 +54,10 @@ from dlc.dialects.dl.creation import *
 from dlc.dialects.dl.elementwise import *
 from dlc.dialects.dl.factorization import *
 from dlc.dialects.dl.few_bits import *
+from dlc.dialects.dl.fourier import *
 from dlc.dialects.dl.functions import *
 from dlc.dialects.dl.identities import *
+from dlc.dialects.dl.indexed import *
 from dlc.dialects.dl.indexing import *
 from dlc.dialects.dl.irregular import *
 from dlc.dialects.dl.movement import *
@@ -87,6 +90,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     conv_transpose,
     winograd,
     factorization,
+    fourier,
     window,
     movement,
     adjoints,

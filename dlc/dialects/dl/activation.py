@@ -106,7 +106,8 @@ class SiluOp(Activation):
     name = "dl.silu"
 
     def formula(self, x: Array) -> Array:
-        return np.where(x == -np.inf, np.nan, x / (1 + np.exp(-x)))
+        e = np.exp(-np.abs(x))
+        return x * (np.where(x < 0, e, np.ones_like(e)) / (1 + e))
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         return b(MulOp, x, b(SigmoidOp, x))

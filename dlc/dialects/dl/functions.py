@@ -320,17 +320,19 @@ class ReciprocalOp(FloatFunction):
 
 @irdl_op_definition
 class SigmoidOp(FloatFunction):
-    """`1 / (1 + e^-x)`."""
+    """`1 / (1 + e^-x)`, which is `e^x / (1 + e^x)`: the one for x ≥ 0, the other below, as neither overflows then."""
 
     name = "dl.sigmoid"
 
     def numpy(self, x: Array) -> Array:
-        return 1 / (1 + np.exp(-x))
+        e = np.exp(-np.abs(x))
+        return np.where(x < 0, e, np.ones_like(e)) / (1 + e)
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         def formula(x: SSAValue) -> SSAValue:
-            one = scalar.like(body, 1.0, x)
-            return body(arith.DivfOp(one, scalar.add(body, one, body(math.ExpOp(body(arith.NegfOp(x)))))))
+            e, one = body(math.ExpOp(body(arith.NegfOp(body(math.AbsFOp(x)))))), scalar.like(body, 1.0, x)
+            negative = scalar.compare_with(body, "lt", x, 0.0, x.type)
+            return body(arith.DivfOp(scalar.select(body, negative, e, one), scalar.add(body, one, e)))
 
         return _in_steps(body, x, formula)
 

@@ -1,14 +1,13 @@
 """Indexing: elements at places that come from data.
 
 Places are integers of any type. Negative ones count from the end; what is still outside is moved to the nearest place where
-it is read, and written nowhere, so that no index read from data reaches outside a buffer. A `checked` op that reads says that
-an index outside is an error, which one check of all of its indices finds (the pass check-indices).
+it is read, and written nowhere, so that no index read from data reaches outside a buffer. A `checked` op says that an index
+outside is an error, which one check of all of its indices finds (the pass check-indices).
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -29,11 +28,10 @@ from dlc.dialects.dl.base import (
 )
 from dlc.dialects.dl.contraction import compatible
 from dlc.dialects.dl.dtypes import is_bool, is_integer
+from dlc.dialects.dl.indexed import Indexed
 from dlc.dialects.dl.interfaces import Body, Gathering, Scattering, is_unsigned
 from dlc.dialects.dl.movement import known_less
-from dlc.dialects.places import place
-from dlc.dims import Size
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
     IntegerAttr,
@@ -47,7 +45,6 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-from dlc.runtime.control import failure
 
 
 def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
@@ -58,45 +55,8 @@ def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
         raise ShapeError(f"{op.name}: axis {axis} of {shape_of(x)} has no elements to take")
 
 
-def outside(op: DlOp, axis: int, size: Size) -> str:
-    """The message about an index outside of an axis, with room for the index, and for a size that is not known."""
-    return f"{place(op.location)}index {{}} is outside axis {axis} of size {size if isinstance(size, int) else '{}'}"
-
-
-class Taking(Gathering, ABC):
-    """A gathering at places that its second operand has: one integer each, or as many as its last axis has."""
-
-    @property
-    @abstractmethod
-    def taken_axes(self) -> Sequence[int]:
-        """The axes of the first operand that the integers of a place are on."""
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether the integers of a place lie along the last axis of the indices."""
-        return False
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether an index outside of its axis is an error."""
-        return flag(self.properties.get("checked"))
-
-    def evaluate(self, *operands: Array) -> tuple[Array, ...]:
-        """As of any op; raises DlcError for an index outside where that is an error."""
-        x, indices = operands
-        for k, axis in enumerate(self.taken_axes if self.is_checked else ()):
-            wrong = misplaced(indices[..., k] if self.has_columns else indices, x.shape[axis])
-            if wrong.size:
-                # As programs have the numbers of a message: i64.
-                raise DlcError(failure(outside(self, axis, x.shape[axis]), [int(wrong.astype(np.int64)[0])]))
-        return super().evaluate(*operands)
-
-
-def misplaced(indices: Array, size: int) -> Array:
-    """The indices that are outside an axis of `size`, negative ones counted from the end."""
-    if indices.dtype.kind == "u":
-        return indices[indices >= size]
-    return indices[(indices < -size) | (indices >= size)]
+class Taking(Indexed, Gathering):
+    """A gathering at places that its second operand has."""
 
 
 def clamped_places(indices: Array, size: int) -> Array:
@@ -125,7 +85,7 @@ class GatherOp(Taking):
     result = result_def(TensorType)
 
     @property
-    def taken_axes(self) -> Sequence[int]:
+    def named_axes(self) -> Sequence[int]:
         return (self.taken_axis,)
 
     @property
@@ -170,7 +130,7 @@ class GatherNdOp(Taking):
     result = result_def(TensorType)
 
     @property
-    def taken_axes(self) -> Sequence[int]:
+    def named_axes(self) -> Sequence[int]:
         return range(self.batch, self.batch + self.indexed)
 
     @property
@@ -241,7 +201,7 @@ class GatherElementsOp(Taking):
     result = result_def(TensorType)
 
     @property
-    def taken_axes(self) -> Sequence[int]:
+    def named_axes(self) -> Sequence[int]:
         return (self.taken_axis,)
 
     @property
@@ -275,12 +235,12 @@ _UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimu
 
 
 @irdl_op_definition
-class ScatterRowsOp(Scattering):
+class ScatterRowsOp(Indexed, Scattering):
     """`x`, and then for each `i`, in order: `result[indices[i…]] = result[indices[i…]] ∘ updates[i…]`, row by row.
 
     `mode` says what ∘ is: `none` takes the update, `add`, `mul`, `max` and `min` combine, in the element type. Negative
     indices count from the end; others outside of the first axis change nothing, or with `clamped` the nearest row, which is
-    where `dl.gather` reads: so `add` is its transpose.
+    where `dl.gather` reads: so `add` is its transpose. If it is `checked`, an index outside is an error.
     (C1) x and updates have one element type, not bool but for `none`, indices are integers; (C2) updates have the shape of
     indices, then that of x without its first axis; (C3) `clamped` needs a row, or no indices.
     """
@@ -291,7 +251,12 @@ class ScatterRowsOp(Scattering):
     updates = operand_def(TensorType)
     mode = prop_def(StringAttr)
     clamped = opt_prop_def(BoolAttr)
+    checked = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
+
+    @property
+    def named_axes(self) -> Sequence[int]:
+        return (0,)
 
     def infer(self) -> Sequence[Tensor]:
         x, indices, updates = (shape_of(v) for v in self.operands)

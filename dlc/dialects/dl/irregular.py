@@ -40,6 +40,7 @@ from dlc.dialects.dl.elementwise import (
     OrOp,
     SelectOp,
 )
+from dlc.dialects.dl.indexed import Indexed, fail_outside
 from dlc.dialects.dl.indexing import SCATTER_MODES, GatherElementsOp, ScatterRowsOp
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, known_less
@@ -143,11 +144,11 @@ _COMBINE = {"add": AddOp, "mul": MulOp, "max": MaximumOp, "min": MinimumOp}
 _UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-class Scatter(Composite):
+class Scatter(Indexed, Composite):
     """`x` with `updates` written to places that are data.
 
     `mode` says how: `none` replaces, the last of several updates of one element counts; `add`, `mul`, `max` and `min`
-    combine all of them with the element.
+    combine all of them with the element. If it is `checked`, an index outside is an error.
     """
 
     x = operand_def(TensorType)
@@ -164,6 +165,13 @@ class Scatter(Composite):
     @abstractmethod
     def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
         """NumPy's index of each update (negative ones counted from the front), and which of them are inside of `x`."""
+
+    def building(self) -> Build:
+        """What makes the decomposition, which begins with the checks of indices that are to be inside."""
+        b = Build(self)
+        for k in range(len(self.named_axes) if self.is_checked else 0):
+            fail_outside(b, self, self.indices, k)
+        return b
 
     def infer(self) -> Sequence[Tensor]:
         element = element_type_of(self.x)
@@ -284,6 +292,12 @@ class ScatterElementsOp(Scatter):
     axis = prop_def(IntegerAttr)
     mode = prop_def(StringAttr)
 
+    checked = opt_prop_def(BoolAttr)
+
+    @property
+    def named_axes(self) -> Sequence[int]:
+        return (self.scattered_axis,)
+
     @property
     def scattered_axis(self) -> int:
         return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
@@ -305,7 +319,7 @@ class ScatterElementsOp(Scatter):
         return tuple(own), (place >= 0) & (place < size)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis = Build(self), self.scattered_axis
+        b, axis = self.building(), self.scattered_axis
         shape, given = shape_of(operands[0]), shape_of(operands[1])
         x, updates = (widened(b, v) for v in (operands[0], operands[2]))
         places = _wrapped(b, operands[1], shape[axis])
@@ -334,6 +348,15 @@ class ScatterNdOp(Scatter):
 
     name = "dl.scatter_nd"
     mode = prop_def(StringAttr)
+    checked = opt_prop_def(BoolAttr)
+
+    @property
+    def named_axes(self) -> Sequence[int]:
+        return range(self.indexed)
+
+    @property
+    def has_columns(self) -> bool:
+        return True
 
     @property
     def indexed(self) -> int:
@@ -360,7 +383,7 @@ class ScatterNdOp(Scatter):
         return tuple(place[..., d] for d in range(self.indexed)), np.asarray(inside)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, depth = Build(self), self.indexed
+        b, depth = self.building(), self.indexed
         shape, given = shape_of(operands[0]), shape_of(operands[1])
         x, updates = (widened(b, v) for v in (operands[0], operands[2]))
         count, rows, row = product(given[:-1]), product(shape[:depth]), product(shape[depth:])

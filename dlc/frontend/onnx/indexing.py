@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.errors import ModelError
@@ -13,8 +15,19 @@ from dlc.ir import i64
 table = Table()
 
 
-def _is_checked(node: Node, indices: Array | None, axis: int) -> bool:
-    """Whether indices are to be checked when the model runs: known ones are now, and are an error of the model."""
+def _is_checked(node: Node, axis: int) -> bool | None:
+    """Whether a node's indices along an axis are to be checked when the model runs: known ones are now, and are an error."""
+    return _is_checked_for(node, node[1].known, axis) or None
+
+
+def _are_checked(node: Node, axes: Sequence[int]) -> bool | None:
+    """The same where the last axis of the indices has one for each of these axes."""
+    known = node[1].known
+    checked = [_is_checked_for(node, None if known is None else known[..., k], axis) for k, axis in enumerate(axes)]
+    return any(checked) or None
+
+
+def _is_checked_for(node: Node, indices: Array | None, axis: int) -> bool:
     size = node[0].shape[axis]
     if indices is None or indices.dtype == object or not isinstance(size, int):
         return indices is None
@@ -27,21 +40,26 @@ def _is_checked(node: Node, indices: Array | None, axis: int) -> bool:
 @table("Gather")
 def gather(node: Node) -> Value:
     axis = node.axis(node.integer("axis", 0), node[0].rank)
-    return node.emit(dl.GatherOp, node[0], node[1], axis=axis, checked=_is_checked(node, node[1].known, axis) or None)
+    return node.emit(dl.GatherOp, node[0], node[1], axis=axis, checked=_is_checked(node, axis))
 
 
 @table("GatherElements")
 def gather_elements(node: Node) -> Value:
     axis = node.axis(node.integer("axis", 0), node[0].rank)
-    return node.emit(dl.GatherElementsOp, node[0], node[1], axis=axis, checked=_is_checked(node, node[1].known, axis) or None)
+    return node.emit(dl.GatherElementsOp, node[0], node[1], axis=axis, checked=_is_checked(node, axis))
 
 
 @table("GatherND")
 def gather_nd(node: Node) -> Value:
-    batch, depth, known = node.integer("batch_dims", 0), node[1].shape[-1] if node[1].rank else 0, node[1].known
-    axes = range(batch, min(batch + (depth if isinstance(depth, int) else 0), node[0].rank))
-    checked = [_is_checked(node, None if known is None else known[..., k], axis) for k, axis in enumerate(axes)]
-    return node.emit(dl.GatherNdOp, node[0], node[1], batch_dims=batch, checked=any(checked) or None)
+    batch = node.integer("batch_dims", 0)
+    axes = _axes_named(node, batch)
+    return node.emit(dl.GatherNdOp, node[0], node[1], batch_dims=batch, checked=_are_checked(node, axes))
+
+
+def _axes_named(node: Node, batch: int = 0) -> Sequence[int]:
+    """The axes that the last one of the indices has entries for, as far as there are such."""
+    depth = node[1].shape[-1] if node[1].rank else 0
+    return range(batch, min(batch + (depth if isinstance(depth, int) else 0), node[0].rank))
 
 
 @table("Scatter", until=10)
@@ -49,12 +67,13 @@ def gather_nd(node: Node) -> Value:
 def scatter_elements(node: Node) -> Value:
     axis = node.axis(node.integer("axis", 0), node[0].rank)
     mode = node.choice("reduction", "none", dl.SCATTER_MODES)
-    return node.emit(dl.ScatterElementsOp, node[0], node[1], node[2], axis=axis, mode=mode)
+    return node.emit(dl.ScatterElementsOp, node[0], node[1], node[2], axis=axis, mode=mode, checked=_is_checked(node, axis))
 
 
 @table("ScatterND")
 def scatter_nd(node: Node) -> Value:
-    return node.emit(dl.ScatterNdOp, node[0], node[1], node[2], mode=node.choice("reduction", "none", dl.SCATTER_MODES))
+    mode = node.choice("reduction", "none", dl.SCATTER_MODES)
+    return node.emit(dl.ScatterNdOp, node[0], node[1], node[2], mode=mode, checked=_are_checked(node, _axes_named(node)))
 
 
 def _running(op: type[DlOp]) -> Converter:
@@ -82,4 +101,4 @@ def tensor_scatter(node: Node) -> Value:
     if node.choice("mode", "linear", ("linear", "circular")) == "circular":
         places = emit(dl.ModOp, places, emit.cast(emit.sizes(cache.shape[axis]), i64))
     places = emit.broadcast(places, update.shape)
-    return emit(dl.ScatterElementsOp, cache, places, update, axis=axis, mode="none")
+    return emit(dl.ScatterElementsOp, cache, places, update, axis=axis, mode="none", checked=True)

@@ -86,7 +86,7 @@ def max_unpool(node: Node) -> Value:
     spatial = [(size - 1) * strides[k] + kernel[k] - pads[k] - pads[k + rank] for k, size in enumerate(x.shape[2:])]
     shape, count = (*x.shape[:2], *spatial), product(x.shape)
     rows, updates = emit.reshape(places, (count, 1)), emit.reshape(x, (count,))
-    y = emit(dl.ScatterNdOp, emit.full(0, (product(shape),), x), rows, updates, mode="none")
+    y = emit(dl.ScatterNdOp, emit.full(0, (product(shape),), x), rows, updates, mode="none", checked=True)
     y = emit.reshape(y, shape)
     if node.get(2) is None:
         return y

@@ -1,4 +1,4 @@
-"""Fourier transforms: products with the matrix of the transform, made at import; the matrix of mel bands."""
+"""Fourier transforms; the matrix of mel bands, made at import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from onnx import TensorProto
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
-from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
 from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.movement import padded
@@ -18,33 +17,17 @@ from dlc.frontend.onnx.tensors import dtype_of
 table = Table()
 
 
-def fourier_matrix(length: int, parts: int, inverse: bool = False, onesided: bool = False) -> Array:
-    """The transform of `length` numbers of `parts` parts (1 is real, 2 complex) as a matrix [elements · parts, bins · 2].
-
-    A onesided transform leaves out the bins that mirror others; its inverse takes only those, and gives real numbers.
-    """
-    half = length // 2 + 1
-    if onesided and inverse:
-        # A bin between the ends stands for its mirror image as well.
-        bins, times = np.arange(half), np.arange(length)
-        counted = np.where((bins == 0) | (2 * bins == length), 1.0, 2.0)
-        angle = 2 * np.pi * np.outer(bins, times) / length
-        return (np.stack([np.cos(angle), -np.sin(angle)], 1) * counted[:, None, None] / length).reshape(2 * half, length)
-    bins = np.arange(half if onesided else length)
-    angle = (1 if inverse else -1) * 2 * np.pi * (np.outer(np.arange(length), bins) % length) / length
-    real, imaginary = np.cos(angle), np.sin(angle)
-    # (a + b·i)·(c + s·i): the row of a holds (c, s), that of b (-s, c).
-    rows = [np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)][:parts]
-    matrix = np.stack(rows, 1).reshape(length * parts, 2 * len(bins))
-    return matrix / length if inverse else matrix
-
-
-def _transformed(node: Node, x: Value, matrix: Array, parts: int) -> Value:
-    """[..., length, parts] times the matrix, as [..., bins, parts of the result]."""
-    emit, shape = node.emit, x.shape
-    known = emit.constant(matrix, numpy_dtype(x.element_type), f"{node.proto.output[0]}_transform")
-    y = emit(dl.MatmulOp, emit.reshape(x, (*shape[:-2], matrix.shape[0])), known)
-    return emit.reshape(y, (*shape[:-2], matrix.shape[1] // parts, parts))
+def _transformed(node: Node, x: Value, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Value:
+    """The transform of [..., parts] along an axis, its result with the parts of numbers last, too."""
+    emit, parts = node.emit, _parts(node, x)
+    order = [a for a in range(x.rank) if a not in (axis, x.rank - 1)] + [x.rank - 1, axis]
+    # The bins of complex numbers are no mirror images: it takes all to have the first of them.
+    half = onesided and (parts == 1 or inverse)
+    rows = emit.transpose(x, order)
+    y = emit(dl.DftOp, rows, length=length, inverse=inverse or None, onesided=half or None)
+    if onesided and not half:
+        y = emit.slice(y, y.rank - 1, 0, length // 2 + 1)
+    return emit.transpose(y, [order.index(a) for a in range(x.rank)])
 
 
 def _parts(node: Node, x: Value) -> int:
@@ -56,7 +39,7 @@ def _parts(node: Node, x: Value) -> int:
 
 @table("DFT", since=17)
 def dft(node: Node) -> Value:
-    emit, x, parts = node.emit, node[0], _parts(node, node[0])
+    x, parts = node[0], _parts(node, node[0])
     inverse, onesided = node.flag("inverse"), node.flag("onesided")
     given = node.number(2, "axis") if node.get(2) is not None else -2
     axis = node.axis(node.integer("axis", 1) if node.opset < 20 else int(given), x.rank)
@@ -67,11 +50,7 @@ def dft(node: Node) -> Value:
         raise ModelError(f"{node.place}: no transform of length {length} along axis {axis} of {list(x.shape)}")
     high = [0] * x.rank
     high[axis] = (length // 2 + 1 if real_result else length) - size
-    order = [a for a in range(x.rank) if a not in (axis, x.rank - 1)] + [axis, x.rank - 1]
-    rows = emit.transpose(padded(node, x, [0] * x.rank, high), order)
-    matrix = fourier_matrix(length, parts, inverse, onesided)
-    y = _transformed(node, rows, matrix, 1 if real_result else 2)
-    return emit.transpose(y, [order.index(a) for a in range(x.rank)])
+    return _transformed(node, padded(node, x, [0] * x.rank, high), axis, length, inverse, onesided)
 
 
 @table("STFT", since=17)
@@ -88,8 +67,7 @@ def stft(node: Node) -> Value:
     frames = emit(dl.GatherOp, x, emit.constant(places, np.int64, f"{node.proto.output[0]}_places"), axis=1)
     if window is not None:
         frames = emit(dl.MulOp, frames, emit.reshape(window, (length, 1)))
-    parts = _parts(node, x)
-    return _transformed(node, frames, fourier_matrix(length, parts, onesided=node.flag("onesided", True)), 2)
+    return _transformed(node, frames, 2, length, onesided=node.flag("onesided", True))
 
 
 @table("MelWeightMatrix", since=17)

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.control import FailOp, IfOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.elementwise import AndOp, NotOp, OrOp, SelectOp
+from dlc.dialects.dl.indexing import GatherOp
 from dlc.dialects.dl.program import YieldOp
-from dlc.dialects.dl.reduction import ReduceAnyOp, ReduceSumOp
+from dlc.dialects.dl.reduction import ArgmaxOp, ReduceAnyOp, ReduceSumOp
 from dlc.dialects.dl.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, with_lanes
-from dlc.ir import Block, Operation, SSAValue
+from dlc.ir import Block, Operation, SSAValue, i64
 from dlc.passes.batching.differences import values_that_differ
 from dlc.passes.batching.lanes import Lanes
 
@@ -124,17 +125,27 @@ def _branch(lanes: Lanes, op: IfOp, condition: SSAValue, of_lanes: SSAValue | No
     for block, body, holds in zip(op.blocks, bodies, (True, False), strict=True):
         with lanes.inside(body), nullcontext() if of_lanes is None else lanes.where(of_lanes, holds):
             batch(lanes, block)
+            if isinstance(block.last_op, FailOp):
+                lanes.build.insert(_failing(lanes, block.last_op))
     yields = [_yielded(block) for block in op.blocks if not isinstance(block.last_op, FailOp)]
     differs = [any(lanes.differs(values[k]) for values in yields) for k in range(len(op.results))]
     for block, body in zip(op.blocks, bodies, strict=True):
-        with lanes.inside(body):
-            if isinstance(block.last_op, FailOp):
-                lanes.build.insert(block.last_op.clone(lanes.mapped()))
-            else:
+        if not isinstance(block.last_op, FailOp):
+            with lanes.inside(body):
                 _close(lanes, map(lanes.settled, _yielded(block), differs))
     types = [with_lanes(r, 0 if d else NOT_BATCHED, lanes.size) for r, d in zip(op.results, differs, strict=True)]
     results = lanes.build.insert(IfOp.of(condition, bodies[0], bodies[1], types)).results
     lanes.set_all(op.results, results, differs)
+
+
+def _failing(lanes: Lanes, op: FailOp) -> FailOp:
+    """The same message, with the numbers of the first lane that takes part."""
+    b, numbers = lanes.build, [lanes.read(v) for v in op.numbers]
+    if any(map(lanes.differs, op.numbers)):
+        any_lane = b.scalar(0, like=tensor_type((), i64))
+        first = b(ArgmaxOp, lanes.and_takes_part(), axis=0) if lanes.some_may_not_take_part else any_lane
+        numbers = [b(GatherOp, n, first, axis=0) if lanes.differs(v) else n for n, v in zip(numbers, op.numbers, strict=True)]
+    return FailOp(op.message.data, numbers)
 
 
 def checkpoint(lanes: Lanes, op: CheckpointOp, batch: Batch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects.dl.base import DlOp, ints
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.indexing import Taking
+from dlc.dialects.dl.indexed import Indexed
 from dlc.dialects.dl.interfaces import Composite, DataDependent
 from dlc.dialects.dl.transformations import NOT_BATCHED, VmapOp, with_lanes
 from dlc.dialects.places import place
@@ -59,8 +59,8 @@ def _batch(lanes: Lanes, block: Block) -> None:
 
 def _batch_op(lanes: Lanes, op: Operation) -> bool:
     """Computes an op for all lanes; False where its decomposition has to be batched instead."""
-    if isinstance(op, Taking) and op.is_checked and lanes.some_may_not_take_part:
-        _, indices = op.operands
+    if isinstance(op, Indexed) and op.is_checked and lanes.some_may_not_take_part:
+        indices = op.operands[1]
         with lanes.reading(indices, places.of_those_that_take_part(lanes, indices)):
             return _batch_plain(lanes, op)
     return _batch_plain(lanes, op)

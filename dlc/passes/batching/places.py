@@ -9,9 +9,12 @@ from dlc.dialects.dl.base import element_type_of, flag, rank_of, shape_of
 from dlc.dialects.dl.contraction import static
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.elementwise import AddOp, AndOp, GreaterEqualOp, LessOp, MaximumOp, MinimumOp, SelectOp
+from dlc.dialects.dl.indexed import fail_outside
 from dlc.dialects.dl.indexing import GatherElementsOp, GatherNdOp, GatherOp, ScatterRowsOp
 from dlc.dialects.dl.interfaces import is_unsigned
-from dlc.dialects.dl.scalar import limits
+from dlc.dialects.dl.irregular import ScatterNdOp
+from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp
+from dlc.dialects.dl.scalar import bits, limits
 from dlc.ir import SSAValue, i64
 from dlc.passes.batching.lanes import Lanes
 from dlc.passes.batching.rules import Rule, beside_axes
@@ -60,10 +63,25 @@ def scatter_rows(lanes: Lanes, op: ScatterRowsOp) -> Sequence[SSAValue]:
         x, updates = lanes.moved(lanes.all(op.x), 0, 1), lanes.moved(lanes.all(op.updates), 0, rank_of(op.indices))
         (y,) = lanes.again(op, x, lanes.read(op.indices), updates)
         return [lanes.moved(y, 1, 0)]
+    if op.is_checked:
+        fail_outside(lanes.build, op, lanes.read(op.indices), 0)
     ((count, *row),) = static(op, op.x)
     x = lanes.reshaped(lanes.all(op.x), lanes.size * count, *row)
-    (y,) = lanes.again(op, x, _rows_of_lanes(lanes, op, count), lanes.all(op.updates))
+    (y,) = lanes.again(op, x, _rows_of_lanes(lanes, op, count), lanes.all(op.updates), checked=None)
     return [lanes.reshaped(y, lanes.size, count, *row)]
+
+
+def scatter_nd(lanes: Lanes, op: ScatterNdOp) -> Sequence[SSAValue]:
+    """The number of the lane is one more integer of each place."""
+    b, indices = lanes.build, lanes.all(op.indices)
+    element = element_type_of(indices)
+    if bits(element) < 64:
+        indices = casted(b, indices, i64)
+    *rows, _ = shape_of(op.indices)
+    lane = b(IotaOp, size=(lanes.size,), to=element_type_of(indices), start=0, step=1)
+    lane = b(BroadcastToOp, lanes.reshaped(lane, lanes.size, *(1 for _ in rows), 1), shape=(lanes.size, *rows, 1))
+    named = b(ConcatOp, lane, indices, axis=len(rows) + 1)
+    return lanes.again(op, lanes.all(op.x), named, lanes.all(op.updates))
 
 
 def _rows_of_lanes(lanes: Lanes, op: ScatterRowsOp, count: int) -> SSAValue:
@@ -97,4 +115,5 @@ RULES: dict[type, Rule] = {
     GatherNdOp: gather_nd,
     GatherElementsOp: gather_elements,
     ScatterRowsOp: scatter_rows,
+    ScatterNdOp: scatter_nd,
 }

@@ -16,15 +16,16 @@ from dlc.dialects.dl.elementwise import AddOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dims import is_static
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32, f64
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 
 # Terms of a block, and of a sum that is left whole: along memory, where a vector of accumulators shares the terms; and across.
 _ALONG, _ACROSS = (1024, 4096), (512, 16384)
 # Blocks of fewer terms are not worth a pass over memory.
 _LEAST = 16
-# Terms of a block of a product of matrices, and of a product that is left whole: no layer of a model has more.
-_PRODUCT, _LONGEST_PRODUCT = 4096, 32768
+# Terms of a block of a product of matrices, and of a product that is left whole: no layer of a model has more. What is rounded
+# to 16 bits shows errors of f32 later.
+_PRODUCT, _LONGEST_PRODUCT, _LONGEST_NARROW_PRODUCT = 4096, 32768, 1 << 18
 
 # An axis of the left operand and one of the right.
 Pair: TypeAlias = "tuple[int, int]"
@@ -41,7 +42,8 @@ class BlockSumsPass(ModulePass):
     on. In blocks the error grows with the logarithm of the length, and the blocks are tasks of their own. Sums of f16 and bf16
     are rounded once, at the end. Sums whose length is open stay as they are.
 
-    So are products of matrices with very many terms: of [m, k] · [k, n] the sum of the products of blocks of k.
+    So are products of matrices with very many terms: of [m, k] · [k, n] the sum of the products of blocks of k. Those of f16
+    and bf16 are products of f32 first.
     """
 
     name = "block-sums"
@@ -56,17 +58,21 @@ def _rule(op: DlOp) -> Sequence[SSAValue] | None:
 
 
 def _blocked_product(op: MatmulOp | DotGeneralOp) -> Sequence[SSAValue] | None:
-    pairs = _pairs(op)
-    if element_type_of(op.result) not in (f32, f64) or pairs is None:
+    pairs, element = _pairs(op), element_type_of(op.result)
+    if not is_float(element) or pairs is None:
         return None
     batch, contracted = pairs
     shape = shape_of(op.lhs)
     if not is_static((*shape, *shape_of(op.rhs))):
         return None
     terms = prod(int(shape[i]) for i, _ in contracted)
-    if terms <= _LONGEST_PRODUCT:
+    narrow = element in (f16, bf16)
+    if terms <= (_LONGEST_NARROW_PRODUCT if narrow else _LONGEST_PRODUCT):
         return None
     b = Build(op)
+    if narrow:
+        wide = b(type(op), *(b(CastOp, v, to=f32) for v in op.operands), **op.properties)
+        return [b(CastOp, wide, to=element)]
     i, j = max(contracted, key=lambda pair: shape[pair[0]])
     size = int(shape[i])
     # What the other axes have is whole in a block.

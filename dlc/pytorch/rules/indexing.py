@@ -78,7 +78,7 @@ def _scatter(x: Any, dim: int, index: Any, source: Any, mode: str) -> Any:
     limits = index.shape
     if tuple(source.shape) != tuple(limits):
         source = apply(dl.SliceOp, source, starts=[0] * x.ndim, limits=limits, strides=[1] * x.ndim)
-    return apply(dl.ScatterElementsOp, x, index, convert(source, x.dtype), axis=axis, mode=mode)
+    return apply(dl.ScatterElementsOp, x, index, convert(source, x.dtype), axis=axis, mode=mode, checked=True)
 
 
 @table("scatter.src scatter.reduce")

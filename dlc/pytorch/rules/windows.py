@@ -256,5 +256,5 @@ def col2im(x: Any, output_size: Sequence[int], kernel_size: Sizes, dilation: Siz
 def max_unpool(x: Any, indices: Any, output_size: Sequence[int]) -> Any:
     flat = dnp.reshape(indices, (*x.shape[:-2], -1))
     zeros = np.zeros((*x.shape[:-2], math.prod(output_size)), x.dtype)
-    y = apply(dl.ScatterElementsOp, zeros, flat, dnp.reshape(x, flat.shape), axis=x.ndim - 2, mode="none")
+    y = apply(dl.ScatterElementsOp, zeros, flat, dnp.reshape(x, flat.shape), axis=x.ndim - 2, mode="none", checked=True)
     return convert(dnp.reshape(y, (*x.shape[:-2], *output_size)), x.dtype)

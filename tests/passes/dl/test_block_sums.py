@@ -68,6 +68,13 @@ def test_partial_sums_of_halves_are_kept_in_f32() -> None:
     assert y == np.float16(x.sum(dtype=np.float64))
 
 
+def test_partial_products_of_halves_are_kept_in_f32() -> None:
+    x = np.full(1 << 22, 0.01, np.float16)
+    module = module_of(Sample(dl.MatmulOp, (x, x), np.matmul))
+    (y,) = compile(Program(module, WeightStore()), "cpu", Options(num_threads=1, workers=1)).run([x, x])
+    assert y == np.float16(np.dot(x.astype(np.float64), x))
+
+
 # Shapes of the operands, and their batch axes and contracted axes, or none of them for a product of matrices.
 PRODUCTS = [
     ((2, 60_000), (60_000, 3), None),

@@ -32,7 +32,7 @@ X = np.arange(15, dtype=np.float32).reshape(5, 3)
 def checks(p: Program) -> int:
     """How many checks the pass makes of a program that it leaves what it computes."""
     p.apply(CheckIndicesPass())
-    assert not any(isinstance(op, dl.Taking) and op.is_checked for op in p.main.walk())
+    assert not any(isinstance(op, dl.Indexed) and op.is_checked for op in p.main.walk())
     return sum(isinstance(op, dl.IfOp) for op in p.main.walk())
 
 
@@ -100,6 +100,32 @@ def test_each_axis_has_its_size(target: str) -> None:
         compiled(X, np.array([4, -6, 0]), j)
 
 
+def updated(x: Any, i: Any, j: Any) -> Any:
+    """Rows, elements, and what a slice leaves of columns."""
+    return dnp.at(x)[i].add(1), dnp.at(x)[i, j].set(2), dnp.at(x)[1:, j].max(30)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_written_outside_is_an_error(target: str) -> None:
+    compiled, i, j = dlc.jit(updated, target=target), np.array([4, -5, 0]), np.array([2, -3, 1])
+    for got, expected in zip(compiled(X, i, j), updated(X, i, j), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), expected)
+    for wrong, message in (((i - 1, j), "index -6 is outside axis 0 of size 5"), ((i, j + 1), "index 3 is outside axis 1")):
+        with pytest.raises(DlcError, match=message):
+            compiled(X, *wrong)
+
+
+def test_what_one_lane_writes_outside_is_an_error() -> None:
+    def gradient(x: Any, i: Any, j: Any) -> Any:
+        """Derivatives take a write to several axes apart."""
+        return dlc.grad(lambda x: (dnp.at(x)[i, j].add(x[0, 0]) * dnp.at(x)[i].set(0)).sum())(x)
+
+    compiled, x, j = dlc.jit(dlc.vmap(gradient)), np.stack([X, X]), np.array([[0], [1]])
+    np.testing.assert_array_equal(compiled(x, j, j), np.stack([gradient(*row) for row in zip(x, j, j, strict=True)]))
+    with pytest.raises(DlcError, match="index 7 is outside axis 0 of size 5"):
+        compiled(x, j + 6 * j, j)
+
+
 def walked(x: Any, steps: Any) -> Any:
     """The sum of the rows that a walk comes to, and where it ends."""
 
@@ -139,25 +165,33 @@ def test_an_onnx_node_is_named(target: str) -> None:
         h.make_node("Gather", ["x", "i"], ["a"], name="rows{}"),
         h.make_node("GatherElements", ["x", "j"], ["b"], name="cells", axis=-1),
         h.make_node("GatherND", ["x", "k"], ["c"], name="places"),
+        h.make_node("ScatterElements", ["x", "l", "u"], ["d"], name="written", axis=1, reduction="add"),
+        h.make_node("ScatterND", ["x", "m", "v"], ["e"], name="rows"),
     ]
-    shapes = {"x": [5, 3], "i": ["n"], "j": [5, 1], "k": [2, 2]}
-    made = model(nodes, shapes, ["a", "b", "c"], dtypes={"i": T.INT32, "j": T.INT64, "k": T.INT64})
+    shapes = {"x": [5, 3], "i": ["n"], "j": [5, 1], "k": [2, 2], "l": [2, 1], "m": [2, 1], "u": [2, 1], "v": [2, 3]}
+    made = model(nodes, shapes, list("abcde"), dtypes={"i": T.INT32} | dict.fromkeys("jklm", T.INT64))
     imported = import_model(made, {"i": (2,)})
     compiled = compile(Compiled(imported.module, imported.weights), target, Options(num_threads=1, workers=1))
     good = {"x": X, "i": np.int32([-5, 4]), "j": np.full((5, 1), -3), "k": np.array([[4, 2], [-5, -3]])}
+    good |= {"l": np.array([[2], [-3]]), "m": np.array([[4], [-5]]), "u": X[:2, :1], "v": X[:2]}
     compiled.run(list(good.values()))
     wrong = {
         "i": (np.int32([0, 5]), r"node 'rows\{\}': index 5 is outside axis 0 of size 5"),
         "j": (np.full((5, 1), 3), "node 'cells': index 3 is outside axis 1 of size 3"),
         "k": (np.array([[4, 2], [0, -4]]), "node 'places': index -4 is outside axis 1 of size 3"),
+        "l": (np.array([[2], [3]]), "node 'written': index 3 is outside axis 1 of size 3"),
+        "m": (np.array([[4], [-6]]), "node 'rows': index -6 is outside axis 0 of size 5"),
     }
     for name, (value, message) in wrong.items():
         with pytest.raises(DlcError, match=message):
             compiled.run(list({**good, name: value}.values()))
 
 
+SCATTERED = h.make_node("ScatterND", ["x", "k", "u"], ["c"], name="places")
+
+
 def test_known_places_are_checked_at_once() -> None:
-    nodes = [h.make_node("GatherND", ["x", "k"], ["c"], name="places")]
-    made = model(nodes, {"x": [5, 3]}, ["c"], weights={"k": np.array([[4, 3]])})
-    with pytest.raises(ModelError, match=r"node 'places' .*index 3 is outside axis 1 of size 3"):
-        import_model(made)
+    for node in (h.make_node("GatherND", ["x", "k"], ["c"], name="places"), SCATTERED):
+        made = model([node], {"x": [5, 3], "u": [1]}, ["c"], weights={"k": np.array([[4, 3]])})
+        with pytest.raises(ModelError, match=r"node 'places' .*index 3 is outside axis 1 of size 3"):
+            import_model(made)

@@ -1,0 +1,48 @@
+"""Fourier transforms beside NumPy's: python benchmarks/fourier.py [--seconds 0.5].
+
+Compiled calls on arrays of complex64 or float32, on one processor; they take turns with NumPy's, and the quickest of
+each counts. A call is counted as a user makes it: complex numbers are taken apart and put together again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+# Before NumPy's libraries count processors.
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import numpy as np  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+import dlc  # noqa: E402
+import dlc.numpy as dnp  # noqa: E402
+from dlc.measure.latency import interleaved  # noqa: E402
+
+CASES = [
+    ("fft", (1024,)), ("fft", (100, 1024)), ("fft", (100, 1000)), ("fft", (65536,)), ("fft", (20, 1009)), ("fft2", (256, 256)),
+    ("rfft", (1024,)), ("rfft", (100, 1024)), ("irfft", (100, 513)),
+]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=0.5, help="for one transform")
+    arguments = parser.parse_args()
+    draw, table = np.random.default_rng(0), Table("transform", "of", "dlc µs", "NumPy µs", "faster")
+    for name, shape in CASES:
+        real = draw.standard_normal(shape, np.float32)
+        x = real if name == "rfft" else (real + 1j * draw.standard_normal(shape, np.float32)).astype(np.complex64)
+        own, numpys = dlc.jit(num_threads=1)(getattr(dnp.fft, name)), getattr(np.fft, name)
+        times = interleaved(
+            {"dlc": lambda own=own, x=x: own(x), "numpy": lambda numpys=numpys, x=x: numpys(x)}, arguments.seconds
+        )
+        ours, theirs = (1e6 * times[k].least for k in ("dlc", "numpy"))
+        table.add_row(name, "×".join(map(str, shape)), f"{ours:.0f}", f"{theirs:.0f}", f"{theirs / ours:.2f}")
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+
+
+if __name__ == "__main__":
+    main()
