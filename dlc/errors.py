@@ -29,6 +29,10 @@ class CompileError(DlcError):
     """A bug of dlc itself; the message names the failing pass and the line that reproduces it."""
 
 
+class AbsentError(DlcError, AttributeError):
+    """A name that a module or an array of dlc does not have."""
+
+
 class DeviceError(DlcError):
     """A target or device that is absent or cannot hold what it is asked to run."""
 

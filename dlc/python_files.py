@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 from dlc.errors import DlcError
+
+_DLC = Path(__file__).parent
 
 
 def executed(path: str) -> ModuleType:
@@ -24,3 +28,18 @@ def executed(path: str) -> ModuleType:
     except Exception as error:
         raise DlcError(f"{path}: running it raises {type(error).__name__}: {error}") from error
     return module
+
+
+def traced_to(error: Exception, module: ModuleType) -> tuple[int | None, bool]:
+    """The last line of a user's module that an error went through, and whether it is dlc that raised it from there.
+
+    What other packages raise is the doing of who called them.
+    """
+    frames = [frame for frame in extract_tb(error.__traceback__) if _is_of(frame.filename, module)]
+    lines = [frame.lineno for frame in frames if frame.filename == module.__file__]
+    last = frames[-1] if frames else None
+    return lines[-1] if lines else None, last is not None and last.filename != module.__file__
+
+
+def _is_of(file: str, module: ModuleType) -> bool:
+    return file == module.__file__ or Path(file).is_relative_to(_DLC)

@@ -208,6 +208,27 @@ def test_opt_explains_a_wrong_pipeline(tmp_path: Path, spec: str, text: str) -> 
     assert text in result.stderr
 
 
+def test_opt_refuses_passes_of_another_stage(tmp_path: Path) -> None:
+    file, formed = tmp_path / "f.mlir", tmp_path / "kernels.mlir"
+    file.write_text(
+        "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+        "  %a = dl.exp %x : (tensor<4xf32>) -> tensor<4xf32>\n"
+        "  func.return %a : tensor<4xf32>\n}\n"
+    )
+    for name, stage in (("tile-kernels", "tiling"), ("vectorize", "loops"), ("plan-arena", "host")):
+        result = dlc("opt", file, "-p", name)
+        told = " ".join(result.stderr.split())
+        assert result.exit_code == 1 and f"{name} is of stage {stage}, but the module is at stage dl; run" in told
+    lower = "form-kernels{target=cpu},lower-kernels-to-linalg"
+    assert dlc("opt", file, "-p", lower, "-o", formed).exit_code == 0
+    told = " ".join(dlc("opt", formed, "-p", "simplify").stderr.split())
+    assert "simplify is of stage dl, but the module is at stage linalg; take an earlier file of a dump" in told
+    loops = 'fuse-generics,bufferize-kernels,collapse-iterators,tile-kernels{target="cpu:avx2"},vectorize'
+    assert dlc("opt", formed, "-p", loops, "-o", file).exit_code == 0
+    told = " ".join(dlc("opt", file, "-p", "collapse-iterators").stderr.split())
+    assert "collapse-iterators is of stage tiling, but the module is at stage loops" in told
+
+
 def test_opt_refuses_text_that_is_no_ir(tmp_path: Path) -> None:
     file = tmp_path / "f.mlir"
     file.write_text("func.func @f( {")

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dlc.cli import explore, main
+from dlc.dialects import dl
 from dlc.errors import DlcError
-from dlc.explore import Page
 from dlc.measure import kernels
 from tests.explore.programs import LIMITS, tiny
 
@@ -21,6 +21,9 @@ import dlc.numpy as dnp
 
 def scaled(x, y):
     return dnp.tanh(x) @ y
+
+def slope(x, y):
+    return dlc.grad(lambda x, y: scaled(x, y).sum())(x, y)
 
 broken = 3
 """
@@ -43,17 +46,36 @@ def test_model(tmp_path: Path) -> None:
     assert "<title>small · dlc</title>" in page.read_text()
 
 
-def test_function(tmp_path: Path) -> None:
-    file, page = tmp_path / "f.py", tmp_path / "page.html"
+def test_function_beside_its_derivative(tmp_path: Path) -> None:
+    file, page, both = tmp_path / "f.py", tmp_path / "page.html", tmp_path / "both.html"
     file.write_text(FUNCTION)
-    assert run(f"{file}:scaled", "--shape", "x=4,8", "--shape", "y=8,2", "-o", page).exit_code == 0
+    shapes = ["--shape", "x=4,8", "--shape", "y=8,2"]
+    assert run(f"{file}:scaled", *shapes, "-o", page).exit_code == 0
     assert "<title>scaled · dlc</title>" in page.read_text()
+    # A page that was written before is read, not made again; arguments of a derivative are given by place.
+    assert run(f"{file}:slope", *shapes, "-o", both, "--against", page).exit_code == 0
+    assert ">page.html</button>" in both.read_text()
+    assert run(both, "--against", page, "-o", page).exit_code == 0
+    assert ">both.html</button>" in page.read_text() and "<title>slope" in page.read_text()
+
+
+def test_beside_another_target(tmp_path: Path) -> None:
+    model, page = tmp_path / "small.onnx", tmp_path / "page.html"
+    model.write_bytes(tiny("Exp").SerializeToString())
+    arguments = [model, "-o", page, "--no-run", "--target", "cpu:avx2", "--against"]
+    assert run(*arguments, "cpu:generic").exit_code == 0
+    assert ">cpu:avx2</button>" in page.read_text() and ">cpu:generic</button>" in page.read_text()
+    result = run(*arguments, "absent.html")
+    assert result.exit_code == 2 and "absent.html: there is no such file" in " ".join(result.stderr.split())
+    result = run(*arguments, "gpu")
+    assert result.exit_code == 1 and "gpu" in result.stderr
 
 
 @pytest.mark.parametrize(
     "arguments, status, told",
     [
         (["absent.onnx"], 2, "there is no such file"),
+        (["page.html"], 2, "there is no such file"),
         (["{f}:scaled", "--shape", "x=4,8"], 2, "scaled takes y too"),
         (["{f}:scaled", "--shape", "x=4,8", "--shape", "z=3"], 2, "scaled takes no z; it takes x, y"),
         (["{f}"], 2, "say which function of it"),
@@ -82,15 +104,29 @@ def test_what_the_users_code_raises_is_no_bug(tmp_path: Path, monkeypatch: pytes
     assert "bug of dlc" not in result.stderr
     file.write_text("def scaled(x):\n    return x.nothing()\n")
     result = run(f"{file}:scaled", "--shape", "x=4,8")
-    assert result.exit_code == 1 and "f.py:2: AttributeError" in "".join(result.stderr.split("\n"))
+    assert result.exit_code == 1 and "f.py:2: an array of a traced function has no" in "".join(result.stderr.split("\n"))
     assert "bug of dlc" not in result.stderr
+    for body in ("dlc.numpy.busday_count(x)", "np.zeros(3, wrong=1)", "json.loads('{')"):
+        file.write_text(f"import json\nimport numpy as np\nimport dlc.numpy\ndef scaled(x):\n    return {body}\n")
+        result = run(f"{file}:scaled", "--shape", "x=4,8")
+        assert result.exit_code == 1 and "f.py:5: " in "".join(result.stderr.split("\n"))
+        assert "bug of dlc" not in result.stderr
+
+
+def test_a_bug_of_dlc_is_not_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(dl.TanhOp, "infer", lambda self, *types: 1 // 0)
+    Path("f.py").write_text("import dlc.numpy as dnp\ndef f(x):\n    return dnp.tanh(x)\n")
+    result = run("f.py:f", "--shape", "x=4,8")
+    told = " ".join(result.stderr.split())
+    assert result.exit_code == 1 and "ZeroDivisionError" in told and "met at f.py:3" in told and "This is a bug of dlc" in told
 
 
 def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     ready = threading.Event()
     monkeypatch.setattr(explore.webbrowser, "open", lambda address: (opened.append(address), ready.set()))
-    threading.Thread(target=explore._serve, args=(Page("<p>é</p>"), 0), daemon=True).start()
+    threading.Thread(target=explore._serve, args=("<p>é</p>", 0), daemon=True).start()
     assert ready.wait(10)
     assert opened[0].startswith("http://127.0.0.1:")
     with urllib.request.urlopen(opened[0]) as response:
@@ -99,7 +135,7 @@ def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         urllib.request.urlopen(f"{opened[0]}etc/passwd")
     port = int(opened[0].rstrip("/").rpartition(":")[2])
     with pytest.raises(DlcError, match=f"port {port} of this machine: Address already in use"):
-        explore._serve(Page(""), port)
+        explore._serve("", port)
 
 
 def test_modules_of_a_dump(tmp_path: Path) -> None:

@@ -154,11 +154,14 @@ class KernelBackend(Backend, Generic[Text, Code]):
     def show(self, form: str, texts: Mapping[str, Text], headers: Mapping[str, str]) -> str:
         """Kernels in one of the forms, for a reader; a header is the comment above a kernel."""
 
-    def listings(self, kernel: func.FuncOp, text: Text, lines: Mapping[Operation, int]) -> list[CodeListing]:
-        """A kernel's code for a reader who follows it, in each form; `lines` are those on which the kernel's ops begin."""
-        name = kernel.sym_name.data
+    def emit_traced(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> Text:
+        """What `emit` gives, saying where it comes from as far as that can be said; `lines` are those on which ops begin."""
+        return self.emit(kernel)
+
+    def compile_listed(self, name: str, text: Text) -> tuple[Code, list[CodeListing]]:
+        """The code of a kernel of traced text, and that code for a reader who follows it, in each form."""
         shown = {form: self.show(form, {name: text}, {name: ""}) for form in self.forms}
-        return [CodeListing(form, code, tuple(_places(code))) for form, code in shown.items()]
+        return self.compile_kernel(name, text), [CodeListing(form, code, tuple(_places(code))) for form, code in shown.items()]
 
     def smaller(self) -> KernelBackend[Text, Code] | None:
         """What kernels are compiled by that the device turns out not to hold; None: nothing is smaller."""

@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "dlc.cli.inspect",
     "bench": "dlc.cli.bench",
     "explore": "dlc.cli.explore",
+    "diff": "dlc.cli.diff",
     "bisect": "dlc.cli.bisect",
     "reduce": "dlc.cli.reduce",
     "header": "dlc.cli.header",

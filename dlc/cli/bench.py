@@ -63,7 +63,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option(
     "--trace",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a run, kernel by kernel, for Perfetto (ui.perfetto.dev) or Chrome to show.",
+    help="Write a run, thread by thread and kernel by kernel, for Perfetto (ui.perfetto.dev) or Chrome to show.",
 )
 @click.option(
     "--vs", "others", metavar="RUNTIME,…", callback=_names, help=f"Compare with {', '.join(PEERS)}, where they are installed."

@@ -13,8 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.api import program_of
+from dlc.cli.diff import side_of, told
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
+    ARTIFACT_SUFFIX,
     Shapes,
     fail,
     json_option,
@@ -30,9 +32,11 @@ from dlc.cli.shared import (
 )
 from dlc.compiler import Program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded
+from dlc.debug.difference import Side, difference, for_inputs
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.report import Progress
+from dlc.model_cache import DUMPED
 from dlc.options import Options
 from dlc.runtime.model import require_fitting
 
@@ -50,8 +54,9 @@ Arrays = dict[str, NDArray[Any]]
     "--against",
     default="reference",
     show_default=True,
-    metavar="FILE.npz|TARGET",
-    help="What is right: outputs recorded elsewhere, or the evaluator; another target is checked as well.",
+    metavar="FILE.npz|PROGRAM|TARGET",
+    help="What is right: outputs recorded elsewhere, another program (ONNX, .dlc, a dump that was edited), or the evaluator; "
+    "another target is checked as well.",
 )
 @click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
@@ -80,7 +85,11 @@ def bisect_command(
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
             _require_import(program, model, arrays, known, _recorded(Path(against)), tolerance)
-        targets = [target] if against.endswith(".npz") or against == "reference" else [target, against]
+        is_program = Path(against).suffix in (".onnx", ARTIFACT_SUFFIX, DUMPED)
+        if is_program:
+            _require_same(program, model, side_of(Path(against), shapes, values), against, arrays, tolerance)
+        is_target = not against.endswith(".npz") and not is_program and against != "reference"
+        targets = [target, against] if is_target else [target]
         verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
     if as_json:
         click.echo(json.dumps({name: _as_json(verdict) for name, verdict in verdicts.items()}, indent=2))
@@ -141,6 +150,14 @@ def _require_import(
                 else "every node gives what onnx's own evaluator gives: look at the inputs and at the recording"
             )
     fail("\n".join(lines))
+
+
+def _require_same(program: Program, model: Path, other: Side, against: str, arrays: Arrays, tolerance: float | None) -> None:
+    """Ends with a message if the program is something else than another, before any pass."""
+    given = list(arrays.values())
+    found = difference(for_inputs(other, given), program, given, tolerance)
+    if not found.agrees:
+        fail(f"before any pass the programs differ\n{told(str(model), against, found)}")
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from inspect import signature
+from inspect import Parameter, signature
+from itertools import takewhile
 from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -35,9 +36,10 @@ from dlc.cli.shared import (
     value_option,
 )
 from dlc.derived import Derived
-from dlc.errors import DlcError, ModelError
+from dlc.errors import AbsentError, DlcError, ModelError
+from dlc.instrument.report import Progress
 from dlc.options import Options
-from dlc.python_files import executed
+from dlc.python_files import executed, traced_to
 from dlc.runtime.model import require_fitting
 from dlc.target import place_of
 
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
     from dlc.compiler import Program
     from dlc.explore import Page
 
+_PAGE = ".html"
+# Derivatives are with respect to arguments by their places.
+_BY_PLACE = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -53,6 +58,11 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("-o", "--output", type=OUTPUT, help="Write the page here; by default NAME.html in this folder.")
 @click.option("--serve", is_flag=True, help="Serve the page on this machine and open it, instead of writing it.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --serve: the port; by default any that is free.")
+@click.option(
+    "--against",
+    metavar="PAGE.html|MODEL|FILE.py:FUNCTION|TARGET",
+    help="Show it beside this: a page from before a change, another model or function, or MODEL itself for another target.",
+)
 @click.option("--no-run", is_flag=True, help="Do not run the model: the page has no times.")
 @input_option
 @target_option
@@ -68,6 +78,7 @@ def explore_command(
     output: Path | None,
     serve: bool,
     port: int,
+    against: str | None,
     no_run: bool,
     inputs: tuple[str, ...],
     target: str,
@@ -82,9 +93,37 @@ def explore_command(
 
     The page is one file: the graph with its kernels, every pass with the text before and after it, each kernel's share of
     what the machine can do, memory, and time. MODEL is an ONNX or TFLite file, a module of a dump (.mlir), or a function of a
-    Python file: its arguments are float32 arrays of the shapes that --shape says, or what --input gives.
+    Python file: its arguments are float32 arrays of the shapes that --shape says, or what --input gives. With --against it may
+    be a page that was written before, too.
     """
     options = Options.of(num_threads=num_threads, numerics=numerics)
+    path = _path(model)
+    if (values or derived is not None) and any(place_of(given) is not None for given in (model, against or "")):
+        raise click.UsageError(
+            "--value, and derivatives and steps of training, are of ONNX models; a function has its constants, dlc.grad and "
+            "dlc.optim in it"
+        )
+    known = {name: read_array(file) for name, file in values.items()}
+    with shown_progress() as progress:
+        explored = _Explored(shapes, known, inputs, seed, options, no_run, progress)
+        if path.suffix == _PAGE and against is None:
+            raise click.UsageError(f"{path} is a page already; open it, or see it beside another with --against")
+        page = explored.page(model, target, derived)
+        if against is not None:
+            page = page.against(explored.other(model, target, derived, against))
+    if serve:
+        _serve(page.html, port)
+        return
+    if output is None:
+        output = Path(f"{path.stem if (function := place_of(model)) is None else function[1]}.html")
+        # What was compared stays as it was.
+        output = output if output != path else Path(f"{path.stem}-compared.html")
+    page.save(output)
+    out.print(f"Saved as {escape(str(output))}.")
+
+
+def _path(model: str) -> Path:
+    """The file that is meant; a usage error if it is none that is explored."""
     function = place_of(model)
     path = Path(model if function is None else function[0])
     if not path.is_file():
@@ -93,24 +132,44 @@ def explore_command(
         raise click.UsageError(f"{path} is compiled already; a page is made of the ONNX model")
     if function is None and path.suffix == ".py":
         raise click.UsageError(f"{path}: say which function of it: {path}:FUNCTION")
-    if function is not None and (values or derived is not None):
-        raise click.UsageError(
-            "--value, and derivatives and steps of training, are of ONNX models; a function has its constants, dlc.grad and "
-            "dlc.optim in it"
-        )
-    with shown_progress() as progress:
-        if function is not None:
-            page = _function_page(*function, _arguments(inputs, shapes, seed), target, options, no_run)
-        else:
-            known = {name: read_array(file) for name, file in values.items()}
-            given = None if no_run else partial(_given, inputs, seed)
-            page = explore_file(path, target, shapes, options, values=known, derived=derived, inputs=given, progress=progress)
-    if serve:
-        _serve(page, port)
-        return
-    output = output or Path(f"{path.stem if function is None else function[1]}.html")
-    page.save(output)
-    out.print(f"Saved as {escape(str(output))}.")
+    return path
+
+
+@dataclass(frozen=True)
+class _Explored:
+    """How pages are made: what options say of shapes, inputs and all else that two pages have in common."""
+
+    shapes: Shapes
+    values: dict[str, NDArray[Any]]
+    inputs: tuple[str, ...]
+    seed: int
+    options: Options
+    no_run: bool
+    progress: Progress | None
+
+    def page(self, model: str, target: str, derived: Derived | None) -> Page:
+        path, function = _path(model), place_of(model)
+        if path.suffix == _PAGE:
+            # What is compiled needs no explorer.
+            from dlc.explore import Page
+
+            return Page.read(path)
+        if function is None:
+            given = None if self.no_run else partial(_given, self.inputs, self.seed)
+            shapes, options = self.shapes, self.options
+            return explore_file(
+                path, target, shapes, options, values=self.values, derived=derived, inputs=given, progress=self.progress
+            )
+        arguments = _arguments(self.inputs, self.shapes, self.seed)
+        return _function_page(*function, arguments, target, self.options, self.no_run)
+
+    def other(self, model: str, target: str, derived: Derived | None, against: str) -> Page:
+        """The page to compare with; what is no file is a target for which MODEL is compiled once more."""
+        if place_of(against) is not None or Path(against).is_file():
+            return self.page(against, target, None)
+        if place_of(against) is None and Path(against).suffix:
+            raise click.UsageError(f"--against {against}: there is no such file")
+        return self.page(model, against, derived)
 
 
 def _given(inputs: tuple[str, ...], seed: int, program: Program) -> dict[str, NDArray[Any]]:
@@ -154,22 +213,28 @@ def _function_page(
     missing = [p for p, k in parameters.items() if k.default is k.empty and p not in arguments]
     if missing:
         raise click.UsageError(f"{name} takes {', '.join(missing)} too: say --shape {missing[0]}=SIZE,… or --input")
+    placed = list(takewhile(arguments.__contains__, (p for p, k in parameters.items() if k.kind in _BY_PLACE)))
+    named = {name: array for name, array in arguments.items() if name not in placed}
     try:
-        lowered = function.lower(**arguments)
-    except DlcError:
-        raise
+        lowered = function.lower(*(arguments[name] for name in placed), **named)
     except Exception as error:
-        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == module.__file__]
-        if not lines:
+        is_absent = isinstance(error, AbsentError)
+        if isinstance(error, DlcError) and not is_absent:
             raise
-        raise ModelError(f"{file}:{lines[-1]}: {type(error).__name__}: {error}") from error
+        line, is_ours = traced_to(error, module)
+        if line is not None and (is_absent or not is_ours):
+            what = str(error) if is_absent else f"{type(error).__name__}: {error}"
+            raise ModelError(f"{file}:{line}: {what}") from error
+        if line is not None:
+            error.add_note(f"met at {file}:{line}")
+        raise
     arrays = [np.asarray(leaf) for leaf in lowered.leaves]
     return explore(lowered.program, target, options, inputs=None if no_run else arrays)
 
 
-def _serve(page: Page, port: int) -> None:
-    """Serves the page until Ctrl-C."""
-    content = page.html.encode()
+def _serve(html: str, port: int) -> None:
+    """Serves a page until Ctrl-C."""
+    content = html.encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

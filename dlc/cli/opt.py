@@ -13,12 +13,15 @@ from rich.table import Table
 from dlc.cli.shared import json_option, out, reports_errors
 from dlc.dialects.registry import make_context
 from dlc.errors import ModelError
+from dlc.instrument.fitting import run_fitting
 from dlc.instrument.manager import PassManager
 from dlc.instrument.verify import verify
 from dlc.ir import ParseError, VerifyException, parse_module, print_module
-from dlc.pipelines import PASSES, chosen, parse
-from dlc.target import Target
+from dlc.pipelines import HOST, PASSES, chosen, parse, stages_of
+from dlc.target import REFERENCE, Target
 from dlc.whole_files import write_whole_text
+
+_STAGES = (*stages_of(REFERENCE), HOST)
 
 
 @click.command("opt")
@@ -42,7 +45,9 @@ def opt_command(
             verify(module)
     except (ParseError, VerifyException) as error:
         raise ModelError(f"{file.name}: not valid IR: {str(error).strip()}") from error
-    PassManager(context, check=check).run(module, stages)
+    manager = PassManager(context, check=check)
+    for stage in stages:
+        run_fitting(manager, module, stage, _STAGES, file.name)
     text = print_module(module, generic=generic, locations=locations)
     if output is not None:
         write_whole_text(output, text)

@@ -65,7 +65,7 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
         except Exception as error:
             with tempfile.NamedTemporaryFile("w", prefix="dlc-error-", suffix=".txt", delete=False) as file:
                 file.write(traceback.format_exc())
-            first = str(error).partition("\n")[0]
+            first = ", ".join([str(error).partition("\n")[0], *getattr(error, "__notes__", ())])
             fail(f"{type(error).__name__}: {first}\nThis is a bug of dlc; where it happened is in {file.name}")
 
     return run

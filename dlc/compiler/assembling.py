@@ -53,6 +53,8 @@ class _Assembly:
         if self.c.recorder is not None:
             self.c.recorder.modules["end"] = lowering.module
         made, compiled = self.put_together(compiled)
+        if self.c.recorder is not None:
+            self.c.recorder.made = made
         counts = self.host_program().runs
         for kernel in compiled:
             kernel.note(self.c.report, backend, counts[kernel.name])

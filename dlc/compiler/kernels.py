@@ -139,13 +139,13 @@ def _compile_kernel(
     observer = watch.after_pass if watch is not None else None
     lowered, passes = lower_kernel(kernel, stages, context, check=c.options.verify, observer=observer)
     name, began = lowered.sym_name.data, perf_counter()
-    text = backend.emit(lowered)
+    text = backend.emit(lowered) if watch is None else backend.emit_traced(lowered, watch.lines)
     emitted = perf_counter()
-    code = backend.compile_kernel(name, text)
+    code, listings = (backend.compile_kernel(name, text), ()) if watch is None else backend.compile_listed(name, text)
     made = CompiledKernel(name, text, code, passes, emitted - began, perf_counter() - emitted)
     if watch is None:
         return made
-    for code_listing in backend.listings(lowered, text, watch.lines):
-        watch.add_code(code_listing.form, backend.compiler, code_listing.text, code_listing.places, code_listing.lines)
+    for listing in listings:
+        watch.add_code(listing.form, backend.compiler, listing.text, listing.places, listing.lines)
     watch.record.passes = passes
     return replace(made, record=watch.record)

@@ -2,10 +2,12 @@
 
     page = explore(program, target, options, inputs=arrays)      compiles it, measures it, and draws
     page.save("page.html")                                       one file that needs no network
+    page.against(other)                                          two beside each other
 
 `data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, with `graph.py` (ops in
-kernels), `layout.py` (where they are drawn), `memory.py` (buffers over time) and `sources.py` (what the user wrote);
-`encode.py` writes it small, and `page.py` puts it into the template in `assets/`, whose scripts draw it in the browser.
+kernels), `layout.py` (where they are drawn), `running.py` (times), `memory.py` (buffers over time) and `sources.py` (what the
+user wrote); `matching.py` finds the kernels of one in another. `encode.py` writes it small, and `page.py` puts it into the
+template in `assets/`, whose scripts draw it in the browser.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from numpy.typing import NDArray
 from dlc.backends.base import Backend
 from dlc.compiler import Program
 from dlc.explore.collecting import collect
-from dlc.explore.page import Page, page_of
+from dlc.explore.page import Page
 from dlc.instrument.recording import Listing
 from dlc.instrument.report import Progress
 from dlc.options import Options
 
-__all__ = ["Page", "collect", "explore", "page_of"]
+__all__ = ["Page", "collect", "explore"]
 
 
 def explore(
@@ -36,4 +38,4 @@ def explore(
     progress: Progress | None = None,
 ) -> Page:
     """The page of a program; what `collect` says."""
-    return page_of(collect(program, target, options, inputs=inputs, source=source, progress=progress))
+    return Page(collect(program, target, options, inputs=inputs, source=source, progress=progress))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -10,20 +11,21 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.backends.base import Backend, KernelBackend
+from dlc.backends.read_host import is_open, read_host
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile
 from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
-from dlc.explore.data import Exploration, Kernel, Measured, Step, Unit
+from dlc.explore.data import Exploration, Kernel, Step, Unit
 from dlc.explore.graph import Ends, graph_of, stem
 from dlc.explore.memory import memory_of
+from dlc.explore.running import Run, run_of
 from dlc.explore.sources import python_listing
 from dlc.instrument.provenance import dispatches, origins
 from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
 from dlc.instrument.report import Doing, PassRecord, Progress, Report
 from dlc.ir import ModuleOp, ModulePass
 from dlc.keys import DLC
-from dlc.measure.kernels import KernelTime, measure
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels
@@ -32,11 +34,6 @@ from dlc.passes.tiling.nests import nests_of
 from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import HostProgram
-from dlc.runtime.model import Model
-
-# How often a program is run to measure its kernels.
-_ROUNDS = 7
 
 
 def collect(
@@ -57,7 +54,7 @@ def collect(
     if not isinstance(backend, KernelBackend):
         raise UnsupportedError(f"{program.name}: the target {backend} runs modules as they are; explore it for cpu or opencl")
     recorder = Recorder((FormKernelsPass.name, "fusion"), _plans)
-    model = compile(program, target, options, report=report, progress=progress, recorder=recorder)
+    compile(program, target, options, report=report, progress=progress, recorder=recorder)
     if "end" not in recorder.modules:
         raise UnsupportedError(
             f"{program.name}: it is compiled in parts, when it is called: {report.each_size or 'data decides sizes'}; "
@@ -67,13 +64,13 @@ def collect(
         raise UnsupportedError(
             f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
         )
-    seen = _Seen(program, backend.compiling(), options, model, recorder, report)
-    measured, times = None, dict[str, KernelTime]()
-    if inputs is not None and isinstance(model.artifact, Artifact):
+    seen = _Seen(program, backend.compiling(), recorder, report)
+    measured = None
+    if inputs is not None:
         if progress is not None:
             progress(Doing("measuring"))
-        measured, times = _measured(model.artifact, inputs, options.num_threads or usable_cpus())
-    return seen.exploration(source, measured, times)
+        measured = run_of(recorder.made, inputs, options.num_threads or usable_cpus())
+    return seen.exploration(source, measured)
 
 
 def _plans(coming: ModulePass, module: ModuleOp) -> list[str]:
@@ -96,18 +93,18 @@ class _Seen:
 
     program: Program
     backend: Backend
-    options: Options
-    model: Model
     recorder: Recorder
     report: Report
 
-    def exploration(self, source: Listing | None, measured: Measured | None, times: Mapping[str, KernelTime]) -> Exploration:
-        recorder, report, artifact = self.recorder, self.report, self.model.artifact
+    def exploration(self, source: Listing | None, run: Run | None) -> Exploration:
+        recorder, report, end = self.recorder, self.report, self.recorder.modules["end"]
         first = recorder.program[0].listing
         source = source or python_listing(list(dict.fromkeys(chain(*first.origins))))
         module, inputs, outputs = recorder.modules["fusion"], self.program.inputs, self.program.outputs
         graph = graph_of(module, [i.name for i in inputs], [o.name for o in outputs], self.ends())
-        host = artifact.host if isinstance(artifact, Artifact) else None
+        flops = Counter[str]()
+        for box in graph.boxes:
+            flops[box.name] += sum(part.flops for part in box.parts)
         places = {box.name: box for box in graph.boxes if box.kind == "kernel"}
         runs = dispatches(module)
         passes = [r for r in report.passes if r.stage not in KERNEL_STAGES]
@@ -116,7 +113,8 @@ class _Seen:
         for name in sorted(recorder.kernels, key=lambda n: places[n].launch or 0 if n in places else 0):
             record = recorder.kernels[name]
             units.append(Unit(name, tuple(_steps(record.shots, record.passes, runs.get(name, [])))))
-            kernels.append(self.kernel(name, record, tuple(dict.fromkeys(chain(*runs.get(name, [])))), times.get(name)))
+            origins = tuple(dict.fromkeys(chain(*runs.get(name, []))))
+            kernels.append(self.kernel(name, record, origins, flops.get(name, 0), run))
         return Exploration(
             self.program.name,
             str(self.backend),
@@ -129,8 +127,8 @@ class _Seen:
             report.phases,
             report.seconds,
             tuple((r.stage, r.spec, r.seconds) for r in report.passes),
-            memory_of(recorder.modules["end"], host) if isinstance(host, HostProgram) else None,
-            measured,
+            memory_of(end, read_host(end)) if not is_open(end) else None,
+            run.measured if run is not None else None,
         )
 
     def ends(self) -> Ends:
@@ -147,10 +145,13 @@ class _Seen:
             found[key] = f"{name} {place}".strip(), formed.reason
         return found
 
-    def kernel(self, name: str, record: KernelRecord, origins: tuple[str, ...], time: KernelTime | None) -> Kernel:
+    def kernel(self, name: str, record: KernelRecord, origins: tuple[str, ...], flops: int, run: Run | None) -> Kernel:
         made = next(k for k in self.report.kernels if k.name == name)
-        artifact = self.model.artifact
+        artifact = self.recorder.made
         code = next((k for k in artifact.kernels if k.name == name), None) if isinstance(artifact, Artifact) else None
+        taken = run.kernels.get(name) if run is not None else None
+        if taken is not None and taken.flops is not None:
+            flops = taken.flops
         return Kernel(
             name,
             origins,
@@ -159,10 +160,10 @@ class _Seen:
             made.object_bytes,
             made.seconds + sum(p.seconds for p in record.passes),
             tuple(record.notes),
-            time.flops if time else None,
-            time.bytes if time else None,
-            time.seconds if time else None,
-            time.least if time else None,
+            flops,
+            taken.bytes if taken else None,
+            taken.seconds if taken else None,
+            taken.least if taken else None,
         )
 
 
@@ -193,11 +194,3 @@ def _named(listing: Listing, runs: Sequence[tuple[str, ...]]) -> Listing:
     for places in listing.origins:
         known.setdefault(places, names(places))
     return Listing(listing.text, tuple(known[p] for p in listing.origins), listing.lines)
-
-
-def _measured(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int) -> tuple[Measured, dict[str, KernelTime]]:
-    """A run launch by launch, and the time of each kernel beside what the machine can do."""
-    measured = measure(artifact, inputs, threads, _ROUNDS)
-    limits = measured.limits
-    spans = tuple(measured.timeline)
-    return Measured(spans, limits.flops, limits.cache, limits.memory, threads), {t.name: t for t in measured.kernels}

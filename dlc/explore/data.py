@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.instrument.recording import Listing
-from dlc.measure.kernels import Span
+from dlc.measure.timeline import Span
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,16 @@ class Memory:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run of the program, launch by launch, and the machine's limits: operations and bytes per second."""
+    """A run of the program, and who was at work in it: `rows` are the names of threads, or of a device.
+
+    `flops`, `cache` and `memory` are the limits of the machine, operations and bytes per second; None where they are not known.
+    """
 
     spans: tuple[Span, ...]
-    flops: float
-    cache: float
-    memory: float
-    threads: int
+    rows: tuple[str, ...]
+    flops: float | None = None
+    cache: float | None = None
+    memory: float | None = None
 
 
 @dataclass(frozen=True)
@@ -160,3 +163,12 @@ class Exploration:
     passes: tuple[tuple[str, str, float], ...]
     memory: Memory | None = None
     measured: Measured | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A kernel of one exploration and the same of another ("": none is), and the first stage at which their texts differ."""
+
+    one: str
+    other: str
+    differs: str

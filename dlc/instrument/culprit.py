@@ -18,22 +18,15 @@ def culprit(before: Trace, after: Trace, wrong: Iterable[int]) -> Step | None:
     What depends on weights alone is not compared, since passes fold factors into weights.
     """
     makers = {value.number: step for step in after.steps for value in step.results}
-    same = {v.number for step in before.steps for v in step.results}
-    by_size: dict[int, list[Value]] = {}
-    for value in (v for step in before.steps for v in step.results):
-        by_size.setdefault(_size(value.array), []).append(value)
-    contents: dict[int, Array] = {}
-
-    def content(value: Value) -> Array:
-        if value.number not in contents:
-            contents[value.number] = _content(value.array)
-        return contents[value.number]
+    same, counterparts = {v.number for step in before.steps for v in step.results}, Counterparts(before.arrays)
+    known: dict[int, bool] = {}
 
     def has_counterpart(value: Value) -> bool:
         if value.constant or value.number in same:
             return True
-        allowed, others = tolerance_of([value.array]), by_size.get(_size(value.array), ())
-        return any(deviation(content(value), content(other)) <= allowed for other in others)
+        if value.number not in known:
+            known[value.number] = counterparts.has(value.array)
+        return known[value.number]
 
     reached: dict[int, Step] = {}
     pending = [after.outputs[k] for k in wrong]
@@ -44,6 +37,24 @@ def culprit(before: Trace, after: Trace, wrong: Iterable[int]) -> Step | None:
         reached[id(step)] = step
         pending += [v for v in step.operands if v.number in makers and not has_counterpart(v)]
     return next((step for step in after.steps if id(step) in reached), None)
+
+
+class Counterparts:
+    """Arrays, among which others are looked for, whatever their layout and padding."""
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        self._by_size: dict[int, list[Array]] = {}
+        self._contents: dict[int, list[Array]] = {}
+        for array in arrays:
+            self._by_size.setdefault(_size(array), []).append(array)
+
+    def has(self, array: Array) -> bool:
+        """Whether one has the same elements."""
+        size, allowed = _size(array), tolerance_of([array])
+        if size not in self._contents:
+            self._contents[size] = list(map(_content, self._by_size.get(size, ())))
+        own = _content(array)
+        return any(deviation(own, other) <= allowed for other in self._contents[size])
 
 
 def _size(array: Array) -> int:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import Any
+from typing import Any, TypeAlias
 
 from dlc.ir import Attribute, Operation, Printer, SSAValue
+
+Parts: TypeAlias = tuple[str | SSAValue, ...]
 
 
 class TextCache:
     """Texts of ops and attributes, by what they are made of."""
 
     def __init__(self) -> None:
-        # What an op's text hangs on, and the text; its attributes are kept alive, so that their identity is sound.
-        self.ops: dict[Operation, tuple[tuple[Any, ...], str]] = {}
+        # What an op's text hangs on, and the text with values where their names stand: these change more often than ops do.
+        self.ops: dict[Operation, tuple[tuple[Any, ...], Parts]] = {}
+        # They are kept alive, so that their identity is sound.
         self.attributes: dict[int, tuple[Attribute, str]] = {}
 
     def text_of(self, op: Operation) -> tuple[str, dict[Operation, int]]:
@@ -28,21 +31,33 @@ class _CachedPrinter(Printer):
         self.text = StringIO()
         super().__init__(stream=self.text)
         self.cache, self.lines = cache, dict[Operation, int]()
+        # Of an op that is printed for the first time.
+        self.parts: list[str | SSAValue] | None = None
 
     def print_op(self, op: Operation) -> None:
         self.lines[op] = self._current_line
         if op.regions or op.successors:
             super().print_op(op)
             return
-        names = [self.named(v) for v in (*op.results, *op.operands)]
-        made_of = (names, *op.properties.values(), *op.attributes.values(), *op.result_types)
+        types = (v.type for v in op.operands)
+        made_of = (*op.operands, *types, *op.properties.values(), *op.attributes.values(), *op.result_types)
         known = self.cache.ops.get(op)
-        if known is not None and known[0] == made_of:
-            self.text.write(known[1])
-            return
-        begin = self.text.tell()
+        if known is None or known[0] != made_of:
+            known = self.cache.ops[op] = made_of, self.parts_of(op)
+        for part in known[1]:
+            self.text.write(part if isinstance(part, str) else f"%{self.named(part)}")
+
+    def parts_of(self, op: Operation) -> Parts:
+        """The text of an op without regions, which is printed apart from the rest."""
+        rest, self.parts = self.text, list[str | SSAValue]()
+        self.write_to(StringIO())
         super().print_op(op)
-        self.cache.ops[op] = made_of, self.written_since(begin)
+        parts, self.parts = (*self.parts, self.text.getvalue()), None
+        self.write_to(rest)
+        return parts
+
+    def write_to(self, text: StringIO) -> None:
+        self.text = self.stream = text
 
     def print_attribute(self, attribute: Attribute) -> None:
         known = self.cache.attributes.get(id(attribute))
@@ -51,7 +66,8 @@ class _CachedPrinter(Printer):
             return
         begin = self.text.tell()
         super().print_attribute(attribute)
-        self.cache.attributes[id(attribute)] = attribute, self.written_since(begin)
+        self.text.seek(begin)
+        self.cache.attributes[id(attribute)] = attribute, self.text.read()
 
     def print_string(self, text: str, *, indent: int | None = None) -> None:
         if "\n" in text:
@@ -61,12 +77,12 @@ class _CachedPrinter(Printer):
 
     def print_ssa_value(self, value: SSAValue) -> str:
         name = self.named(value)
-        self.text.write(f"%{name}")
+        if self.parts is None:
+            self.text.write(f"%{name}")
+        else:
+            self.parts += self.text.getvalue(), value
+            self.write_to(StringIO())
         return name
-
-    def written_since(self, begin: int) -> str:
-        self.text.seek(begin)
-        return self.text.read()
 
     def named(self, value: SSAValue) -> str:
         """The name of a value, which it is given where it is first printed: those of results come before all else."""

@@ -64,7 +64,8 @@ Note = Callable[[ModulePass, ModuleOp], Sequence[str]]
 class Recorder:
     """Takes notes of one compilation.
 
-    `keep` names passes before which the program's module is copied to `modules`, and stages after which it is.
+    `keep` names passes before which the program's module is copied to `modules`, and stages after which it is. `made` is what
+    came of it: an artifact, or what runs on its device.
     """
 
     keep: tuple[str, ...] = ()
@@ -72,6 +73,7 @@ class Recorder:
     program: list[Shot] = field(default_factory=list[Shot])
     kernels: dict[str, KernelRecord] = field(default_factory=dict[str, KernelRecord])
     modules: dict[str, ModuleOp] = field(default_factory=dict[str, ModuleOp])
+    made: object = None
 
     def of_program(self, module: ModuleOp, stages: Sequence[Stage]) -> AfterPass:
         """What is told of the passes of a program that goes through `stages`."""

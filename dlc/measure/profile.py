@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
-from statistics import median
 from typing import Any
 
 from numpy.typing import NDArray
@@ -104,10 +103,9 @@ def profile(model: Model, inputs: Sequence[NDArray[Any]], phases: Mapping[str, f
     if not isinstance(artifact, Artifact):
         raise UnsupportedError(f"{model.name}: profiles are of models that are compiled for a CPU as one program")
     measured = measure(artifact, inputs, model.num_threads or usable_cpus())
-    seconds = median(sum(took for _, took in run) for run in measured.runs)
     arena = artifact.host.arena_bytes if isinstance(artifact.host, HostProgram) else None
     weights = sum(_size(info) for info in artifact.host.weights)
-    return Profile(model.name, measured.threads, seconds, tuple(measured.kernels), arena, weights, dict(phases))
+    return Profile(model.name, measured.threads, measured.seconds, tuple(measured.kernels), arena, weights, dict(phases))
 
 
 def _size(info: TensorInfo) -> int:

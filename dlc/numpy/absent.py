@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
+from dlc.errors import AbsentError
+
 _SIZE = (
     "the size of its result depends on the elements, which are not known while a function is traced; call NumPy's before, or "
 )
@@ -59,6 +61,6 @@ LINALG_ABSENT: Mapping[str, str] = {
 
 
 def raise_absent(module: str, name: str, reasons: Mapping[str, str]) -> NoReturn:
-    """Raises the AttributeError of a module that has no such name, with the reason if there is one."""
+    """Raises the AbsentError of a module that has no such name, with the reason if there is one."""
     reason = f": {reasons[name]}" if name in reasons else "; docs/numpy.md lists what there is"
-    raise AttributeError(f"{module} has no {name!r}{reason}")
+    raise AbsentError(f"{module} has no {name!r}{reason}")

@@ -13,7 +13,7 @@ import numpy as np
 from dlc.dialects.dl.base import Array
 from dlc.errors import UnsupportedError
 from dlc.numpy.absent import COUNTED
-from dlc.numpy.apply import ArrayLike, has_tracer, refuse
+from dlc.numpy.apply import ArrayLike, has_tracer, operand, refuse
 
 __all__ = [
     "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",
@@ -94,7 +94,7 @@ def unique(
 def unique_all(x: ArrayLike, /) -> UniqueAll:
     """The different elements, where each is first, which one is where, and how many there are of each; NaN differs from NaN."""
     values, places, which, counts = unique(x, True, True, True, equal_nan=False)
-    return UniqueAll(values, places, which.reshape(np.shape(x)), counts)
+    return UniqueAll(values, places, which.reshape(operand(x).shape), counts)
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
@@ -105,7 +105,7 @@ def unique_counts(x: ArrayLike, /) -> UniqueCounts:
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """The different elements, and which one is where; NaN differs from NaN."""
     values, which = unique(x, return_inverse=True, equal_nan=False)
-    return UniqueInverse(values, which.reshape(np.shape(x)))
+    return UniqueInverse(values, which.reshape(operand(x).shape))
 
 
 def unique_values(x: ArrayLike, /) -> Array:

@@ -17,8 +17,8 @@ from dlc.dims import is_static
 from dlc.runtime.array_format import array_from_json, array_to_json
 from dlc.runtime.bounds import check_program
 from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, described_badly, save
-from dlc.runtime.cpu.native import runtime
-from dlc.runtime.cpu.program import NativeProgram, OpenNativeProgram
+from dlc.runtime.cpu.native import Runtime, runtime
+from dlc.runtime.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
 from dlc.runtime.host_format import count, from_json, plain, read_size, text, to_json
 from dlc.runtime.host_program import HostProgram, OpenKernel
 from dlc.runtime.image import Image, kernels_of
@@ -42,11 +42,24 @@ class Artifact:
     runtime: bytes
     numerics: str = "default"
 
-    def program(self, num_threads: int | None = None) -> NativeProgram | OpenNativeProgram:
-        """The model in this process. Raises DeviceError on a machine that is none for it."""
+    def native(self) -> Runtime:
+        """The run-time in this process."""
+        return runtime(self.runtime)
+
+    def program(
+        self,
+        num_threads: int | None = None,
+        *,
+        images: Mapping[str, KernelImage] | None = None,
+        native: Runtime | None = None,
+    ) -> NativeProgram | OpenNativeProgram:
+        """The model in this process; `images` and `native` are what it runs in place of its own code.
+
+        Raises DeviceError on a machine that is none for it.
+        """
         require_host(self.target, self.name)
-        images = {kernel.name: kernel.image() for kernel in self.kernels}
-        native = runtime(self.runtime)
+        images = images or {kernel.name: kernel.image() for kernel in self.kernels}
+        native = native or self.native()
         if isinstance(self.host, HostProgram):
             return NativeProgram(self.host, images, self.weights, native, num_threads)
         shapes = {kernel.name: kernel.open for kernel in self.kernels if kernel.open is not None}

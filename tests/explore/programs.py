@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dlc import lax
 from dlc.api import program_of
 from dlc.backends.cpu.limits import Limits
 from dlc.explore import collect
-from dlc.explore.data import Exploration
+from dlc.explore.data import Exploration, Step, Unit
 from dlc.explore.sources import onnx_listing
 from dlc.measure import kernels
 from dlc.options import Options
@@ -37,9 +38,9 @@ def recurrence(w, xs):
 W, XS = np.eye(16, dtype=np.float32), np.ones((40, 4, 16), np.float32)
 
 
-def tiny(op: str, result: int = TensorProto.FLOAT, rank: int = 1) -> ModelProto:
-    """A model of one node on four numbers."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
+def tiny(op: str, result: int = TensorProto.FLOAT, rank: int = 1, size: int = 4) -> ModelProto:
+    """A model of one node on a few numbers."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [size])
     y = helper.make_tensor_value_info("y", result, [None] * rank)
     graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], "only")], "tiny", [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
@@ -60,3 +61,21 @@ def mnist() -> Exploration:
     program = program_of(MNIST, None, None, None)
     options = Options.of(num_threads=1)
     return collect(program, "cpu:avx2", options, inputs=[x], source=onnx_listing(MNIST))
+
+
+def changed() -> Exploration:
+    """The model as another compiler might have left it: a kernel with another name and other tiles, and one less."""
+    one = mnist()
+    kernels = tuple(replace(k, name="first") if k.name == "conv_add_relu" else k for k in one.kernels if k.name != "softmax")
+    units = tuple(_tiled_otherwise(u) if u.name == "conv_add_relu" else u for u in one.units if u.name != "softmax")
+    return replace(one, kernels=kernels, units=units)
+
+
+def _tiled_otherwise(unit: Unit) -> Unit:
+    def step(step: Step) -> Step:
+        text = step.listing.text.replace("@conv_add_relu", "@first")
+        if step.stage == "tiling":
+            text = text.replace("%c1 = arith.constant 1", "%c1 = arith.constant 7")
+        return replace(step, listing=replace(step.listing, text=text))
+
+    return Unit("first", tuple(map(step, unit.steps)))

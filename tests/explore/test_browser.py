@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dlc.explore import page_of
-from tests.explore.programs import mnist
+from dlc.explore import Page
+from tests.explore.programs import changed, mnist
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -36,7 +36,7 @@ def browser() -> Generator[Any]:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     file: Path = tmp_path_factory.mktemp("page") / "page.html"
-    page_of(mnist()).save(file)
+    Page(mnist()).save(file)
     return file.as_uri()
 
 
@@ -162,3 +162,30 @@ def test_memory_names_the_culprit(page: Any, address: str) -> None:
     show(page, address, "memory")
     assert "max_pool_pad" in page.inner_text("figcaption") and "32.5 KB" in page.inner_text(".facts")
     assert texts(page, "tbody tr:first-child td:last-child") == ["matmul_add"]
+
+
+def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
+    Page(changed(), label="new").against(Page(mnist(), label="old")).save(tmp_path / "both.html")
+    page = browser.new_page(viewport={"width": 1300, "height": 800})
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto((tmp_path / "both.html").as_uri())
+    page.wait_for_selector('#tab-compare[aria-selected="true"]')
+    assert page.evaluate(NAMELESS) == []
+    rows = {row.split("\t")[0]: row for row in texts(page, '[aria-label="Kernels of both"] tbody tr')}
+    assert "from tiling on" in rows["first · conv_add_relu"] and "only in old" in rows["softmax"]
+    assert "nothing" in rows["matmul_add"] and "the same" in page.inner_text('.summary tr:has-text("arena")')
+    # A kernel's name leads to both texts, where they begin to differ.
+    page.click('button:text-is("first")')
+    page.wait_for_selector('#tab-pipeline[aria-selected="true"]')
+    assert texts(page, ".whose") == ["old", "new"]
+    assert any("arith.constant 7" in row for row in texts(page, ".row.added"))
+    assert all("first" in row or "constant 7" in row for row in texts(page, ".row.added"))
+    # The other page's views are one click away, and every view stays with it.
+    page.click('#pages >> text="old"')
+    page.click("#tab-kernels")
+    assert "softmax" in page.inner_text("tbody") and not wrong
+    page.click('#pages >> text="new"')
+    page.wait_for_selector('#pages button:first-child[aria-pressed="true"]')
+    assert "softmax" not in page.inner_text("tbody") and not wrong
+    page.close()

@@ -12,14 +12,17 @@ import pytest
 from onnx import TensorProto
 
 import dlc
+from dlc.api import program_of
 from dlc.dialects.registry import make_context
-from dlc.explore import page_of
+from dlc.explore import Page, collect
 from dlc.explore.data import Box, Edge, Exploration
 from dlc.explore.encode import as_data
 from dlc.explore.graph import graph_of
 from dlc.explore.layout import arranged
+from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.runtime.model import Model
+from dlc.runtime.opencl.devices import all_devices
 from tests.explore.programs import XS, W, explored, mnist, recurrence, tiny
 
 
@@ -75,10 +78,20 @@ def test_a_run_is_shown_launch_by_launch() -> None:
     assert all(runs[k.name] == sum(s.kernel == k.name for s in measured.spans) for k in explored().kernels)
 
 
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+def test_a_run_on_a_device_is_shown_too() -> None:
+    program = program_of(load(tiny("Exp").SerializeToString()), None, None, None)
+    shown = collect(program, "opencl", inputs=[np.zeros(4, np.float32)])
+    (kernel,), (span,) = shown.kernels, shown.measured.spans
+    assert kernel.seconds > 0 and kernel.bytes == 32 and kernel.least is None and shown.measured.flops is None
+    assert span.kernel == kernel.name and span.thread == 0 and len(shown.measured.rows) == 1
+    assert shown.memory is not None and shown.memory.launches == (kernel.name,)
+
+
 def test_texts_are_written_once() -> None:
-    data = as_data(mnist())
+    data = as_data([mnist()], ["mnist"])
     assert len(set(data["texts"])) == len(data["texts"])
-    step = data["units"][1]["steps"][-1]["listing"]
+    step = data["pages"][0]["units"][1]["steps"][-1]["listing"]
     text = data["texts"][step["text"]]
     assert len(step["sets"]) == len(step["lines"]) == text.count("\n")
     names = {data["names"][n] for s in step["sets"] for n in data["sets"][s]}
@@ -87,7 +100,7 @@ def test_texts_are_written_once() -> None:
 
 
 def test_page_is_one_file_that_fetches_nothing() -> None:
-    content = page_of(mnist()).html
+    content = Page(mnist()).html
     assert (
         "default-src 'none'" in content
         and "src=" not in content
@@ -98,11 +111,11 @@ def test_page_is_one_file_that_fetches_nothing() -> None:
 
 def test_names_are_escaped() -> None:
     named = Exploration(**{**vars(mnist()), "name": "<script>alert(1)</script>"})
-    assert "<script>alert" not in page_of(named).html
+    assert "<script>alert" not in Page(named).html
 
 
 def test_a_notebook_shows_it() -> None:
-    shown = page_of(mnist())._repr_html_()
+    shown = Page(mnist())._repr_html_()
     assert shown.startswith("<iframe srcdoc=") and "<!doctype" not in shown
 
 

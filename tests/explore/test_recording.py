@@ -115,7 +115,7 @@ def test_c_says_its_places() -> None:
     watch = recorder.of_kernel(kernel, lowering.stages(kernels=True))
     observer = watch.after_pass
     lowered, _ = lower_kernel(kernel, lowering.stages(kernels=True), lowering.context, check=False, observer=observer)
-    (code,) = c.backend.listings(lowered, c.backend.emit(lowered), watch.lines)
+    _, (code,) = c.backend.compile_listed("exp", c.backend.emit_traced(lowered, watch.lines))
     assert code.form == "opencl" and len(code.places) == len(code.text.splitlines())
     stores = [places for places, line in zip(code.places, code.text.splitlines(), strict=True) if "out" in line and "=" in line]
     assert stores and set(stores) == {("#0",)}

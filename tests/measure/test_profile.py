@@ -13,7 +13,8 @@ from click.testing import CliRunner
 import dlc
 from dlc.cli import main
 from dlc.measure import kernels
-from tests.explore.programs import LIMITS, MNIST, XS, W, recurrence
+from dlc.measure.timeline import Watch
+from tests.explore.programs import LIMITS, MNIST, XS, W, recurrence, tiny
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +62,23 @@ def test_trace(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     command = ["bench", str(MNIST), "--trace", str(file), "--seconds", "0", "--num-threads", "1"]
     assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
-    events = [e for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"]
-    assert len(events) == 7 and events[-1]["name"] == "softmax" and events[-1]["args"] == {"layers": ["node_softmax"]}
+    trace = json.loads(file.read_text())["traceEvents"]
+    events = [e for e in trace if e["ph"] == "X"]
+    assert len(events) == 7 and events[-1]["name"] == "softmax"
+    assert events[-1]["args"] == {"layers": ["node_softmax"], "tasks": 1, "run": 6}
     assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in pairwise(events))
+    assert {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"} == {0: "the caller"}
+
+
+def test_each_task_is_noted_once() -> None:
+    """On two threads, which share tasks out as it happens."""
+    x = np.ones((1 << 16,), np.float32)
+    model = dlc.compile_model(tiny("Exp", size=len(x)), target="cpu:avx2", num_threads=2)
+    watch = Watch(model.artifact, [x], 2)
+    (kernel,) = model.artifact.kernels
+    for _ in range(3):
+        run = watch.run()
+        assert sorted(run.tasks[:, 1]) == list(range(kernel.tasks[0])) and kernel.tasks[0] > 1
+        spans = list(run.spans([0]))
+        assert sum(s.tasks for s in spans) == kernel.tasks[0] and len({s.thread for s in spans}) == len(spans)
+        assert max(s.start + s.seconds for s in spans) == pytest.approx(run.seconds) == pytest.approx(run.of_launches[0])

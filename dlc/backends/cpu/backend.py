@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from dlc.backends.base import CodeListing, KernelBackend, Parts
 from dlc.backends.cpu.listings import asm_listing, llvm_listing
-from dlc.backends.cpu.llvm import assembly, compile_text
+from dlc.backends.cpu.llvm import assembly, compile_listed, compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.emission.llvm.traced import traced_text
@@ -64,11 +64,17 @@ class Cpu(ObjectBackend[KernelText]):
         return emit_kernel(kernel, self.target)
 
     def compile_kernel(self, name: str, text: KernelText) -> KernelObject:
-        return KernelObject.of(name, compile_text(text.text, self.target), text.grids, OpenKernel(text.sizes, text.bytes))
+        return self._kernel(name, text, compile_text(text.text, self.target))
 
     def show(self, form: str, texts: Mapping[str, KernelText], headers: Mapping[str, str]) -> str:
         return "\n".join(assembly(t.text, self.target) if form == "asm" else t.text for t in texts.values())
 
-    def listings(self, kernel: func.FuncOp, text: KernelText, lines: Mapping[Operation, int]) -> list[CodeListing]:
-        traced = traced_text(kernel, self.target, lines)
-        return [llvm_listing(traced), asm_listing(assembly(traced, self.target))]
+    def emit_traced(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> KernelText:
+        return traced_text(kernel, self.target, lines)
+
+    def compile_listed(self, name: str, text: KernelText) -> tuple[KernelObject, list[CodeListing]]:
+        object, assembly = compile_listed(text.text, self.target)
+        return self._kernel(name, text, object), [llvm_listing(text.text), asm_listing(assembly)]
+
+    def _kernel(self, name: str, text: KernelText, object: bytes) -> KernelObject:
+        return KernelObject.of(name, object, text.grids, OpenKernel(text.sizes, text.bytes))

@@ -24,7 +24,7 @@ from dlc.target import Target
 _SUMS = 12
 _STEPS = 2_000_000
 # What the second-level cache of one core holds, and more than all caches hold.
-_NEAR, _FAR = 256 << 10, 256 << 20
+_NEAR, _FAR = 256 << 10, 128 << 20
 _ROUNDS, _TIMES = 5, 50
 
 

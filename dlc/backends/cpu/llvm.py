@@ -54,7 +54,23 @@ def compile_text(text: str, target: Target) -> bytes:
 
     Raises CompileError if LLVM rejects the text, or if the object would call a function that it does not define.
     """
-    data: bytes = _machine(target).emit_object(_optimized(text, target))
+    return _object(_optimized(text, target), target)
+
+
+def compile_listed(text: str, target: Target) -> tuple[bytes, str]:
+    """The object of LLVM IR text, and its assembly code; where it is this machine's, the object is made of that."""
+    machine, module, triple = _machine(target), _optimized(text, target), architecture_of(target).triple
+    code = str(machine.emit_assembly(module.clone()))
+    if triple.partition("-")[0] != llvm.get_default_triple().partition("-")[0]:
+        # LLVM's binding reads the assembly code of its own machine alone.
+        return _object(module, target), code
+    llvm.initialize_native_asmparser()
+    escaped = code.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
+    return _object(llvm.parse_assembly(f'target triple = "{triple}"\nmodule asm "{escaped}"\n'), target), code
+
+
+def _object(module: Any, target: Target) -> bytes:
+    data: bytes = _machine(target).emit_object(module)
     if missing := undefined_symbols(data):
         raise CompileError(
             f"the code generator inserted calls of {', '.join(missing)}; an object must be freestanding: expand the op "

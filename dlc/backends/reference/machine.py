@@ -13,6 +13,8 @@ from dlc.ir import Attribute, Block, Operation, SSAValue
 
 # Computes an op's results; a rule for an op without results returns ().
 Rule: TypeAlias = "Callable[[Any, Frame], Sequence[Value]]"
+# Told of an op that has run, the frame that it ran in, and its results.
+Watch: TypeAlias = "Callable[[Operation, Frame, Sequence[Value]], None]"
 Adapt: TypeAlias = Callable[[Value, Attribute], Value]
 T = TypeVar("T")
 
@@ -51,7 +53,7 @@ def rule_of(op: Operation) -> Rule:
 class Machine:
     """What all frames of one evaluation share: the functions by name, the weights, and facts derived once per op.
 
-    `rules` are instead of the registered ones.
+    `rules` are instead of the registered ones; `watch` is told of each op.
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class Machine:
         functions: Mapping[str, Operation],
         weights: Mapping[str, Array],
         rules: Mapping[type[Operation], Rule] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.functions = functions
         self.weights = weights
         self.rules = rules or {}
+        self.watch = watch
         self.arenas: dict[Operation, Array] = {}
         self._steps: dict[Block, tuple[list[tuple[Operation, Rule]], Operation | None]] = {}
         self._facts: dict[Hashable, Any] = {}
@@ -71,8 +75,20 @@ class Machine:
         """The ops of a block with their rules, and its last op."""
         if block not in self._steps:
             *ops, last = block.ops
-            self._steps[block] = [(op, self.rules.get(type(op)) or rule_of(op)) for op in ops], last
+            self._steps[block] = [(op, self._watched(self.rules.get(type(op)) or rule_of(op))) for op in ops], last
         return self._steps[block]
+
+    def _watched(self, rule: Rule) -> Rule:
+        watch = self.watch
+        if watch is None:
+            return rule
+
+        def run(op: Operation, frame: Frame) -> Sequence[Value]:
+            results = rule(op, frame)
+            watch(op, frame, results)
+            return results
+
+        return run
 
     def fact(self, op: Operation, derive: Callable[..., T], *details: Hashable) -> T:
         """`derive(op, *details)`, computed once: an op in a loop is met many times."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlc.backends.reference.machine import Frame, Machine, rule
+from dlc.backends.reference.machine import Frame, Machine, Watch, rule
 from dlc.backends.reference.tensors import DYNAMIC
 from dlc.backends.reference.values import (
     Array,
@@ -37,14 +37,19 @@ from dlc.runtime.control import failure, shown
 
 
 def evaluate(
-    module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array] | None = None, *, function: str = "main"
+    module: ModuleOp,
+    inputs: Sequence[Array],
+    weights: Mapping[str, Array] | None = None,
+    *,
+    function: str = "main",
+    watch: Watch | None = None,
 ) -> list[Array]:
-    """The results of a module's function, at whatever stage the module is.
+    """The results of a module's function, at whatever stage the module is; `watch` is told of each op that has run.
 
     A function on buffers takes its inputs, then its outputs; the outputs are made here and returned. Raises
     EvaluationError where the IR contradicts itself, and UnsupportedError for an op without a rule.
     """
-    machine = Machine(dict(_functions(expanded(_with_sizes(module, function, inputs)))), weights or {})
+    machine = Machine(dict(_functions(expanded(_with_sizes(module, function, inputs)))), weights or {}, watch=watch)
     if function not in machine.functions:
         raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(machine.functions))}")
     callee = machine.functions[function]

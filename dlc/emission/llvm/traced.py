@@ -8,8 +8,9 @@ Lines count from 1 there, as debuggers have them. LLVM carries them through to t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from dlc.emission.llvm.kernel import Grid, emit_kernel
+from dlc.emission.llvm.kernel import Grid, KernelText, emit_kernel
 from dlc.emission.llvm.order import Line, Place
 from dlc.ir import Operation, func
 from dlc.target import Target
@@ -28,21 +29,21 @@ emissionKind: LineTablesOnly)
 _FIRST = 5
 
 
-def traced_text(kernel: func.FuncOp, target: Target, lines: Mapping[Operation, int]) -> str:
-    """The LLVM IR of a kernel function at the end of the loops stage as a module; each instruction has the line of its op."""
+def traced_text(kernel: func.FuncOp, target: Target, lines: Mapping[Operation, int]) -> KernelText:
+    """What `emit_kernel` gives; each instruction has the line of its op."""
     numbers: list[int] = []
 
     def grid(kernel: func.FuncOp, target: Target, number: int) -> Grid:
         numbers.append(number)
         return _TracedGrid(kernel, target, number, lines)
 
-    text = emit_kernel(kernel, target, grid).text
+    plain = emit_kernel(kernel, target, grid)
     functions = [
         f'!{_FIRST + k} = distinct !DISubprogram(name: "{kernel.sym_name.data}.{k}", scope: !1, file: !1, line: 1, type: !3, '
         "unit: !0, spFlags: DISPFlagDefinition | DISPFlagOptimized)\n"
         for k in numbers
     ]
-    return text + _COMMON + "".join(functions)
+    return replace(plain, text=plain.text + _COMMON + "".join(functions))
 
 
 class _TracedGrid(Grid):

@@ -9,7 +9,7 @@ async function unpacked() {
 const SVG = "http://www.w3.org/2000/svg";
 const SHAPES = new Set(["svg", "g", "rect", "path", "text", "circle", "line", "title"]);
 
-/** An element: `el("button.link", {onclick: f}, "text", child)`; what is null among the children is left out. */
+/** An element: `el("button.link", {onclick: f}, "text", child)`; what is null or false among the children is left out. */
 function el(kind, settings = {}, ...children) {
   const [tag, ...classes] = kind.split(".");
   const made = SHAPES.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
@@ -19,7 +19,7 @@ function el(kind, settings = {}, ...children) {
     else if (value === true) made.setAttribute(name, "");
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false && child !== ""));
   return made;
 }
 
@@ -46,12 +46,18 @@ const short = (name) => name.replace(/(?:[^\s/]*\/)+(?=[^/]+:\d+$)/, "");
 const HUES = [200, 25, 150, 280, 50, 340, 100, 230, 5, 175];
 const hue = (k) => `hsl(${HUES[k % HUES.length]} ${k < HUES.length ? 48 : 30}% ${k % 2 ? 62 : 54}%)`;
 
-/** Where one is: `#pipeline?unit=conv&left=2`, so that the browser's own buttons go back and forth. */
+/** Where one is: `#pipeline?unit=conv&left=2`, and `page=b` for the second of two, so that the browser's own buttons go back and forth. */
 const here = () => {
   const [view, query] = location.hash.slice(1).split("?");
-  return { view: view || "graph", at: Object.fromEntries(new URLSearchParams(query ?? "")) };
+  return { view: document.getElementById(`tab-${view}`) ? view : PAGES.length > 1 ? "compare" : "graph", at: Object.fromEntries(new URLSearchParams(query ?? "")) };
 };
-const go = (view, at = {}) => { location.hash = `${view}?${new URLSearchParams(at)}`; };
+const placed = (view, at) => {
+  const page = "page" in at ? at.page : DATA === PAGES[0] ? null : "b";
+  return `#${view}?${new URLSearchParams(Object.entries({ ...at, page }).filter(([, value]) => value !== null && value !== undefined && value !== ""))}`;
+};
+const go = (view, at = {}) => { location.hash = placed(view, at); };
+/** Says where one is without a step in the browser's history. */
+const keep = (view, at) => history.replaceState(null, "", placed(view, at));
 
 function facts(...pairs) {
   return el("div.facts", {}, pairs.filter(Boolean).map(([value, what]) => el("div", {}, el("b", {}, value), el("span", {}, what))));

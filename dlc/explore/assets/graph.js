@@ -115,7 +115,7 @@ function graphView(at) {
     if (move || (!stay && !visible(k))) show(k);
     detail.replaceChildren(...boxDetail(k, share(boxes[k]), times, (other) => pick(other, { move: true })));
     if (focus) drawn[k].focus({ preventScroll: true });
-    history.replaceState(null, "", `#graph?${new URLSearchParams({ box: k })}`);
+    keep("graph", { box: k });
   }
 
   stage.addEventListener("wheel", (event) => {

@@ -2,13 +2,14 @@
 
 function kernelsView(at) {
   const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
+  const least = sum(DATA.kernels.map((k) => k.least ?? 0));
   const limit = (k) => (k.seconds ? Math.min(1, k.least / k.seconds) : 0);
   const longest = Math.max(...DATA.kernels.map((k) => k.seconds ?? 0), 1e-12);
   let chosen = DATA.kernels.find((k) => k.name === at.kernel) ?? [...DATA.kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0))[0];
   const detail = el("aside", { "aria-label": "The chosen kernel", tabindex: 0 }), body = el("div.scroll");
   const pick = (kernel) => {
     chosen = kernel;
-    history.replaceState(null, "", `#kernels?${new URLSearchParams({ kernel: kernel.name })}`);
+    keep("kernels", { kernel: kernel.name });
     draw();
   };
   const columns = [
@@ -19,18 +20,16 @@ function kernelsView(at) {
       ["share", false, (k) => [el("span.bar", { style: `width:${90 * (k.seconds ?? 0) / longest}px` }), ` ${percent((k.seconds ?? 0) / total)}`], (k) => k.seconds ?? 0],
       ["GFLOP/s", true, (k) => (k.flops ? digits(k.flops / k.seconds / 1e9) : ""), (k) => (k.seconds ? k.flops / k.seconds : 0)],
       ["GB/s", true, (k) => (k.seconds ? digits(k.bytes / k.seconds / 1e9) : ""), (k) => (k.seconds ? k.bytes / k.seconds : 0)],
-      ["of limit", true, (k) => (k.seconds ? percent(limit(k)) : ""), limit],
-    ] : []),
+          ] : []),
+    ...(least ? [["of limit", true, (k) => (k.seconds ? percent(limit(k)) : ""), limit]] : []),
     ["code", true, (k) => bytes(k.code_bytes), (k) => k.code_bytes],
     ["to compile", true, (k) => seconds(k.compile_seconds), (k) => k.compile_seconds],
   ];
   function draw() {
-    const least = sum(DATA.kernels.map((k) => k.least ?? 0));
     body.replaceChildren(
       facts([String(DATA.kernels.length), "different kernels"], [String(sum(DATA.kernels.map((k) => k.runs))), "runs in a call"],
-        total && [seconds(total), "in all kernels"], total && [percent(Math.min(1, least / total)), "of what the machine could do"],
-        DATA.measured && [String(DATA.measured.threads), DATA.measured.threads === 1 ? "thread" : "threads"]),
-      ...(total ? [roofline(chosen, pick)] : [el("p.quiet", {}, "Times are there where the program was run: on a CPU, with inputs.")]),
+        total && [seconds(total), "in all kernels"], least && [percent(Math.min(1, least / total)), "of what the machine could do"]),
+      least ? roofline(chosen, pick) : el("p.quiet", {}, total ? "The limits of this device are not known." : "Times are there where the program was run, with inputs."),
       table(columns, DATA.kernels, { by: total ? 2 : 0, picked: (k) => k === chosen, pick, label: "Kernels" }),
     );
     detail.replaceChildren(...kernelDetail(chosen, total));

@@ -1,6 +1,6 @@
 // The page: its tabs, and the view that the address names.
 
-const VIEWS = { graph: ["Graph", graphView], pipeline: ["Pipeline", pipelineView], kernels: ["Kernels", kernelsView], memory: ["Memory", memoryView], time: ["Time", timeView] };
+const VIEWS = { compare: ["Compared", compareView], graph: ["Graph", graphView], pipeline: ["Pipeline", pipelineView], kernels: ["Kernels", kernelsView], memory: ["Memory", memoryView], time: ["Time", timeView] };
 const main = document.getElementById("view"), tabs = document.getElementById("tabs");
 
 function shade(theme) {
@@ -10,6 +10,7 @@ shade(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 document.getElementById("theme").addEventListener("click", () => shade(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 
 for (const [name, [title]] of Object.entries(VIEWS)) {
+  if (name === "compare" && !document.getElementById("pages")) continue;
   tabs.append(el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "view", onclick: () => go(name) }, title));
 }
 tabs.addEventListener("keydown", (event) => {
@@ -27,7 +28,9 @@ addEventListener("keydown", (event) => {
 });
 
 function draw() {
-  const { view, at } = here(), name = view in VIEWS ? view : "graph";
+  const { view: name, at } = here();
+  DATA = PAGES[at.page === "b" && PAGES.length > 1 ? 1 : 0];
+  document.querySelectorAll("#pages button").forEach((b, k) => b.setAttribute("aria-pressed", String(name !== "compare" && PAGES[k] === DATA)));
   [...tabs.children].forEach((tab) => {
     const selected = tab.id === `tab-${name}`;
     tab.setAttribute("aria-selected", String(selected));
@@ -40,14 +43,21 @@ function draw() {
   ready();
 }
 
-let DATA;
+document.querySelectorAll("#pages button").forEach((b, k) => b.addEventListener("click", () => {
+  const { view } = here();
+  go(view === "compare" ? "graph" : view, { page: k ? "b" : null });
+}));
+
+// The page that is shown, of one or two; what they share; and which kernel of the one is which of the other.
+let DATA, PAGES, TABLES, PAIRS, LABELS;
 try {
-  DATA = await unpacked();
-  const numbers = new Map(DATA.names.map((name, k) => [name, k]));
-  DATA.roots = DATA.sets.map((set) => set.map((k) => numbers.get(DATA.names[k].replace(/^(∂ )+/, "")) ?? k));
-  for (const unit of DATA.units) {
+  const { pages, pairs, labels, ...tables } = await unpacked();
+  [PAGES, PAIRS, LABELS, TABLES, DATA] = [pages, pairs, labels, tables, pages[0]];
+  const numbers = new Map(TABLES.names.map((name, k) => [name, k]));
+  TABLES.roots = TABLES.sets.map((set) => set.map((k) => numbers.get(TABLES.names[k].replace(/^(∂ )+/, "")) ?? k));
+  for (const page of PAGES) for (const unit of page.units) {
     const last = unit.steps.findLastIndex((step) => step.stage === "loops");
-    unit.steps.forEach((step, k) => Object.assign(step, { unit, isLoops: k === last }));
+    unit.steps.forEach((step, k) => Object.assign(step, { unit, page, isLoops: k === last }));
   }
   draw();
   addEventListener("hashchange", draw);

@@ -3,26 +3,14 @@
 function memoryView() {
   const m = DATA.memory, body = el("div.scroll"), detail = el("aside", { "aria-label": "The chosen buffer", tabindex: 0 });
   if (!m) return { nodes: [el("p.wait", {}, "Memory is planned when the program is called: its sizes come with a call.")], ready() {} };
-  const live = m.launches.map((_, k) => m.buffers.filter((b) => b.first <= k && k <= b.last));
-  const peak = live.map((all) => sum(all.map((b) => b.bytes))).reduce((a, v, k, all) => (v > all[a] ? k : a), 0);
+  const { live, peak } = alive(m);
   const culprit = [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes)[0];
   const held = sum((live[peak] ?? []).map((b) => b.bytes)), separately = sum(m.buffers.map((b) => b.bytes));
   let chosen = culprit;
-  const W = 900, H = 340, L = 64, B = 30, T = 8;
-  const X = (k) => L + (W - L - 4) * k / Math.max(1, m.launches.length), Y = (v) => H - B - (H - B - T) * v / Math.max(1, m.arena_bytes);
   const pick = (b) => { chosen = b; draw(); };
 
   function draw() {
-    const marks = [0, 0.25, 0.5, 0.75, 1].map((f) => f * m.arena_bytes);
-    const chart = el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W * 1.3}px`, role: "group", "aria-label": "Buffers of the arena over the launches of a call" },
-      marks.flatMap((v) => [el("line.axis", { x1: L, x2: W, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, bytes(Math.round(v)))]),
-      m.buffers.map((b, k) => el("rect", {
-        x: X(b.first) + 0.5, width: Math.max(1.5, X(b.last + 1) - X(b.first) - 1), y: Y(b.offset + b.bytes), height: Math.max(1, Y(b.offset) - Y(b.offset + b.bytes) - 0.5), rx: 2,
-        fill: b === chosen ? "var(--warm)" : hue(k), opacity: b === chosen ? 1 : 0.6, stroke: "var(--ground)", tabindex: 0, role: "button", style: "cursor:pointer",
-        "aria-label": `${b.name || "a buffer"}, ${bytes(b.bytes)}`, onclick: () => pick(b), onkeydown: (event) => { if (event.key === "Enter") pick(b); },
-      }, el("title", {}, `${b.name} ${b.type}: ${bytes(b.bytes)}`))),
-      m.launches.length ? el("line.peak", { x1: X(peak + 0.5), x2: X(peak + 0.5), y1: T, y2: H - B }) : null,
-      el("text.quiet", { x: W, y: H - 6, "text-anchor": "end" }, `${m.launches.length} runs of kernels, from first to last`));
+    const chart = arenaChart(m, m.arena_bytes, chosen, pick);
     const weights = sum(m.weights.map((w) => w.bytes));
     body.replaceChildren(
       facts([bytes(m.arena_bytes), "arena"], [bytes(separately), "its buffers would take one by one"], [bytes(weights), "weights"], [bytes(m.input_bytes + m.output_bytes), "inputs and outputs"]),
@@ -51,4 +39,26 @@ function memoryView() {
     ] : [el("p.quiet", {}, "No buffer.")]));
   }
   return { nodes: [body, detail], ready: draw };
+}
+
+/** The buffers alive in each launch, and the launch at which most is. */
+function alive(m) {
+  const live = m.launches.map((_, k) => m.buffers.filter((b) => b.first <= k && k <= b.last));
+  return { live, peak: live.map((all) => sum(all.map((b) => b.bytes))).reduce((a, v, k, all) => (v > all[a] ? k : a), 0) };
+}
+
+/** The arena from launch to launch, `most` bytes high. */
+function arenaChart(m, most, chosen, pick) {
+  const W = 900, H = 340, L = 64, B = 30, T = 8;
+  const X = (k) => L + (W - L - 4) * k / Math.max(1, m.launches.length), Y = (v) => H - B - (H - B - T) * v / Math.max(1, most);
+  const marks = [0, 0.25, 0.5, 0.75, 1].map((f) => f * most), { peak } = alive(m);
+  return el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W * 1.3}px`, role: "group", "aria-label": "Buffers of the arena over the launches of a call" },
+    marks.flatMap((v) => [el("line.axis", { x1: L, x2: W, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, bytes(Math.round(v)))]),
+    m.buffers.map((b, k) => el("rect", {
+      x: X(b.first) + 0.5, width: Math.max(1.5, X(b.last + 1) - X(b.first) - 1), y: Y(b.offset + b.bytes), height: Math.max(1, Y(b.offset) - Y(b.offset + b.bytes) - 0.5), rx: 2,
+      fill: b === chosen ? "var(--warm)" : hue(k), opacity: b === chosen ? 1 : 0.6, stroke: "var(--ground)", tabindex: 0, role: "button", style: "cursor:pointer",
+      "aria-label": `${b.name || "a buffer"}, ${bytes(b.bytes)}`, onclick: () => pick(b), onkeydown: (event) => { if (event.key === "Enter") pick(b); },
+    }, el("title", {}, `${b.name} ${b.type}: ${bytes(b.bytes)}`))),
+    m.launches.length ? el("line.peak", { x1: X(peak + 0.5), x2: X(peak + 0.5), y1: T, y2: H - B }) : null,
+    el("text.quiet", { x: W, y: H - 6, "text-anchor": "end" }, `${m.launches.length} runs of kernels, from first to last`));
 }

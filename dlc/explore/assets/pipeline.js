@@ -13,13 +13,29 @@ function stepName(step) {
 function pipelineView(at) {
   const program = DATA.units[0], unit = DATA.units.find((u) => u.name === at.unit) ?? program;
   // What one can look at: the program's steps, and those of the kernel that is followed.
-  const steps = unit === program ? program.steps : [...program.steps.map((s) => s), ...unit.steps];
+  const all = (first, unit) => (unit === first ? unit.steps : [...first.steps, ...unit.steps]);
+  // Beside it, the same of another page.
+  const second = PAGES.find((page) => page !== DATA), twin = at.twin ? second?.units.find((u) => u.name === at.twin) : undefined;
+  const steps = twin ? [...all(program, unit), ...all(second.units[0], twin)] : all(program, unit);
   const own = (step) => step.unit === unit;
   const start = steps.findIndex(own);
   const loops = steps.findLastIndex((s) => s.isLoops && own(s));
   const sourceAt = steps.findIndex((s) => s.stage === "source");
+  /** The place of what the other page has at the same point: the same pass, or the end of the same stage. */
+  const beside = (k) => {
+    const there = (same) => steps.findLastIndex((s) => s.unit === (steps[k].unit === unit ? twin : second.units[0]) && same(s));
+    const rank = (s) => (s.stage in FORMS ? 99 : STAGE_ORDER.indexOf(s.stage));
+    return [(s) => s.stage === steps[k].stage && s.made_by === steps[k].made_by, (s) => s.stage === steps[k].stage, (s) => rank(s) <= rank(steps[k])]
+      .map(there).find((found) => found >= 0) ?? k;
+  };
+  const stageEnd = (stage) => steps.findLastIndex((s) => own(s) && s.stage === stage);
   let right = at.right !== undefined ? Number(at.right) : loops >= 0 ? loops : Math.min(start + 1 + (steps[0].stage === "source" ? 1 : 0), steps.length - 1);
   let left = at.left !== undefined ? Number(at.left) : loops >= 0 ? (sourceAt >= 0 ? sourceAt : start) : Math.max(0, right - 1);
+  if (twin && at.right === undefined) {
+    const last = steps.findLastIndex(own);
+    right = at.stage === "code" ? last : [at.stage, "loops"].map(stageEnd).find((k) => k >= 0) ?? last;
+    left = beside(right);
+  }
   [left, right] = [left, right].map((k) => Math.max(0, Math.min(steps.length - 1, k)));
 
   const list = el("ol.steps", {}), panes = [pane("Left"), pane("Right")];
@@ -28,17 +44,23 @@ function pipelineView(at) {
 
   function pane(side) {
     const select = el("select", { "aria-label": `${side} text`, onchange: () => { side === "Left" ? (left = Number(select.value)) : (right = Number(select.value)); draw(); } });
-    const lines = el("div.lines"), code = el("div.code", { tabindex: 0, role: "region", "aria-label": `${side} text` }, lines);
-    return { select, lines, code, node: el("section.pane", {}, el("header", {}, select), code) };
+    const whose = el("b.whose"), lines = el("div.lines"), code = el("div.code", { tabindex: 0, role: "region", "aria-label": `${side} text` }, lines);
+    return { whose, select, lines, code, node: el("section.pane", {}, el("header", {}, whose, select), code) };
   }
   const nameOf = (step) => (step.stage && !(step.stage in FORMS) && step.stage !== "source" && step.made_by ? `${step.stage} · ` : "") + stepName(step);
-  const aligned = () => steps[left].unit === steps[right].unit && steps[left].stage !== "source" && !steps[right].listing.lines.length && !steps[left].listing.lines.length;
+  const whole = (step) => step.unit === step.page.units[0];
+  const aligned = () => {
+    const [a, b] = [steps[left], steps[right]];
+    if (a.page !== b.page) return a.stage === b.stage && whole(a) === whole(b);
+    return a.unit === b.unit && a.stage !== "source" && !a.listing.lines.length && !b.listing.lines.length;
+  };
 
   function draw() {
     [left, right].forEach((k, side) => {
-      const groups = [...new Set(steps.map((s) => s.unit))].map((u) => el("optgroup", { label: u === program ? "the program" : `kernel ${u.name}` },
+      const groups = [...new Set(steps.map((s) => s.unit))].map((u) => el("optgroup", { label: (u.steps[0].page === DATA ? "" : `${LABELS[PAGES.indexOf(second)]}: `) + (u.name === "program" ? "the program" : `kernel ${u.name}`) },
         steps.map((s, i) => (s.unit === u ? el("option", { value: i, selected: i === k }, nameOf(s)) : null))));
       panes[side].select.replaceChildren(...groups);
+      panes[side].whose.textContent = twin ? LABELS[PAGES.indexOf(steps[k].page)] : "";
     });
     const texts = [linesOf(steps[left]), linesOf(steps[right])];
     table = aligned() ? rows(...texts) : null;
@@ -59,7 +81,7 @@ function pipelineView(at) {
     list.querySelectorAll("button").forEach((b) => b.setAttribute("aria-current", String(Number(b.dataset.step) === right)));
     const changes = table ? table.filter((row) => !row[2]).length : 0;
     say(table ? `${changes} rows differ` : "Click a line to find it in the other text");
-    history.replaceState(null, "", `#pipeline?${new URLSearchParams({ unit: unit.name, left, right })}`);
+    keep("pipeline", { unit: unit.name, twin: twin?.name, left, right });
     if (chosen) follow(chosen.side, Math.min(chosen.line, texts[chosen.side].length - 1), false);
     else {
       const first = table?.findIndex((row) => !row[2]) ?? -1;
@@ -107,9 +129,9 @@ function pipelineView(at) {
         : "Click a line to find what became of it, or what it came from, on the other side."));
       return;
     }
-    const names = chosen.names.map((n) => DATA.names[n]);
-    const others = [...new Set(DATA.units.slice(1).filter((u) => u !== unit && u.steps[0].listing.sets.some((s) => DATA.roots[s].some((n) => chosen.names.includes(n)))))];
-    const levels = steps.map((s, k) => [s, k]).filter(([s, k]) => s.stage === "source" || k === steps.findLastIndex((o) => o.stage === s.stage && o.unit === s.unit));
+    const names = chosen.names.map((n) => TABLES.names[n]), other = steps[side ? left : right];
+    const others = [...new Set(DATA.units.slice(1).filter((u) => u !== unit && u.steps[0].listing.sets.some((s) => TABLES.roots[s].some((n) => chosen.names.includes(n)))))];
+    const levels = steps.map((s, k) => [s, k]).filter(([s, k]) => s.page === other.page && (s.stage === "source" || k === steps.findLastIndex((o) => o.stage === s.stage && o.unit === s.unit)));
     trail.replaceChildren(...[
       el("span", {}, `Line ${chosen.line + 1}`), names.length ? el("span.quiet", {}, "comes from") : el("span.quiet", {}, "has no known origin"),
       el("div.chips", {}, names.slice(0, 12).map((name) => el("span.chip", { title: name }, short(name))), names.length > 12 ? el("span.quiet", {}, `and ${names.length - 12} more`) : null),
@@ -171,7 +193,7 @@ function pipelineView(at) {
     if (!own(step)) return;
     list.append(el("li", {}, el("button", {
       type: "button", "data-step": k, title: [step.made_by, step.change].filter(Boolean).join("\n"),
-      onclick: () => { chosen = null; right = k; left = Math.max(start, k - 1); draw(); },
+      onclick: () => { chosen = null; right = k; left = twin ? beside(k) : Math.max(start, k - 1); draw(); },
     }, el("span.where", {}, step.stage in FORMS ? "code" : step.stage || "import"), el("span.what", {}, stepName(step)), el("span.took", {}, step.seconds ? seconds(step.seconds) : ""))));
   });
   list.addEventListener("keydown", (event) => {
@@ -187,8 +209,8 @@ function pipelineView(at) {
       draw();
       // Without a wish, what computes most is followed.
       const busy = DATA.graph.boxes.find((box) => box.name === unit.name)?.parts.reduce((a, b) => (b.flops > a.flops ? b : a)).origins[0];
-      const wish = (at.origin ?? (at.left === undefined ? busy : undefined))?.replace(/^(∂ )+/, "");
-      const origin = DATA.names.indexOf(wish);
+      const wish = (at.origin ?? (at.left === undefined && !twin ? busy : undefined))?.replace(/^(∂ )+/, "");
+      const origin = TABLES.names.indexOf(wish);
       const from = [0, 1].find((s) => linesOf(steps[s ? right : left]).some((_, k) => originsOf(steps[s ? right : left], k).includes(origin)));
       if (origin >= 0 && from !== undefined) {
         const step = steps[from ? right : left];

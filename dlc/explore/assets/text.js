@@ -10,11 +10,11 @@ const WORDS = {
 };
 
 function language(step) {
-  if (step.stage === "source") return /^\s*#/.test(DATA.texts[step.listing.text]) ? "python" : "onnx";
+  if (step.stage === "source") return /^\s*#/.test(TABLES.texts[step.listing.text]) ? "python" : "onnx";
   return { llvm: "llvm", asm: "asm", opencl: "c", c: "c" }[step.stage] ?? "mlir";
 }
 
-const linesOf = (step) => (step.all ??= DATA.texts[step.listing.text].replace(/\n$/, "").split("\n"));
+const linesOf = (step) => (step.all ??= TABLES.texts[step.listing.text].replace(/\n$/, "").split("\n"));
 
 /** A line as HTML; `changed` is the part of it, from one character to another, that is new. */
 function coloured(line, kind, changed) {
@@ -34,7 +34,7 @@ function coloured(line, kind, changed) {
 }
 
 /** The numbers of the names that a line of a step comes from; a derivative comes from what it is the derivative of. */
-const originsOf = (step, line) => DATA.roots[step.listing.sets[line]] ?? [];
+const originsOf = (step, line) => TABLES.roots[step.listing.sets[line]] ?? [];
 
 /** The lines of `other` that line `line` of `step` became, or came from; both are steps of one unit or of the program. */
 function related(step, line, other) {

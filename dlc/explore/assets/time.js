@@ -16,7 +16,7 @@ function timeView() {
     nodes: [body],
     ready() {
       body.replaceChildren(
-        ...(m ? [el("h2", {}, "A run, kernel by kernel"), timeline(m.spans, colour)] : [el("p.quiet", {}, "The program was not run: a run is measured on a CPU, with inputs.")]),
+        ...(m ? [el("h2", {}, "A run, thread by thread"), timeline(m, colour)] : [el("p.quiet", {}, "The program was not run: it was given no inputs.")]),
         el("h2", {}, "The compilation"),
         el("p.quiet.small", {}, `${seconds(DATA.seconds)} as the clock ran, with everything recorded; phases of kernels are sums over processes.`),
         el("div.stack", { role: "img", "aria-label": phases.map(([name, s]) => `${name} ${seconds(s)}`).join(", ") },
@@ -34,27 +34,31 @@ function timeView() {
   };
 }
 
-function timeline(spans, colour) {
-  const total = sum(spans.map((s) => s.seconds)), end = Math.max(...spans.map((s) => s.start + s.seconds));
-  const W = 1000, H = 64;
+const lengthOf = (spans) => Math.max(...spans.map((s) => s.start + s.seconds), 1e-12);
+
+/** A run, a row for each thread: what one is at work on; bars are as wide as it takes, of `end` seconds. */
+function timeline(measured, colour, end = lengthOf(measured.spans), explained = true) {
+  const { spans, rows } = measured, whole = lengthOf(spans);
+  const busy = rows.map((_, k) => sum(spans.filter((s) => s.thread === k).map((s) => s.seconds)) / whole);
+  const W = 1000, HIGH = rows.length > 8 ? 18 : rows.length > 2 ? 26 : 36, GAP = 5, H = rows.length * (HIGH + GAP);
   let from = 0, width = end;
-  const svg = el("svg.spans", { viewBox: `0 0 ${W} ${H + 24}`, preserveAspectRatio: "none", style: "width:100%;height:110px;touch-action:pan-y", role: "group", tabindex: 0, "aria-label": "Timeline; plus and minus zoom, arrows move" });
-  const told = el("p.small", { role: "status" }, " ");
+  const svg = el("svg.spans", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", style: `height:${H}px`, role: "group", tabindex: 0, "aria-label": "Timeline; plus and minus zoom, arrows move" });
+  const told = el("p.small", { role: "status" }, " "), ends = el("div.ends.small.quiet");
   const draw = () => {
     const X = (t) => W * (t - from) / width;
     svg.replaceChildren(
+      ...rows.map((_, k) => el("rect.lane", { x: 0, width: W, y: k * (HIGH + GAP), height: HIGH })),
       ...spans.flatMap((s) => {
         const x = X(s.start), w = W * s.seconds / width;
         if (x + w < 0 || x > W) return [];
-        const tell = () => { told.textContent = `${s.kernel}: ${seconds(s.seconds)}, ${percent(s.seconds / total)} of the run, from ${seconds(s.start)} on`; };
-        return [el("rect", { x, y: 0, width: Math.max(0.4, w - (w > 3 ? 0.8 : 0)), height: H, fill: colour(s.kernel), onpointerenter: tell, onclick: () => { tell(); go("kernels", { kernel: s.kernel }); } },
-          el("title", {}, `${s.kernel}: ${seconds(s.seconds)}`))];
+        const tasks = `${s.tasks} ${s.tasks === 1 ? "task" : "tasks"}`;
+        const tell = () => { told.textContent = `${s.kernel}, ${rows[s.thread]}: ${seconds(s.seconds)}, ${tasks}, from ${seconds(s.start)} on, ${percent(s.seconds / whole)} of the run`; };
+        return [el("rect.span", { x, y: s.thread * (HIGH + GAP), width: Math.max(0.4, w - (w > 3 ? 0.8 : 0)), height: HIGH, fill: colour(s.kernel), onpointerenter: tell, onclick: () => { tell(); go("kernels", { kernel: s.kernel }); } },
+          el("title", {}, `${s.kernel}: ${seconds(s.seconds)}, ${tasks}`))];
       }),
-      el("line.axis", { x1: 0, x2: W, y1: H + 4, y2: H + 4 }),
     );
     ends.replaceChildren(el("span", {}, seconds(from)), el("span", {}, seconds(from + width)));
   };
-  const ends = el("div.small.quiet", { style: "display:flex;justify-content:space-between;margin-top:-20px" });
   const zoom = (factor, at = 0.5) => {
     const next = Math.min(end, Math.max(end / 5000, width * factor));
     from = Math.max(0, Math.min(end - next, from + (width - next) * at));
@@ -74,6 +78,7 @@ function timeline(spans, colour) {
     if (step) { from = Math.max(0, Math.min(end - width, from + step * width)); draw(); }
   });
   draw();
-  return el("figure", {}, el("figcaption", {}, `${spans.length} runs of kernels, one after the other, ${seconds(total)} in all; each is shared out to all threads. Ctrl and the wheel zoom.`),
-    el("div", { style: "display:flex;gap:6px;margin-bottom:8px" }, button("Nearer", () => zoom(0.6), "plain"), button("Farther", () => zoom(1 / 0.6), "plain")), svg, ends, told);
+  return el("figure", {}, explained && el("figcaption", {}, `The fastest of a few runs, ${seconds(whole)}: who is at work on which kernel. What is empty is waiting. Ctrl and the wheel zoom.`),
+    explained && el("div.zoom", {}, button("Nearer", () => zoom(0.6), "plain"), button("Farther", () => zoom(1 / 0.6), "plain")),
+    el("div.timeline", {}, el("div.names.small", {}, rows.map((name, k) => el("span", { title: name, style: `height:${HIGH + GAP}px;line-height:${HIGH}px` }, `${name} `, el("span.quiet", {}, percent(busy[k]))))), svg), ends, told);
 }

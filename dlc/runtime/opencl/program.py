@@ -52,7 +52,7 @@ class OpenCLProgram:
     ) -> None:
         self.inputs, self.outputs = host.inputs, host.outputs
         self.session = session
-        self._host = host
+        self.host = host
         self._lock = Lock()
         # Buffers by number; those that each call brings are None here.
         calls = len(host.inputs) + len(host.outputs)
@@ -102,11 +102,11 @@ class OpenCLProgram:
         call = [None, None, *(a.buffer for a in arrays), *(o.buffer for o in outputs)]
         held: list[Held] = [(buffer, 0) for buffer in (*call, *self._buffers[len(call) :])]
         held[ARENA] = self._buffers[ARENA], 0
-        held += [(None, 0)] * (self._host.slots - len(held))
+        held += [(None, 0)] * (self.host.slots - len(held))
         with self._lock, reported(f"{self.session.device}: a call"):
             for kernel, place, number in self._patches:
                 kernel.set_arg(place, call[number])
-            execute(self._host.instructions, held, launch, self._read)
+            execute(self.host.instructions, held, launch, self._read)
             self.session.queue.flush()
         return outputs
 

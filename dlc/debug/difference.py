@@ -1,0 +1,170 @@
+"""Two programs on the same inputs: models, modules of a dump that somebody edited, compiled models; where they part.
+
+    found = difference(program, edited, inputs)
+    found.outputs[0].agrees                    each output beside the other's
+    found.first                                the first value that only the second has, and the op that makes it
+
+Both are evaluated op by op, and what is equal is evaluated once. Where kernels are functions already, the first one that gives
+something else is run again in both, and the ops of its body are compared as they come. What is compiled, or has its buffers
+planned, has no values to look at but its outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.backends.reference import evaluate
+from dlc.backends.reference.machine import Frame
+from dlc.backends.reference.values import Value, View
+from dlc.compiler import Program
+from dlc.dialects.dl.base import Array
+from dlc.dialects.host import entry_of, outputs_of
+from dlc.errors import ShapeError, UnsupportedError
+from dlc.instrument.capture import Evaluator, KernelRun, Trace, rounding
+from dlc.instrument.compare import deviation, tolerance_of, worst
+from dlc.instrument.culprit import Counterparts, culprit
+from dlc.instrument.printing import TextCache
+from dlc.ir import MemRefType, ModuleOp, Operation
+from dlc.passes.base import kernels_of
+from dlc.runtime.model import Model
+
+# Of a kernel so much is kept to compare.
+_MOST_BYTES = 1 << 29
+Side = Program | Model
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output beside the other's: how far off it is, of its largest magnitude, and how far it may be."""
+
+    name: str
+    deviation: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.deviation <= self.tolerance
+
+
+@dataclass(frozen=True)
+class First:
+    """The first value of the second that the first has not: the line of the op that makes it, and where that comes from."""
+
+    text: str
+    origins: tuple[str, ...]
+    kernel: str | None = None
+
+    def __str__(self) -> str:
+        place = f"\n  in kernel @{self.kernel}" if self.kernel is not None else ""
+        return self.text + place + (f"\n  from {', '.join(self.origins)}" if self.origins else "")
+
+
+@dataclass(frozen=True)
+class Difference:
+    outputs: tuple[Output, ...]
+    first: First | None = None
+
+    @property
+    def agrees(self) -> bool:
+        return all(output.agrees for output in self.outputs)
+
+
+def difference(one: Side, other: Side, arrays: Sequence[Array], tolerance: float | None = None) -> Difference:
+    """What two programs make of the same inputs; `tolerance` is of the largest magnitude, None takes that of the dtypes.
+
+    Raises ShapeError where they have other outputs.
+    """
+    evaluator = Evaluator(arrays)
+    results, traces = list[Sequence[Array]](), list[Trace | None]()
+    for side in (one, other):
+        trace = evaluator.trace(side.module, side.weights) if isinstance(side, Program) and _has_values(side) else None
+        results.append(trace.results if trace is not None else _results(side, arrays))
+        traces.append(trace)
+    shapes = [[a.shape for a in of] for of in results]
+    if shapes[0] != shapes[1]:
+        raise ShapeError(f"{one.name} and {other.name} have other outputs: {shapes[0]} and {shapes[1]}")
+    before, after = traces
+    computed = [a for trace in traces if trace is not None for a in trace.arrays]
+    allowed = tolerance if tolerance is not None else tolerance_of([*computed, *results[0], *results[1]])
+    if tolerance is None and isinstance(one, Program) and before is not None and worst(results[1], results[0])[1] > allowed:
+        allowed = max(allowed, rounding(one.module, one.weights, arrays, results[0]))
+    names = [info.name for info in one.outputs]
+    found = [Output(name, deviation(b, a), allowed) for name, a, b in zip(names, *results, strict=True)]
+    wrong = [k for k, output in enumerate(found) if not output.agrees]
+    if not wrong or before is None or after is None:
+        return Difference(tuple(found))
+    assert isinstance(one, Program) and isinstance(other, Program)
+    return Difference(tuple(found), _first(one.module, other.module, before, after, wrong, arrays))
+
+
+def _has_values(program: Program) -> bool:
+    return not outputs_of(entry_of(program.module))
+
+
+def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:
+    if isinstance(side, Program):
+        return evaluate(side.module, arrays, side.weights)
+    return [np.asarray(result) for result in side.run(arrays)]
+
+
+def _first(
+    one: ModuleOp, other: ModuleOp, before: Trace, after: Trace, wrong: Sequence[int], arrays: Sequence[Array]
+) -> First | None:
+    step = culprit(before, after, wrong)
+    if step is not None:
+        return First(_line(step.op), step.origins, step.kernel)
+    known = Counterparts([*arrays, *before.arrays, *(a for run in before.runs for a in run.outputs)])
+    for run in after.runs:
+        if not all(map(known.has, run.outputs)):
+            return _in_kernel(one, other, run)
+    return None
+
+
+def _in_kernel(one: ModuleOp, other: ModuleOp, run: KernelRun) -> First:
+    """The op of a kernel that gives the first other value; all of the kernel, if the first program has none of its name."""
+    mine, theirs = ([k for k in kernels_of(module) if k.sym_name.data == run.kernel] for module in (one, other))
+    op: Operation = theirs[0]
+    if mine:
+        pairs = zip(_Values(one, run).found, _Values(other, run).found, strict=False)
+        parted = ((a, b) for (a, x), (b, y) in pairs if a.name != b.name or worst(y, x)[1] > tolerance_of([*x, *y]))
+        a, b = next(parted, (op, op))
+        # Other ops may also be run in another way: then the text says which is another one.
+        changed = (y for x, y in zip(mine[0].walk(), op.walk(), strict=False) if x.name != y.name)
+        op = b if a.name == b.name else next(changed, b)
+    return First(_line(op), run.origins, run.kernel)
+
+
+class _Values:
+    """What the ops of a kernel give, one after the other: their results, or the buffer that they write."""
+
+    def __init__(self, module: ModuleOp, run: KernelRun) -> None:
+        self.found: list[tuple[Operation, list[Array]]] = []
+        self._room = _MOST_BYTES
+        evaluate(module, run.inputs, function=run.kernel, watch=self._watch)
+
+    def _watch(self, op: Operation, frame: Frame, results: Sequence[Value]) -> None:
+        values = list(results) or [frame[v] for v in op.operands if isinstance(v.type, MemRefType)][-1:]
+        # A view that is made shares what it shows; what is written to is looked at.
+        shown: list[Any] = [v.read(op) if isinstance(v, View) else v for v in values if not (results and isinstance(v, View))]
+        kept: list[Array] = [np.array(cast(Any, v)) for v in shown if isinstance(v, np.ndarray | np.generic)]
+        self._room -= sum(a.nbytes for a in kept)
+        if self._room >= 0:
+            self.found.append((op, kept))
+
+
+def _line(op: Operation) -> str:
+    """The line on which an op begins."""
+    root: Any = op.get_toplevel_object()
+    text, lines = TextCache().text_of(root)
+    return text.splitlines()[lines[op]].strip()
+
+
+def for_inputs(side: Side, arrays: Sequence[Array]) -> Side:
+    """A program for inputs of these shapes. Raises UnsupportedError for a program that takes others by number."""
+    if len(side.inputs) != len(arrays):
+        raise UnsupportedError(f"{side.name} takes {len(side.inputs)} inputs, the other {len(arrays)}")
+    return side.for_inputs(list(arrays)) if isinstance(side, Program) else side

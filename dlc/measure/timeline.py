@@ -1,0 +1,193 @@
+"""A run of a compiled model as a timeline: which thread was at work on which run of a kernel, and from when to when.
+
+The model runs as ever, but each grid of a kernel, and the copying of memory, is called through code that notes the thread and
+the clock before and after a task. That takes some 50 ns a task; what is between tasks, waiting and the host program's own
+work, shows as gaps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import address_of
+from dlc.backends.cpu.llvm import compile_text
+from dlc.errors import UnsupportedError
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.program import KernelImage
+from dlc.runtime.host_program import Launch
+
+# What is noted of a task: grid, number, thread, nanoseconds at its begin and end.
+_WORDS = 5
+# Of more tasks than these there is no room for notes.
+_MOST = 50_000_000
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one thread did of one launch of a kernel: seconds from the beginning of the program's run, and how many tasks.
+
+    `launch` is its number in the program's text (-1: a copy); thread 0 is the caller's.
+    """
+
+    launch: int
+    kernel: str
+    start: float
+    seconds: float
+    thread: int = 0
+    tasks: int = 1
+
+
+def thread_names(spans: Sequence[Span]) -> tuple[str, ...]:
+    """What the threads of a timeline are called."""
+    return tuple(f"thread {k}" if k else "the caller" for k in range(1 + max((s.thread for s in spans), default=0)))
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A run of a program that made these launches: its tasks in the order in which they began, those of launch `k` from number
+    `first[k]` on."""
+
+    launches: Sequence[Launch]
+    tasks: NDArray[np.int64]
+    first: Sequence[int]
+
+    @property
+    def seconds(self) -> float:
+        """From the first task's begin to the last one's end."""
+        return float(self.tasks[:, 4].max() - self.tasks[0, 3]) / 1e9 if len(self.tasks) else 0.0
+
+    @cached_property
+    def of_launches(self) -> list[float]:
+        """The seconds of each launch."""
+        return [float(own[:, 4].max() - own[0, 3]) / 1e9 if len(own) else 0.0 for own in self._parts()]
+
+    def spans(self, numbers: Sequence[int]) -> Iterator[Span]:
+        """What each thread did of each launch; `numbers` are those of launches in the program's text."""
+        threads = {_this_thread(): 0}
+        for thread in self.tasks[:, 2].tolist():
+            threads.setdefault(thread, len(threads))
+        begin = self.tasks[0, 3] if len(self.tasks) else 0
+        for launch, number, part in zip(self.launches, numbers, self._parts(), strict=True):
+            for thread, row in threads.items():
+                own = part[part[:, 2] == thread]
+                if len(own):
+                    start, end = own[0, 3], own[:, 4].max()
+                    name = launch.kernel or "copy"
+                    yield Span(number, name, float(start - begin) / 1e9, float(end - start) / 1e9, row, len(own))
+
+    def _parts(self) -> Iterator[NDArray[np.int64]]:
+        return (self.tasks[a:b] for a, b in pairwise(self.first))
+
+
+class Watch:
+    """A compiled model whose tasks are noted; it is run once to see what it launches."""
+
+    def __init__(self, artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int) -> None:
+        self._inputs = inputs
+        # How many tasks were noted, for how many there is room, and where.
+        self._state, self._room = np.zeros(3, np.int64), np.zeros((0, _WORDS), np.int64)
+        images, native = {kernel.name: kernel.image() for kernel in artifact.kernels}, artifact.native()
+        grids = [(name, address) for name, image in images.items() for address, _ in image.grids]
+        self._kernels: list[str | None] = [None, *(name for name, _ in grids)]
+        text = _text([native.copy, *(address for _, address in grids)], address_of(self._state))
+        self._code = load_object(compile_text(text, artifact.target))
+        watched = iter([self._code.address(f"watched.{k}") for k in range(len(self._kernels))])
+        native = replace(native, copy=next(watched))
+        watching = {
+            name: KernelImage(tuple((next(watched), tasks) for _, tasks in image.grids), image.code)
+            for name, image in images.items()
+        }
+        self._program = artifact.program(threads, images=watching, native=native)
+        self.launches = [launch for launch, _ in self._program.profile(inputs)]
+        count = int(self._state[0])
+        if count > _MOST:
+            raise UnsupportedError(f"{artifact.name}: a run has {count} tasks, too many to note each; measure a part of it")
+        self._room = np.zeros((count, _WORDS), np.int64)
+        self._state[1:] = count, address_of(self._room)
+
+    def run(self) -> Timed:
+        """A run as users have it, and what was noted of it."""
+        self._state[0] = 0
+        self._program.run(self._inputs)
+        tasks = self._room[np.argsort(self._room[:, 3], kind="stable")]
+        return Timed(self.launches, tasks, list(self._first(tasks)))
+
+    def _first(self, tasks: NDArray[np.int64]) -> Iterator[int]:
+        """Where in order of time the tasks of each launch begin: it is over before the next one, and runs no task twice."""
+        grids, numbers, at = tasks[:, 0].tolist(), tasks[:, 1].tolist(), 0
+        for launch in self.launches:
+            yield at
+            seen: set[tuple[int, int]] = set()
+            while at < len(grids) and self._kernels[grids[at]] == launch.kernel and (grids[at], numbers[at]) not in seen:
+                seen.add((grids[at], numbers[at]))
+                at += 1
+        yield at
+
+
+def _this_thread() -> int:
+    return int(ctypes.PYFUNCTYPE(ctypes.c_int64)(("pthread_self", ctypes.CDLL(None)))())
+
+
+def _text(addresses: Sequence[int], state: int) -> str:
+    """LLVM IR of what is called in the place of each address."""
+    libc = ctypes.CDLL(None)
+    clock, thread = (ctypes.cast(libc[name], ctypes.c_void_p).value for name in ("clock_gettime", "pthread_self"))
+    watched = "".join(
+        f"define void @watched.{k}(ptr %arguments, i64 %task) {{\n"
+        f"  call void @watch(ptr inttoptr (i64 {address} to ptr), i64 {k}, ptr %arguments, i64 %task)\n"
+        "  ret void\n}\n"
+        for k, address in enumerate(addresses)
+    )
+    return f"""{watched}
+define private i64 @now() noinline {{
+  %time = alloca [2 x i64]
+  %status = call i32 inttoptr (i64 {clock} to ptr)(i32 1, ptr %time) ; CLOCK_MONOTONIC
+  %nanoseconds.at = getelementptr i64, ptr %time, i64 1
+  %seconds = load i64, ptr %time
+  %nanoseconds = load i64, ptr %nanoseconds.at
+  %scaled = mul i64 %seconds, 1000000000
+  %now = add i64 %scaled, %nanoseconds
+  ret i64 %now
+}}
+
+define private void @watch(ptr %real, i64 %grid, ptr %arguments, i64 %task) noinline {{
+  %start = call i64 @now()
+  call void %real(ptr %arguments, i64 %task)
+  %end = call i64 @now()
+  %state = inttoptr i64 {state} to ptr
+  %k = atomicrmw add ptr %state, i64 1 monotonic
+  %room.at = getelementptr i64, ptr %state, i64 1
+  %room = load i64, ptr %room.at
+  %fits = icmp slt i64 %k, %room
+  br i1 %fits, label %note, label %done
+
+note:
+  %thread = call i64 inttoptr (i64 {thread} to ptr)()
+  %notes.at = getelementptr i64, ptr %state, i64 2
+  %notes = load ptr, ptr %notes.at
+  %first = mul i64 %k, {_WORDS}
+  %grid.at = getelementptr i64, ptr %notes, i64 %first
+  %task.at = getelementptr i64, ptr %grid.at, i64 1
+  %thread.at = getelementptr i64, ptr %grid.at, i64 2
+  %start.at = getelementptr i64, ptr %grid.at, i64 3
+  %end.at = getelementptr i64, ptr %grid.at, i64 4
+  store i64 %grid, ptr %grid.at
+  store i64 %task, ptr %task.at
+  store i64 %thread, ptr %thread.at
+  store i64 %start, ptr %start.at
+  store i64 %end, ptr %end.at
+  br label %done
+
+done:
+  ret void
+}}
+"""

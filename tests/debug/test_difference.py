@@ -1,0 +1,111 @@
+"""Two programs on the same inputs: the first value that only one of them has, at whatever stage they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dlc.backends.registry import backend_of
+from dlc.cli import main
+from dlc.compiler import Program
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.lowering import Lowering
+from dlc.dialects.registry import make_context
+from dlc.ir import parse_module, print_module
+from dlc.weights import WeightStore
+
+TEXT = """
+func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %0 = dl.matmul %x, %w : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32> loc("product")
+  %1 = dl.add %0, %x : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> loc("sum")
+  %2 = dl.relu %1 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("positive")
+  %3 = dl.mul %2, %2 : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> loc("square")
+  %4 = dl.mul %x, %x : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> loc("other")
+  func.return %3, %4 : tensor<4x8xf32>, tensor<4x8xf32>
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program at the end of each stage, and as it was."""
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "start.mlir").write_text(TEXT)
+    lowering = Lowering(Compilation(Program(parse_module(make_context(), TEXT), WeightStore()), backend_of("cpu:avx2")))
+    for stage in lowering.plan:
+        if stage.name == "host":
+            lowering.host()
+        else:
+            lowering.run((stage,))
+        (folder / f"{stage.name}.mlir").write_text(print_module(lowering.module))
+    return folder
+
+
+def diff(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["diff", *map(str, arguments)], catch_exceptions=False)
+
+
+def edited(file: Path, old: str, new: str) -> Path:
+    text = file.read_text()
+    assert old in text
+    result = file.with_name(f"edited-{file.name}")
+    result.write_text(text.replace(old, new, 1))
+    return result
+
+
+@pytest.mark.parametrize("stage", ["dl", "fusion", "linalg", "tiling", "loops", "host"])
+def test_stages_agree(stages: Path, stage: str) -> None:
+    result = diff(stages / "start.mlir", stages / f"{stage}.mlir")
+    assert result.exit_code == 0 and result.stdout.count("agrees") == 2, result.output
+
+
+@pytest.mark.parametrize(
+    "stage, old, new, told",
+    [
+        ("start", "dl.add", "dl.sub", ["= dl.sub %", "from sum"]),
+        ("fusion", "dl.relu", "dl.neg", ["= dl.neg %", "in kernel @", "from positive"]),
+        ("linalg", "arith.addf", "arith.subf", ["= arith.subf %", "in kernel @"]),
+        ("loops", "arith.maximumf", "arith.minimumf", ["= arith.minimumf %", "in kernel @", "positive"]),
+    ],
+)
+def test_the_op_that_was_edited_is_named(stages: Path, stage: str, old: str, new: str, told: list[str]) -> None:
+    file = stages / f"{stage}.mlir"
+    result = diff(file, edited(file, old, new))
+    assert result.exit_code == 1 and all(text in result.stderr for text in told), result.stderr
+    assert "output1" not in result.stderr
+
+
+def test_the_kernel_is_named_that_another_stage_has_not(stages: Path) -> None:
+    result = diff(stages / "start.mlir", edited(stages / "loops.mlir", "arith.maximumf", "arith.minimumf"))
+    assert result.exit_code == 1 and "in kernel @" in result.stderr and "from product, sum, positive" in result.stderr
+
+
+def test_planned_programs_have_outputs_alone(stages: Path) -> None:
+    wrong = edited(stages / "start.mlir", "dl.mul %x, %x", "dl.add %x, %x")
+    result = diff(stages / "host.mlir", wrong, "--json")
+    assert result.exit_code == 1
+    first, second = json.loads(result.stdout)["outputs"]
+    assert first["deviation"] <= first["tolerance"] and second["deviation"] > second["tolerance"]
+    assert "no values in between" in diff(stages / "host.mlir", wrong).stderr
+
+
+def test_other_outputs_or_inputs_are_refused(stages: Path, tmp_path: Path) -> None:
+    one = "func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {\n  func.return %x : tensor<4x8xf32>\n}\n"
+    (tmp_path / "one.mlir").write_text(one)
+    result = diff(stages / "start.mlir", tmp_path / "one.mlir")
+    assert result.exit_code == 1 and "takes 1 inputs, the other 2" in " ".join(result.stderr.split())
+    (tmp_path / "two.mlir").write_text(one.replace("(%x: tensor<4x8xf32>)", "(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>)"))
+    result = diff(stages / "start.mlir", tmp_path / "two.mlir")
+    assert result.exit_code == 1 and "have other outputs" in " ".join(result.stderr.split())
+
+
+def test_bisect_against_an_edited_module(stages: Path) -> None:
+    start = stages / "start.mlir"
+    result = CliRunner().invoke(main, ["bisect", str(start), "--against", str(edited(start, "dl.add", "dl.sub"))])
+    assert result.exit_code == 1 and "before any pass the programs differ" in result.stderr
+    assert "= dl.add %" in result.stderr and "from sum" in result.stderr
+    result = CliRunner().invoke(main, ["bisect", str(start), "--against", str(stages / "fusion.mlir"), "--target", "cpu:avx2"])
+    assert result.exit_code == 0 and "keeps the numbers" in " ".join(result.stdout.split())
