@@ -179,10 +179,13 @@ class ExtremePlaceOp(Sequential):
         """Where the best of the lanes is, and of what is left over behind them."""
         last, element = flag(self.last), element_type_of(self.x)
         extreme = b.reduced(_kind(element, flag(self.smallest)), best)
-        holds = scalar.compare(b, "eq", best, b.spread(extreme, width), element)
+        everywhere = b.spread(extreme, width)
         if is_float(element):
             # NaN is equal to nothing.
-            holds = scalar.either(b, holds, b(arith.CmpfOp(best, best, "uno")))
+            equal, unordered = (b(arith.CmpfOp(best, *pair)) for pair in ((everywhere, "oeq"), (best, "uno")))
+            holds = scalar.either(b, equal, unordered)
+        else:
+            holds = b(arith.CmpiOp(best, everywhere, "eq"))
         beyond = b.spread(scalar.constant(b, -1 if last else (1 << 31) - 1, i32), width)
         first = b.reduced(_kind(i32, not last), scalar.select(b, holds, place, beyond))
         if _is_whole(n, width):
