@@ -129,6 +129,10 @@ class _Program(ABC):
 
     def _run_all(self, location: int, pool: int) -> None:
         record = self._execute(self._start, _LAUNCHES_AT_ONCE, location, pool)
+        if record:
+            self._run_rest(record, location, pool)
+
+    def _run_rest(self, record: int, location: int, pool: int) -> None:
         count = _LAUNCHES_AT_ONCE
         while record := self._at(record, location):
             began = perf_counter()
