@@ -25,7 +25,16 @@ from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
-from dlc.frontend.pytree import ARRAYS, Tree, argument_names, flatten, is_array_like, require_array_like, tree_of_arrays, unflatten
+from dlc.frontend.pytree import (
+    ARRAYS,
+    Tree,
+    argument_names,
+    flatten,
+    is_array_like,
+    require_array_like,
+    tree_of_arrays,
+    unflatten,
+)
 from dlc.frontend.trace import OpenSize, Trace, Traced, Tracer, is_number, trace
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile

@@ -162,17 +162,18 @@ class ExtremePlaceOp(Sequential):
         lanes = b(arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(counts, [k if along else 0 for k in range(width)])))
         end, step, axis = (b.minus(n, b.remainder(n, width)), width, 1) if along else (n, 1, 2)
 
-        def considered(best: SSAValue, place: SSAValue, at: SSAValue) -> Sequence[SSAValue]:
+        def considered(kept: Sequence[SSAValue], at: SSAValue) -> Sequence[SSAValue]:
+            best, place = kept
             value = b.read(x, (row, at, column), (width,), (axis,))
             here = b(arith.AddiOp(b.spread(b(arith.IndexCastOp(at, i32)), width), lanes))
             better = self._later(b, value, best)
             return [scalar.select(b, better, value, best), scalar.select(b, better, here, place)]
 
         with b.carry([worst, nowhere], 0, end, step, name="j") as walk:
-            walk.following = considered(*walk.values, walk.at)
+            walk.following = considered(walk.values, walk.at)
         if along and isinstance(n, int) and _is_whole(n, width) and n % width:
             # Elements that are considered twice change nothing.
-            return considered(*walk.results, b.at(n - width))
+            return considered(walk.results, b.at(n - width))
         return walk.results
 
     def _one_of(self, b: Loops, x: SSAValue, row: Index, n: Index, width: int, best: SSAValue, place: SSAValue) -> SSAValue:

@@ -60,7 +60,7 @@ class _Context:
         self.arena = aligned_empty((0,), np.uint8)
         self.slots = np.zeros(slots, np.int64)
         self.location = address_of(self.slots)
-        self.written = memoryview(self.slots).cast("B")
+        self.written = self.slots.data
 
     def require_arena(self, bytes: int) -> None:
         """Makes the arena as large; one that grows is made larger than that, so that it does not grow in each call."""
