@@ -102,8 +102,9 @@ def compile_command(
     verbose: bool,
     derived: Derived | None,
 ) -> None:
-    """Compiles MODEL, and says what it took: an ONNX or TFLite file, what torch.export.save wrote (.pt2), a module of StableHLO
-    or of a dump (.mlir).
+    """Compiles a model to native code, or to the text of a stage.
+
+    MODEL is an ONNX or TFLite file, what torch.export.save wrote (.pt2), or a module of StableHLO or of a dump (.mlir).
 
     A model whose input sizes are open is compiled once for all of them where that can be, else when it is run, for each; give
     them with --shape to compile it for these alone. What -o wrote is run with `dlc run`, in Python with `dlc.load`, or in C
