@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlc.api import compile_file, program_of
-from dlc.cli.derived import derived_options
+from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("compile")
+@click.command("compile", cls=DerivingCommand)
 @model_argument
 @target_option
 @shape_option

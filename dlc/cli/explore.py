@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from dlc.api import explore_file
 from dlc.arrays import TensorInfo
-from dlc.cli.derived import derived_options
+from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
@@ -66,7 +66,7 @@ def _other(context: click.Context, option: click.Parameter, value: str | None) -
         raise click.BadParameter(f"there is no file {value}; {error.message}") from error
 
 
-@click.command("explore")
+@click.command("explore", cls=DerivingCommand)
 @click.argument("model", metavar="MODEL|FILE.py:FUNCTION")
 @click.option("-o", "--output", type=OUTPUT, help="Write the page here; by default NAME.html in this folder.")
 @click.option("--serve", is_flag=True, help="Serve the page on this machine and open it, instead of writing it.")

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from dlc.api import compile_file, program_of
 from dlc.arrays import TensorInfo
-from dlc.cli.derived import derived_options
+from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
@@ -108,7 +108,7 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
     return tuple(replace(info, shape=tuple(substitute(size, sizes) for size in info.shape)) for info in infos)
 
 
-@click.command("run")
+@click.command("run", cls=DerivingCommand)
 @model_argument
 @input_option
 @target_option
