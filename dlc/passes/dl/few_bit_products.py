@@ -23,7 +23,7 @@ from dlc.dims import Range
 from dlc.ir import Attribute, SSAValue, f32
 
 # Sums over words beside those of the result take registers that more rows need themselves.
-FEW_ROWS = 2
+_FEW_ROWS = 2
 _LARGEST_I16 = 32767
 
 
@@ -45,6 +45,11 @@ class Weights:
         return WORD_BITS // bits(self.of)
 
     @property
+    def rows_in_pairs(self) -> int:
+        """How many rows are few enough for `product_in_pairs`: each converts and scales its own sum over a word."""
+        return self.count // 2
+
+    @property
     def parameters(self) -> tuple[SSAValue, ...]:
         return (self.scale,) if self.zero is None else (self.scale, self.zero)
 
@@ -61,7 +66,7 @@ class Weights:
 
 def product_in_words(b: Build, x: SSAValue, weights: Weights, ranges: Mapping[str, Range]) -> SSAValue:
     """`x` times the weights, by the form that suits the number of its rows."""
-    scale_weights = None if rows_of(x, ranges) <= FEW_ROWS else True
+    scale_weights = None if rows_of(x, ranges) <= _FEW_ROWS else True
     return b(MatmulWordsOp, x, weights.words(b), *weights.parameters, of=weights.of, scale_weights=scale_weights)
 
 

@@ -113,7 +113,7 @@ def test_few_rows_are_of_16_bits(weights: str) -> None:
 
 def test_rows_that_stay_floats() -> None:
     w = RNG.standard_normal((128, 160)).astype(np.float32)
-    for rows, target, exact in ((3, "cpu:avx2", False), (1, "cpu:riscv64", False), (1, "cpu:avx2", True)):
+    for rows, target, exact in ((5, "cpu:avx2", False), (1, "cpu:riscv64", False), (1, "cpu:avx2", True)):
         p = program(lambda b, x: b(dl.MatmulOp, x, b.weight(w)), *randoms((rows, 128)))
         assert p.apply(QuantizeWeightsPass(resolve(target), exact_rows=exact), tolerance=0.2).ops[-1] == "matmul_words"
 
