@@ -39,10 +39,10 @@ class MatmulPairsOp(Contraction):
     `y[…, n] = Σ_b scale[b, n] · row_scale[…, b] · Σ_k x[…, g·b + k] · (w[b, k, n] - zero[b, n])`.
 
     `lhs` […, B·g/2] has pairs of i16 to a word of i32 (`dl.words`), `row_scale` […, B] what they are multiples of, and
-    `row_sums` […, B, W] the sums of as many as a word of weights has places, times their scale. `words` [B, W, N] has r
-    integers of type `of` to a word, of which the halves take turns: place 2j is integer j, and place 2j + 1 integer j + r/2, so
-    that a shift and a mask make a pair of each. `scale` and `zero` [B, N] are f32; without `zero` it is 0. The sum over a word
-    is exact, those of words f32.
+    `row_sums` […, B, W] the sums of as many as a word of weights has places, times their scale: others are an error that is
+    not seen. `words` [B, W, N] has r integers of type `of` to a word, of which the halves take turns: place 2j is integer j,
+    and place 2j + 1 integer j + r/2, so that a shift and a mask make a pair of each. `scale` and `zero` [B, N] are f32; without
+    `zero` it is 0. The sum over a word is exact, those of words f32.
 
     (C1) `of` is an integer type of 4 or 8 bits; (C2) `lhs` and `words` are of i32, the others of f32; (C3) shapes are as above.
     """
