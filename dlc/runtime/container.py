@@ -212,7 +212,6 @@ def _no_program(model: Mapping[str, Any]) -> int:
 def _common_to_json(common: Common | None) -> dict[str, Any]:
     if common is None:
         return {}
-    # What things cost is of no interest to what is compiled.
     target = {name: value for name, value in asdict(common.target).items() if name != "machine"}
     return {"target": target, "numerics": common.numerics, "runtime_crc32": zlib.crc32(common.runtime)}
 
@@ -220,7 +219,7 @@ def _common_to_json(common: Common | None) -> dict[str, Any]:
 def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sections: tuple[tuple[int, int, int], ...]) -> Common:
     fields: dict[str, Any] = header["target"]
     # JSON has no tuples.
-    fields |= {name: tuple(fields[name]) for name in ("features", "dots")}
+    fields |= {name: tuple(map(text, fields[name])) for name in ("features", "dots")}
     target = Target(**fields)
     code = bytes(_slice(path, data, sections, 0))
     if zlib.crc32(code) != header["runtime_crc32"]:
