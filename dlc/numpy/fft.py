@@ -113,13 +113,13 @@ def irfft2(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = (-2, -
 
 
 def fftfreq(n: int, /, d: float = 1.0, dtype: Any = np.float32, *, device: Any = None) -> Any:
-    """The frequencies of the bins of `fft`, in cycles per unit of the distance d of two elements; float32 unless told otherwise."""
+    """The frequencies of the bins of `fft`, in cycles per unit of the distance d of two elements; float32 by default."""
     check_device(device)
     return np.fft.fftfreq(n, d).astype(dtype)
 
 
 def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = np.float32, *, device: Any = None) -> Any:
-    """The frequencies of the bins of `rfft`; float32 unless told otherwise."""
+    """The frequencies of the bins of `rfft`; float32 by default."""
     check_device(device)
     return np.fft.rfftfreq(n, d).astype(dtype)
 
