@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dlc.dims import Size
 from dlc.errors import DeviceError, DTypeError, ShapeError
 
+_FIRST_FIELD, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 
@@ -93,7 +94,7 @@ def address_of(array: NDArray[Any]) -> int:
     It is the first field of NumPy's array object (`PyArrayObject_fields`, public since compiled extensions read it); NumPy's
     own ways, `ctypes.data` and `__array_interface__`, take two microseconds an array.
     """
-    return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
+    return _pointer_at(id(array) + _FIRST_FIELD).value or 0
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any, alignment: int = ALIGNMENT) -> NDArray[Any]:

@@ -25,7 +25,16 @@ from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
-from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like, unflatten
+from dlc.frontend.pytree import (
+    ARRAYS,
+    Tree,
+    argument_names,
+    flatten,
+    is_array_like,
+    require_array_like,
+    tree_of_arrays,
+    unflatten,
+)
 from dlc.frontend.trace import OpenSize, Trace, Traced, Tracer, is_number, trace
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
@@ -108,11 +117,16 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result; compiles first if these shapes, dtypes and static values are new."""
+        if not kwargs and all([type(a) in ARRAYS for a in args]):
+            # What was compiled for nothing but these arrays is found at once.
+            compiled = self._compiled.get((tree_of_arrays(len(args)), tuple([(a.shape, a.dtype) for a in args])))
+            if compiled is not None and not is_jit_disabled(self._eager):
+                return unflatten(compiled.results, map(as_result, compiled.model.run(args)))
         given = args, kwargs
         args, kwargs, static = self._split(args, kwargs)
         leaves, tree = flatten((args, kwargs))
         arrays, kinds = leaves, ()
-        if all([type(leaf) is np.ndarray and leaf.dtype.isnative for leaf in leaves]):
+        if all([type(leaf) in ARRAYS and leaf.dtype.isnative for leaf in leaves]):
             kinds = tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
         elif any([type(leaf) is Tracer for leaf in leaves]):
             # Called while another function is traced: it becomes part of that one.
@@ -135,7 +149,7 @@ class JitFunction:
                 compiled = self._made(key, leaves, tree, static, tuple([a.shape for a in arrays]))
         if self._dynamic:
             require_fitting(self._name, compiled.model.inputs, arrays)
-        return unflatten(compiled.results, iter([as_result(r) for r in compiled.model.run(arrays)]))
+        return unflatten(compiled.results, map(as_result, compiled.model.run(arrays)))
 
     def __reduce__(self) -> str:
         """Pickled by its name, as functions are: it is compiled where it is called."""

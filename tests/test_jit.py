@@ -229,6 +229,7 @@ def test_one_trace_per_shapes_dtypes_and_structure() -> None:
     assert traces(x[:2]) == 2
     assert traces(x.astype(np.float64)) == 3
     assert traces(x) == 3
+    assert traces(compiled(x)) == 3
     # A number is an input like another: its value is not part of the code, its being weak is.
     assert traces(x, 2.0) == 4
     assert traces(x, 3.0) == 4

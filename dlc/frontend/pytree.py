@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from dlc.arrays import Array
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex, of_parts, parts_of
 
@@ -71,8 +73,11 @@ class Tree(NamedTuple):
         return [by_path[path] for path in self.paths("")]
 
 
+# The types of which an array surely is what it seems to be.
+ARRAYS = (np.ndarray, Array)
 _LEAF = Tree(None)
 _NOTHING = Tree(type(None))
+_NO_ENTRIES = Tree(dict)
 # Of complex numbers each part is a leaf.
 _COMPLEX = Tree(Complex, ("real", "imag"), (_LEAF, _LEAF))
 
@@ -83,9 +88,15 @@ def flatten(value: object) -> tuple[list[Any], Tree]:
     return leaves, _flatten(value, leaves)
 
 
+@lru_cache
+def tree_of_arrays(count: int) -> Tree:
+    """The tree of (args, kwargs) where nothing but so many arrays is given."""
+    return Tree(tuple, (0, 1), (Tree(tuple, _places(count), (_LEAF,) * count), _NO_ENTRIES))
+
+
 def _flatten(value: Any, leaves: list[Any]) -> Tree:
     kind = cast("type[Any]", type(value))
-    if kind is np.ndarray:
+    if kind in ARRAYS:
         if value.dtype.kind == "c":
             leaves += parts_of(value)
             return _COMPLEX
@@ -95,11 +106,13 @@ def _flatten(value: Any, leaves: list[Any]) -> Tree:
         return _NOTHING
     keys: tuple[Hashable, ...]
     values: list[Any]
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         values = list(cast("list[Any]", value))
-        keys = tuple(range(len(values)))
+        keys = _places(len(values))
     elif isinstance(value, dict):
         entries = cast("dict[Hashable, Any]", value)
+        if kind is dict and not entries:
+            return _NO_ENTRIES
         keys, values = tuple(entries), list(entries.values())
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         keys = tuple([f.name for f in dataclasses.fields(value)])
@@ -111,6 +124,11 @@ def _flatten(value: Any, leaves: list[Any]) -> Tree:
         leaves.append(value)
         return _LEAF
     return Tree(kind, keys, tuple([_flatten(v, leaves) for v in values]))
+
+
+@lru_cache
+def _places(count: int) -> tuple[int, ...]:
+    return tuple(range(count))
 
 
 def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:

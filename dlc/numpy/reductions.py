@@ -269,7 +269,8 @@ def _nan_extremum(extremum: Any, x: ArrayLike, worst: float, axis: Axes, keepdim
     if not is_floating(x.dtype):
         return extremum(x, axis, keepdims=keepdims)
     found = extremum(_without_nan(x, worst), axis, keepdims=keepdims)
-    return select(all(isnan(x), axis, keepdims=keepdims), np.nan, found)
+    # Not by the mask that is asked for NaN above: two reductions that share it would read it from memory.
+    return select(any(equal(x, x), axis, keepdims=keepdims), found, np.nan)
 
 
 def nanmean(x: ArrayLike, /, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False) -> Any:

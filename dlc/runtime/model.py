@@ -191,7 +191,7 @@ class Model:
 
 def as_result(result: Any) -> Any:
     """An output as users get it."""
-    return result.view(Array) if isinstance(result, np.ndarray) else result
+    return result if type(result) is Array or not isinstance(result, np.ndarray) else result.view(Array)
 
 
 def require_on_cpu(array: object, where: str) -> None:

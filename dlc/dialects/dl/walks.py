@@ -9,11 +9,12 @@ import numpy as np
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool, is_float
-from dlc.dialects.dl.interfaces import Sequential, storage_type
-from dlc.dialects.dl.loops import Carrying, Index, Loops, tiles
+from dlc.dialects.dl.interfaces import Sequential, is_unsigned, storage_type
+from dlc.dialects.dl.loops import Index, Loops, tiles
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
+    Attribute,
     BoolAttr,
     DenseIntOrFPElementsAttr,
     IntegerAttr,
@@ -153,36 +154,48 @@ class ExtremePlaceOp(Sequential):
                     b.write(b(wide), y, (row, column), (1,))
 
     def _best(self, b: Loops, x: SSAValue, row: Index, column: Index, n: Index, width: int, along: bool) -> Sequence[SSAValue]:
-        """The best values of the lanes, and their places; lanes `along` a row leave its end out."""
+        """The best values of the lanes, and their places; lanes `along` a row may leave its end out (`_is_whole`)."""
         element, counts = storage_type(element_type_of(self.x)), VectorType(i32, (width,))
         low, high = scalar.limits(element_type_of(self.x))
         worst = b.spread(scalar.constant(b, high if flag(self.smallest) else low, element), width)
         nowhere = b.spread(scalar.constant(b, 0, i32), width)
         lanes = b(arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(counts, [k if along else 0 for k in range(width)])))
         end, step, axis = (b.minus(n, b.remainder(n, width)), width, 1) if along else (n, 1, 2)
-        with b.carry([worst, nowhere], 0, end, step, name="j") as walk:
-            best, place = walk.values
-            value = b.read(x, (row, walk.at, column), (width,), (axis,))
-            here = b(arith.AddiOp(b.spread(b(arith.IndexCastOp(walk.at, i32)), width), lanes))
+
+        def considered(kept: Sequence[SSAValue], at: SSAValue) -> Sequence[SSAValue]:
+            best, place = kept
+            value = b.read(x, (row, at, column), (width,), (axis,))
+            here = b(arith.AddiOp(b.spread(b(arith.IndexCastOp(at, i32)), width), lanes))
             better = self._later(b, value, best)
-            walk.following = [scalar.select(b, better, value, best), scalar.select(b, better, here, place)]
+            return [scalar.select(b, better, value, best), scalar.select(b, better, here, place)]
+
+        with b.carry([worst, nowhere], 0, end, step, name="j") as walk:
+            walk.following = considered(walk.values, walk.at)
+        if along and isinstance(n, int) and _is_whole(n, width) and n % width:
+            # Elements that are considered twice change nothing.
+            return considered(walk.results, b.at(n - width))
         return walk.results
 
     def _one_of(self, b: Loops, x: SSAValue, row: Index, n: Index, width: int, best: SSAValue, place: SSAValue) -> SSAValue:
         """Where the best of the lanes is, and of what is left over behind them."""
-        lanes, places = b.local(storage_type(element_type_of(self.x)), width), b.local(i32, width)
-        b.write(best, lanes, (0,), (0,))
-        b.write(place, places, (0,), (0,))
-
-        def consider(walk: Carrying, value: SSAValue, place: SSAValue) -> None:
+        last, element = flag(self.last), element_type_of(self.x)
+        extreme = b.reduced(_kind(element, flag(self.smallest)), best)
+        everywhere = b.spread(extreme, width)
+        if is_float(element):
+            # NaN is equal to nothing.
+            equal, unordered = (b(arith.CmpfOp(best, *pair)) for pair in ((everywhere, "oeq"), (best, "uno")))
+            holds = scalar.either(b, equal, unordered)
+        else:
+            holds = b(arith.CmpiOp(best, everywhere, "eq"))
+        beyond = b.spread(scalar.constant(b, -1 if last else (1 << 31) - 1, i32), width)
+        first = b.reduced(_kind(i32, not last), scalar.select(b, holds, place, beyond))
+        if _is_whole(n, width):
+            return first
+        with b.carry([extreme, first], b.minus(n, b.remainder(n, width)), n, name="j") as walk:
             best, best_place = walk.values
-            better = self._better(b, value, best, place, best_place)
-            walk.following = [scalar.select(b, better, value, best), scalar.select(b, better, place, best_place)]
-
-        with b.carry([b.load(lanes, 0), b.load(places, 0)], 1, width, name="lane") as walk:
-            consider(walk, b.load(lanes, walk.at), b.load(places, walk.at))
-        with b.carry(walk.results, b.minus(n, b.remainder(n, width)), n, name="j") as walk:
-            consider(walk, b.load(x, row, walk.at, 0), b(arith.IndexCastOp(walk.at, i32)))
+            value, here = b.load(x, row, walk.at, 0), b(arith.IndexCastOp(walk.at, i32))
+            better = self._better(b, value, best, here, best_place)
+            walk.following = [scalar.select(b, better, value, best), scalar.select(b, better, here, best_place)]
         return walk.results[1]
 
     def _later(self, b: Loops, value: SSAValue, best: SSAValue) -> SSAValue:
@@ -204,3 +217,14 @@ class ExtremePlaceOp(Sequential):
         first, second = (self._later(b, *pair) for pair in ((value, best), (best, value)))
         # Behind the best it is as in a walk; before it, it is the one to keep unless the best is then.
         return scalar.select(b, after, first, b(arith.XOrIOp(second, b(arith.ConstantOp(IntegerAttr(1, 1))))))
+
+
+def _kind(element: Attribute, smallest: bool) -> str:
+    """The `vector.kind` of the smallest or the largest."""
+    name = "min" if smallest else "max"
+    return f"{name}imumf" if is_float(element) else name + ("ui" if is_unsigned(element) else "si")
+
+
+def _is_whole(n: Index, width: int) -> bool:
+    """Whether vectors cover n elements, the last one together with some before them."""
+    return isinstance(n, int) and n >= width

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from ctypes import c_int64, sizeof, string_at
 from dataclasses import dataclass
-from math import prod
+from struct import Struct
 from time import perf_counter
 from typing import Any, cast
 
@@ -56,10 +56,11 @@ class _Context:
 
     def __init__(self, slots: int) -> None:
         self.shapes: list[tuple[int, ...]] | None = None
-        self.outputs: Sequence[tuple[int, ...]] = ()
+        self.results: Sequence[Recycler] = ()
         self.arena = aligned_empty((0,), np.uint8)
         self.slots = np.zeros(slots, np.int64)
         self.location = address_of(self.slots)
+        self.written = self.slots.data
 
     def require_arena(self, bytes: int) -> None:
         """Makes the arena as large; one that grows is made larger than that, so that it does not grow in each call."""
@@ -85,7 +86,7 @@ class _Program(ABC):
     ) -> None:
         self.inputs, self.outputs = host.inputs, host.outputs
         self.num_threads = num_threads or usable_cpus()
-        self._dtypes = [info.dtype for info in host.outputs]
+        self._write = Struct(f"={len(host.inputs) + len(host.outputs)}q").pack_into
         self._images = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]
         tasks = {name: [tasks for _, tasks in image.grids] for name, image in kernels.items()}
@@ -101,7 +102,6 @@ class _Program(ABC):
         self._runtime = runtime
         self._execute = runtime.execute
         self._free: list[_Context] = []
-        self._results = Recycler(())
         self._donors: Mapping[int, int] = {}
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -129,6 +129,10 @@ class _Program(ABC):
 
     def _run_all(self, location: int, pool: int) -> None:
         record = self._execute(self._start, _LAUNCHES_AT_ONCE, location, pool)
+        if record:
+            self._run_rest(record, location, pool)
+
+    def _run_rest(self, record: int, location: int, pool: int) -> None:
         count = _LAUNCHES_AT_ONCE
         while record := self._at(record, location):
             began = perf_counter()
@@ -159,13 +163,11 @@ class _Program(ABC):
         except IndexError:
             context = self._new_context()
         try:
-            self._bind(context, [a.shape for a in arrays])
-            outputs = [
-                arrays[self._donors[k]] if k in self._donors else self._results.empty(shape, dtype)
-                for k, (shape, dtype) in enumerate(zip(context.outputs, self._dtypes, strict=True))
-            ]
-            first_output = FIRST_INPUT + len(arrays)
-            context.slots[FIRST_INPUT : first_output + len(outputs)] = [address_of(a) for a in (*arrays, *outputs)]
+            self._bind(context, arrays)
+            outputs: list[NDArray[Any]] = [result.empty() for result in context.results]
+            for k, donor in self._donors.items():
+                outputs.insert(k, arrays[donor])
+            self._write(context.written, FIRST_INPUT * sizeof(c_int64), *map(address_of, arrays), *map(address_of, outputs))
             execute(context.location, pool)
         finally:
             self._free.append(context)
@@ -178,7 +180,7 @@ class _Program(ABC):
         return context
 
     @abstractmethod
-    def _bind(self, context: _Context, shapes: list[tuple[int, ...]]) -> None:
+    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
         """Makes a context ready for a call with inputs of these shapes."""
 
 
@@ -217,10 +219,9 @@ class NativeProgram(_Program):
     ) -> None:
         super().__init__(host, host.instructions, kernels, weights, runtime, num_threads)
         self._arena_bytes = host.arena_bytes
-        self._shapes = [cast("tuple[int, ...]", info.shape) for info in host.outputs]
-        self._donors = host.donors
-        infos = enumerate(zip(self._shapes, self._dtypes, strict=True))
-        self._results = Recycler([prod(shape) * t.itemsize for k, (shape, t) in infos if k not in self._donors])
+        self._donors = dict(sorted(host.donors.items()))
+        made = [info for k, info in enumerate(host.outputs) if k not in host.donors]
+        self._results = [Recycler(cast("tuple[int, ...]", info.shape), info.dtype) for info in made]
         self._free.append(self._new_context())
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
@@ -230,10 +231,10 @@ class NativeProgram(_Program):
     def _new_context(self) -> _Context:
         context = super()._new_context()
         context.require_arena(self._arena_bytes)
-        context.outputs = self._shapes
+        context.results = self._results
         return context
 
-    def _bind(self, context: _Context, shapes: list[tuple[int, ...]]) -> None:
+    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
         pass
 
 
@@ -272,7 +273,8 @@ class OpenNativeProgram(_Program):
         sizes = self._host.sizes([a.shape for a in inputs])
         return [(cast(OpenLaunch, launch).at(sizes), seconds) for launch, seconds in self._profile(inputs)]
 
-    def _bind(self, context: _Context, shapes: list[tuple[int, ...]]) -> None:
+    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
+        shapes = [a.shape for a in inputs]
         if shapes == context.shapes:
             return
         bound = self._bind_sizes(shapes)
@@ -283,4 +285,5 @@ class OpenNativeProgram(_Program):
         context.require_arena(bound.arena_bytes)
         arena = address_of(context.arena)
         context.slots[self._slots] = [*[arena + start for start in bound.starts], *words]
-        context.outputs, context.shapes = bound.outputs, shapes
+        infos = zip(bound.outputs, self.outputs, strict=True)
+        context.results, context.shapes = [Recycler(shape, info.dtype) for shape, info in infos], shapes

@@ -1,59 +1,63 @@
-"""Memory for results that nobody has any more is used for later results: the system hands out pages one fault at a time."""
+"""Memory for results that nobody has any more is used for later results.
+
+The system hands out pages one fault at a time, and an allocator takes longer than a small program.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from ctypes import c_char
+from functools import lru_cache
 from math import prod
-from typing import Any
-from weakref import ref
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import aligned_empty
+from dlc.arrays import Array, address_of, aligned_empty
 
-# Smaller buffers an allocator keeps by itself.
-_LARGE_BYTES = 1 << 17
-
-
-class _Loan(ref["NDArray[np.uint8]"]):
-    """Sees the end of the last array that lies in `memory`."""
-
-    __slots__ = ("memory",)
-    memory: NDArray[np.uint8]
+# An address, and whoever owns the memory there.
+_Memory: TypeAlias = "tuple[int, NDArray[np.uint8]]"
 
 
 class Recycler:
-    """Gives out arrays, and takes their memory back when nothing refers to it: as much as `most` arrays of each size need.
+    """Gives out arrays for one of a program's results, and takes the memory of one back when nothing refers to it.
 
     A training step that is given what it returned last finds the memory of the step before that.
     """
 
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self._most = {size: sizes.count(size) for size in sizes if size >= _LARGE_BYTES}
-        self._free: dict[int, list[NDArray[np.uint8]]] = {size: [] for size in self._most}
-        # By their own identities, since arrays have no hash.
-        self._loans: dict[int, _Loan] = {}
+    def __init__(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+        self._shape, self._dtype = tuple(shape), dtype
+        self._bytes = prod(shape) * dtype.itemsize
+        self._loan = _loan_type(self._bytes)
+        self._free = deque[_Memory](maxlen=1)
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def empty(self) -> Array:
         """An uninitialised array, as `aligned_empty`."""
-        size = prod(shape) * dtype.itemsize
-        if size not in self._free:
-            return aligned_empty(shape, dtype)
         try:
-            memory = self._free[size].pop()
+            memory = self._free.pop()
         except IndexError:
-            memory = aligned_empty((size,), np.dtype(np.uint8))
-        # Arrays made of this one refer to it, and not to `memory`, since an array's base is no memoryview.
-        lent = np.frombuffer(memory.data, np.uint8)
-        loan = _Loan(lent, self._taken_back)
-        loan.memory = memory
-        self._loans[id(loan)] = loan
-        return np.ndarray(shape, dtype, lent)
+            new = aligned_empty((self._bytes,), np.dtype(np.uint8))
+            memory = address_of(new), new
+        loan = self._loan.from_address(memory[0])
+        loan.memory, loan.free = memory, self._free
+        return Array(self._shape, self._dtype, loan)
 
-    def _taken_back(self, loan: ref[NDArray[np.uint8]]) -> None:
-        assert isinstance(loan, _Loan)
-        del self._loans[id(loan)]
-        free = self._free[loan.memory.nbytes]
-        if len(free) < self._most[loan.memory.nbytes]:
-            free.append(loan.memory)
+
+@lru_cache
+def _loan_type(size: int) -> Any:
+    """The type of memory of so many bytes that is lent.
+
+    Arrays made of an array refer to the object that this one's memory is of, so that its end is that of the last of them.
+    """
+
+    class Loan(c_char * size):
+        __slots__ = ("free", "memory")
+        free: deque[_Memory]
+        memory: _Memory
+
+        def __del__(self) -> None:
+            self.free.append(self.memory)
+
+    return Loan
