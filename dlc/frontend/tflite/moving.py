@@ -11,8 +11,8 @@ from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Value
+from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import Node, Table
 from dlc.ir import i64
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.tflite.node import Node, Table
 from dlc.ir import f32
 

@@ -8,8 +8,8 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dims import product
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Value
+from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import Node, Table
 
 table = Table()

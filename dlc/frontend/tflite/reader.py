@@ -13,22 +13,23 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import NoReturn
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dims import Dim, Size, UndecidableError, is_static
-from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
-from dlc.frontend.onnx.emit import Emitter, Value, location
-from dlc.frontend.onnx.importer import require_addressable
-from dlc.frontend.onnx.problems import NodeProblem, OpenInputsError, Problem, contradictions, unsupported
-from dlc.frontend.onnx.signature import given_sizes, identifier, short_name
+from dlc.dims import Dim, Size, is_static
+from dlc.errors import DTypeError, ModelError, UnsupportedError
+from dlc.frontend.addressable import require_addressable
+from dlc.frontend.emit import Emitter, Value, location
+from dlc.frontend.entry import entry_function
+from dlc.frontend.identifiers import identifier, short_name
+from dlc.frontend.input_sizes import given_sizes
+from dlc.frontend.problems import NodeProblem, Problem, as_problems, refusal
 from dlc.frontend.tflite import control, moving, pointwise, products, recurrence, resizing, shaping, windows
 from dlc.frontend.tflite.node import Converter, Node
 from dlc.frontend.tflite.schema import Graph, Operator, Tensor, TfliteFile, read_file
 from dlc.given_shapes import GivenShapes
-from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
+from dlc.ir import Block, ModuleOp
 from dlc.weights import WeightStore
 
 OPERATORS: dict[str, Converter] = {
@@ -90,26 +91,14 @@ class _Reader:
         results = self._run(0, values, self.emit)
         result_names = _distinct(self._names(graph, graph.outputs, self.file.output_names, "output"))
         if self.problems:
-            self._refuse(
-                inputs, [self._declared(graph.tensors[k], n) for k, n in zip(graph.outputs, result_names, strict=True)]
-            )
+            outputs = [self._declared(graph.tensors[k], n) for k, n in zip(graph.outputs, result_names, strict=True)]
+            raise refusal(self.file.name, self.problems, inputs, outputs, bool(self.input_shapes))
         found = [self.emit.ssa(value) for value in results if value is not None]
-        block.add_op(func.ReturnOp(*found))
-        main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in found]), Region(block))
-        main.arg_attrs, main.res_attrs = _named(i.name for i in inputs), _named(result_names)
+        main = entry_function(block, [i.name for i in inputs], found, result_names)
         outputs = tuple(
             TensorInfo(name, shape_of(r), numpy_dtype(element_type_of(r))) for name, r in zip(result_names, found, strict=True)
         )
         return ReadModel(ModuleOp([main]), self.weights, tuple(inputs), outputs)
-
-    def _refuse(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> NoReturn:
-        """Raises the error that says what is wrong, all at once."""
-        if all(p.kind == "shape" for p in self.problems):
-            # With the model's own shapes it is the model that contradicts itself.
-            raise (ShapeError if self.input_shapes else ModelError)(contradictions(self.problems))
-        certain = [p for p in self.problems if not p.at_call]
-        error = unsupported(self.file.name, certain or self.problems)
-        raise error if certain else OpenInputsError(error, inputs, outputs, ())
 
     def _names(self, graph: Graph, tensors: Sequence[int], signature: Mapping[int, str], kind: str) -> list[str]:
         return [signature.get(k) or graph.tensors[k].name or f"{kind}{n}" for n, k in enumerate(tensors)]
@@ -199,7 +188,7 @@ class _Reader:
     ) -> Sequence[Value]:
         converter = OPERATORS[operator.kind]
         node = Node(operator, graph.tensors, inputs, converter.options, emit, partial(self._inlined, place), place)
-        try:
+        with as_problems(place, inputs):
             made = converter.convert(node)
             results = [made] if isinstance(made, Value) else list(made)
             for result, tensor in zip(results, node.results, strict=True):
@@ -208,15 +197,6 @@ class _Reader:
                 require_addressable(place, result.type)
                 if result.ssa is not None and result.ssa.name_hint is None:
                     result.ssa.name_hint = short_name(tensor.name)
-        except UndecidableError as error:
-            raise NodeProblem("value", f"{error}; give the model's input shapes") from error
-        except UnsupportedError as error:
-            raise NodeProblem("dtype", str(error)) from error
-        except (ShapeError, DTypeError) as error:
-            raise NodeProblem("dtype" if isinstance(error, DTypeError) else "shape", str(error)) from error
-        except (IndexError, ValueError, ZeroDivisionError) as error:
-            given = ", ".join("none" if v is None else str(v.type) for v in inputs)
-            raise ModelError(f"{place}: its inputs ({given}) or options do not fit together: {error}") from error
         return results
 
     def _inlined(self, place: str, number: int, arguments: Sequence[Value], emit: Emitter) -> Sequence[Value]:
@@ -252,7 +232,3 @@ def _distinct(names: Iterable[str]) -> list[str]:
     for name in names:
         made.append(next(n for n in chain([name], (f"{name}_{k}" for k in count(1))) if n not in made))
     return made
-
-
-def _named(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
-    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(name)}) for name in names])

@@ -6,8 +6,8 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
-from dlc.frontend.onnx.resize import interpolated
+from dlc.frontend.emit import Value
+from dlc.frontend.interpolation import interpolated
 from dlc.frontend.tflite.node import Node, Table
 
 table = Table()

@@ -10,7 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dims import Size, UndecidableError
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.tflite.node import Node, Table
 
 table = Table()
