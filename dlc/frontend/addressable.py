@@ -9,6 +9,8 @@ from dlc.errors import ModelError
 
 # What a process can address.
 _MOST_BYTES = 1 << 47
+# The longest axis of which something is computed place by place while a file is read.
+_MOST_PLACES = 1 << 24
 
 
 def require_addressable(where: str, t: Tensor) -> None:
@@ -16,3 +18,9 @@ def require_addressable(where: str, t: Tensor) -> None:
     shape = shape_of(t)
     if is_static(shape) and product(shape) * numpy_dtype(element_type_of(t)).itemsize > _MOST_BYTES:
         raise ModelError(f"{where}: a tensor of shape {shape} has more elements than memory can hold")
+
+
+def require_countable(where: str, places: int) -> None:
+    """Raises ModelError for more places of an axis than are gone through while a file is read."""
+    if places > _MOST_PLACES:
+        raise ModelError(f"{where}: an axis of {places} places; up to {_MOST_PLACES} are read")

@@ -121,7 +121,8 @@ class Artifact:
 
         Raises ModelError, or KeyError, TypeError, ValueError, IndexError, AttributeError, for a part that describes none.
         """
-        code = kernels_of(container.section(fields["image"]))
+        common = container.parts
+        code = kernels_of(container.section(fields["image"]), common.target)
         kernels = tuple(_kernel_from_json(kernel, code) for kernel in fields["kernels"])
         inputs, outputs = (tuple(map(info_from_json, fields[key])) for key in ("inputs", "outputs"))
         weights = [array_from_json(written, container) for written in fields["weights"]]
@@ -136,7 +137,6 @@ class Artifact:
             if not all(is_static(info.shape) for info in (*inputs, *outputs)):
                 raise ValueError("a symbolic size in a program of known ones")
             check_program(host, {k.name for k in kernels})
-        common = container.parts
         return Artifact(text(fields["name"]), common.target, host, kernels, arrays, common.runtime, common.numerics)
 
 

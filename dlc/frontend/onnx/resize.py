@@ -15,6 +15,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import ModelError
+from dlc.frontend.addressable import require_countable
 from dlc.frontend.emit import Value
 from dlc.frontend.interpolation import interpolated
 from dlc.frontend.onnx.node import Node
@@ -47,7 +48,9 @@ def upsample(node: Node) -> Value:
     y = x
     for number, scale in enumerate(scales):
         size = int(x.shape[number])
-        axis = Axis(number, size, int(np.floor(size * np.float32(scale))), scale, (0.0, 1.0))
+        resized = int(np.floor(size * np.float32(scale)))
+        require_countable(node.place, resized)
+        axis = Axis(number, size, resized, scale, (0.0, 1.0))
         if scale != 1:
             y = interpolated(node.emit, node.proto.output[0], y, number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
     return y
@@ -98,6 +101,7 @@ def _axes(node: Node) -> list[Axis]:
         raise ModelError(f"{node.place}: {scales} must be a positive scale for each of the axes {list(numbers)}")
     node.ignore_input(1)
     node.ignore_input(2)
+    require_countable(node.place, max(resized, default=0))
     regions = [(0.0, 1.0)] * len(numbers)
     if node.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         roi = [float(v) for v in node.known(1, "roi").reshape(-1)]

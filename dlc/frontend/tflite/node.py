@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.errors import ModelError
 from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.operands import Operands
@@ -180,6 +181,9 @@ class Node(Operands):
     def _parameters(self, quantization: Quantization, element: Attribute) -> tuple[Value, Value]:
         """Scale and zero point, each one number where it is the same for all."""
         emit, (scales, zeros) = self.emit, (quantization.scales, quantization.zeros)
+        bounds = ml_dtypes.iinfo(numpy_dtype(element))
+        if not bounds.min <= zeros.min() <= zeros.max() <= bounds.max:
+            raise ModelError(f"{self.place}: a zero point of {zeros.min()} to {zeros.max()} is no number of {element}")
         scale = emit.scalar(scales[0], f32) if scales.size == 1 else emit.constant(scales, np.float32)
         if (zeros == zeros[0]).all():
             return scale, emit.scalar(int(zeros[0]), element)

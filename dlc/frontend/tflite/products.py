@@ -76,5 +76,5 @@ def cumsum(node: Node) -> Value:
 def l2_normalization(node: Node) -> Value:
     emit, x = node.emit, node.real(0)
     squares = emit(dl.ReduceSumOp, emit(dl.MulOp, x, x), axes=(x.rank - 1,), keepdims=True)
-    norm = emit(dl.SqrtOp, emit(dl.MaximumOp, squares, emit.scalar(1e-6, x)))
+    norm = emit(dl.MaximumOp, emit(dl.SqrtOp, squares), emit.scalar(1e-6, x))
     return node.finished(emit(dl.DivOp, x, norm))

@@ -8,7 +8,7 @@ become placeholders of the types that the file declares, so that one error lists
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -42,8 +42,9 @@ OPERATORS: dict[str, Converter] = {
     **control.table.entries,
     **recurrence.table.entries,
 }
-# Graphs that run graphs make a small file a large program; no model comes near.
+# Graphs that run graphs make a small file a large program, and a deep one; no model comes near.
 _MOST_OPERATORS = 300_000
+_DEEPEST = 32
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class _Reader:
     def run(self) -> ReadModel:
         graph, block = self.file.graphs[0], Block()
         names = _distinct(self._names(graph, graph.inputs, self.file.input_names, "input"))
-        declared = [self._declared(graph.tensors[k], name) for k, name in zip(graph.inputs, names, strict=True)]
+        stems = _distinct(map(identifier, names))
+        declared = [self._declared(graph.tensors[k], *named) for k, *named in zip(graph.inputs, names, stems, strict=True)]
         infos = given_sizes(declared, self.input_shapes)
         self.emit = Emitter(block, self.weights)
         inputs = [i for i in infos if i.name not in self.input_values]
@@ -91,7 +93,9 @@ class _Reader:
         results = self._run(0, values, self.emit)
         result_names = _distinct(self._names(graph, graph.outputs, self.file.output_names, "output"))
         if self.problems:
-            outputs = [self._declared(graph.tensors[k], n) for k, n in zip(graph.outputs, result_names, strict=True)]
+            outputs = [
+                self._declared(graph.tensors[k], n, identifier(n)) for k, n in zip(graph.outputs, result_names, strict=True)
+            ]
             raise refusal(self.file.name, self.problems, inputs, outputs, bool(self.input_shapes))
         found = [self.emit.ssa(value) for value in results if value is not None]
         main = entry_function(block, [i.name for i in inputs], found, result_names)
@@ -103,11 +107,9 @@ class _Reader:
     def _names(self, graph: Graph, tensors: Sequence[int], signature: Mapping[int, str], kind: str) -> list[str]:
         return [signature.get(k) or graph.tensors[k].name or f"{kind}{n}" for n, k in enumerate(tensors)]
 
-    def _declared(self, tensor: Tensor, name: str) -> TensorInfo:
-        """An input or output as the file declares it: sizes that it leaves open have a name each."""
-        sizes: list[Size] = [
-            Dim.symbol(f"{identifier(name)}_{k}") if size < 0 else size for k, size in enumerate(tensor.signature)
-        ]
+    def _declared(self, tensor: Tensor, name: str, stem: str) -> TensorInfo:
+        """An input or output as the file declares it: sizes that it leaves open have a name each, of this stem."""
+        sizes: list[Size] = [Dim.symbol(f"{stem}_{k}") if size < 0 else size for k, size in enumerate(tensor.signature)]
         try:
             return TensorInfo(name, tuple(sizes), tensor.dtype)
         except UnsupportedError as error:
@@ -203,6 +205,8 @@ class _Reader:
         """The results of a graph that an operator runs."""
         if not 0 <= number < len(self.file.graphs) or number in self._running or number == 0:
             raise ModelError(f"{place}: graph {number} of {len(self.file.graphs)} is none that it can run")
+        if len(self._running) == _DEEPEST:
+            raise ModelError(f"{place}: graphs in graphs, more than {_DEEPEST} deep")
         self._running.append(number)
         results = self._run(number, arguments, emit)
         self._running.pop()
@@ -228,7 +232,9 @@ class _Reader:
 
 def _distinct(names: Iterable[str]) -> list[str]:
     """The names, those that are taken with a number behind them."""
-    made: list[str] = []
+    made: dict[str, None] = {}
+    numbers: dict[str, Iterator[int]] = {}
     for name in names:
-        made.append(next(n for n in chain([name], (f"{name}_{k}" for k in count(1))) if n not in made))
-    return made
+        following = numbers.setdefault(name, count(1))
+        made[next(n for n in chain([name], (f"{name}_{k}" for k in following)) if n not in made)] = None
+    return list(made)
