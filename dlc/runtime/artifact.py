@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.dims import is_static
+from dlc.dims import Size, is_static
 from dlc.runtime.array_format import array_from_json, array_to_json
 from dlc.runtime.bounds import check_program
 from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, described_badly, save
@@ -162,14 +162,14 @@ def _kernel_from_json(fields: Mapping[str, Any], code: Mapping[str, tuple[bytes,
         text(fields["name"]),
         own,
         entries,
-        tuple(map(_tasks if sizes is None else read_size, fields["tasks"])),
+        tuple(_tasks(count(n) if sizes is None else read_size(n)) for n in fields["tasks"]),
         tuple(map(text, fields["origins"])),
         read_size(fields["flops"]),
         None if sizes is None else OpenKernel(count(sizes), tuple(map(read_size, fields["bytes"]))),
     )
 
 
-def _tasks(value: Any) -> int:
-    if count(value) >= 1 << 31:
-        raise ValueError(f"a grid of {value} tasks; the pool counts to {(1 << 31) - 1}")
-    return value
+def _tasks(tasks: Size) -> Size:
+    if isinstance(tasks, int) and tasks >= 1 << 31:
+        raise ValueError(f"a grid of {tasks} tasks; the pool counts to {(1 << 31) - 1}")
+    return tasks

@@ -175,8 +175,8 @@ class Node(Operands):
         return emit(dl.MinimumOp, emit(dl.MaximumOp, x, emit.scalar(low, x)), emit.scalar(high, x))
 
     def applied(self, op: type[DlOp], *inputs: int) -> Value:
-        """An op on the numbers that inputs mean, all of them unless some are named, as the output stores it."""
-        return self.finished(self.emit(op, *map(self.real, inputs or range(len(self.inputs)))))
+        """An op on the numbers that these inputs mean, as the output stores it."""
+        return self.finished(self.emit(op, *map(self.real, inputs)))
 
     def _parameters(self, quantization: Quantization, element: Attribute) -> tuple[Value, Value]:
         """Scale and zero point, each one number where it is the same for all."""
