@@ -154,7 +154,7 @@ def gather(node: Node) -> Value:
     batch = batch + indices.rank if batch < 0 else batch
     if not batch:
         return emit(dl.GatherOp, x, indices, axis=axis)
-    if not batch <= axis or indices.rank < batch:
+    if not 0 <= batch <= min(axis, indices.rank):
         raise ModelError(f"{node.place}: batch_dims {batch} with axis {axis} and indices of rank {indices.rank}")
     # The axes between go behind what is gathered, and back: [B, …, n, …] → [B, n, …, …] → [B, *I, …, …] → [B, …, *I, …]
     between, made = axis - batch, indices.rank - batch
