@@ -236,7 +236,6 @@ def others() -> bytes:
         ("FILL", None, {}, [places, np.float32(1.5)], np.float32),
         ("LOGICAL_NOT", None, {}, [np.array([True, False])], np.bool_),
         ("STABLEHLO_COMPOSITE", "StableHLOCompositeOptions", composite, ["x"], np.float32),
-        ("RESHAPE", "ReshapeOptions", {"newShape": [4, 4, 3]}, ["x"], np.float32),
         ("L2_NORMALIZATION", "L2NormOptions", {}, [np.float32([[1e-4, 2e-4], [0, 0], [1e-7, 0]])], np.float32),
         (
             "STRIDED_SLICE",
@@ -255,6 +254,7 @@ def others() -> bytes:
         ("MIRROR_PAD", "MirrorPadOptions", {"mode": 1}, ["x", np.int32([[0, 0], [4, 1], [0, 4], [3, 3]])], np.float32),
         ("GATHER", "GatherOptions", {"axis": 3, "batchDims": 1}, ["x", np.int32([[2, 0]])], np.float32),
         ("TRANSPOSE", None, {}, ["x", np.int32([0, -1, -3, 2])], np.float32),
+        ("RESHAPE", "ReshapeOptions", {"newShape": [4, 4, 3]}, ["x"], np.float32),
         ("UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions", *_lstm(4, 3, 2), np.float32),
     ]
     buffers, tensors, made, codes = [schema.BufferT()], [_tensor("x", x.shape, np.float32, 0)], [], []
