@@ -114,6 +114,11 @@ class Target:
     architecture: str = HOST
     converts_halves: bool = False
 
+    @property
+    def of_code(self) -> Target:
+        """What compiled code knows of its target: all but what things cost on it."""
+        return replace(self, machine=Machine())
+
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
         return max(1, self.vector_bytes // element_bytes)

@@ -24,6 +24,7 @@ def blocks(page: Path) -> list[str]:
 # Whose blocks are not programs, and what else runs them; and what others need.
 EXCERPTS = {
     "tour.md": "docs/tour.py compiles it",
+    "tflite.md": "tests/frontend/tflite compiles the files it has",
     "onnx.md": "tests/test_onnx_backend.py runs its tests",
     "extending.md": "parts of dlc and of examples/c_target.py, which tests run",
 }

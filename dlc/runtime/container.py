@@ -212,7 +212,6 @@ def _no_program(model: Mapping[str, Any]) -> int:
 def _common_to_json(common: Common | None) -> dict[str, Any]:
     if common is None:
         return {}
-    # What things cost is of no interest to what is compiled.
     target = {name: value for name, value in asdict(common.target).items() if name != "machine"}
     return {"target": target, "numerics": common.numerics, "runtime_crc32": zlib.crc32(common.runtime)}
 

@@ -58,7 +58,7 @@ def test_a_model_is_kept_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(type(C), "compile_kernel", None)
     again = dlc.compile_model(path_of("mnist_cnn"), target=C)
     again.save(tmp_path / "mnist.dlc")
-    assert Artifact.load(tmp_path / "mnist.dlc").target == C.target
+    assert Artifact.load(tmp_path / "mnist.dlc").target == C.target.of_code
     for model in (again, dlc.load(tmp_path / "mnist.dlc")):
         np.testing.assert_array_equal(model(x)["probs"], first(x)["probs"])
 

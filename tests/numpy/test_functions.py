@@ -13,10 +13,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc.errors import DlcError
-from tests.numpy.cases import CASES, DATA
-
-# `counting` is for plain arrays alone.
-TRACED = [family for family in CASES if family != "counting"]
+from tests.numpy.cases import CASES, DATA, TRACED
 
 
 def call(module: Any, family: str, name: str, text: str, data: dict[str, Any]) -> Any:

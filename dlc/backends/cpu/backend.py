@@ -42,7 +42,7 @@ class ObjectBackend(KernelBackend[Text, KernelObject]):
             for k in parts.kernels
         )
         runtime, numerics = runtime_object(self.target.architecture), parts.options.numerics
-        return Artifact(parts.name, self.target, parts.host, kernels, parts.weights, runtime, numerics)
+        return Artifact(parts.name, self.target.of_code, parts.host, kernels, parts.weights, runtime, numerics)
 
 
 @dataclass(frozen=True)

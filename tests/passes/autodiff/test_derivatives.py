@@ -105,7 +105,7 @@ def _rules(op: type[DlOp]) -> list[str]:
 
 # Ops whose results are never of floats, or that read nothing.
 _NO_FLOATS: dict[type[DlOp], str] = {
-    **dict.fromkeys((dl.ConstantOp, dl.WeightOp, dl.IotaOp), "it reads nothing"),
+    **dict.fromkeys((dl.ConstantOp, dl.WeightOp, dl.IotaOp, dl.SizeOp), "it reads no elements"),
     **dict.fromkeys(
         (dl.EqualOp, dl.NotEqualOp, dl.LessOp, dl.LessEqualOp, dl.GreaterOp, dl.GreaterEqualOp, dl.IsnanOp, dl.IsinfOp),
         "its result is a condition",
