@@ -29,6 +29,12 @@ import dlc.numpy as dnp
 from dlc import nn, special
 
 PAGE = Path(__file__).parents[1] / "docs" / "numerics.accuracy.md"
+HEAD = """# How far functions are from exact results
+
+The largest error that was found, in units in the last place, and the arguments that have it; [numerics.md](numerics.md) says
+how it was measured, and why some are large.
+
+"""
 CHUNK = 1 << 20
 mp.dps = 40
 
@@ -253,7 +259,7 @@ def main() -> None:
             print(*row, sep="\t", flush=True)
     if arguments.write:
         lines = [heads, ["---"] * len(heads), *rows]
-        PAGE.write_text("".join(f"| {' | '.join(line)} |\n" for line in lines))
+        PAGE.write_text(HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines))
         return
     table = Table(*heads)
     for row in rows:

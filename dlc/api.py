@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo
 from dlc.derived import Derived, TrainStep, derived_of
-from dlc.errors import UnsupportedError
+from dlc.errors import DlcError, UnsupportedError
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
 from dlc.model_cache import DUMPED, EXPORTED, TFLITE, CachedFile, reason_not_cached
@@ -112,6 +112,8 @@ def compile_model(
 
 def _told(progress: bool | Progress) -> AbstractContextManager[Progress | None]:
     """Who is told what is about to be done."""
+    if not isinstance(progress, bool) and not callable(progress):
+        raise DlcError(f"progress: expected True, or a function of one argument, got {progress!r}")
     if progress is not True:
         return nullcontext(progress or None)
     # What draws on terminals takes a while to import.

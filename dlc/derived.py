@@ -74,14 +74,16 @@ def derived_of(
     vjp: str | Sequence[str] | None,
     jvp: str | Sequence[str] | None,
     hvp: str | None,
-    train_step: TrainStep | None,
+    train_step: object,
     wrt: str | Sequence[str] | None,
 ) -> Derived | None:
     """What is asked for by the arguments of `compile_model`; None for the model itself.
 
-    Raises DlcError for more than one of them, and for a derivative of nothing or with respect to nothing.
+    Raises DlcError for what is no step, for more than one of them, and for a derivative of nothing or with respect to nothing.
     """
     asked = {name: value for name, value in (("vjp", vjp), ("jvp", jvp), ("hvp", hvp)) if value is not None}
+    if not isinstance(train_step, TrainStep | None):
+        raise DlcError(f"train_step: expected a step, such as dlc.TrainStep('adamw', 'mse'), got {train_step!r}")
     given = [*asked, *(["train_step"] if train_step is not None else [])]
     if len(given) > 1:
         raise DlcError(f"{' and '.join(given)} are given; one artifact is one of them")

@@ -70,7 +70,7 @@ def stages_of(target: Target, numerics: str = "default", weights: str = "float",
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
     quantization = () if strict else (FewBitWeightsPass(), FoldQuantizationPass())
-    few_bits = () if weights == "float" else (QuantizeWeightsPass(weights, group),)
+    few_bits = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=strict),)
     return (
         Stage(
             "dl",

@@ -54,17 +54,23 @@ class Prefetch:
 class Machine:
     """What things cost on a device, as far as passes choose by it; work is counted in multiply-adds of a contraction.
 
-    `task_work` makes a task: about 5 µs on one core, ten times a hand-over between threads. `element_work` is one element of
-    anything but a contraction, which is bound by memory or by long formulas. `vectors` are those of a step where no register
-    tile is called for. A contraction with one vector per row is `single_vector` times as slow, since each multiply-add loads
-    its own broadcast; one with up to `few_rows` rows has registers to spare. `row_elements` are the most of a row that a kernel
-    keeps in local buffers, a few of which must fit the second-level cache and the stack. `row_tiles` register tiles of such
-    rows share what a contraction reads while another one waits for what becomes of its results; none: they are kernels of
-    their own. `stack_bytes` is what a thread's
-    stack surely holds, with room for the caller's frames. Rows of an operand stay in the first-level
-    cache as far as its `cache_ways` of `way_bytes` hold them; where an operand serves `block_tiles` register tiles or more and
-    does not, a task copies it in panels: a block of about `block_steps` of what is reduced at a time, up to `block_elements`
-    of it, in tasks of which there are `block_tasks`. Measured on AVX2. None: the device does without.
+    Tasks: `task_work` makes one, about 5 µs on one core, ten times a hand-over between threads. `element_work` is one element
+    of anything but a contraction, which is bound by memory or by long formulas. `stack_bytes` is what a thread's stack surely
+    holds, with room for the caller's frames.
+
+    Registers: `vectors` are those of a step where no register tile is called for. A contraction with one vector per row is
+    `single_vector` times as slow, since each multiply-add loads its own broadcast; one with up to `few_rows` rows has
+    registers to spare.
+
+    Rows: `row_elements` are the most of a row that a kernel keeps in local buffers, a few of which must fit the second-level
+    cache and the stack. `row_tiles` register tiles of such rows share what a contraction reads while another one waits for
+    what becomes of its results; 0: they are kernels of their own.
+
+    Blocks: rows of an operand stay in the first-level cache as far as its `cache_ways` of `way_bytes` hold them. Where an
+    operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels: a block of about
+    `block_steps` of what is reduced at a time, up to `block_elements` of it, in tasks of which there are `block_tasks`.
+
+    Measured on AVX2. `winograd` and `prefetch` are None where the device does without.
     """
 
     task_work: int = 1 << 19

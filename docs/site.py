@@ -23,6 +23,8 @@ MODEL, EXPLORED = ROOT / "tests" / "models" / "small" / "mnist_cnn.onnx", "explo
 _REPOSITORY = "repository"
 _NAMED = re.compile(r"\[([\w./]+\.md)\]\(([^)#\s]+\.md)")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
+# A page that a docstring names.
+_TOLD = re.compile(r"\bdocs/(\w+)\.md\b")
 _LANGUAGES = {".py": "python", ".h": "c", ".c": "c", ".cpp": "cpp", ".rs": "rust"}
 
 
@@ -53,6 +55,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         shown = f'<iframe src="{EXPLORED}" title="The page of a small model" loading="lazy"></iframe>'
         markdown = f"{title}\n\n[The page of a small model that reads digits]({EXPLORED}), to try:\n\n{shown}\n{rest}"
     return markdown
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Leads the reference's docstrings to the pages that they name: (docs/caching.md)."""
+    if page.file.src_uri != "reference.md":
+        return html
+    return _TOLD.sub(lambda told: f'<a href="{told[1]}.html">{_title("reference.md", f"{told[1]}.md", files)}</a>', html)
 
 
 def _title(uri: str, target: str, files: Files) -> str:

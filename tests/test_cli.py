@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,7 +41,9 @@ def relu(tmp_path: Path) -> Path:
 def test_help_lists_the_commands() -> None:
     result = dlc("--help")
     assert result.exit_code == 0
-    assert all(name in result.stdout for name in ("compile", "run", "train", "check", "bench", "opt", "passes", "targets"))
+    assert set(re.findall(r"^  ([a-z]+)  ", result.stdout, re.M)) == set(COMMANDS)
+    # Each says in one line what it does.
+    assert not [name for name, command in commands() if command.get_short_help_str(62).endswith("...")]
 
 
 def test_run_saves_outputs(relu: Path, tmp_path: Path) -> None:

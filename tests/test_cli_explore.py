@@ -68,7 +68,7 @@ def test_beside_another_target(tmp_path: Path) -> None:
     result = run(*arguments, "absent.html")
     assert result.exit_code == 2 and "absent.html: there is no such file" in " ".join(result.stderr.split())
     result = run(*arguments, "gpu")
-    assert result.exit_code == 1 and "gpu" in result.stderr
+    assert result.exit_code == 2 and "there is no file gpu; unknown target 'gpu'" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+import dlc
 from dlc.cli import COMMANDS, main
 from dlc.runtime.opencl.devices import all_devices
 
@@ -80,6 +81,11 @@ def test_commands_are_taken_as_they_are(page: Path, monkeypatch: pytest.MonkeyPa
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_reference_has_every_public_name() -> None:
+    documented = set(re.findall(r"^::: dlc\.(?:.*\.)?(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
+    assert {name for name, module in dlc._PUBLIC.items() if module != "dlc.errors"} <= documented  # that module is whole
 
 
 def test_the_licences_are_there() -> None:

@@ -133,3 +133,15 @@ def test_the_environment_disables_it() -> None:
         check=True,
     )
     assert made.stdout == "3\nTracer(int64[])\n"
+
+
+def test_a_condition_is_asked_once_for_each_step() -> None:
+    asked = list[float]()
+
+    def goes_on(x: Any) -> Any:
+        asked.append(float(x))
+        return x < 3
+
+    with dlc.disable_jit():
+        dlc.jit(lambda x: lax.while_loop(goes_on, lambda x: x + 1, x))(np.float32(1))
+    assert asked == [1, 2, 3]

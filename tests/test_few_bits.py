@@ -17,6 +17,7 @@ import dlc.numpy as dnp
 from dlc.backends.cpu.llvm import assembly
 from dlc.cli import main
 from dlc.dialects import dl
+from dlc.dialects.dl import scalar
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
@@ -65,13 +66,36 @@ def test_loops_of_every_target(name: str, shape: tuple[int, ...]) -> None:
         assert len(re.findall(whole, code)) >= 8 and not re.search(one, code)
 
 
+@pytest.mark.parametrize("weights", ["uint4", "int4", "int8"])
+@pytest.mark.parametrize(
+    "name, instruction", [("cpu:generic", "pmaddwd"), ("cpu:avx512_vnni", "vpmaddwd"), ("cpu:aarch64", "smull")]
+)
+def test_pairs_are_multiplied_by_an_instruction(name: str, instruction: str, weights: str) -> None:
+    of = ELEMENT_TYPES[weights]
+
+    def product(b: Writer, x: SSAValue, row_scale: SSAValue, row_sums: SSAValue) -> SSAValue:
+        words = b.weight(RNG.integers(-(1 << 31), 1 << 31, (2, 4, 72)).astype(np.int32))
+        return b(dl.MatmulPairsOp, x, words, row_scale, row_sums, b.weight(randoms((2, 72))[0]), of=of)
+
+    target, pairs = CPU_LEVELS[name], 16 // scalar.bits(of)
+    x = RNG.integers(-(1 << 15), 1 << 15, (1, 16 * pairs)).astype(np.int16).view(np.int32)
+    p = program(product, x, *randoms((1, 2), (1, 2, 4)))
+    for stage in stages_of(target):
+        for step in stage.passes:
+            step.apply(Context(), p.module)
+    code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
+    assert len(re.findall(rf"\t{instruction}\w*\s", code)) >= pairs and not re.search(r"\tv?pmulld|\tmul\tv", code)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 @pytest.mark.parametrize("rows", [1, 6])
 def test_the_option(weights: str, rows: int, target: str) -> None:
     (x,) = randoms((rows, 128))
     f = dlc.jit(target=target, weights=weights, group=64, num_threads=1)(lambda x: dnp.tanh(x @ W / 16))
-    assert "dl.matmul_words" in f.lower(x).as_text("dl")
+    # Of one row pairs are multiplied, where there is an instruction for it.
+    product = "dl.matmul_pairs" if rows == 1 and target == "cpu" and resolve(target).dots else "dl.matmul_words"
+    assert product in f.lower(x).as_text("dl")
     # Half a step for each weight, and errors that do not all add up.
     step = np.abs(W).max() / 127 if weights == "int8" else 2 * np.abs(W).max() / 15
     np.testing.assert_allclose(f(x), np.tanh(x @ W / 16), atol=step * np.sqrt(128) / 16)

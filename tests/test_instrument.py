@@ -192,6 +192,11 @@ def test_what_is_about_to_be_done_is_told() -> None:
     assert str(Doing("kernels", "matmul_2", 2, 40)) == "kernels 3 of 40: matmul_2"
 
 
+def test_what_cannot_be_told_is_refused() -> None:
+    with pytest.raises(dlc.DlcError, match="progress: expected True, or a function of one argument, got 'yes'"):
+        dlc.compile_model(MNIST, progress="yes")
+
+
 def test_progress_is_shown_on_terminals_only() -> None:
     shown, piped = io.StringIO(), io.StringIO()
     with shown_on(Console(file=shown, force_terminal=True)) as tell:

@@ -11,26 +11,34 @@ from importlib import import_module
 
 import click
 
-# The commands, and the modules that hold them: imported when asked for, since `dlc opt` needs neither onnx nor LLVM.
-COMMANDS = {
-    "compile": "dlc.cli.compile",
-    "run": "dlc.cli.run",
-    "train": "dlc.cli.train",
-    "quantize": "dlc.cli.quantize",
-    "check": "dlc.cli.inspect",
-    "bench": "dlc.cli.bench",
-    "explore": "dlc.cli.explore",
-    "diff": "dlc.cli.diff",
-    "bisect": "dlc.cli.bisect",
-    "reduce": "dlc.cli.reduce",
-    "header": "dlc.cli.header",
-    "opt": "dlc.cli.opt",
-    "passes": "dlc.cli.opt",
-    "targets": "dlc.cli.inspect",
-    "cache": "dlc.cli.cache",
-    "doctor": "dlc.cli.doctor",
-    "completion": "dlc.cli.completion",
+# The commands as `dlc --help` lists them, and the modules that hold them: imported when asked for, since `dlc opt` needs
+# neither onnx nor LLVM.
+SECTIONS = {
+    "Models": {
+        "check": "dlc.cli.inspect",
+        "run": "dlc.cli.run",
+        "compile": "dlc.cli.compile",
+        "train": "dlc.cli.train",
+        "quantize": "dlc.cli.quantize",
+        "header": "dlc.cli.header",
+    },
+    "Why is it slow, large or wrong": {
+        "bench": "dlc.cli.bench",
+        "explore": "dlc.cli.explore",
+        "diff": "dlc.cli.diff",
+        "bisect": "dlc.cli.bisect",
+        "reduce": "dlc.cli.reduce",
+    },
+    "The compiler and this machine": {
+        "opt": "dlc.cli.opt",
+        "passes": "dlc.cli.opt",
+        "targets": "dlc.cli.inspect",
+        "cache": "dlc.cli.cache",
+        "doctor": "dlc.cli.doctor",
+        "completion": "dlc.cli.completion",
+    },
 }
+COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
 # The exit status of what Ctrl-C ends, as shells give it.
 INTERRUPTED = 130
 SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -42,6 +50,12 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return _command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        room = formatter.width - 6 - max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, _command(name).get_short_help_str(room)) for name in names])
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -57,7 +71,11 @@ def _command(name: str) -> click.Command:
 @click.command(cls=_Commands, context_settings=SETTINGS)
 @click.version_option(package_name="dlc")
 def main() -> None:
-    """Compiles ONNX models to native code; every step can be read, run and cut short."""
+    """Compiles models to native code; every step can be read, run and cut short.
+
+    `dlc COMMAND --help` says what a command takes. A model is an ONNX or TFLite file, what torch.export.save wrote (.pt2), or
+    a module of StableHLO or of a dump (.mlir).
+    """
 
 
 def compile_model_command() -> None:

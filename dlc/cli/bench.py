@@ -87,9 +87,10 @@ def bench_command(
     others: list[str],
     as_json: bool,
 ) -> None:
-    """Measures the latency of MODEL, after one call that is not counted.
+    """Measures how long a call of a model takes.
 
-    Runtimes that are compared take turns, get the same inputs and number of threads, and compute in f32.
+    The first call is not counted. Runtimes that are compared (--vs) take turns, get the same inputs and number of threads, and
+    compute in f32.
     """
     rivals = peers(others) if others else []
     if rivals and model.suffix == ARTIFACT_SUFFIX:

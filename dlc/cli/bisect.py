@@ -36,7 +36,7 @@ from dlc.debug.difference import Side, difference, for_inputs
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.report import Progress
-from dlc.model_cache import DUMPED
+from dlc.model_cache import DUMPED, EXPORTED, TFLITE
 from dlc.options import Options
 from dlc.runtime.model import require_fitting
 
@@ -55,8 +55,8 @@ Arrays = dict[str, NDArray[Any]]
     default="reference",
     show_default=True,
     metavar="FILE.npz|PROGRAM|TARGET",
-    help="What is right: outputs recorded elsewhere, another program (ONNX, .dlc, a dump that was edited), or the evaluator; "
-    "another target is checked as well.",
+    help="What is right: outputs recorded elsewhere, another program (ONNX, TFLite, .dlc, a dump that was edited), or the "
+    "evaluator; another target is checked as well.",
 )
 @click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
@@ -76,7 +76,10 @@ def bisect_command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Finds what makes the numbers of MODEL wrong: its import, a pass, a kernel's code, or what runs the kernels."""
+    """Finds what makes the numbers of a model wrong.
+
+    That is its import, a pass, a kernel's code, or what runs the kernels. MODEL is what `dlc run` takes, but not compiled yet.
+    """
     known = {name: read_array(file) for name, file in values.items()}
     with shown_progress() as progress:
         program = program_of(model, shapes, known, None)
@@ -85,7 +88,7 @@ def bisect_command(
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
             _require_import(program, model, arrays, known, _recorded(Path(against)), tolerance)
-        is_program = Path(against).suffix in (".onnx", ARTIFACT_SUFFIX, DUMPED)
+        is_program = Path(against).suffix in (".onnx", TFLITE, EXPORTED, ARTIFACT_SUFFIX, DUMPED)
         if is_program:
             _require_same(program, model, side_of(Path(against), shapes, values), against, arrays, tolerance)
         is_target = not against.endswith(".npz") and not is_program and against != "reference"

@@ -28,7 +28,10 @@ _MOST_INPUTS = 4
 @click.pass_context
 @reports_errors
 def cache_command(context: click.Context, as_json: bool) -> None:
-    """Lists what was compiled before and is kept, the last used first."""
+    """Lists what was compiled before and is kept.
+
+    The last used comes first.
+    """
     if context.invoked_subcommand is not None:
         return
     cache = Cache.standard()
@@ -71,7 +74,10 @@ def clear_command(as_json: bool) -> None:
 @json_option
 @reports_errors
 def explain_command(model: Path, target: str, shapes: Shapes, pipeline: str | None, as_json: bool) -> None:
-    """Says whether compiling MODEL would be a hit, and if not what differs from what was compiled before."""
+    """Says whether a model is found in the cache, and if not why.
+
+    That is what differs from what was compiled before.
+    """
     options, device = Options.of(pipeline=pipeline), backend_of(target).target
     _folder(Cache.standard())
     if (reason := reason_not_cached(device, options, model)) is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlc.api import compile_file, program_of
-from dlc.cli.derived import derived_options
+from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("compile")
+@click.command("compile", cls=DerivingCommand)
 @model_argument
 @target_option
 @shape_option
@@ -102,8 +102,9 @@ def compile_command(
     verbose: bool,
     derived: Derived | None,
 ) -> None:
-    """Compiles MODEL, and says what it took: an ONNX or TFLite file, what torch.export.save wrote (.pt2), a module of StableHLO
-    or of a dump (.mlir).
+    """Compiles a model to native code, or to the text of a stage.
+
+    MODEL is an ONNX or TFLite file, what torch.export.save wrote (.pt2), or a module of StableHLO or of a dump (.mlir).
 
     A model whose input sizes are open is compiled once for all of them where that can be, else when it is run, for each; give
     them with --shape to compile it for these alone. What -o wrote is run with `dlc run`, in Python with `dlc.load`, or in C

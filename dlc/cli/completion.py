@@ -24,7 +24,10 @@ _LINE = {
 @click.pass_context
 @reports_errors
 def completion_command(context: click.Context, shell: str, install: bool) -> None:
-    """Prints what SHELL needs to complete the commands dlc and compile-model: eval "$(dlc completion bash)"."""
+    """Prints what a shell needs to complete dlc's commands.
+
+    The shell reads it by eval "$(dlc completion bash)"; then it knows the options, targets and files of dlc and compile-model.
+    """
     if install:
         _install(shell)
         return

@@ -12,8 +12,20 @@ from dlc.derived import LOSSES, MODES, OPTIMIZERS, WEIGHTS, Derived, Loss, Optim
 from dlc.errors import DlcError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-# The options of a training step, in the order of their help.
+# The options of a training step, in the order of their help; and all that say what is derived.
 _STEP = ("loss", "of", "learning_rate", "momentum", "weight_decay", "donate")
+_DERIVED = (*MODES, "train_step", "wrt", *_STEP)
+
+
+class DerivingCommand(click.Command):
+    """A command whose help lists apart what `derived_options` adds."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        records = [(o.name in _DERIVED, record) for o in options if (record := o.get_help_record(ctx)) is not None]
+        for apart, title in ((False, "Options"), (True, "A derivative or a step of training instead, of an ONNX model")):
+            with formatter.section(title):
+                formatter.write_dl([record for is_apart, record in records if is_apart == apart])
 
 
 def _split(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -60,7 +72,7 @@ def derived_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(**given: Any) -> Any:
-        return command(derived=_derived(**{name: given.pop(name) for name in (*MODES, "train_step", "wrt", *_STEP)}), **given)
+        return command(derived=_derived(**{name: given.pop(name) for name in _DERIVED}), **given)
 
     options = [
         _names("--vjp", "Compile the gradient of these outputs instead: cotangent:OUTPUT is an input, grad:NAME an output."),

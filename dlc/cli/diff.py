@@ -53,10 +53,11 @@ def diff_command(
     tolerance: float | None,
     as_json: bool,
 ) -> None:
-    """Runs A and B on the same inputs and says which value of B is the first that A has not, and which op makes it.
+    """Finds the first value in which two programs differ.
 
-    Each is an ONNX file, a module of a dump (.mlir), edited or not and of any stage, or a compiled model (.dlc), whose outputs
-    alone are compared. Ends with 1 where they differ.
+    A and B run on the same inputs; what is told is the first value of B that A has not, and which op makes it. Each is an ONNX
+    or TFLite file, a module of a dump (.mlir), edited or not and of any stage, what torch.export.save wrote (.pt2), or a
+    compiled model (.dlc), whose outputs alone are compared. Ends with 1 where they differ.
     """
     with shown_progress() as progress:
         if progress is not None:

@@ -26,7 +26,10 @@ INTEL = "libintelocl.so"
 @json_option
 @reports_errors
 def doctor_command(as_json: bool) -> None:
-    """Looks at the processor, the OpenCL platforms and devices, and the cache; runs a small kernel on each device."""
+    """Says what this machine has, and what is missing.
+
+    It looks at the processor, the OpenCL platforms and devices, and the cache, and runs a small kernel on each device.
+    """
     cpu, devices = _cpu(), [_device(d) for d in all_devices()]
     advice = _advice(devices)
     environment = Environment.read()

@@ -19,12 +19,13 @@ from rich.markup import escape
 
 from dlc.api import explore_file
 from dlc.arrays import TensorInfo
-from dlc.cli.derived import derived_options
+from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
     make_inputs,
+    named_target,
     numerics_option,
     out,
     read_array,
@@ -53,13 +54,26 @@ _BY_PLACE = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("explore")
+def _other(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """What to compare with: a file, a function of one, or else a target."""
+    if value is None or place_of(value) is not None or Path(value).is_file():
+        return value
+    if Path(value).suffix:
+        raise click.BadParameter(f"{value}: there is no such file")
+    try:
+        return named_target(context, option, value)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"there is no file {value}; {error.message}") from error
+
+
+@click.command("explore", cls=DerivingCommand)
 @click.argument("model", metavar="MODEL|FILE.py:FUNCTION")
 @click.option("-o", "--output", type=OUTPUT, help="Write the page here; by default NAME.html in this folder.")
 @click.option("--serve", is_flag=True, help="Serve the page on this machine and open it, instead of writing it.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --serve: the port; by default any that is free.")
 @click.option(
     "--against",
+    callback=_other,
     metavar="PAGE.html|MODEL|FILE.py:FUNCTION|TARGET",
     help="Show it beside this: a page from before a change, another model or function, or MODEL itself for another target.",
 )
@@ -89,12 +103,12 @@ def explore_command(
     numerics: str,
     derived: Derived | None,
 ) -> None:
-    """Compiles MODEL, runs it, and writes a page that shows what became of it.
+    """Writes a page that shows what the compiler made of a model.
 
-    The page is one file: the graph with its kernels, every pass with the text before and after it, each kernel's share of
-    what the machine can do, memory, and time. MODEL is an ONNX or TFLite file, a module of a dump (.mlir), or a function of a
-    Python file: its arguments are float32 arrays of the shapes that --shape says, or what --input gives. With --against it may
-    be a page that was written before, too.
+    The model is compiled and run. The page is one file: the graph with its kernels, every pass with the text before and after
+    it, each kernel's share of what the machine can do, memory, and time. MODEL is an ONNX or TFLite file, a module of a dump
+    (.mlir), or a function of a Python file: its arguments are float32 arrays of the shapes that --shape says, or what --input
+    gives. With --against it may be a page that was written before, too.
     """
     options = Options.of(num_threads=num_threads, numerics=numerics)
     path = _path(model)
@@ -167,8 +181,6 @@ class _Explored:
         """The page to compare with; what is no file is a target for which MODEL is compiled once more."""
         if place_of(against) is not None or Path(against).is_file():
             return self.page(against, target, None)
-        if place_of(against) is None and Path(against).suffix:
-            raise click.UsageError(f"--against {against}: there is no such file")
         return self.page(model, against, derived)
 
 

@@ -12,10 +12,13 @@ from dlc.whole_files import write_whole_text
 
 
 @click.command("header")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it here instead, as dlc.h say.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it here instead, such as dlc.h.")
 @reports_errors
 def header_command(output: Path | None) -> None:
-    """Prints dlc.h, the one file that a C or C++ program needs to run what `dlc compile MODEL -o m.dlc` wrote."""
+    """Prints dlc.h, which C programs run compiled models with.
+
+    It is the one file that a C or C++ program needs to run what `dlc compile MODEL -o m.dlc` wrote.
+    """
     if output is None:
         click.echo(HEADER.read_text(), nl=False)
         return

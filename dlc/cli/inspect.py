@@ -26,10 +26,11 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists all in MODEL, an ONNX file, that contradicts itself or that dlc does not support (nodes, dtypes, opsets); or
-    in a TFLite file (.tflite) or what torch.export.save wrote (.pt2).
+    """Lists all in a model that dlc does not support.
 
-    What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed apart.
+    That is nodes, dtypes and opsets of an ONNX or TFLite file, or of what torch.export.save wrote (.pt2), and what contradicts
+    itself in them. What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed
+    apart.
     """
     if model.suffix in (".dlc", ".mlir"):
         fail(f"{model}: what dlc wrote; `dlc check` reads the ONNX model that it was made from")

@@ -36,7 +36,10 @@ _STAGES = (*stages_of(REFERENCE), HOST)
 def opt_command(
     file: TextIO, spec: str, target: str | None, output: Path | None, generic: bool, locations: bool, check: bool
 ) -> None:
-    """Runs passes on the IR in FILE (standard input by default) and prints the result."""
+    """Runs passes on the text of a module, and prints the result.
+
+    FILE is a module of a dump, or of one's own; by default standard input.
+    """
     context = make_context()
     stages = chosen(parse(spec, _own_target(target)))
     try:

@@ -83,9 +83,10 @@ def quantize_command(
     num_threads: int | None,
     as_json: bool,
 ) -> None:
-    """Makes a model of 8-bit integers of MODEL, an ONNX file in floats, and writes it as ONNX that other runtimes read too.
+    """Makes a model of 8-bit integers of an ONNX model in floats.
 
-    An error is the norm of the difference from what MODEL computes, as a share of that norm, over the calibration data.
+    It is written as ONNX that other runtimes read too. An error is the norm of the difference from what MODEL computes, as a
+    share of that norm, over the calibration data.
     """
     if samples is None and not dynamic:
         raise click.UsageError("--calibrate: say where inputs like those in use are, or --dynamic")

@@ -63,9 +63,10 @@ def reduce_command(
     output: Path,
     as_json: bool,
 ) -> None:
-    """Writes the smallest part of MODEL, an ONNX file or a module (.mlir), that goes wrong as MODEL does.
+    """Writes the smallest part of a model that still goes wrong.
 
-    That is an error or a crash, results other than the evaluator's, or a failing command.
+    MODEL is what `dlc run` takes, but not compiled yet; wrong is an error or a crash, results other than the evaluator's, or a
+    failing command.
     """
     if command is not None:
         outcome, fine = outcome_of_command(command), "the command ends with status 0"

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from dlc.api import compile_file, program_of
 from dlc.arrays import TensorInfo
-from dlc.cli.derived import derived_options
+from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
@@ -108,7 +108,7 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
     return tuple(replace(info, shape=tuple(substitute(size, sizes) for size in info.shape)) for info in infos)
 
 
-@click.command("run")
+@click.command("run", cls=DerivingCommand)
 @model_argument
 @input_option
 @target_option
@@ -164,11 +164,11 @@ def run_command(
     as_json: bool,
     derived: Derived | None,
 ) -> None:
-    """Runs MODEL, an ONNX or TFLite file, a compiled model (.dlc), a module of StableHLO or of a dump (.mlir), or what
-    torch.export.save wrote (.pt2).
+    """Runs a model, and prints or saves its outputs.
 
-    Once, or with --each once for each set of inputs in a folder. Prints or saves its outputs; of an ONNX file also those of a
-    derivative or a training step. With --first-nan the model is evaluated op by op instead, on the reference.
+    MODEL is an ONNX or TFLite file, a compiled model (.dlc), what torch.export.save wrote (.pt2), or a module of StableHLO or
+    of a dump (.mlir). It runs once, or with --each once for each set of inputs in a folder; of an ONNX file also a derivative
+    or a training step. With --first-nan the model is evaluated op by op instead, on the reference.
     """
     if stage is not None and target != "reference":
         raise click.UsageError("--stage needs --target reference: native code is made from the last stage")

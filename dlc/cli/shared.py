@@ -88,7 +88,7 @@ def show_log() -> None:
     logging.getLogger("dlc").setLevel(logging.INFO)
 
 
-def _target(context: click.Context, option: click.Parameter, value: str) -> str:
+def named_target(context: click.Context, option: click.Parameter, value: str) -> str:
     """A target's name; whether an OpenCL device of that name is there is seen when it is used."""
     try:
         if is_opencl(value):
@@ -152,7 +152,7 @@ value_option = click.option(
 )
 target_option = click.option(
     "--target",
-    callback=_target,
+    callback=named_target,
     shell_complete=_targets,
     default="cpu",
     show_default=True,

@@ -110,12 +110,13 @@ def train_command(
     no_cache: bool,
     as_json: bool,
 ) -> None:
-    """Trains MODEL, an ONNX file, on examples, and writes it with its new weights; nothing else of the file changes.
+    """Tunes the weights of an ONNX model to examples.
 
-    Each epoch sees the examples in another order, a batch at a time; what is left over at its end is left out. The model is
-    trained as the file computes it: BatchNorm keeps its statistics, and dropout, which files for inference do not have, does
-    not take place. Whoever stops it (Ctrl-C) gets the weights after the last step. With --state a later run goes on where
-    this one stopped: `dlc train TUNED.onnx --state FILE.npz …`. A --schedule is of the steps of one run.
+    Nothing else of the file changes. Each epoch sees the examples in another order, a batch at a time; what is left over at
+    its end is left out. The model is trained as the file computes it: BatchNorm keeps its statistics, and dropout, which files
+    for inference do not have, does not take place. Whoever stops it (Ctrl-C) gets the weights after the last step. With
+    --state a later run goes on where this one stopped: `dlc train TUNED.onnx --state FILE.npz …`. A --schedule is of the steps
+    of one run.
     """
     step = step_of(optimizer, loss, of, wrt, learning_rate, momentum, weight_decay)
     for path in (output, *([state] if state is not None else [])):

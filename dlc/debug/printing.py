@@ -25,7 +25,7 @@ def print(text: str, /, *args: Any, **kwargs: Any) -> None:
     of one call of one program. In lanes of `dlc.vmap` an array is printed with all of its lanes, along axis 0; of what is
     differentiated, the numbers of the forward pass.
 
-    Raises DlcError for a text that is no format, or names what is not given.
+    Raises DlcError for what is no text, or no format of such arrays, or names what is not given.
     """
     pieces, arrays = _parsed(text, args, kwargs)
     trace = current_trace()
@@ -36,9 +36,14 @@ def print(text: str, /, *args: Any, **kwargs: Any) -> None:
     trace.insert(dl.PrintOp(pieces, [trace.value(x).value for x in arrays]))
 
 
-def _parsed(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], list[Any]]:
+def _parsed(text: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], list[Any]]:
     """The texts around the arrays, with the format of each between them, and these arrays."""
-    formatter, pieces, arrays, places = Formatter(), [""], list[Any](), 0
+    if not isinstance(text, str):
+        got = type(text).__name__
+        raise at_user_line(
+            DlcError(f"dlc.debug.print: expected a text with a field for each array, such as 'x = {{}}', got {got}")
+        )
+    formatter, pieces, arrays, places, field = Formatter(), [""], list[Any](), 0, None
     try:
         for literal, field, form, conversion in formatter.parse(text):
             pieces[-1] += literal
@@ -48,12 +53,14 @@ def _parsed(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[l
                 field, places = str(places), places + 1
             value: Any = formatter.get_field(field, args, kwargs)[0]
             if is_array_like(value) and conversion is None:
+                # What its numbers do not take is told before they are there.
+                shown(["", form or "", ""], [np.zeros((), value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype)])
                 arrays.append(value)
                 pieces += [form or "", ""]
             else:
                 pieces[-1] += format(formatter.convert_field(value, conversion), form or "")
-    except (LookupError, ValueError, AttributeError) as error:
-        given = ", ".join([*(str(k) for k in range(len(args))), *kwargs]) or "nothing"
-        problem = f"dlc.debug.print({text!r}): {type(error).__name__}: {error}; it is given {given}"
-        raise at_user_line(DlcError(problem)) from None
+    except (LookupError, ValueError, TypeError, AttributeError) as error:
+        given = ", ".join(f"{{{name}}}" for name in [*range(len(args)), *kwargs]) or "nothing"
+        what = f"there is no {{{field}}}" if isinstance(error, LookupError) else str(error)
+        raise at_user_line(DlcError(f"dlc.debug.print({text!r}): {what}; it is given {given}")) from None
     return pieces, arrays

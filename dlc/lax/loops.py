@@ -30,14 +30,19 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     condition that is no bool.
     """
     where, trace = "dlc.lax.while_loop", current_trace()
+
+    def goes_on(value: Any) -> bool:
+        return bool(cast(Any, _condition(where, cond_fun(value))))
+
     if trace is None:
         value = init_val
-        while bool(cast(Any, _condition(where, cond_fun(value)))):
+        while goes_on(value):
             value = body_fun(value)
         return value
     loop = Loop(trace, where, "value{} from body_fun", "init_val{}", init_val)
-    if trace.steps and bool(cast(Any, _condition(where, cond_fun(value := loop.value(loop.first))))):
-        while bool(cast(Any, _condition(where, cond_fun(value)))):
+    if trace.steps and goes_on(value := loop.value(loop.first)):
+        value = loop.following(body_fun(value))
+        while goes_on(value):
             value = loop.following(body_fun(value))
         return value
     return _while(trace, where, cond_fun, body_fun, loop)

@@ -66,8 +66,9 @@ class Profile:
         lines.append(", ".join(f"{name} {_bytes(size)}" for name, size in self._memory()))
         if self.phases:
             lines.append("compiled: " + ", ".join(f"{name} {_time(seconds)}" for name, seconds in self.phases.items()))
-        if self.compilations is not None:
-            lines.append(f"calls so far: compiled for {self.compilations} kinds of arguments")
+        if self.compilations:
+            kinds = "one kind" if self.compilations == 1 else f"{self.compilations} kinds"
+            lines.append(f"calls so far: compiled for {kinds} of arguments")
         return "\n".join(lines)
 
     __repr__ = __str__

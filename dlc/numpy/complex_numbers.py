@@ -8,7 +8,7 @@ both parts, as if they were two arrays: the gradient of a real function is the d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from dlc.numpy import comparing as cmp
 from dlc.numpy import elementwise as ew
 from dlc.numpy import floats, indexing, linear, reductions, shaping
 from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
-from dlc.numpy.creation import zeros_like
+from dlc.numpy.creation import ones_like, zeros_like
 
 __all__ = ["abs", "angle", "conj", "exp", "imag", "real"]
 
@@ -79,9 +79,10 @@ def _divide(x: AnyNumbers, y: AnyNumbers) -> Any:
     (a, b), (c, d) = _parts(x), _parts(y)
     if d is None:
         return _made(ew.divide(a, c), None if b is None else ew.divide(b, c))
+    a, b, c, d = promote_to_float(a, 0.0 if b is None else b, c, d)
     real_is_larger = cmp.greater_equal(ew.abs(c), ew.abs(d))
     p, q = ew.where(real_is_larger, c, d), ew.where(real_is_larger, d, c)
-    r, b = ew.divide(q, p), 0.0 if b is None else b
+    r = ew.divide(q, p)
     scale = ew.add(p, ew.multiply(q, r))
     top = ew.where(real_is_larger, ew.add(a, ew.multiply(b, r)), ew.add(ew.multiply(a, r), b))
     side = ew.where(real_is_larger, ew.subtract(b, ew.multiply(a, r)), ew.subtract(ew.multiply(b, r), a))
@@ -98,7 +99,7 @@ def _power(x: AnyNumbers, n: Any) -> Any:
         result = (x if result is None else _multiply(result, x)) if n % 2 else result
         n //= 2
         x = _multiply(x, x) if n else x
-    return _made(np.ones(cast(Any, x).shape, np.float32), None) if result is None else result
+    return _made(ones_like(_parts(x)[0]), None) if result is None else result
 
 
 def _equal(x: AnyNumbers, y: AnyNumbers) -> Any:

@@ -20,6 +20,7 @@ from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, axis_of, c
 from dlc.numpy.complex_numbers import AnyNumbers, conj
 from dlc.numpy.elementwise import multiply
 from dlc.numpy.joining import concat, pad
+from dlc.numpy.namespace import check_device
 from dlc.numpy.shaping import expand_dims, moveaxis, part, roll, squeeze
 
 __all__ = [
@@ -111,14 +112,16 @@ def irfft2(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = (-2, -
     return irfftn(x, s, axes, norm)
 
 
-def fftfreq(n: int, /, d: float = 1.0) -> Any:
-    """The frequencies of the bins of `fft`, in cycles per unit of the distance d of two elements; float32."""
-    return np.fft.fftfreq(n, d).astype(np.float32)
+def fftfreq(n: int, /, d: float = 1.0, dtype: Any = np.float32, *, device: Any = None) -> Any:
+    """The frequencies of the bins of `fft`, in cycles per unit of the distance d of two elements; float32 by default."""
+    check_device(device)
+    return np.fft.fftfreq(n, d).astype(dtype)
 
 
-def rfftfreq(n: int, /, d: float = 1.0) -> Any:
-    """The frequencies of the bins of `rfft`."""
-    return np.fft.rfftfreq(n, d).astype(np.float32)
+def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = np.float32, *, device: Any = None) -> Any:
+    """The frequencies of the bins of `rfft`; float32 by default."""
+    check_device(device)
+    return np.fft.rfftfreq(n, d).astype(dtype)
 
 
 def fftshift(x: AnyNumbers, /, axes: Axes = None) -> Any:

@@ -99,6 +99,24 @@ def contracted_with_words(op: dl.MatmulWordsOp, operands: Sequence[Tracked], arr
     return _last_rounding(exact, _unless_overflow(sums * FACTOR, np.full(sums.shape, count), error, array), array)
 
 
+def contracted_with_pairs(op: dl.MatmulPairsOp, operands: Sequence[Tracked], array: Array) -> Array:
+    """Integers may be taken for others without a sign, and zero points with them."""
+    x, words, *parameters = (o.array for o in operands)
+    rows, weights = op.integers(x, words)
+    row_scale, row_sums, scale, *zero = (v.astype(np.float64) for v in parameters)
+
+    def total(rows: Array, weights: Array, offsets: Array) -> Array:
+        return np.einsum("...bwn,bn->...n", np.einsum("...bwk,bwkn->...bwn", rows, weights) + offsets, scale)
+
+    rows, zeros = rows * row_scale[..., None, None], (zero[0] if zero else np.zeros(scale.shape))[:, None]
+    exact = total(rows, weights.astype(np.float64), -row_sums[..., None] * zeros)
+    sums = total(np.abs(rows), np.abs(weights) + op.middle, np.abs(row_sums)[..., None] * (np.abs(zeros) + op.middle))
+    # Before it is added, a sum over a word is converted, multiplied twice, and a zero point taken off.
+    count = np.full(sums.shape, weights.shape[0] * weights.shape[1] + 4)
+    error = count * unit_of(array.dtype) * sums
+    return _last_rounding(exact, _unless_overflow(sums * FACTOR, count, error, array), array)
+
+
 def in_another_order(op: dl.ScatterElementsOp | dl.ScatterNdOp | dl.ScatterRowsOp, operands: Sequence[Tracked]) -> Array:
     """What the roundings of sums or products of updates come to."""
     x, indices, updates = operands

@@ -18,12 +18,15 @@ def _number(word: int, j: int, dtype: np.dtype) -> int:
     return number - (1 << bits) if signed and number >> (bits - 1) else number
 
 
-def _product(x: np.ndarray, words: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
+def _product(
+    x: np.ndarray, words: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype, in_turns: bool = False
+) -> np.ndarray:
     count = 8 if dtype in (_INT4, _UINT4) else 4
     blocks, rows, columns = words.shape
     weights = np.zeros((blocks, rows, count, columns))
     for b, w, j, n in np.ndindex(*weights.shape):
-        weights[b, w, j, n] = _number(int(words[b, w, n]), j, dtype) - (0 if zero is None else float(zero[b, n]))
+        place = j // 2 + j % 2 * count // 2 if in_turns else j
+        weights[b, w, j, n] = _number(int(words[b, w, n]), place, dtype) - (0 if zero is None else float(zero[b, n]))
     scaled = weights * scale.astype(np.float64)[:, None, None]
     return x.astype(np.float64) @ scaled.reshape(-1, columns)
 
@@ -54,6 +57,28 @@ def _sample(
     return Sample(dl.MatmulWordsOp, tuple(operands), expected, {"of": of, **properties}, tolerance, label)
 
 
+def _pairs(label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int], zero: bool = False) -> Sample:
+    count = 8 if dtype in (_INT4, _UINT4) else 4
+    random, (blocks, per_block, columns) = np.random.default_rng(len(label)), words
+    x = random.integers(-32767, 32768, (*rows, blocks, per_block, count)).astype(np.int16)
+    row_scale = (random.random((*rows, blocks)) / 32767).astype(F32)
+    operands = [
+        x.reshape(*rows, -1).view(I32),
+        random.integers(-(1 << 31), 1 << 31, words).astype(I32),
+        row_scale,
+        (x.sum(-1) * row_scale[..., None]).astype(F32),
+        (random.random((blocks, columns)) / 16).astype(F32),
+        *([random.integers(0, 16, (blocks, columns)).astype(F32)] if zero else []),
+    ]
+
+    def expected(*operands: np.ndarray) -> np.ndarray:
+        pairs, words, row_scale, row_sums, scale, *zeros = operands
+        floats = pairs.view(np.int16).reshape(*row_sums.shape, count) * row_scale.astype(np.float64)[..., None, None]
+        return _product(floats.reshape(*rows, -1), words, scale, zeros[0] if zeros else None, dtype, in_turns=True)
+
+    return Sample(dl.MatmulPairsOp, tuple(operands), expected, {"of": element_type(dtype)}, 3e-6, label)
+
+
 def _nibbles(label: str, dtype: np.dtype, *shape: int) -> Sample:
     def expected(x: np.ndarray) -> np.ndarray:
         codes = x.astype(np.int64) % 16
@@ -72,5 +97,8 @@ SAMPLES = [
     _sample("rows_of_bytes", np.dtype("u1"), (7,), (1, 3, 16), zero=True),
     _sample("scaled_weights", _UINT4, (13,), (3, 2, 40), zero=True, scale_weights=True),
     _sample("one_column", _INT4, (3,), (2, 1, 1)),
+    _pairs("pairs_of_a_row", _UINT4, (1,), (3, 2, 40), zero=True),
+    _pairs("pairs_of_signed", _INT4, (2,), (2, 1, 17)),
+    _pairs("pairs_of_bytes", np.dtype("i1"), (), (2, 4, 33), zero=True),
     _sample("halves", _UINT4, (2,), (2, 2, 17), zero=True, x=F16),
 ]

@@ -40,6 +40,7 @@ from dlc.dialects.dl import (
     walks,
     window,
     winograd,
+    word_pairs,
     words,
 )
 from dlc.dialects.dl.activation import *
@@ -75,6 +76,7 @@ from dlc.dialects.dl.trees import *
 from dlc.dialects.dl.walks import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
+from dlc.dialects.dl.word_pairs import *
 from dlc.dialects.dl.words import *
 from dlc.ir import Dialect, Operation
 
@@ -107,6 +109,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     quantization,
     words,
     few_bits,
+    word_pairs,
     random,
     control,
     transformations,

@@ -185,9 +185,7 @@ def _with_mirror_images(b: Build, x: SSAValue, n: int) -> SSAValue:
     """All bins [r, 2, n] of real numbers, from the first n // 2 + 1."""
     rows, _, given = shape_of(x)
     images = b(SliceOp, x, starts=(0, 0, 1), limits=(rows, 2, n - int(given) + 1), strides=(1, 1, 1))
-    signs = b(
-        SubOp, b.scalar(1, like=x), b(CastOp, b(MulOp, _along(b, 2, 0, 2), b.scalar(2, like=_I64)), to=element_type_of(x))
-    )
+    signs = b(CastOp, _signs(b, 0, 2), to=element_type_of(x))
     return b(ConcatOp, x, b(MulOp, b(ReverseOp, images, axes=(2,)), signs), axis=2)
 
 

@@ -68,7 +68,7 @@ def parts_of(words: Array, axis: int, element_type: Attribute) -> Array:
     wide = words.view(np.uint32 if is_unsigned(element_type) else np.int32)[..., None]
     parts = (wide << np.array(ups, wide.dtype) >> np.array(downs, wide.dtype)).astype(dtype)
     axis %= words.ndim
-    return np.moveaxis(parts, -1, axis + 1).reshape(*words.shape[:axis], -1, *words.shape[axis + 1 :])
+    return np.moveaxis(parts, -1, axis + 1).reshape(*words.shape[:axis], len(ups) * words.shape[axis], *words.shape[axis + 1 :])
 
 
 @irdl_op_definition

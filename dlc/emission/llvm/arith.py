@@ -181,7 +181,7 @@ def linear_or(opcode: str, symbolic: Callable[[Linear, Linear], Linear | None]) 
 def add_products(e: Writer, op: Operation) -> None:
     """`vector.fma`, along the shorter side of a register tile first: its operands are held, those of the other pass by."""
     sides = [e.regs(operand) for operand in op.operands[:2]]
-    longer = max(sides, key=lambda names: len(set(names)) % len(names))
+    longer = max(sides, key=lambda names: len(set(names)))
     order = sorted(range(len(longer)), key=lambda k: longer.index(longer[k]))
     apply(e, op, in_float(fused_multiply_add), order)
 

@@ -1,5 +1,8 @@
 // Memory: which buffers of the arena live when and where, what makes its peak, and weights.
 
+/** A buffer in words: by its name, or the place that it comes from. */
+const called = (b) => short(b.name || "a buffer");
+
 function memoryView() {
   const m = DATA.memory, body = el("div.scroll"), detail = el("aside", { "aria-label": "The chosen buffer", tabindex: 0 });
   if (!m) return { nodes: [el("p.wait", {}, "Memory is planned when the program is called: its sizes come with a call.")], ready() {} };
@@ -15,7 +18,7 @@ function memoryView() {
     body.replaceChildren(
       facts([bytes(m.arena_bytes), "arena"], [bytes(separately), "its buffers would take one by one"], [bytes(weights), "weights"], [bytes(m.input_bytes + m.output_bytes), "inputs and outputs"]),
       el("figure", {}, el("figcaption", {}, culprit
-        ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, culprit.name || short(culprit.origins[0] ?? "one")), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`]
+        ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, called(culprit)), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`]
         : "Nothing lies in the arena: kernels read inputs and write outputs."), chart),
       m.weights.length ? el("h2", {}, "Weights, as kernels read them") : "",
       m.weights.length ? table([
@@ -28,14 +31,14 @@ function memoryView() {
     );
     body.querySelectorAll("td .link + .link").forEach((link) => link.before(", "));
     detail.replaceChildren(...(chosen ? [
-      el("h2", {}, chosen.name || "a buffer"), el("p.mono.quiet", {}, chosen.type),
+      el("h2", {}, called(chosen)), el("p.mono.quiet", {}, chosen.type),
       listed([["size", bytes(chosen.bytes)], ["from", `${bytes(chosen.offset)} on`],
         ["alive", `runs ${chosen.first + 1} to ${chosen.last + 1}`],
         ["made by", button(m.launches[chosen.first] ?? "", () => go("kernels", { kernel: m.launches[chosen.first] }))],
         ["last read by", button(m.launches[chosen.last] ?? "", () => go("kernels", { kernel: m.launches[chosen.last] }))]]),
       el("h3", {}, "From"), el("div.chips", {}, chosen.origins.map((name) => el("span.chip", { title: name }, short(name)))),
       el("h3", {}, "Alive with it at the peak"),
-      el("ul.bare.small", {}, [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes).slice(0, 12).map((b) => el("li", {}, button(b.name || short(b.origins[0] ?? "a buffer"), () => pick(b)), el("span.quiet", {}, ` ${bytes(b.bytes)}`)))),
+      el("ul.bare.small", {}, [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes).slice(0, 12).map((b) => el("li", {}, button(called(b), () => pick(b)), el("span.quiet", {}, ` ${bytes(b.bytes)}`)))),
     ] : [el("p.quiet", {}, "No buffer.")]));
   }
   return { nodes: [body, detail], ready: draw };
@@ -57,8 +60,8 @@ function arenaChart(m, most, chosen, pick) {
     m.buffers.map((b, k) => el("rect", {
       x: X(b.first) + 0.5, width: Math.max(1.5, X(b.last + 1) - X(b.first) - 1), y: Y(b.offset + b.bytes), height: Math.max(1, Y(b.offset) - Y(b.offset + b.bytes) - 0.5), rx: 2,
       fill: b === chosen ? "var(--warm)" : hue(k), opacity: b === chosen ? 1 : 0.6, stroke: "var(--ground)", tabindex: 0, role: "button", style: "cursor:pointer",
-      "aria-label": `${b.name || "a buffer"}, ${bytes(b.bytes)}`, onclick: () => pick(b), onkeydown: (event) => { if (event.key === "Enter") pick(b); },
-    }, el("title", {}, `${b.name} ${b.type}: ${bytes(b.bytes)}`))),
+      "aria-label": `${called(b)}, ${bytes(b.bytes)}`, onclick: () => pick(b), onkeydown: (event) => { if (event.key === "Enter") pick(b); },
+    }, el("title", {}, `${called(b)} ${b.type}: ${bytes(b.bytes)}`))),
     m.launches.length ? el("line.peak", { x1: X(peak + 0.5), x2: X(peak + 0.5), y1: T, y2: H - B }) : null,
     el("text.quiet", { x: W, y: H - 6, "text-anchor": "end" }, `${m.launches.length} runs of kernels, from first to last`));
 }

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, NodeProto
 
 from dlc.errors import ModelError
+from dlc.frontend.onnx.other_formats import described
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ def _parse(data: bytes, name: str) -> ModelProto:
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
-        raise ModelError(f"{name}: not an ONNX model, or a truncated one ({len(data)} bytes): {error}") from error
+        what = described(data) or f"or a truncated one ({len(data)} bytes)"
+        raise ModelError(f"{name}: not an ONNX model, {what}") from error
+    if not proto.HasField("graph") and (what := described(data)) is not None:
+        raise ModelError(f"{name}: not an ONNX model, {what}")
     if (spoiled := next(_spoiled_texts(proto), None)) is not None:
         raise ModelError(f"{name}: damaged: {spoiled!r} in it is no UTF-8 text")
     return proto

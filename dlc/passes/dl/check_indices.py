@@ -23,9 +23,9 @@ class CheckIndicesPass(ModulePass):
         dl.if %inside { dl.yield } { %n = dl.sub (dl.cast %m to i64), 5;  dl.fail "…index {} is outside axis 0 of size 5" (%n) }
 
     For an axis of size n an index i is inside if -n ≤ i < n, which is i + n < 2n among unsigned numbers; so the largest of them
-    says it of all. Indices that are seen to be inside, such as those of an argmax, are not checked. What is
-    outside is read and written in bounds, or not at all, so that a check may come later: before the next loop or branch, or at
-    the end of its block, where a device is waited for anyway.
+    says it of all. Indices that are seen to be inside, such as those of an argmax, are not checked. What is outside is read and
+    written in bounds, or not at all, so that a check may come later: before the next loop or branch, or at the end of its
+    block, where a device is waited for anyway.
 
     Requires `expand-transformations`, which knows which lanes an index is for. Leaves no op that is `checked`.
     """

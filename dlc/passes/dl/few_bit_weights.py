@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
-from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow, rank_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import MatmulOp
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.elementwise import SubOp
-from dlc.dialects.dl.few_bits import FEW_BITS, MatmulWordsOp, PackNibblesOp
+from dlc.dialects.dl.few_bits import FEW_BITS
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.quantization import DequantizeOp
-from dlc.dialects.dl.ranges import ranges_of, representative
+from dlc.dialects.dl.ranges import ranges_of
 from dlc.dialects.dl.scalar import bits
 from dlc.dialects.dl.weight_expressions import WeightExpressions
-from dlc.dialects.dl.words import WORD_BITS, WordsOp
+from dlc.dialects.dl.words import WORD_BITS
 from dlc.dims import Range
-from dlc.ir import Attribute, Context, ModuleOp, ModulePass, SSAValue, f32, f64
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, f32, f64
+from dlc.passes.dl.few_bit_products import Weights, product_in_words, rows_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
 
-# Sums over words beside those of the result take registers that more rows need themselves.
-_FEW_ROWS = 2
 # Each register tile makes floats of the weights anew: with more rows that costs more than to read them from memory.
 _MANY_ROWS = 64
 _SIGNED = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
@@ -64,42 +62,11 @@ def _in_words(op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]
     stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
     if stored is None or element == f64 or element_type_of(stored.x) not in FEW_BITS:
         return None
-    if _rows(op.lhs, ranges) > _MANY_ROWS:
+    if rows_of(op.lhs, ranges) > _MANY_ROWS:
         return None
     b = Build(op)
     weights = _dequantized(b, stored, transpose is not None)
     return None if weights is None else [product_in_words(b, op.lhs, weights, ranges)]
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What a product with weights of few bits reads beside its rows: words [B, W, N] of integers of type `of_type`, a scale
-    and perhaps a zero point [B, N]."""
-
-    of_type: Attribute
-    operands: tuple[SSAValue, ...]
-
-    @staticmethod
-    def of(b: Build, integers: SSAValue, scale: SSAValue, zero: SSAValue | None) -> Weights:
-        """Those of integers [B, g, N]."""
-        blocks, size, columns = shape_of(integers)
-        of, places = element_type_of(integers), int(size)
-        count = WORD_BITS // bits(of)
-        split = b(ReshapeOp, integers, shape=(blocks, places // count, count, columns))
-        x = b(TransposeOp, split, permutation=(0, 1, 3, 2))
-        words = b(WordsOp, b(PackNibblesOp, x) if is_narrow(of) else x)
-        words = b(ReshapeOp, words, shape=shape_of(words)[:-1])
-        return Weights(of, (words, scale, *([] if zero is None else [zero])))
-
-
-def product_in_words(b: Build, x: SSAValue, weights: Weights, ranges: Mapping[str, Range]) -> SSAValue:
-    """`x` times the weights, by the form that suits the number of its rows."""
-    few = _rows(x, ranges) <= _FEW_ROWS
-    return b(MatmulWordsOp, x, *weights.operands, of=weights.of_type, scale_weights=None if few else True)
-
-
-def _rows(x: SSAValue, ranges: Mapping[str, Range]) -> int:
-    return prod(representative(s, ranges) for s in shape_of(x)[:-1])
 
 
 def _dequantized(b: Build, stored: DequantizeOp, is_transposed: bool) -> Weights | None:
@@ -127,4 +94,4 @@ def _dequantized(b: Build, stored: DequantizeOp, is_transposed: bool) -> Weights
         wide = b(CastOp, integers, to=ELEMENT_TYPES["int16"])
         integers = b(CastOp, b(SubOp, wide, b.scalar(middle, like=wide)), to=of)
     integers = b(ReshapeOp, integers, shape=(blocks, k // blocks, columns))
-    return Weights.of(b, integers, parameter(stored.scale), None if zero == 0 else parameter(stored.zero_point))
+    return Weights(integers, parameter(stored.scale), None if zero == 0 else parameter(stored.zero_point))

@@ -291,8 +291,11 @@ class Grouper:
         if not isinstance(user, DlOp):
             return "it ends the body of a loop or a branch"
         if not self.is_candidate(user):
-            is_other_view = is_view(user, self.alignment)
-            return "it is a view of a buffer and costs nothing" if is_other_view else "it has a kernel already, or is a weight"
+            if not is_view(user, self.alignment):
+                return "it has a kernel already, or is a weight"
+            reader = min(users(user.results[0]), key=self._place, default=None)
+            view = "it is a view of a buffer and costs nothing"
+            return view if reader is None else f"{view}; {reader.name} behind it: {self._refusal(reader, space)}"
         if isinstance(user, Contraction | Window):
             return "it reads each element many times: what it reads is in memory, and it begins a kernel"
         if isinstance(user, Elementwise):

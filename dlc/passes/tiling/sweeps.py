@@ -11,12 +11,14 @@ from dlc.ir import (
     Attribute,
     Block,
     BoolAttr,
+    IntegerType,
     Operation,
     Region,
     SSAValue,
     arith,
     i1,
     linalg,
+    math,
     memref,
     scf,
 )
@@ -105,11 +107,14 @@ class _Sweep:
         return steps(place, whole, step, f"j{d}")
 
     def end(self, place: Place, tile: Tile, d: int, size: int) -> Index:
-        """Where the last part of `size` ends in which the choice that the last stage makes falls on what is computed."""
+        """Where the last part of `size` ends in which the choice that the last stage makes falls on what is computed.
+
+        The first part is computed in any case: a row of which nothing is shown has something to be the sum of.
+        """
         last, choice = self.stages[-1], choice_of(self.stages[-1])
         assert choice is not None
-        main, end = tile[d].size - tile[d].size % size, SSAValue.get(place.value(0))
-        loop = place.loop(0, main, size, [end], f"j{d}")
+        main = tile[d].size - tile[d].size % size
+        loop = place.loop(size, main, size, [SSAValue.get(place.value(size))], f"j{d}")
         at, (start, end) = place.inside(loop.body.block), loop.body.block.args
 
         def shown(at: Place, start: Index, size: int, end: SSAValue) -> SSAValue:
@@ -146,8 +151,11 @@ class _Sweep:
         """Where to compute a contraction, whose first operand is not all zeros in the part."""
         window, axes = self.leaf.operand(place, self.stages[0], 0, tile)
         element, shape = memref_of(window).element_type, memref_of(window).get_shape()
-        zero = place.constants.get(zero_attribute(element), element)
-        largest = self.combined(place, arith.MaximumfOp, zero, (window, axes), min(_LANES, shape[-1]))
+        zero, lanes = place.constants.get(zero_attribute(element), element), min(_LANES, shape[-1])
+        if isinstance(element, IntegerType):
+            some = self.combined(place, arith.OrIOp, zero, (window, axes), lanes)
+            return place.branch(place.op(arith.CmpiOp(some, zero, "ne")))
+        largest = self.combined(place, arith.MaximumfOp, zero, (window, axes), lanes, math.AbsFOp)
         return place.branch(place.op(arith.CmpfOp(largest, zero, "une")))
 
     def any(self, place: Place, window: Window) -> SSAValue:
@@ -156,8 +164,16 @@ class _Sweep:
         no = place.constants.get(BoolAttr.from_bool(False), i1)
         return self.combined(place, arith.OrIOp, no, window, shape[-1]) if shape else place.op(memref.LoadOp.get(window[0], []))
 
-    def combined(self, place: Place, op: type[Operation], start: SSAValue, window: Window, lanes: int) -> SSAValue:
-        """All elements of a window combined, `lanes` at a time."""
+    def combined(
+        self,
+        place: Place,
+        op: type[Operation],
+        start: SSAValue,
+        window: Window,
+        lanes: int,
+        of: type[Operation] | None = None,
+    ) -> SSAValue:
+        """All elements of a window combined, or what `of` makes of each, `lanes` at a time."""
         view, axes = window
         shape = memref_of(view).get_shape()
         partial, total = (place.alloca(start.type, size, "partial") for size in ((lanes,), ()))
@@ -168,7 +184,7 @@ class _Sweep:
             into = at.subview(partial, [0], [part.size])
             rank = len(axes)
             maps = [AffineMap.identity(rank), AffineMap(rank, 0, (AffineDimExpr(rank - 1),))]
-            generic(at, [some, into], maps, [*(True for _ in axes[1:]), False], _combining(op, start.type))
+            generic(at, [some, into], maps, [*(True for _ in axes[1:]), False], _combining(op, start.type, of))
         maps = [AffineMap.identity(1), AffineMap(1, 0, ())]
         generic(place, [partial, total], maps, [True], _combining(op, start.type))
         return place.op(memref.LoadOp.get(total, []))
@@ -186,10 +202,15 @@ class _Sweep:
         self.leaf.emit(place.located(stage.op.location), stage, own, windows)
 
 
-def _combining(op: type[Operation], element: Attribute) -> Region:
-    """The body of a reduction by an op."""
+def _combining(op: type[Operation], element: Attribute, of: type[Operation] | None = None) -> Region:
+    """The body of a reduction by an op, of elements or of what another op makes of them."""
     block = Block(arg_types=[element, element])
-    properties = {"fastmath": arith.FastMathFlagsAttr("none")} if op is arith.MaximumfOp else {}
-    combined = op.create(operands=list(block.args), result_types=[element], properties=properties)
-    block.add_ops([combined, linalg.YieldOp(combined.results[0])])
+    x, total = block.args
+
+    def made(op: type[Operation], *operands: SSAValue) -> SSAValue:
+        properties = {"fastmath": arith.FastMathFlagsAttr("none")} if op in (arith.MaximumfOp, math.AbsFOp) else {}
+        block.add_op(inner := op.create(operands=operands, result_types=[element], properties=properties))
+        return inner.results[0]
+
+    block.add_op(linalg.YieldOp(made(op, x if of is None else made(of, x), total)))
     return Region(block)

@@ -58,7 +58,7 @@ MASK = np.random.default_rng(1).random((1, 1, 40, 40)) < 0.3
 MASK[..., 3, :] = False
 QUERIES = tuple(numbers(2, 4, 40, 16) for _ in range(3))
 # Of 300 keys, three blocks: rows that see the first, the first two, a few of the last, none, and in tiles of all kinds.
-LONG = numbers(1, 2, 60, 8), numbers(1, 2, 300, 8), numbers(1, 2, 300, 8)
+LONG = numbers(1, 5, 60, 8), numbers(1, 5, 300, 8), numbers(1, 5, 300, 8)
 SPANS = np.repeat([0, 5, 128, 0, 290, 129], 10)[:, None]
 SHOWN = (np.arange(300) < SPANS) & (np.arange(300) >= SPANS - 100)
 GROUPED = numbers(2, 4, 33, 16), numbers(2, 2, 35, 16), numbers(2, 2, 35, 40)
@@ -72,6 +72,37 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] 
     "grouped": (grouped, GROUPED, expected(GROUPED[0], *(np.repeat(x, 2, 1) for x in GROUPED[1:]))),
     "interleaved": (interleaved, (PROJECTED,), expected(*PARTS).swapaxes(1, 2).reshape(2, 23, 64)),
 }
+
+
+def infinite(xp: Any, scores: Any, shown: Any) -> Any:
+    """Not divided by its sum; NaN for what nothing is shown to."""
+    scores = xp.where(shown, scores, -np.inf)
+    return xp.exp(scores - xp.max(scores, -1, keepdims=True))
+
+
+def signed(xp: Any, scores: Any, shown: Any) -> Any:
+    """Weights of which most are below zero."""
+    weights = xp.where(shown, scores - 2, 0)
+    return weights / (xp.sum(xp.abs(weights), -1, keepdims=True) + 1)
+
+
+def of_integers(xp: Any, scores: Any, shown: Any) -> Any:
+    weights = xp.where(shown, scores, 0)
+    return weights - xp.max(weights, -1, keepdims=True)
+
+
+@pytest.mark.parametrize("weights, dtype", [(infinite, np.float32), (signed, np.float32), (of_integers, np.int32)])
+def test_weights_of_ones_own(weights: Callable[..., Any], dtype: Any) -> None:
+    """The first two tasks of rows are shown nothing."""
+    shown = SHOWN & (np.arange(60) >= 48)[:, None]
+
+    def attend(xp: Any, q: Any, k: Any, v: Any) -> Any:
+        return xp.matmul(weights(xp, xp.matmul(q, xp.swapaxes(k, -1, -2)), shown), v)
+
+    inputs = [(2 * x).astype(dtype) for x in LONG]
+    with np.errstate(invalid="ignore"):
+        wanted = attend(np, *(x.astype(np.float64) for x in inputs))
+    np.testing.assert_allclose(dlc.jit(lambda *x: attend(dnp, *x))(*inputs), wanted, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", CASES)

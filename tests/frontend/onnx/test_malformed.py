@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from onnx import ModelProto, TensorProto, helper
 
 from dlc.errors import DlcError, ModelError
 from dlc.frontend.onnx import check_model, import_model
+from dlc.runtime.container import MAGIC
 from tests.frontend.onnx.build import FLOAT, model, run
+from tests.frontend.tflite.recorded import recorded
 from tests.models.skeletons import path_of
 
 RELU = helper.make_node("Relu", ["x"], ["y"], name="relu")
@@ -39,6 +42,30 @@ def test_text_file(tmp_path: Path) -> None:
     path.write_text("# This is no model\n" * 10)
     raises(path, "readme.onnx", "ONNX model")
     raises(b"hello world", "ONNX model")
+
+
+def archive() -> bytes:
+    with BytesIO() as file:
+        np.savez(file, x=np.zeros(3))
+        return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (bytes(recorded()["open_image_float"].file), "a TFLite model; compile, run"),
+        (MAGIC + bytes(100), "a compiled model"),
+        (archive(), "a zip archive"),
+        (b"builtin.module {\n}\n", "the text of a module"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
+        (b"<!DOCTYPE html>\n<html>", "a page"),
+    ],
+    ids=["tflite", "dlc", "zip", "module", "lfs", "page"],
+)
+def test_other_formats_are_named(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    raises(path, "not an ONNX model, which is needed here, but", words)
 
 
 def test_missing_file(tmp_path: Path) -> None:

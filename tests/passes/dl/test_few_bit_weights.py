@@ -13,6 +13,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import SSAValue
 from dlc.passes.dl.few_bit_weights import FewBitWeightsPass
 from dlc.passes.dl.quantize_weights import QuantizeWeightsPass
+from dlc.target import resolve
 from tests.passes.programs import Program, Writer, program, randoms
 
 INT4, UINT4 = ml_dtypes.int4, ml_dtypes.uint4
@@ -80,7 +81,7 @@ def test_weights_of_many_rows_are_dequantised_ahead() -> None:
 def made(w: np.ndarray, weights: str, group: int) -> np.ndarray:
     """The weights that a product is with: that of the identity."""
     p = program(lambda b, x: b(dl.MatmulOp, x, b.weight(w)), np.eye(len(w), dtype=np.float32))
-    QuantizeWeightsPass(weights, group).apply(None, p.module)  # pyright: ignore[reportArgumentType]
+    QuantizeWeightsPass(weights=weights, group=group).apply(None, p.module)  # pyright: ignore[reportArgumentType]
     return p.run()[0]
 
 
@@ -94,6 +95,27 @@ def test_quantised_weights_are_within_half_a_step(weights: str, group: int) -> N
     half = largest / 254 if weights == "int8" else span / 30
     error = np.abs(made(w, weights, group).reshape(groups.shape) - groups).max(1)
     assert (error <= half * 1.0001 + 1e-6).all() and error.max() > 0.5 * half.max()
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_few_rows_are_of_16_bits(weights: str) -> None:
+    """Off by half a step at most, of which each group of a row has its own; zeros are themselves."""
+    w, (x,) = RNG.standard_normal((128, 160)).astype(np.float32), randoms((2, 128))
+    x[0, :32], x[1, 32:64] = 0, 1e4 * x[1, 32:64]
+    p = program(lambda b, x: b(dl.MatmulOp, x, b.weight(w)), x)
+    QuantizeWeightsPass(weights=weights, group=32).apply(None, p.module)  # pyright: ignore[reportArgumentType]
+    assert any(isinstance(op, dl.MatmulPairsOp) for op in p.main.body.block.ops)
+    exact, half = made(w, weights, 32), np.abs(x.reshape(2, 4, 32)).max(2) / 65534
+    bound = np.einsum("rb,bkn->rn", half, np.abs(exact).reshape(4, 32, 160))
+    error = np.abs(p.run()[0] - x.astype(np.float64) @ exact)
+    assert (error <= bound + 1e-6 * (np.abs(x) @ np.abs(exact))).all() and error.max() > 0.02 * bound.max()
+
+
+def test_rows_that_stay_floats() -> None:
+    w = RNG.standard_normal((128, 160)).astype(np.float32)
+    for rows, target, exact in ((5, "cpu:avx2", False), (1, "cpu:riscv64", False), (1, "cpu:avx2", True)):
+        p = program(lambda b, x: b(dl.MatmulOp, x, b.weight(w)), *randoms((rows, 128)))
+        assert p.apply(QuantizeWeightsPass(resolve(target), exact_rows=exact), tolerance=0.2).ops[-1] == "matmul_words"
 
 
 def test_few_and_ragged_weights_stay() -> None:

@@ -13,7 +13,7 @@ from dlc.ir import Context, SSAValue, memref, parse_module
 from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
-from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.target import CPU_LEVELS, Machine
 from dlc.weights import WeightStore
@@ -58,6 +58,16 @@ def test_a_contraction_takes_what_follows_and_the_border_of_the_next() -> None:
 
     p = formed(body, *randoms(IMAGE))
     assert kernels(p) == [["pad"], ["conv", "add", "relu", "pad"], ["conv", "add", "relu"]]
+
+
+def test_why_a_kernel_ends_is_said_of_the_op_behind_a_view() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(dl.NegOp, b(dl.ReshapeOp, b(dl.ReluOp, conv(b, x, 1)), shape=(4, 4, 4)))
+
+    first, second = form_kernels(program(body, *randoms((1, 4, 4, 4))).module, CPU_LEVELS["cpu:avx2"])
+    view = "it is a view of a buffer and costs nothing"
+    assert first.reason == f"{view}; dl.neg behind it: it goes over 4×4×4, this kernel over 1×4×4×4"
+    assert second.reason == "the program returns it"
 
 
 def test_other_readers_of_a_padded_value_read_a_crop() -> None:
