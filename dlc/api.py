@@ -243,8 +243,8 @@ def _compiled_file(
     # A model that was compiled before needs no compiler.
     from dlc.backends.registry import backend_of
     from dlc.compiler import compile
-    from dlc.frontend.onnx import OpenInputsError
     from dlc.frontend.onnx.graph import load
+    from dlc.frontend.problems import OpenInputsError
     from dlc.frontend.tflite import is_tflite
 
     began = perf_counter()

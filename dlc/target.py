@@ -248,6 +248,7 @@ def host_supports(target: Target) -> bool:
 
 def require_host(target: Target, what: str) -> None:
     """Raises DeviceError where `what`, which is of code for a CPU target, cannot run on this machine."""
+    host_flags()  # or what it raises on a machine where dlc runs no code
     if target.architecture != HOST:
         raise DeviceError(
             f"{what}: this processor is of {HOST}, which does not run code for {target.name}: run it there from C "

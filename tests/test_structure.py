@@ -70,7 +70,7 @@ ALLOWED = {
     "training": {"calculus", "compiler", "model_cache", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
     "explore": {"compiler", "keys", "measure", "passes", *COMPILER_SEES},
     # From an ONNX model to another one, with the compiled model in between.
-    "quantization": {"api", "frontend.onnx", "instrument.report", "runtime"},
+    "quantization": {"api", "frontend.onnx", "frontend.problems", "instrument.report", "runtime"},
     # What needs PyTorch; the arrays' functions are what its operators are written with.
     "pytorch": {"calculus", "compiler", "nn", "numpy", "random", "special", *COMPILER_SEES},
     "api": {"compiler", "explore", "measure", "model_cache", "progress", "pytorch", "training", *COMPILER_SEES},
@@ -150,6 +150,16 @@ def test_imports_point_one_way(path: Path) -> None:
             continue
         target = imported.removeprefix("dlc").removeprefix(".")
         assert any(within(target, a) for a in allowed), f"{name or 'dlc'} imports {imported}"
+
+
+def test_frontends_know_nothing_of_one_another() -> None:
+    """What several of them need stands beside them, and imports none of them."""
+    frontends = {module_name(p) for p in (ROOT / "frontend").iterdir() if (p / "__init__.py").exists()}
+    assert len(frontends) > 2
+    for path in (ROOT / "frontend").rglob("*.py"):
+        others = {f for f in frontends if not within(module_name(path), f)}
+        for imported, _ in imports(path):
+            assert not any(within(imported.removeprefix("dlc."), f) for f in others), f"{module_name(path)} imports {imported}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: module_name(p) or "dlc")

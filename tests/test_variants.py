@@ -18,8 +18,8 @@ from dlc.arrays import TensorInfo
 from dlc.cli import main
 from dlc.dims import Dim
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
+from dlc.frontend.emit import FOLD_LIMIT, LITERAL_LIMIT
 from dlc.frontend.onnx import check_model
-from dlc.frontend.onnx.emit import FOLD_LIMIT, LITERAL_LIMIT
 from dlc.runtime import kept
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Variants

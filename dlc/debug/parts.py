@@ -12,17 +12,14 @@ from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.dialects.host import entry_of
 from dlc.errors import DTypeError, ShapeError
+from dlc.frontend.entry import entry_function
 from dlc.ir import (
-    ArrayAttr,
     Attribute,
     Block,
     DenseArrayBase,
-    DictionaryAttr,
     ModuleOp,
     Operation,
-    Region,
     SSAValue,
-    StringAttr,
     SymbolRefAttr,
     func,
 )
@@ -59,12 +56,11 @@ def cut_out(case: Case, kept: Sequence[Operation], values: Mapping[SSAValue, Arr
         block.add_op(cast(Operation, value.owner).clone(env))
     for op in kept:
         block.add_op(op.clone(env))
-    block.add_op(func.ReturnOp(*(env[v] for v in outputs)))
     run = {op.symbol for op in kept if isinstance(op, DispatchOp)}
     module = case.program.module
     kernels = [k.clone() for k in module.ops if isinstance(k, KernelOp) and k.symbol in run]
     kernels += [k.clone() for k in kernels_of(module) if k.sym_name.data in run]
-    program = replace(case.program, module=ModuleOp([_main(block), *kernels]))
+    program = replace(case.program, module=ModuleOp([_main(block, [env[v] for v in outputs]), *kernels]))
     given = dict(zip(entry_of(module).args, case.arrays, strict=True)) | dict(values)
     return Case(_with_own_weights(program), tuple(given[v] for v in inputs))
 
@@ -75,9 +71,10 @@ def resized(case: Case, old: int, new: int) -> Case | None:
     block = Block(arg_types=[_resized_type(a.type, old, new) for a in main.args])
     env: dict[SSAValue, SSAValue] = dict(zip(main.args, block.args, strict=True))
     weights = WeightStore()
+    returned: list[SSAValue] = []
     for op in main.body.block.ops:
         if isinstance(op, func.ReturnOp):
-            block.add_op(func.ReturnOp(*(env[v] for v in op.operands)))
+            returned = [env[v] for v in op.operands]
         elif not isinstance(op, DlOp):
             return None
         else:
@@ -95,7 +92,7 @@ def resized(case: Case, old: int, new: int) -> Case | None:
                 return None
             block.add_op(other)
             env.update(zip(op.results, other.results, strict=True))
-    program = replace(case.program, module=ModuleOp([_main(block)]), weights=weights)
+    program = replace(case.program, module=ModuleOp([_main(block, returned)]), weights=weights)
     return Case(program, tuple(_resized_array(a, old, new) for a in case.arrays))
 
 
@@ -106,15 +103,8 @@ def sizes_of(case: Case) -> list[int]:
     return sorted({int(n) for v in values for n in shape_of(v) if isinstance(n, int) and n > 1}, reverse=True)
 
 
-def _main(block: Block) -> func.FuncOp:
-    returned = cast(Operation, block.last_op).operands
-    main = func.FuncOp("main", ([a.type for a in block.args], [v.type for v in returned]), Region(block))
-    main.arg_attrs, main.res_attrs = _names("x", len(block.args)), _names("y", len(returned))
-    return main
-
-
-def _names(stem: str, count: int) -> ArrayAttr[DictionaryAttr]:
-    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(f"{stem}{k}")}) for k in range(count)])
+def _main(block: Block, results: Sequence[SSAValue]) -> func.FuncOp:
+    return entry_function(block, [f"x{k}" for k in range(len(block.args))], results, [f"y{k}" for k in range(len(results))])
 
 
 def _with_own_weights(program: Program) -> Program:

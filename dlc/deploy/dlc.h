@@ -335,7 +335,7 @@ static int dlc__check_records(const dlc__image *image)
 /* Whether a program is whole, with arrays between `first` and `last`, counted from it. */
 static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last)
 {
-    int64_t end = image->code, tensors = image->inputs + image->outputs, n = image->operation_count;
+    int64_t end = image->code, n = image->operation_count;
     dlc__image head;
     if (image->bytes < (int64_t)sizeof head || image->bytes > last) return 0;
     memcpy(&head, image, sizeof head);
@@ -346,8 +346,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     if (image->code_bytes < 0 || image->code_bytes > image->bytes - end) return 0;
     if (image->text < (int64_t)sizeof head || image->text >= end || *dlc__text(image, end - image->text - 1)) return 0;
     if (image->inputs < 0 || image->outputs < 0 || image->inputs > end || image->outputs > end) return 0;
-    if (image->weight_count < 0 || image->weight_count > image->array_count) return 0;
-    if (image->slots > 1 << 28 || image->slots < 2 + tensors + image->weight_count) return 0;
+    int64_t tensors = image->inputs + image->outputs;
     if (!dlc__within(image->tensors, tensors, sizeof(dlc__tensor), end) || !dlc__within(image->dims, image->dim_count, 8, end)
         || !dlc__within(image->operations, n, sizeof(dlc__operation), end) || n > 1 << 16
         || !dlc__within(image->arrays, image->array_count, sizeof(dlc__array), end)
@@ -356,6 +355,8 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         || !dlc__within(image->symbols, image->symbol_count, sizeof(dlc__symbol), end)
         || !dlc__within(image->failures, image->failure_count, sizeof(dlc__failure), end)
         || !dlc__within(image->places, image->place_count, sizeof(dlc__place), end)) return 0;
+    if (image->weight_count < 0 || image->weight_count > image->array_count) return 0;
+    if (image->slots > 1 << 28 || image->slots < 2 + tensors + image->weight_count) return 0;
     const int64_t code[] = {image->call, image->pool_bytes, image->pool_init, image->pool_worker, image->checksum_of};
     for (size_t i = 0; i < sizeof code / sizeof *code; i++)
         if (!dlc__is_code(image, code[i])) return 0;

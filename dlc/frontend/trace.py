@@ -28,23 +28,20 @@ from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.dl.ranges import state_ranges
 from dlc.dims import Range, Size, product
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.entry import entry_function
 from dlc.frontend.key_uses import KeyUses
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.ir import (
-    ArrayAttr,
     Block,
-    DictionaryAttr,
     FileLineColLoc,
     IntAttr,
     LocationAttr,
     ModuleOp,
     Operation,
-    Region,
     SSAValue,
     StringAttr,
     SymbolRefAttr,
     UnknownLoc,
-    func,
 )
 from dlc.weights import WeightStore
 
@@ -343,14 +340,7 @@ def trace(
             raise
         returned = [_result(current, r) for r in results]
     values = [r.value for r in returned]
-    current.block.add_op(func.ReturnOp(*values))
-    main = func.FuncOp(
-        "main",
-        ([a.type for a in current.block.args], [v.type for v in values]),
-        Region(current.block),
-        arg_attrs=_named(names),
-        res_attrs=_named(result_names if result_names is not None else list(result_tree.paths("result"))),
-    )
+    main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
     sizes = (size for axes in open_sizes for size in axes.values())
     state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
     return Traced(ModuleOp([main]), current.weights, result_tree, returned)
@@ -365,10 +355,6 @@ def identifier(name: str) -> str | None:
     """A leaf's path as an SSA name."""
     text = "".join(c if c.isalnum() else "_" for c in name).strip("_")
     return text if text and not text[0].isdigit() else None
-
-
-def _named(names: Sequence[str]) -> Any:
-    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(n)}) for n in names])
 
 
 def _result(current: Trace, value: object) -> Tracer:

@@ -11,7 +11,7 @@ from dlc.backends.base import Backend
 from dlc.compiler import Program
 from dlc.dims import UndecidableError, is_static
 from dlc.errors import ModelError, ShapeError, UnsupportedError
-from dlc.frontend.onnx import OpenInputsError
+from dlc.frontend.problems import OpenInputsError
 from dlc.given_shapes import GivenShapes
 from dlc.options import Options
 from dlc.pytorch.archive import checked_archive, example_inputs

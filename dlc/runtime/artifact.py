@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.dims import is_static
+from dlc.dims import Size, is_static
 from dlc.runtime.array_format import array_from_json, array_to_json
 from dlc.runtime.bounds import check_program
 from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, described_badly, save
@@ -121,7 +121,8 @@ class Artifact:
 
         Raises ModelError, or KeyError, TypeError, ValueError, IndexError, AttributeError, for a part that describes none.
         """
-        code = kernels_of(container.section(fields["image"]))
+        common = container.parts
+        code = kernels_of(container.section(fields["image"]), common.target)
         kernels = tuple(_kernel_from_json(kernel, code) for kernel in fields["kernels"])
         inputs, outputs = (tuple(map(info_from_json, fields[key])) for key in ("inputs", "outputs"))
         weights = [array_from_json(written, container) for written in fields["weights"]]
@@ -136,7 +137,6 @@ class Artifact:
             if not all(is_static(info.shape) for info in (*inputs, *outputs)):
                 raise ValueError("a symbolic size in a program of known ones")
             check_program(host, {k.name for k in kernels})
-        common = container.parts
         return Artifact(text(fields["name"]), common.target, host, kernels, arrays, common.runtime, common.numerics)
 
 
@@ -162,14 +162,14 @@ def _kernel_from_json(fields: Mapping[str, Any], code: Mapping[str, tuple[bytes,
         text(fields["name"]),
         own,
         entries,
-        tuple(map(_tasks if sizes is None else read_size, fields["tasks"])),
+        tuple(_tasks(count(n) if sizes is None else read_size(n)) for n in fields["tasks"]),
         tuple(map(text, fields["origins"])),
         read_size(fields["flops"]),
         None if sizes is None else OpenKernel(count(sizes), tuple(map(read_size, fields["bytes"]))),
     )
 
 
-def _tasks(value: Any) -> int:
-    if count(value) >= 1 << 31:
-        raise ValueError(f"a grid of {value} tasks; the pool counts to {(1 << 31) - 1}")
-    return value
+def _tasks(tasks: Size) -> Size:
+    if isinstance(tasks, int) and tasks >= 1 << 31:
+        raise ValueError(f"a grid of {tasks} tasks; the pool counts to {(1 << 31) - 1}")
+    return tasks

@@ -94,6 +94,8 @@ def parts_of(instructions: Sequence[Instruction], buffers: Collection[int], slot
     last = max(buffers, default=0)
     if strange := [slot for slot in moving if not last < slot < slots]:
         raise ModelError(f"slot {strange[0]} is none that a loop may set")
+    if slots - 1 - last > len(moving):
+        raise ModelError(f"{slots} slots, of which loops set {len(moving)}")
     # Otherwise a loop in a loop could move what the outer one counts on.
     if len(set(moving)) < len(moving):
         raise ModelError("a slot that two loops set")

@@ -1,4 +1,4 @@
-"""CRC-32C, the checksum of sections: by the run-time's code; by NumPy where that is another machine's."""
+"""CRC-32C, the checksum of sections: by the run-time's code; by NumPy where that is not for this machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.architectures import HOST
 from dlc.runtime.cpu.native import runtime
-from dlc.target import Target
+from dlc.target import Target, host_supports
 
 # Of bytes, continued from the checksum of what came before.
 Checksum = Callable[[memoryview, int], int]
@@ -22,7 +21,7 @@ _LANES = 1 << 16
 
 def checksum_of(target: Target, object: bytes) -> Checksum:
     """What computes checksums in files of programs for a target, whose run-time's code is `object`."""
-    if target.architecture != HOST:
+    if not host_supports(target):
         return crc32c
     native = runtime(object)
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dlc.errors import DlcError, ModelError
 from dlc.runtime.checksum import Checksum, checksum_of
 from dlc.runtime.host_format import count, text
-from dlc.target import Target
+from dlc.target import Target, architecture_of
 from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
@@ -220,7 +220,9 @@ def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sectio
     fields: dict[str, Any] = header["target"]
     # JSON has no tuples.
     fields |= {name: tuple(map(text, fields[name])) for name in ("features", "dots")}
+    fields |= {name: text(fields[name]) for name in ("name", "architecture")}
     target = Target(**fields)
+    architecture_of(target)
     code = bytes(_slice(path, data, sections, 0))
     if zlib.crc32(code) != header["runtime_crc32"]:
         # It computes the checksums of the others: not to be run before it is known to be whole.

@@ -65,12 +65,14 @@ class Image:
         return _Writer(self, weights, defaults).block()
 
 
-def kernels_of(image: memoryview) -> dict[str, tuple[bytes, tuple[int, ...]]]:
+def kernels_of(image: memoryview, target: Target) -> dict[str, tuple[bytes, tuple[int, ...]]]:
     """The kernels of a block by name: their code, and where their grids begin in it.
 
-    Raises ValueError or IndexError for a block that is none.
+    Raises ValueError or IndexError for a block that is none, or whose code is not of the target's architecture.
     """
     fields = _fields_of(image)
+    if fields["machine"] != architecture_of(target).machine:
+        raise ValueError(f"code for machine {fields['machine']} in a program for {target.architecture}")
 
     def rows(where: str, count: str, width: int) -> list[tuple[int, ...]]:
         start, end = fields[where], fields[where] + 8 * width * fields[count]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from dlc.compiler import Program
@@ -10,7 +10,8 @@ from dlc.dialects.dl.base import Array, tensor_of
 from dlc.dialects.dl.ranges import ranges_of, state_ranges
 from dlc.dialects.host import entry_of
 from dlc.errors import ModelError
-from dlc.ir import ArrayAttr, Attribute, Block, DictionaryAttr, ModuleOp, Region, SSAValue, StringAttr, func
+from dlc.frontend.entry import entry_function
+from dlc.ir import Attribute, Block, ModuleOp, SSAValue
 
 
 @dataclass
@@ -51,13 +52,6 @@ class Entry:
 
     def of(self, program: Program) -> Program:
         """The program that it is the entry of, with the sizes and weights of the one that it was made of."""
-        values = list(self.outputs.values())
-        self.block.add_op(func.ReturnOp(*values))
-        main = func.FuncOp("main", ([a.type for a in self.block.args], [v.type for v in values]), Region(self.block))
-        main.arg_attrs, main.res_attrs = _named(self.inputs), _named(list(self.outputs))
+        main = entry_function(self.block, self.inputs, list(self.outputs.values()), self.outputs)
         state_ranges(main, ranges_of(program.module))
         return replace(program, module=ModuleOp([main]), defaults=self.defaults)
-
-
-def _named(names: Sequence[str]) -> ArrayAttr[DictionaryAttr]:
-    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(name)}) for name in names])

@@ -14,8 +14,8 @@ from dlc.compiler.program import imported_program
 from dlc.derived import Derivative, Derived, TrainStep
 from dlc.dims import UndecidableError, is_static
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
-from dlc.frontend.onnx import OpenInputsError
 from dlc.frontend.onnx.graph import ModelFile, load
+from dlc.frontend.problems import OpenInputsError
 from dlc.given_shapes import GivenShapes
 from dlc.model_cache import DUMPED, TFLITE
 from dlc.passes.transformations.expand_transformations import expanded

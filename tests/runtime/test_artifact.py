@@ -134,6 +134,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "a buffer before the first": lambda h: h["model"]["instructions"][0][1][0].__setitem__(0, -1),
     "an offset beyond its buffer": lambda h: h["model"]["instructions"][0][1][0].__setitem__(1, 1 << 40),
     "a size beyond its buffer": lambda h: h["model"]["instructions"][0][2].__setitem__(0, 1 << 40),
+    "more slots than it sets": lambda h: h["model"].__setitem__("slots", (1 << 31) - 1),
     "a small arena": lambda h: h["model"].__setitem__("arena", 64),
     "text for a number": lambda h: h["model"].__setitem__("arena", "64"),
     "tasks of another kind": lambda h: h["model"]["kernels"][0].__setitem__("tasks", ["many"]),
@@ -152,6 +153,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "a model of another kind": lambda h: h.__setitem__("model", ["steps", "variants"]),
     "no target": lambda h: h.pop("target"),
     "a target that is none": lambda h: h.__setitem__("target", [1]),
+    "features that are no text": lambda h: h["target"].__setitem__("features", [1]),
+    "an architecture that is none": lambda h: h["target"].__setitem__("architecture", "z80"),
 }
 
 

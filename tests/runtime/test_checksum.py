@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.errors import DeviceError
 from dlc.runtime.checksum import checksum_of, crc32c
-from dlc.target import CPU_LEVELS
+from dlc.runtime.cpu.loader import load_object
+from dlc.target import CPU_LEVELS, host_supports
 
 
 def test_a_known_one() -> None:
@@ -20,3 +22,12 @@ def test_by_numpy(size: int) -> None:
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8).data
     for start in (0, 12345, 0xFFFFFFFF):
         assert crc32c(data, start) == native(data, start)
+
+
+def test_code_of_another_processor_is_not_run() -> None:
+    """Nor is that of a level that this one lacks."""
+    for target in CPU_LEVELS.values():
+        own = checksum_of(target, runtime_object(target.architecture))
+        assert (own is crc32c) != host_supports(target)
+    with pytest.raises(DeviceError, match="is for machine 183"):
+        load_object(runtime_object("aarch64"))

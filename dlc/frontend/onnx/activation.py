@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dims import product
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 

@@ -10,7 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type, is_bool
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.tensors import dtype_of

@@ -10,9 +10,9 @@ from onnx import NodeProto, defs
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.forms import OBJECTS, Form, Nothing, Plain, Rows, Several, told
-from dlc.frontend.onnx.emit import Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.values import Absent, Maps, SequenceValue, Text
+from dlc.frontend.problems import NodeProblem
 
 # Operators that take text and do more with it than to move it or to tell whether it is equal.
 _MORE = ("Cast", "CastLike", "Unique")

@@ -6,10 +6,10 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 
 table = Table()
 

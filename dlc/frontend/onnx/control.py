@@ -12,10 +12,10 @@ from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dims import Dim, Size, product
 from dlc.errors import DTypeError, ModelError, ShapeError
-from dlc.frontend.onnx.emit import Emitter, Value, discard
+from dlc.frontend.emit import Emitter, Value, discard
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, Problem, contradictions
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, contradictions
 from dlc.ir import Block, i64
 
 table = Table()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.windows import channels_first, channels_last, column_image, padded_windows, windows

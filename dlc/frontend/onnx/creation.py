@@ -8,12 +8,12 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.onnx.values import Text
+from dlc.frontend.problems import NodeProblem
 
 table = Table()
 

@@ -9,11 +9,11 @@ from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type, is_bool, is_float
 from dlc.dialects.dl.narrow import FORMATS
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, i8
 
 table = Table()

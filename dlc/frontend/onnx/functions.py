@@ -16,10 +16,10 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.graph import all_nodes, place, sorted_nodes
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.tensors import data_type_of
+from dlc.frontend.problems import NodeProblem
 
 OWN_DOMAIN = ("", "ai.onnx")
 # Functions that call functions make a small file a large program; no model comes near.

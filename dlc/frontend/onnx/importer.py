@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,16 @@ import onnx
 from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
 from dlc.arrays import TensorInfo
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dims import UndecidableError, is_static, product
-from dlc.errors import DTypeError, ModelError, ShapeError
+from dlc.dims import is_static
+from dlc.errors import DTypeError, ModelError
 from dlc.forms import Border, Plain, told
+from dlc.frontend.addressable import require_addressable
+from dlc.frontend.emit import Emitter, Value, location
+from dlc.frontend.entry import entry_function
+from dlc.frontend.identifiers import short_name
 from dlc.frontend.onnx.borders import Output, text_outputs
-from dlc.frontend.onnx.emit import Emitter, Value, location
 from dlc.frontend.onnx.functions import (
     MOST_NODES,
     OWN_DOMAIN,
@@ -41,17 +44,14 @@ from dlc.frontend.onnx.graph import ModelFile, Source, all_nodes, label, load, p
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS, OTHER_OPERATORS
 from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
-from dlc.frontend.onnx.problems import AlreadyNoted, NodeProblem, OpenInputsError, Problem, contradictions, unsupported
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
-from dlc.frontend.onnx.signature import is_text, short_name, signature, sizes_of
+from dlc.frontend.onnx.signature import is_text, signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
 from dlc.frontend.onnx.values import NoTensor, Text
+from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, as_problems, refusal
 from dlc.given_shapes import GivenShapes
-from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
+from dlc.ir import Block, ModuleOp
 from dlc.weights import WeightStore
-
-# What a process on x86-64 can address. Sizes that a file claims are refused before anything is made of them.
-_MOST_BYTES = 1 << 47
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,9 @@ def import_model(
     """
     importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs, parameters)
     imported = importer.run()
-    if importer.problems and all(p.kind == "shape" for p in importer.problems):
-        # With the model's own shapes it is the model that contradicts itself.
-        raise (ShapeError if importer.input_shapes else ModelError)(contradictions(importer.problems))
     if importer.problems:
-        certain = [p for p in importer.problems if not p.at_call]
-        error = unsupported(importer.model.name, certain or importer.problems)
-        if certain:
-            raise error
-        asked = {name for p in importer.problems for name in p.inputs}
-        raise OpenInputsError(error, imported.inputs, imported.outputs, [i.name for i in imported.inputs if i.name in asked])
+        given = bool(importer.input_shapes)
+        raise refusal(importer.model.name, importer.problems, imported.inputs, imported.outputs, given)
     return imported
 
 
@@ -366,19 +359,8 @@ class _Importer:
     def _converted(self, proto: NodeProto, converter: Converter, inputs: Sequence[Value | None]) -> Sequence[Value]:
         inline, attempt = partial(self._subgraph, proto), partial(self._attempt, proto)
         node = Node(proto, self.scope.opset, inputs, self.emit, self.tensors, inline, attempt, self.problems.extend)
-        with self.emit.build.at(location(label((*self.scope.owners, proto)[0]))):
-            try:
-                made = converter(node)
-            except UndecidableError as error:
-                raise NodeProblem("value", f"{error}; give the model's input shapes") from error
-            except (ShapeError, DTypeError) as error:
-                raise NodeProblem("dtype" if isinstance(error, DTypeError) else "shape", str(error)) from error
-            except (IndexError, ValueError, ZeroDivisionError) as error:
-                # A converter takes shapes apart as the operator defines them; other shapes do not come apart so.
-                given = ", ".join("none" if v is None else str(v.type) for v in inputs)
-                raise ModelError(f"{node.place}: its inputs ({given}) or attributes do not fit together: {error}") from error
-            except MemoryError as error:
-                raise ModelError(f"{node.place}: it takes more memory than there is to read it: {error}") from error
+        with self.emit.build.at(location(label((*self.scope.owners, proto)[0]))), as_problems(node.place, inputs):
+            made = converter(node)
         results = [made] if isinstance(made, Value) else list(made)
         for k in text_outputs(proto, self.scope.opset, inputs) if proto.domain in OWN_DOMAIN else ():
             if k < len(results) and not isinstance(results[k], NoTensor):
@@ -447,10 +429,7 @@ class _Importer:
         found = [(name, value, self.emit.ssa(value)) for output in made for name, value in output.tensors]
         names, results = [name for name, _, _ in found], [result for _, _, result in found]
         outputs = tuple(TensorInfo(name, shape_of(r), numpy_dtype(v.element_type)) for name, v, r in found)
-        block.add_op(func.ReturnOp(*results))
-        main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Region(block))
-        main.arg_attrs = _names(i.name for i in inputs)
-        main.res_attrs = _names(names)
+        main = entry_function(block, [i.name for i in inputs], results, names)
         files = self.tensors.files
         return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs, files, self._taken, border)
 
@@ -459,17 +438,6 @@ def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value |
     """ONNX's definition of a node by others, an empty one where the types of its inputs, on which it hangs, are not known."""
     untyped = any(name and value is None for name, value in zip(node.input, inputs, strict=False))
     return FunctionProto() if untyped else standard_function(node, versions, inputs)
-
-
-def require_addressable(where: str, t: Tensor) -> None:
-    """Raises ModelError for a tensor that no memory holds."""
-    shape = shape_of(t)
-    if is_static(shape) and product(shape) * numpy_dtype(element_type_of(t)).itemsize > _MOST_BYTES:
-        raise ModelError(f"{where}: a tensor of shape {shape} has more elements than memory can hold")
-
-
-def _names(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
-    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(n)}) for n in names])
 
 
 def _defined(node: NodeProto, opset: int) -> int:

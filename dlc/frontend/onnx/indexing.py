@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.ir import i64

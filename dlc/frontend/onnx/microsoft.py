@@ -11,11 +11,11 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type
 from dlc.dims import product
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.quantization import centred, integer_product, parameter, requantized, zero_point
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 
 DOMAIN = "com.microsoft"
 _UI8 = ELEMENT_TYPES["uint8"]

@@ -9,7 +9,7 @@ from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 

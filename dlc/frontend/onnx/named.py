@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dlc.arrays import TensorInfo
 from dlc.frontend.onnx.graph import ModelFile, all_nodes
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.signature import signature, sizes_of
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.frontend.problems import NodeProblem
 
 # Operands that were measured or chosen, not learned: a running mean and variance, scales of quantised numbers and of images.
 _SETTINGS = {

@@ -10,11 +10,11 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.values import Text
+from dlc.frontend.problems import NodeProblem
 
 table = Table()
 _F32 = ELEMENT_TYPES["float32"]

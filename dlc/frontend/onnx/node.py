@@ -7,14 +7,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from dlc.dialects.dl.base import Array, normalized_axes
-from dlc.dims import Dim, Size
+from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Emitter, Value
+from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.graph import place
-from dlc.frontend.onnx.problems import NodeProblem, Problem
 from dlc.frontend.onnx.tensors import TensorReader
 from dlc.frontend.onnx.values import Text
+from dlc.frontend.operands import Operands
+from dlc.frontend.problems import NodeProblem, Problem
 
 T = TypeVar("T")
 # Imports the nodes of a graph for these inputs, with an emitter: its results, and what of it is not supported, which is noted
@@ -29,7 +29,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Node:
+class Node(Operands):
     """One node of the graph: `node[0]` is its first input, `node.integer("axis", 1)` an attribute.
 
     An attribute or an input that the converter never asks for is reported as unsupported.
@@ -46,11 +46,9 @@ class Node:
         attempt: Attempt,
         note: Callable[[Sequence[Problem]], None],
     ) -> None:
+        super().__init__(place(proto), inputs, proto.input, emit)
         self.proto = proto
         self.opset = opset
-        self.inputs = inputs
-        self.emit = emit
-        self.place = place(proto)
         self.inline = inline
         self.attempt = attempt
         self.note = note
@@ -61,17 +59,10 @@ class Node:
 
     # Inputs
 
-    def __getitem__(self, k: int) -> Value:
-        """A required input."""
-        value = self.get(k)
-        if value is None:
-            raise ModelError(f"{self.place}: input {k} is missing; it has {len(self.inputs)}")
-        return value
-
     def get(self, k: int) -> Value | None:
         """An optional input."""
         self._read_inputs.add(k)
-        return self.inputs[k] if k < len(self.inputs) else None
+        return super().get(k)
 
     def ignore_input(self, k: int) -> None:
         """An input that changes nothing here."""
@@ -81,39 +72,12 @@ class Node:
         """Whether the model uses this output."""
         return output < len(self.proto.output) and bool(self.proto.output[output])
 
-    def known(self, k: int, what: str) -> Array:
-        """The elements of an input that has to be known at import."""
-        value = self[k]
-        if value.known is None:
-            raise NodeProblem(
-                "value",
-                f"its {what} (input '{self.proto.input[k]}') is computed from data or from sizes that are not known; "
-                "give the model's input shapes, or make it a constant",
-                (value,),
-            )
-        return value.known
-
-    def sizes(self, k: int, what: str) -> tuple[Size, ...]:
-        """The sizes, axes or bounds that a known integer input holds."""
-        return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, what).reshape(-1))
-
-    def integers_of(self, k: int, what: str) -> tuple[int, ...]:
-        """The elements of a known integer input without symbolic sizes."""
-        entries = self.sizes(k, what)
-        if any(isinstance(e, Dim) for e in entries):
-            raise NodeProblem("value", f"its {what} {list(entries)} depends on sizes that are not known; give the input shapes")
-        return tuple(e for e in entries if isinstance(e, int))
-
     def number(self, k: int, what: str) -> Any:
         """The only element of a known input, as a Python number."""
         array = self.known(k, what)
         if array.size != 1:
             raise ModelError(f"{self.place}: its {what} must have one element, got {array.size}")
         return array.reshape(()).item()
-
-    def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front."""
-        return normalized_axes(self.place, [axis], rank)[0]
 
     # Attributes
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dims import Size, product
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 from dlc.ir import bf16, f16, f32
 
 table = Table()

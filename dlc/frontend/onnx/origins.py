@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from dlc.arrays import TensorInfo
 from dlc.dims import is_static, product
-from dlc.frontend.onnx.emit import FOLD_LIMIT, LITERAL_LIMIT
+from dlc.frontend.emit import FOLD_LIMIT, LITERAL_LIMIT
 from dlc.ir import Operation, SSAValue
 
 

@@ -11,7 +11,7 @@ from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dims import Size, UndecidableError, is_static, product
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.movement import padded
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table

@@ -8,13 +8,13 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import ModelError
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.convolution import convolved
-from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.onnx.windows import channels_first
+from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, f32, i32
 
 table = Table()

@@ -15,10 +15,10 @@ from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.contraction import differ
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Emitter, Value
+from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 from dlc.ir import i64
 
 table = Table()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, normalized_axes
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 

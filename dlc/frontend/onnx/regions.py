@@ -9,12 +9,12 @@ from itertools import product
 from dlc.dialects import dl
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.sampling import Places, sampled
 from dlc.frontend.onnx.windows import channels_first, channels_last
+from dlc.frontend.problems import NodeProblem
 from dlc.ir import i64
 
 table = Table()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 
 # The opsets of ONNX's own domain that dlc reads.

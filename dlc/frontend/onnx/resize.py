@@ -1,7 +1,7 @@
 """Resize: separable interpolation, one axis after the other.
 
 A place of the result is a weighted sum of a few places of the operand, the same few for every row: `taps` computes them at
-import. One tap is a gather, up to four are a sum of gathers, more (antialiasing) are a product with the matrix of weights.
+import.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
-from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Emitter, Value
+from dlc.frontend.addressable import require_countable
+from dlc.frontend.emit import Value
+from dlc.frontend.interpolation import interpolated
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.ir import f32
 
 table = Table()
-
-_GATHERED_TAPS = 4
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ def upsample(node: Node) -> Value:
     y = x
     for number, scale in enumerate(scales):
         size = int(x.shape[number])
-        axis = Axis(number, size, int(np.floor(size * np.float32(scale))), scale, (0.0, 1.0))
+        resized = int(np.floor(size * np.float32(scale)))
+        require_countable(node.place, resized)
+        axis = Axis(number, size, resized, scale, (0.0, 1.0))
         if scale != 1:
             y = interpolated(node.emit, node.proto.output[0], y, number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
     return y
@@ -99,6 +101,7 @@ def _axes(node: Node) -> list[Axis]:
         raise ModelError(f"{node.place}: {scales} must be a positive scale for each of the axes {list(numbers)}")
     node.ignore_input(1)
     node.ignore_input(2)
+    require_countable(node.place, max(resized, default=0))
     regions = [(0.0, 1.0)] * len(numbers)
     if node.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         roi = [float(v) for v in node.known(1, "roi").reshape(-1)]
@@ -106,27 +109,6 @@ def _axes(node: Node) -> list[Axis]:
             raise ModelError(f"{node.place}: {len(roi)} bounds in roi, expected two for each of the axes {list(numbers)}")
         regions = list(zip(roi[: len(numbers)], roi[len(numbers) :], strict=True))
     return [Axis(*a) for a in zip(numbers, sizes, resized, scales, regions, strict=True)]
-
-
-def interpolated(emit: Emitter, name: str, x: Value, axis: int, indices: Array, weights: Array) -> Value:
-    """Each place of the axis as the sum over taps t of `weights[t] · x[indices[t]]`; `name` is what the constants are of."""
-    dtype = numpy_dtype(x.element_type)
-    if len(indices) > _GATHERED_TAPS:
-        resized = len(indices[0])
-        matrix = np.zeros((int(x.shape[axis]), resized))
-        np.add.at(matrix, (indices, np.arange(resized)), weights)
-        last = [a for a in range(x.rank) if a != axis] + [axis]
-        y = emit(dl.MatmulOp, emit.transpose(x, last), emit.constant(matrix, dtype, f"{name}_weights"))
-        return emit.transpose(y, [last.index(a) for a in range(x.rank)])
-    total: Value | None = None
-    for tap, weight in zip(indices, weights, strict=True):
-        y = emit(dl.GatherOp, x, emit.constant(tap, np.int64, f"{name}_places"), axis=axis)
-        if not (weight == 1).all():
-            shape = (-1, *(1,) * (x.rank - 1 - axis))
-            y = emit(dl.MulOp, y, emit.constant(weight.reshape(shape), dtype, f"{name}_weights"))
-        total = y if total is None else emit(dl.AddOp, total, y)
-    assert total is not None
-    return total
 
 
 # Where a place of the result lies on the axis of the operand, in f32 as ONNX Runtime computes it: ties hang on it.

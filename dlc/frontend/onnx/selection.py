@@ -7,7 +7,7 @@ from dlc.dialects.dl.base import PropertyValue
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dims import product
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.ir import Attribute, Block, f32, i64

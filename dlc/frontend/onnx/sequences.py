@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.values import Absent, SequenceValue
+from dlc.frontend.problems import NodeProblem
 
 table = Table()
 

@@ -8,7 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
 from dlc.dims import Size, product
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 

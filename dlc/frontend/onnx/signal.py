@@ -8,7 +8,7 @@ from onnx import TensorProto
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.movement import padded
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table

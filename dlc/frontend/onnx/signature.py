@@ -1,10 +1,8 @@
-"""The inputs of a model: their types, with the sizes that the caller gives in place of symbolic ones."""
+"""The inputs of a model: their types, as the file declares them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from keyword import iskeyword
 from typing import TypeAlias
 
 import numpy as np
@@ -13,9 +11,11 @@ from onnx import TensorProto, ValueInfoProto
 from dlc import dims
 from dlc.arrays import TensorInfo
 from dlc.dims import Dim, Size
-from dlc.errors import ModelError, ShapeError
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.errors import ModelError
+from dlc.frontend.identifiers import identifier
+from dlc.frontend.input_sizes import given_sizes
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.frontend.problems import NodeProblem
 from dlc.given_shapes import GivenShapes
 
 # Hears of what is not supported, and where.
@@ -32,41 +32,6 @@ def signature(
     Raises ShapeError for shapes that contradict the model or one another.
     """
     return given_sizes([_declared(i, input_shapes.get(i.name), note) for i in declared], input_shapes)
-
-
-def given_sizes(infos: Sequence[TensorInfo], input_shapes: GivenShapes) -> tuple[TensorInfo, ...]:
-    """The inputs of a model under the shapes given.
-
-    A symbol that one input's shape gives a size has it in all of them. Raises ShapeError for shapes that contradict the
-    model or one another.
-    """
-    bindings = _bound_by_name(
-        infos, {name: shape for name, shape in input_shapes.items() if name not in {i.name for i in infos}}
-    )
-    given = [(i, _given_shape(i, input_shapes[i.name])) for i in infos if i.name in input_shapes]
-    for info, shape in given:
-        for size, wanted in zip(info.shape, shape, strict=True):
-            if wanted != size:
-                _bind(info, size, wanted, bindings)
-    for info, shape in given:
-        for size, wanted in zip(info.shape, shape, strict=True):
-            if dims.substitute(size, bindings) != dims.substitute(wanted, bindings):
-                raise ShapeError(f"input '{info.name}': size {wanted} given where the model has {size}")
-    return tuple(TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos)
-
-
-def _bound_by_name(infos: Sequence[TensorInfo], given: GivenShapes) -> dict[str, Size]:
-    """The sizes of symbols that are given by their names alone."""
-    symbols = sorted({symbol for info in infos for size in info.shape if isinstance(size, Dim) for symbol in size.symbols()})
-    bindings: dict[str, Size] = {}
-    for name, shape in given.items():
-        size = shape[0] if len(shape) == 1 else None
-        if identifier(name) not in symbols or size is None:
-            sizes = f", nor a size of this name for one number: {', '.join(symbols)}" if symbols else ""
-            inputs = ", ".join(info.name for info in infos)
-            raise ShapeError(f"there is no input '{name}' to give a shape; inputs: {inputs}{sizes}")
-        bindings[identifier(name)] = dims.parse(size) if isinstance(size, str) else size
-    return bindings
 
 
 def is_text(info: ValueInfoProto) -> bool:
@@ -90,32 +55,6 @@ def _declared(value: ValueInfoProto, given: Sequence[int | str | None] | None, n
     if given is None:
         note(where, NodeProblem("value", "its rank is not known; give its shape"))
     return TensorInfo(value.name, tuple(_unnamed(value, k) for k in range(len(given or ()))), dtype)
-
-
-def _given_shape(info: TensorInfo, shape: Sequence[int | str | None]) -> tuple[Size, ...]:
-    given = [dims.parse(s) if isinstance(s, str) else s for s in shape]
-    if len(given) != len(info.shape) or any(isinstance(s, int) and s < 0 for s in given):
-        raise ShapeError(f"input '{info.name}': the shape {tuple(given)} does not fit the model's {info.shape}")
-    return tuple(own if size is None else size for own, size in zip(info.shape, given, strict=True))
-
-
-def _bind(info: TensorInfo, size: Size, given: Size, bindings: dict[str, Size]) -> None:
-    """Notes the size of a symbol."""
-    symbol = str(size)
-    if isinstance(size, Dim) and size.symbols() == {symbol} and bindings.setdefault(symbol, given) != given:
-        raise ShapeError(f"input '{info.name}': '{symbol}' is {given} here and {bindings[symbol]} in another place")
-
-
-def identifier(name: str) -> str:
-    """A name that dims.parse and MLIR read as one symbol."""
-    text = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
-
-
-def short_name(name: str) -> str | None:
-    """What dumps call a value: the last part of a path, not too much of it, and no number, which printing adds."""
-    parts = [part for part in re.split("[/;]", name) if part]
-    return re.sub(r"(_\d*)+$", "", identifier(parts[-1] if parts else name)[:40]) or None
 
 
 def sizes_of(value: ValueInfoProto) -> Iterator[Size]:

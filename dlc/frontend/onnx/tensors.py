@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from dlc.errors import ModelError
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.problems import NodeProblem
 from dlc.weights import Array
 
 _DTYPES: dict[int, np.dtype[Any]] = {

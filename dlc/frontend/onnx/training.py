@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from dlc.dialects import dl
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Emitter, Value
+from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 

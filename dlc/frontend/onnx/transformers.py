@@ -11,11 +11,11 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dims import Size
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.attention import joined, repeated, rotated, split
-from dlc.frontend.onnx.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 from dlc.ir import i32, i64
 
 table = Table()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dlc.dialects.dl.base import Array
-from dlc.frontend.onnx.emit import Emitter, Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.problems import NodeProblem
 
 
 class NoTensor(Value):

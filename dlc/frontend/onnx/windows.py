@@ -15,7 +15,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Size, UndecidableError, product
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.movement import padded
 from dlc.frontend.onnx.node import Node
 

@@ -20,23 +20,20 @@ from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
+from dlc.frontend.entry import entry_function
 from dlc.frontend.stablehlo import elementwise, moving, sums
 from dlc.frontend.stablehlo.node import Converter, Node, element_of, type_of
 from dlc.frontend.stablehlo.parser import parse
 from dlc.frontend.stablehlo.syntax import Dense, Function, Op, Region
 from dlc.ir import (
-    ArrayAttr,
     Block,
-    DictionaryAttr,
     FileLineColLoc,
     IntAttr,
     ModuleOp,
     SSAValue,
     StringAttr,
     SymbolRefAttr,
-    func,
 )
-from dlc.ir import Region as Body
 from dlc.weights import WeightStore
 
 OPERATORS: dict[str, Converter] = {**elementwise.OPERATORS, **moving.OPERATORS, **sums.OPERATORS}
@@ -86,11 +83,8 @@ class _Reader:
             argument.name_hint = re.sub(r"\W", "_", name)
         results = self._region(Build(block), main.body, block.args)
         said = [re.sub(r"^$", f"result{k}", str(a.get("jax.result_info", ""))) for k, a in enumerate(main.result_attributes)]
-        block.add_op(func.ReturnOp(*results))
-        entry = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Body(block))
-        entry.arg_attrs, entry.res_attrs = _named(names), _named(said)
         infos = ([_info(n, v) for n, v in zip(ns, vs, strict=True)] for ns, vs in ((names, block.args), (said, results)))
-        return ReadModule(ModuleOp([entry]), self.weights, *map(tuple, infos))
+        return ReadModule(ModuleOp([entry_function(block, names, results, said)]), self.weights, *map(tuple, infos))
 
     def _require_known(self) -> None:
         """Raises UnsupportedError for all ops that nothing reads, with their lines."""
@@ -225,10 +219,6 @@ def _number(text: str, dtype: np.dtype[np.generic]) -> object:
     if text.startswith("0x") and dtype.kind not in "iub":
         return np.asarray(int(text, 16), f"u{dtype.itemsize}").view(dtype)[()]
     return int(text, 0) if dtype.kind in "iub" else float(text)
-
-
-def _named(names: Sequence[str]) -> ArrayAttr[DictionaryAttr]:
-    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(name)}) for name in names])
 
 
 def _info(name: str, value: SSAValue) -> TensorInfo:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import Tensor
-from dlc.frontend.onnx.emit import Emitter, Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import Node, Table
 from dlc.ir import Block
 

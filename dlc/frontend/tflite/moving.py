@@ -11,8 +11,8 @@ from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Value
+from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import Node, Table
 from dlc.ir import i64
 
@@ -23,7 +23,8 @@ _SLICE_OPTIONS = "begin_mask.i32 end_mask.i32 ellipsis_mask.i32 new_axis_mask.i3
 
 @table("TRANSPOSE")
 def transpose(node: Node) -> Value:
-    return node.emit.transpose(node[0], node.integers_of(1, "permutation"))
+    x = node[0]
+    return node.emit.transpose(x, [node.axis(axis, x.rank) for axis in node.integers_of(1, "permutation")])
 
 
 @table("REVERSE_V2")
@@ -54,6 +55,8 @@ def strided_slice(node: Node) -> Value:
     count, new_axes = len(begins), sum(says("new_axis", k) for k in range(len(begins)))
     has_ellipsis = any(says("ellipsis", k) for k in range(count))
     between = x.rank - (count - new_axes - has_ellipsis)
+    if between < 0:
+        raise ModelError(f"{node.place}: {count} slices of a tensor of rank {x.rank}")
     starts: list[Size] = [0] * x.rank
     limits, strides = list(x.shape), [1] * x.rank
     backward: list[int] = []
@@ -70,12 +73,13 @@ def strided_slice(node: Node) -> Value:
             continue
         size, step = x.shape[axis], steps[k]
         if says("shrink_axis", k):
-            starts[axis] = _place(begins[k], size, 0, size)
+            starts[axis] = 0 if says("begin", k) else _place(begins[k], size, 0, size)
             limits[axis] = starts[axis] + 1
         else:
             first, last = (0, size) if step > 0 else (size - 1, -1)
-            begin = first if says("begin", k) else _place(begins[k], size, 0, size if step > 0 else size - 1)
-            end = last if says("end", k) else _place(ends[k], size, 0 if step > 0 else -1, size if step > 0 else size - 1)
+            bounds = (0, size) if step > 0 else (-1, size - 1)
+            begin = first if says("begin", k) else _place(begins[k], size, *bounds)
+            end = last if says("end", k) else _place(ends[k], size, *bounds)
             if step < 0:
                 # Counted from the back, a backward slice is a forward one.
                 backward.append(axis)
@@ -101,17 +105,18 @@ def _place(bound: Size, size: Size, low: Size, high: Size) -> Size:
     return bound
 
 
-def _amounts(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    amounts = node.integers_of(1, "paddings")
-    if len(amounts) != 2 * rank or min(amounts, default=0) < 0:
-        raise ModelError(f"{node.place}: paddings {list(amounts)} for {rank} axes; expected two sizes each")
+def _amounts(node: Node, k: int, what: str, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What an input says of both ends of so many axes."""
+    amounts = node.integers_of(k, what)
+    if len(amounts) != 2 * axes or min(amounts, default=0) < 0:
+        raise ModelError(f"{node.place}: {what} {list(amounts)} for {axes} axes; expected two sizes each")
     return amounts[::2], amounts[1::2]
 
 
 @table("PAD", "PADV2")
 def pad(node: Node) -> Value:
     emit, x = node.emit, node[0]
-    low, high = _amounts(node, x.rank)
+    low, high = _amounts(node, 1, "paddings", x.rank)
     if node.get(2) is not None:
         value = emit.reshape(node[2], ())
     else:
@@ -129,13 +134,16 @@ def _zero(node: Node) -> int:
 def mirror_pad(node: Node) -> Value:
     """Mode 0 does not repeat the outermost elements, mode 1 does."""
     emit, x = node.emit, node[0]
-    low, high = _amounts(node, x.rank)
+    low, high = _amounts(node, 1, "paddings", x.rank)
     if not node.integer("mode"):
         return emit(dl.PadOp, x, emit.scalar(0, x), low=low, high=high, pad_mode="reflect")
     for axis in range(x.rank):
-        if low[axis] or high[axis]:
-            places = np.pad(np.arange(int(x.shape[axis])), (low[axis], high[axis]), "symmetric")
-            x = emit(dl.GatherOp, x, emit.constant(places, np.int64), axis=axis)
+        size = x.shape[axis]
+        before, after = (
+            [emit(dl.ReverseOp, emit.slice(x, axis, *end), axes=(axis,))] if amount else []
+            for amount, end in ((low[axis], (0, low[axis])), (high[axis], (size - high[axis], size)))
+        )
+        x = emit(dl.ConcatOp, *before, x, *after, axis=axis) if before or after else x
     return x
 
 
@@ -146,9 +154,14 @@ def gather(node: Node) -> Value:
     batch = batch + indices.rank if batch < 0 else batch
     if not batch:
         return emit(dl.GatherOp, x, indices, axis=axis)
-    if axis != batch:
-        raise NodeProblem("attribute", f"batch_dims {batch} with axis {axis} is not supported, only with that axis")
-    return emit(dl.GatherNdOp, x, emit.reshape(indices, (*indices.shape, 1)), batch_dims=batch)
+    if not 0 <= batch <= min(axis, indices.rank):
+        raise ModelError(f"{node.place}: batch_dims {batch} with axis {axis} and indices of rank {indices.rank}")
+    # The axes between go behind what is gathered, and back: [B, …, n, …] → [B, n, …, …] → [B, *I, …, …] → [B, …, *I, …]
+    between, made = axis - batch, indices.rank - batch
+    ahead = emit.transpose(x, (*range(batch), axis, *range(batch, axis), *range(axis + 1, x.rank)))
+    y = emit(dl.GatherNdOp, ahead, emit.reshape(indices, (*indices.shape, 1)), batch_dims=batch)
+    moved = range(batch + made, batch + made + between)
+    return emit.transpose(y, (*range(batch), *moved, *range(batch, batch + made), *range(moved.stop, y.rank)))
 
 
 @table("EMBEDDING_LOOKUP")
@@ -199,6 +212,14 @@ def depth_to_space(node: Node) -> Value:
     return emit.reshape(emit.transpose(split, (0, 1, 3, 2, 4, 5)), (n, h * b, w * b, c // (b * b)))
 
 
+def _batch_blocks(node: Node) -> tuple[int, ...]:
+    """Into how many parts the axes behind the first one are cut."""
+    blocks = node.integers_of(1, "blocks")
+    if not 0 < len(blocks) < node[0].rank or min(blocks) < 1:
+        raise ModelError(f"{node.place}: blocks {list(blocks)} of a tensor of rank {node[0].rank}")
+    return blocks
+
+
 def _interleaved(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
     return [s for pair in zip(a, b, strict=True) for s in pair]
 
@@ -206,10 +227,10 @@ def _interleaved(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
 @table("SPACE_TO_BATCH_ND")
 def space_to_batch(node: Node) -> Value:
     """[N, H, W, C] → [b · c · N, H / b, W / c, C], for blocks [b, c], after padding."""
-    emit, x, blocks = node.emit, node[0], node.integers_of(1, "blocks")
-    amounts, count = node.integers_of(2, "paddings"), len(blocks)
+    emit, x, blocks = node.emit, node[0], _batch_blocks(node)
+    count = len(blocks)
     rest = (0,) * (x.rank - 1 - count)
-    low, high = ((0, *amounts[side::2], *rest) for side in (0, 1))
+    low, high = ((0, *amounts, *rest) for amounts in _amounts(node, 2, "paddings", count))
     x = emit(dl.PadOp, x, emit.scalar(_zero(node), x), low=low, high=high, pad_mode="constant")
     batch, sizes, kept = x.shape[0], x.shape[1 : count + 1], x.shape[count + 1 :]
     inner = [size // b for size, b in zip(sizes, blocks, strict=True)]
@@ -222,15 +243,16 @@ def space_to_batch(node: Node) -> Value:
 @table("BATCH_TO_SPACE_ND")
 def batch_to_space(node: Node) -> Value:
     """[b · c · N, H, W, C] → [N, H · b, W · c, C], for blocks [b, c], then cropped."""
-    emit, x, blocks = node.emit, node[0], node.integers_of(1, "blocks")
-    crops, count = node.integers_of(2, "crops"), len(blocks)
+    emit, x, blocks = node.emit, node[0], _batch_blocks(node)
+    count = len(blocks)
+    low, high = _amounts(node, 2, "crops", count)
     batch, sizes, kept = x.shape[0] // int(np.prod(blocks)), x.shape[1 : count + 1], x.shape[count + 1 :]
     split = emit.reshape(x, (*blocks, batch, *sizes, *kept))
     order = [count, *(a for k in range(count) for a in (count + 1 + k, k)), *range(2 * count + 1, split.rank)]
     wide = [size * b for size, b in zip(sizes, blocks, strict=True)]
     y = emit.reshape(emit.transpose(split, order), (batch, *wide, *kept))
     for k in range(count):
-        y = emit.slice(y, k + 1, crops[2 * k], wide[k] - crops[2 * k + 1])
+        y = emit.slice(y, k + 1, low[k], wide[k] - high[k])
     return y
 
 

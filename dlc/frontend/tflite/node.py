@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, DlOp, normalized_axes
-from dlc.dialects.dl.dtypes import element_type, is_float
-from dlc.dims import Dim, Size
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Emitter, Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.operands import Operands
+from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.schema import Operator, Quantization, Tensor
 from dlc.ir import Attribute, f32, i64
 
@@ -68,7 +69,7 @@ def _option(number: int, text: str) -> tuple[str, Option]:
     return name, Option(number, kind, int(default or 0))
 
 
-class Node:
+class Node(Operands):
     """One operator: `node[0]` is its first input as it is stored, `node.real(0)` as the numbers that it means."""
 
     def __init__(
@@ -81,23 +82,13 @@ class Node:
         inline: Inline,
         place: str,
     ) -> None:
-        self.operator, self.inputs, self.emit, self.inline, self.place = operator, inputs, emit, inline, place
-        self._options = options
         self.sources = [tensors[k] if k >= 0 else None for k in operator.inputs]
         self.results = [tensors[k] for k in operator.outputs]
+        super().__init__(place, inputs, [s.name if s is not None else "" for s in self.sources], emit)
+        self.operator, self.inline = operator, inline
+        self._options = options
 
     # Inputs
-
-    def __getitem__(self, k: int) -> Value:
-        """A required input, as it is stored."""
-        value = self.get(k)
-        if value is None:
-            raise ModelError(f"{self.place}: input {k} is missing; it has {len(self.inputs)}")
-        return value
-
-    def get(self, k: int) -> Value | None:
-        """An optional input, as it is stored."""
-        return self.inputs[k] if k < len(self.inputs) else None
 
     def real(self, k: int) -> Value:
         """An input as the numbers that it means: dequantised, if it is quantised."""
@@ -122,41 +113,12 @@ class Node:
         alike = source.type == result.type and source.quantization == result.quantization
         return self[k] if alike else self.stored(self.real(k))
 
-    def known(self, k: int, what: str) -> Array:
-        """The elements of an input that has to be known when the file is read."""
-        value = self[k]
-        if value.known is None:
-            source = self.sources[k]
-            named = source.name if source is not None else str(k)
-            raise NodeProblem(
-                "value",
-                f"its {what} (tensor '{named}') is computed from data or from sizes that are not known; give the model's input "
-                "shapes",
-                (value,),
-            )
-        return value.known
-
-    def sizes(self, k: int, what: str) -> tuple[Size, ...]:
-        """The sizes, axes or bounds that a known integer input holds."""
-        return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, what).reshape(-1))
-
-    def integers_of(self, k: int, what: str) -> tuple[int, ...]:
-        """The elements of a known integer input without symbolic sizes."""
-        entries = self.sizes(k, what)
-        if any(isinstance(e, Dim) for e in entries):
-            raise NodeProblem("value", f"its {what} {list(entries)} depends on sizes that are not known; give the input shapes")
-        return tuple(e for e in entries if isinstance(e, int))
-
     def number(self, k: int, what: str) -> int:
         """The only element of a known integer input."""
         entries = self.integers_of(k, what)
         if len(entries) != 1:
             raise ModelError(f"{self.place}: its {what} must have one element, got {len(entries)}")
         return entries[0]
-
-    def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front."""
-        return normalized_axes(self.place, [axis], rank)[0]
 
     # Options
 
@@ -213,12 +175,15 @@ class Node:
         return emit(dl.MinimumOp, emit(dl.MaximumOp, x, emit.scalar(low, x)), emit.scalar(high, x))
 
     def applied(self, op: type[DlOp], *inputs: int) -> Value:
-        """An op on the numbers that inputs mean, all of them unless some are named, as the output stores it."""
-        return self.finished(self.emit(op, *map(self.real, inputs or range(len(self.inputs)))))
+        """An op on the numbers that these inputs mean, as the output stores it."""
+        return self.finished(self.emit(op, *map(self.real, inputs)))
 
     def _parameters(self, quantization: Quantization, element: Attribute) -> tuple[Value, Value]:
         """Scale and zero point, each one number where it is the same for all."""
         emit, (scales, zeros) = self.emit, (quantization.scales, quantization.zeros)
+        bounds = ml_dtypes.iinfo(numpy_dtype(element))
+        if not bounds.min <= zeros.min() <= zeros.max() <= bounds.max:
+            raise ModelError(f"{self.place}: a zero point of {zeros.min()} to {zeros.max()} is no number of {element}")
         scale = emit.scalar(scales[0], f32) if scales.size == 1 else emit.constant(scales, np.float32)
         if (zeros == zeros[0]).all():
             return scale, emit.scalar(int(zeros[0]), element)

@@ -7,38 +7,42 @@ from collections.abc import Callable
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.tflite.node import Node, Table
 from dlc.ir import f32
 
 table = Table()
 
-_SAME: dict[str, type[DlOp]] = {
+_OF_ONE: dict[str, type[DlOp]] = {
     "ABS": dl.AbsOp, "NEG": dl.NegOp, "SIGN": dl.SignOp, "FLOOR": dl.FloorOp, "CEIL": dl.CeilOp, "ROUND": dl.RoundOp,
     "EXP": dl.ExpOp, "LOG": dl.LogOp, "SQRT": dl.SqrtOp, "RSQRT": dl.RsqrtOp, "SIN": dl.SinOp, "COS": dl.CosOp,
-    "TANH": dl.TanhOp, "LOGISTIC": dl.SigmoidOp, "RELU": dl.ReluOp, "HARD_SWISH": dl.HardswishOp, "PRELU": dl.PreluOp,
-    "POW": dl.PowOp, "MAXIMUM": dl.MaximumOp, "MINIMUM": dl.MinimumOp, "FLOOR_DIV": dl.FloordivOp, "FLOOR_MOD": dl.ModOp,
+    "TANH": dl.TanhOp, "LOGISTIC": dl.SigmoidOp, "RELU": dl.ReluOp, "HARD_SWISH": dl.HardswishOp, "LOGICAL_NOT": dl.NotOp,
+}  # fmt: skip
+_OF_TWO: dict[str, type[DlOp]] = {
+    "PRELU": dl.PreluOp, "POW": dl.PowOp, "MAXIMUM": dl.MaximumOp, "MINIMUM": dl.MinimumOp,
+    "FLOOR_DIV": dl.FloordivOp, "FLOOR_MOD": dl.ModOp,
     "LESS": dl.LessOp, "LESS_EQUAL": dl.LessEqualOp, "GREATER": dl.GreaterOp, "GREATER_EQUAL": dl.GreaterEqualOp,
-    "EQUAL": dl.EqualOp, "NOT_EQUAL": dl.NotEqualOp,
-    "LOGICAL_AND": dl.AndOp, "LOGICAL_OR": dl.OrOp, "LOGICAL_NOT": dl.NotOp,
+    "EQUAL": dl.EqualOp, "NOT_EQUAL": dl.NotEqualOp, "LOGICAL_AND": dl.AndOp, "LOGICAL_OR": dl.OrOp,
 }  # fmt: skip
 # These may have an activation in them.
 _ARITHMETIC: dict[str, type[DlOp]] = {"ADD": dl.AddOp, "SUB": dl.SubOp, "MUL": dl.MulOp, "DIV": dl.DivOp}
 _CLAMPS = {"RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}
 
 
-def _applied(op: type[DlOp]) -> Callable[[Node], Value]:
-    return lambda node: node.applied(op)
+def _applied(op: type[DlOp], inputs: int) -> Callable[[Node], Value]:
+    return lambda node: node.applied(op, *range(inputs))
 
 
 def _clamp(low: float, high: float) -> Callable[[Node], Value]:
     return lambda node: node.finished(node.clamped(node.real(0), low, high))
 
 
-for _kind, _op in _SAME.items():
-    table(_kind)(_applied(_op))
+for _kind, _op in _OF_ONE.items():
+    table(_kind)(_applied(_op, 1))
+for _kind, _op in _OF_TWO.items():
+    table(_kind)(_applied(_op, 2))
 for _kind, _op in _ARITHMETIC.items():
-    table(_kind, options="activation.i8")(_applied(_op))
+    table(_kind, options="activation.i8")(_applied(_op, 2))
 for _kind, _bounds in _CLAMPS.items():
     table(_kind)(_clamp(*_bounds))
 

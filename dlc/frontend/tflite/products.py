@@ -8,8 +8,8 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dims import product
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Value
+from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import Node, Table
 
 table = Table()
@@ -76,5 +76,5 @@ def cumsum(node: Node) -> Value:
 def l2_normalization(node: Node) -> Value:
     emit, x = node.emit, node.real(0)
     squares = emit(dl.ReduceSumOp, emit(dl.MulOp, x, x), axes=(x.rank - 1,), keepdims=True)
-    norm = emit(dl.SqrtOp, emit(dl.MaximumOp, squares, emit.scalar(1e-6, x)))
+    norm = emit(dl.MaximumOp, emit(dl.SqrtOp, squares), emit.scalar(1e-6, x))
     return node.finished(emit(dl.DivOp, x, norm))

@@ -8,27 +8,28 @@ become placeholders of the types that the file declares, so that one error lists
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import NoReturn
 
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dims import Dim, Size, UndecidableError, is_static
-from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
-from dlc.frontend.onnx.emit import Emitter, Value, location
-from dlc.frontend.onnx.importer import require_addressable
-from dlc.frontend.onnx.problems import NodeProblem, OpenInputsError, Problem, contradictions, unsupported
-from dlc.frontend.onnx.signature import given_sizes, identifier, short_name
+from dlc.dims import Dim, Size, is_static
+from dlc.errors import DTypeError, ModelError, UnsupportedError
+from dlc.frontend.addressable import require_addressable
+from dlc.frontend.emit import Emitter, Value, location
+from dlc.frontend.entry import entry_function
+from dlc.frontend.identifiers import identifier, short_name
+from dlc.frontend.input_sizes import given_sizes
+from dlc.frontend.problems import NodeProblem, Problem, as_problems, refusal
 from dlc.frontend.tflite import control, moving, pointwise, products, recurrence, resizing, shaping, windows
 from dlc.frontend.tflite.node import Converter, Node
 from dlc.frontend.tflite.schema import Graph, Operator, Tensor, TfliteFile, read_file
 from dlc.given_shapes import GivenShapes
-from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func
+from dlc.ir import Block, ModuleOp
 from dlc.weights import WeightStore
 
 OPERATORS: dict[str, Converter] = {
@@ -41,8 +42,9 @@ OPERATORS: dict[str, Converter] = {
     **control.table.entries,
     **recurrence.table.entries,
 }
-# Graphs that run graphs make a small file a large program; no model comes near.
+# Graphs that run graphs make a small file a large program, and a deep one; no model comes near.
 _MOST_OPERATORS = 300_000
+_DEEPEST = 32
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class _Reader:
     def run(self) -> ReadModel:
         graph, block = self.file.graphs[0], Block()
         names = _distinct(self._names(graph, graph.inputs, self.file.input_names, "input"))
-        declared = [self._declared(graph.tensors[k], name) for k, name in zip(graph.inputs, names, strict=True)]
+        stems = _distinct(map(identifier, names))
+        declared = [self._declared(graph.tensors[k], *named) for k, *named in zip(graph.inputs, names, stems, strict=True)]
         infos = given_sizes(declared, self.input_shapes)
         self.emit = Emitter(block, self.weights)
         inputs = [i for i in infos if i.name not in self.input_values]
@@ -90,35 +93,23 @@ class _Reader:
         results = self._run(0, values, self.emit)
         result_names = _distinct(self._names(graph, graph.outputs, self.file.output_names, "output"))
         if self.problems:
-            self._refuse(
-                inputs, [self._declared(graph.tensors[k], n) for k, n in zip(graph.outputs, result_names, strict=True)]
-            )
+            outputs = [
+                self._declared(graph.tensors[k], n, identifier(n)) for k, n in zip(graph.outputs, result_names, strict=True)
+            ]
+            raise refusal(self.file.name, self.problems, inputs, outputs, bool(self.input_shapes))
         found = [self.emit.ssa(value) for value in results if value is not None]
-        block.add_op(func.ReturnOp(*found))
-        main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in found]), Region(block))
-        main.arg_attrs, main.res_attrs = _named(i.name for i in inputs), _named(result_names)
+        main = entry_function(block, [i.name for i in inputs], found, result_names)
         outputs = tuple(
             TensorInfo(name, shape_of(r), numpy_dtype(element_type_of(r))) for name, r in zip(result_names, found, strict=True)
         )
         return ReadModel(ModuleOp([main]), self.weights, tuple(inputs), outputs)
 
-    def _refuse(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> NoReturn:
-        """Raises the error that says what is wrong, all at once."""
-        if all(p.kind == "shape" for p in self.problems):
-            # With the model's own shapes it is the model that contradicts itself.
-            raise (ShapeError if self.input_shapes else ModelError)(contradictions(self.problems))
-        certain = [p for p in self.problems if not p.at_call]
-        error = unsupported(self.file.name, certain or self.problems)
-        raise error if certain else OpenInputsError(error, inputs, outputs, ())
-
     def _names(self, graph: Graph, tensors: Sequence[int], signature: Mapping[int, str], kind: str) -> list[str]:
         return [signature.get(k) or graph.tensors[k].name or f"{kind}{n}" for n, k in enumerate(tensors)]
 
-    def _declared(self, tensor: Tensor, name: str) -> TensorInfo:
-        """An input or output as the file declares it: sizes that it leaves open have a name each."""
-        sizes: list[Size] = [
-            Dim.symbol(f"{identifier(name)}_{k}") if size < 0 else size for k, size in enumerate(tensor.signature)
-        ]
+    def _declared(self, tensor: Tensor, name: str, stem: str) -> TensorInfo:
+        """An input or output as the file declares it: sizes that it leaves open have a name each, of this stem."""
+        sizes: list[Size] = [Dim.symbol(f"{stem}_{k}") if size < 0 else size for k, size in enumerate(tensor.signature)]
         try:
             return TensorInfo(name, tuple(sizes), tensor.dtype)
         except UnsupportedError as error:
@@ -199,7 +190,7 @@ class _Reader:
     ) -> Sequence[Value]:
         converter = OPERATORS[operator.kind]
         node = Node(operator, graph.tensors, inputs, converter.options, emit, partial(self._inlined, place), place)
-        try:
+        with as_problems(place, inputs):
             made = converter.convert(node)
             results = [made] if isinstance(made, Value) else list(made)
             for result, tensor in zip(results, node.results, strict=True):
@@ -208,21 +199,14 @@ class _Reader:
                 require_addressable(place, result.type)
                 if result.ssa is not None and result.ssa.name_hint is None:
                     result.ssa.name_hint = short_name(tensor.name)
-        except UndecidableError as error:
-            raise NodeProblem("value", f"{error}; give the model's input shapes") from error
-        except UnsupportedError as error:
-            raise NodeProblem("dtype", str(error)) from error
-        except (ShapeError, DTypeError) as error:
-            raise NodeProblem("dtype" if isinstance(error, DTypeError) else "shape", str(error)) from error
-        except (IndexError, ValueError, ZeroDivisionError) as error:
-            given = ", ".join("none" if v is None else str(v.type) for v in inputs)
-            raise ModelError(f"{place}: its inputs ({given}) or options do not fit together: {error}") from error
         return results
 
     def _inlined(self, place: str, number: int, arguments: Sequence[Value], emit: Emitter) -> Sequence[Value]:
         """The results of a graph that an operator runs."""
         if not 0 <= number < len(self.file.graphs) or number in self._running or number == 0:
             raise ModelError(f"{place}: graph {number} of {len(self.file.graphs)} is none that it can run")
+        if len(self._running) == _DEEPEST:
+            raise ModelError(f"{place}: graphs in graphs, more than {_DEEPEST} deep")
         self._running.append(number)
         results = self._run(number, arguments, emit)
         self._running.pop()
@@ -248,11 +232,9 @@ class _Reader:
 
 def _distinct(names: Iterable[str]) -> list[str]:
     """The names, those that are taken with a number behind them."""
-    made: list[str] = []
+    made: dict[str, None] = {}
+    numbers: dict[str, Iterator[int]] = {}
     for name in names:
-        made.append(next(n for n in chain([name], (f"{name}_{k}" for k in count(1))) if n not in made))
-    return made
-
-
-def _named(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
-    return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(name)}) for name in names])
+        following = numbers.setdefault(name, count(1))
+        made[next(n for n in chain([name], (f"{name}_{k}" for k in following)) if n not in made)] = None
+    return list(made)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Emitter, Value
-from dlc.frontend.onnx.problems import NodeProblem
+from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.problems import NodeProblem
 from dlc.frontend.tflite.node import Node, Table
 
 table = Table()

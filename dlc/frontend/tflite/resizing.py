@@ -6,8 +6,9 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
-from dlc.frontend.onnx.resize import interpolated
+from dlc.frontend.addressable import require_countable
+from dlc.frontend.emit import Value
+from dlc.frontend.interpolation import interpolated
 from dlc.frontend.tflite.node import Node, Table
 
 table = Table()
@@ -18,6 +19,7 @@ def _axes(node: Node, x: Value) -> list[tuple[int, int, int]]:
     sizes = node.integers_of(1, "size")
     if x.rank != 4 or len(sizes) != 2 or min(sizes) < 1:
         raise ModelError(f"{node.place}: an image of shape {list(x.shape)} to sizes {list(sizes)}")
+    require_countable(node.place, max(sizes))
     return [(axis, int(x.shape[axis]), size) for axis, size in zip((1, 2), sizes, strict=True)]
 
 

@@ -8,7 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
 from dlc.dims import Size, product
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.tflite.node import Node, Table
 
 table = Table()
@@ -98,15 +98,18 @@ def _split(node: Node, x: Value, sizes: Sequence[Size], axis: int) -> list[Value
     return pieces
 
 
-@table("SPLIT", options="count.i32")
+@table("SPLIT")
 def split(node: Node) -> list[Value]:
     """Inputs: the axis, data."""
-    x, count = node[1], node.integer("count")
+    x, count = node[1], len(node.results)
     axis = node.axis(node.number(0, "axis"), x.rank)
-    return _split(node, x, [x.shape[axis] // count] * count, axis)
+    size = x.shape[axis]
+    if isinstance(size, int) and size % count:
+        raise ModelError(f"{node.place}: axis {axis} of {list(x.shape)} into {count} equal parts")
+    return _split(node, x, [size // count] * count, axis)
 
 
-@table("SPLIT_V", options="count.i32")
+@table("SPLIT_V")
 def split_v(node: Node) -> list[Value]:
     """Inputs: data, the sizes of the parts, of which one may be the rest (-1), the axis."""
     x, sizes = node[0], list(node.integers_of(1, "sizes"))
@@ -119,7 +122,9 @@ def split_v(node: Node) -> list[Value]:
 def unpack(node: Node) -> list[Value]:
     x = node[0]
     axis = node.axis(node.integer("axis"), x.rank)
-    pieces = _split(node, x, [1] * node.integer("count"), axis)
+    if isinstance(x.shape[axis], int) and x.shape[axis] != len(node.results):
+        raise ModelError(f"{node.place}: {len(node.results)} results of axis {axis} of {list(x.shape)}")
+    pieces = _split(node, x, [1] * len(node.results), axis)
     return [node.emit.reshape(p, (*x.shape[:axis], *x.shape[axis + 1 :])) for p in pieces]
 
 

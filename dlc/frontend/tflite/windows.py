@@ -10,7 +10,8 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dims import Size, UndecidableError
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.addressable import require_countable
+from dlc.frontend.emit import Value
 from dlc.frontend.tflite.node import Node, Table
 
 table = Table()
@@ -141,20 +142,22 @@ def max_pool_2d(node: Node) -> Value:
 def _average(node: Node, x: Value) -> Value:
     """The mean of what is inside of each window: padding does not count."""
     windows, (low, high) = _pooling(node)
-    counts = np.ones((1, 1))
+    total = node.emit(dl.SumPoolOp, _padded(node, x, low, high), **windows)
+    counts = node.emit.scalar(1, x)
     for axis, size in enumerate(x.shape[1:3]):
         kernel, stride = windows["kernel"][axis], windows["strides"][axis]
         if not (low[axis] or high[axis]):
-            counts = counts * kernel
+            counts = node.emit(dl.MulOp, counts, node.emit.scalar(kernel, x))
             continue
         if not isinstance(size, int):
             raise UndecidableError(f"how many elements an average at the border has depends on the size {size}")
-        starts = np.arange(0, size + low[axis] + high[axis] - kernel + 1, stride) - low[axis]
+        places = size + low[axis] + high[axis] - kernel + 1
+        require_countable(node.place, places)
+        starts = np.arange(0, places, stride) - low[axis]
         inside = np.minimum(starts + kernel, size) - np.maximum(starts, 0)
-        counts = counts * np.maximum(inside, 1).reshape((-1, 1) if axis == 0 else (1, -1))
-    total = node.emit(dl.SumPoolOp, _padded(node, x, low, high), **windows)
-    factors = 1 / counts[..., np.newaxis] if counts.size > 1 else 1 / counts.reshape(())
-    return node.emit(dl.MulOp, total, node.emit.constant(factors, numpy_dtype(x.element_type)))
+        along = np.maximum(inside, 1).reshape((-1, 1, 1) if axis == 0 else (-1, 1))
+        counts = node.emit(dl.MulOp, counts, node.emit.constant(along, numpy_dtype(x.element_type)))
+    return node.emit(dl.MulOp, total, node.emit(dl.DivOp, node.emit.scalar(1, x), counts))
 
 
 @table("AVERAGE_POOL_2D", options=_POOL)

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from dlc.architectures import ARCHITECTURES, HOST
 from dlc.errors import CompileError, DeviceError
 from dlc.runtime.cpu.relocations import RELOCATE, Relocation
 
@@ -147,5 +148,7 @@ class LoadedCode:
 
 
 def load_object(data: bytes) -> LoadedCode:
-    """An object's code in executable memory; raises what `linked` and LoadedCode raise."""
+    """An object's code in executable memory; raises what `linked` and LoadedCode raise, DeviceError for another processor's."""
+    if (machine := _machine(data)) != ARCHITECTURES[HOST].machine:
+        raise DeviceError(f"the object is for machine {machine} of ELF files, and code of {HOST} runs here")
     return LoadedCode(linked(data))

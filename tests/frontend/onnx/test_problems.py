@@ -7,9 +7,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from dlc.errors import ModelError, UnsupportedError
-from dlc.frontend.onnx import Problem, check_model, import_model, importer
-from dlc.frontend.onnx.emit import FOLD_LIMIT
-from dlc.frontend.onnx.problems import WHAT_TO_DO
+from dlc.frontend.emit import FOLD_LIMIT
+from dlc.frontend.onnx import check_model, import_model, importer
+from dlc.frontend.problems import WHAT_TO_DO, Problem
 from tests.frontend.onnx.build import INT64, model
 
 

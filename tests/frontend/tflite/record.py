@@ -236,6 +236,24 @@ def others() -> bytes:
         ("FILL", None, {}, [places, np.float32(1.5)], np.float32),
         ("LOGICAL_NOT", None, {}, [np.array([True, False])], np.bool_),
         ("STABLEHLO_COMPOSITE", "StableHLOCompositeOptions", composite, ["x"], np.float32),
+        ("L2_NORMALIZATION", "L2NormOptions", {}, [np.float32([[1e-4, 2e-4], [0, 0], [1e-7, 0]])], np.float32),
+        (
+            "STRIDED_SLICE",
+            "StridedSliceOptions",
+            {"beginMask": 8},
+            ["x", *slices([[0, 1], [-9, 4], [9, 0, -2], [2, 3]])],
+            np.float32,
+        ),
+        (
+            "STRIDED_SLICE",
+            "StridedSliceOptions",
+            {"shrinkAxisMask": 4, "beginMask": 4},
+            ["x", *slices([[0, 1], [-9, 0, -1], [2, 3]])],
+            np.float32,
+        ),
+        ("MIRROR_PAD", "MirrorPadOptions", {"mode": 1}, ["x", np.int32([[0, 0], [4, 1], [0, 4], [3, 3]])], np.float32),
+        ("GATHER", "GatherOptions", {"axis": 3, "batchDims": 1}, ["x", np.int32([[2, 0]])], np.float32),
+        ("TRANSPOSE", None, {}, ["x", np.int32([0, -1, -3, 2])], np.float32),
         ("RESHAPE", "ReshapeOptions", {"newShape": [4, 4, 3]}, ["x"], np.float32),
         ("UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions", *_lstm(4, 3, 2), np.float32),
     ]
@@ -278,6 +296,12 @@ def others() -> bytes:
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
+
+
+def slices(bounds: Sequence[Sequence[int]]) -> Sequence[Any]:
+    """Begins, ends and steps, of each axis as a slice of Python's has them."""
+    entries = [(*pair, 1)[:3] for pair in bounds]
+    return [np.array(column, np.int32) for column in zip(*entries, strict=True)]
 
 
 def _lstm(time: int, data: int, size: int) -> tuple[dict[str, Any], list[Any]]:

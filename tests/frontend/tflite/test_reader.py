@@ -15,7 +15,7 @@ from dlc.cli import main
 from dlc.compiler.program import load_program
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.explore.sources import tflite_listing
-from dlc.frontend.onnx import OpenInputsError
+from dlc.frontend.problems import OpenInputsError
 from dlc.frontend.tflite import read_model
 from dlc.frontend.tflite.schema import BUILTINS, Tensor, read_file
 from tests.frontend.tflite.recorded import recorded

@@ -9,11 +9,11 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.ml.scores import row_of
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 
 table = Table()
 _F32, _I64 = ELEMENT_TYPES["float32"], ELEMENT_TYPES["int64"]

@@ -10,7 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.ml.scores import TRANSFORMS, Case, classes_of, decided, row_of, transformed
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table

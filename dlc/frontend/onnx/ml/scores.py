@@ -11,10 +11,10 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.values import Text
+from dlc.frontend.problems import NodeProblem
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _I64 = ELEMENT_TYPES["int64"]

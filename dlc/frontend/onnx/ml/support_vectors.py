@@ -14,12 +14,12 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Emitter, Value
+from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.ml.linear import features_of, product
 from dlc.frontend.onnx.ml.scores import TRANSFORMS, Case, best, classes_of, labelled, of_both, transformed
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 
 table = Table()
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")

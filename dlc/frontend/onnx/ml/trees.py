@@ -15,12 +15,12 @@ from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dims import Dim
 from dlc.errors import ModelError
-from dlc.frontend.onnx.emit import Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.ml.scores import TRANSFORMS, Case, classes_of, decided, row_of, transformed
 from dlc.frontend.onnx.ml.tree_tables import MODES, Ask, Nodes, Tables, tables_of
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.problems import NodeProblem
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 
 table = Table()
 

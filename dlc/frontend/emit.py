@@ -30,7 +30,7 @@ from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.dims import Dim, Size, is_static, product
 from dlc.errors import DTypeError, ShapeError
-from dlc.frontend.onnx import symbolic
+from dlc.frontend import symbolic
 from dlc.ir import Attribute, Block, LocationAttr, NameLoc, NoneAttr, Operation, SSAValue, StringAttr, SymbolRefAttr, i64
 from dlc.weights import WeightStore
 

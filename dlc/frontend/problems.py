@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dlc.arrays import TensorInfo
-from dlc.errors import UnsupportedError
-from dlc.frontend.onnx.emit import Value
+from dlc.dims import UndecidableError
+from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
+from dlc.frontend.emit import Value
 
 WHAT_TO_DO = {
     "operator": "export the model with other operators, or write a converter (docs/extending.md)",
@@ -85,3 +87,38 @@ def unsupported(model: str, problems: Sequence[Problem]) -> UnsupportedError:
 def contradictions(problems: Sequence[Problem]) -> str:
     """Problems of a model that contradicts itself, and nothing else."""
     return "\n".join(f"{p.place}: {p.message}" for p in problems)
+
+
+@contextmanager
+def as_problems(place: str, inputs: Sequence[Value | None]) -> Generator[None]:
+    """What goes wrong when a converter is run, as what is wrong with the operator at `place`: NodeProblem or ModelError."""
+    try:
+        yield
+    except UndecidableError as error:
+        raise NodeProblem("value", f"{error}; give the model's input shapes") from error
+    except UnsupportedError as error:
+        raise NodeProblem("dtype", str(error)) from error
+    except (ShapeError, DTypeError) as error:
+        raise NodeProblem("dtype" if isinstance(error, DTypeError) else "shape", str(error)) from error
+    except (IndexError, ValueError, ZeroDivisionError, OverflowError) as error:
+        # A converter takes shapes apart as the operator defines them; other shapes do not come apart so.
+        given = ", ".join("none" if v is None else str(v.type) for v in inputs)
+        raise ModelError(f"{place}: its inputs ({given}) or attributes do not fit together: {error}") from error
+    except MemoryError as error:
+        raise ModelError(f"{place}: it takes more memory than there is to read it: {error}") from error
+
+
+def refusal(
+    model: str, problems: Sequence[Problem], inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], given: bool
+) -> DlcError:
+    """The error that says what is wrong with a model, all at once; `given`: whether a caller gave shapes of its inputs.
+
+    It is an OpenInputsError where giving shapes or values of inputs may help.
+    """
+    if all(p.kind == "shape" for p in problems):
+        # With the model's own shapes it is the model that contradicts itself.
+        return (ShapeError if given else ModelError)(contradictions(problems))
+    certain = [p for p in problems if not p.at_call]
+    error = unsupported(model, certain or problems)
+    asked = {name for p in problems for name in p.inputs}
+    return error if certain else OpenInputsError(error, inputs, outputs, [i.name for i in inputs if i.name in asked])
