@@ -263,8 +263,8 @@ def test_bodies_in_bodies_without_end_are_refused() -> None:
         from_json(written)
     loop: tuple[Instruction, ...] = ()
     for k in range(20):
-        slots = [6 + 4 * k + j for j in range(4)]
+        slots = [3 + 4 * k + j for j in range(4)]
         carried = tuple(Carried(slot, (1, j), (slots[(j + 1) % 4], 0)) for j, slot in enumerate(slots))
         loop = (Loop(2, carried, (), loop),)
     with pytest.raises(ModelError, match="too deep"):
-        check_program(program(*loop, slots=100), {"k"})
+        check_program(program(*loop, slots=3 + 4 * 20), {"k"})

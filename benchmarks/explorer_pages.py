@@ -1,0 +1,153 @@
+"""Pages of whole programs in a browser: python benchmarks/explorer_pages.py [MODEL …].
+
+Each MODEL of the tests' skeletons (resnet50, bert_base_128), a function with a scan, and a training step with its optimiser:
+seconds to compile it, seconds to compile it with its page, megabytes of the page, and seconds until Chromium shows it. In the
+page of a model the first convolution or product is clicked and followed to its loops. Exits with 1 where a page takes twice as
+long as compiling, has over 15 MB, opens in over 2 s, fetches anything, has an error, or does not lead to the loops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import sync_playwright
+
+import dlc
+import dlc.numpy as dnp
+from dlc import lax, nn, optim
+from dlc.compiler import Program, compile
+from dlc.explore import explore
+from dlc.frontend.onnx import import_model
+from dlc.frontend.pytree import flatten
+from dlc.options import Options
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.models import skeletons  # noqa: E402
+
+OPTIONS = Options.of(num_threads=1, cache=False)
+Subject = tuple[Program, Sequence[np.ndarray]]
+
+
+def network(name: str) -> Subject:
+    """A model of full size, with random weights."""
+    proto = skeletons.filled(name)
+    imported = import_model(proto)
+    return Program(imported.module, imported.weights, name), list(skeletons.inputs(name, proto).values())
+
+
+def recurrence() -> Subject:
+    """64 steps of 4 rows of 256 numbers."""
+
+    def run(w: Any, xs: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = dnp.tanh(h @ w + x)
+            return h, h.sum()
+
+        return lax.scan(step, dnp.zeros((4, 256)), xs)
+
+    rng = np.random.default_rng(0)
+    return of_function(run, rng.standard_normal((256, 256), np.float32), rng.standard_normal((64, 4, 256), np.float32))
+
+
+def training_step() -> Subject:
+    """A step of AdamW on a network of three dense layers."""
+    rng = np.random.default_rng(0)
+    sizes = (784, 512, 512, 10)
+    weights = [rng.standard_normal(pair, np.float32) * np.float32(0.05) for pair in pairwise(sizes)]
+    optimizer = optim.adamw(1e-3)
+
+    def loss(weights: Any, x: Any, labels: Any) -> Any:
+        for w in weights[:-1]:
+            x = nn.relu(x @ w)
+        return nn.softmax_cross_entropy(x @ weights[-1], labels).mean()
+
+    def step(weights: Any, state: Any, x: Any, labels: Any) -> Any:
+        value, gradients = dlc.value_and_grad(loss)(weights, x, labels)
+        return value, optimizer.update(gradients, state, weights)
+
+    images, labels = rng.standard_normal((128, 784), np.float32), rng.integers(0, 10, 128)
+    return of_function(step, weights, optimizer.init(weights), images, labels)
+
+
+def of_function(function: Callable[..., Any], *arguments: Any) -> Subject:
+    leaves, _ = flatten((arguments, {}))
+    return dlc.jit(function).lower(*arguments).program, [np.asarray(leaf) for leaf in leaves]
+
+
+class Shown:
+    """A page in the browser: how long it took to open, and what should not be."""
+
+    def __init__(self, browser: Any, file: Path) -> None:
+        self.wrong: list[str] = []
+        self.page = browser.new_page(viewport={"width": 1440, "height": 900})
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self._fetched(request.url))
+        began = perf_counter()
+        self.page.goto(file.as_uri())
+        self.page.wait_for_selector("main:not([aria-busy])")
+        self.seconds = perf_counter() - began
+
+    def _fetched(self, url: str) -> None:
+        if not url.startswith("file:"):
+            self.wrong.append(f"fetched {url}")
+
+    def follow(self) -> None:
+        """From the first kernel of sums to its loops."""
+        found = self.page.locator('.box.kernel[aria-label^="kernel conv"], .box.kernel[aria-label^="kernel matmul"]')
+        if not found.count():
+            self.wrong.append("no kernel of a convolution or a product")
+            return
+        found.first.click()
+        self.page.click("text=Follow it through the passes")
+        self.page.wait_for_selector(".row.selected")
+        if not any("vector.fma" in row for row in self.page.locator(".pane:nth-child(2) .row.related").all_inner_texts()):
+            self.wrong.append("it does not lead to the vector loop")
+
+
+def measure(browser: Any, name: str, subject: Subject, file: Path) -> bool:
+    """Prints a row; whether all is as it should be."""
+    program, inputs = subject
+    seconds: list[float] = []
+    for make in (lambda: compile(program, "cpu", OPTIONS), lambda: explore(program, "cpu", OPTIONS, inputs=inputs).save(file)):
+        began = perf_counter()
+        make()
+        seconds.append(perf_counter() - began)
+    size, shown = file.stat().st_size / 1e6, Shown(browser, file)
+    shown.follow()
+    bounds = {"takes": seconds[1] < 2 * seconds[0], "has": size < 15, "opens": shown.seconds < 2}
+    wrong = [*shown.wrong, *(f"{what} too much" for what, kept in bounds.items() if not kept)]
+    row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {shown.seconds:.2f} | {'; '.join(wrong) or 'as it should be'}"
+    print(f"| {name} | {row} |", flush=True)
+    return not wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=["resnet50", "bert_base_128"])
+    models = parser.parse_args().models
+    subjects = {name: (lambda name=name: network(name)) for name in models}
+    subjects |= {"a scan": recurrence, "a training step": training_step}
+    print("| program | compiled, s | with its page, s | MB | opens, s | |\n|---|---|---|---|---|---|")
+    with sync_playwright() as playwright, TemporaryDirectory() as folder:
+        chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        # What the first compilation of a process finds for the others, and the machine's limits, are not of any of them.
+        explore(*of_function(lambda x: x + 1, np.ones(4, np.float32))[:1], "cpu", OPTIONS, inputs=[np.ones(4, np.float32)])
+        found = [measure(browser, name, make(), Path(folder) / "page.html") for name, make in subjects.items()]
+        browser.close()
+    sys.exit(0 if all(found) else 1)
+
+
+if __name__ == "__main__":
+    main()
