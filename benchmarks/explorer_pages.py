@@ -65,7 +65,7 @@ def training_step() -> Subject:
     rng = np.random.default_rng(0)
     sizes = (784, 512, 512, 10)
     weights = [rng.standard_normal(pair, np.float32) * np.float32(0.05) for pair in pairwise(sizes)]
-    optimizer = optim.adamw(1e-3)
+    optimizer = optim.adamw(1e-3, weight_decay=0.01)
 
     def loss(weights: Any, x: Any, labels: Any) -> Any:
         for w in weights[:-1]:
