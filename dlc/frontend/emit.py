@@ -150,6 +150,14 @@ class Emitter:
         """`x` broadcast to exactly `shape`."""
         return x if x.shape == tuple(shape) else self(dl.BroadcastToOp, x, shape=tuple(shape))
 
+    def tile(self, x: Value, repeats: Sequence[Size]) -> Value:
+        """`x` so many times along each of its axes."""
+        # [a, b] → [1, a, 1, b] → [r, a, s, b] → [r·a, s·b]
+        split = [s for size in x.shape for s in (1, size)]
+        wide = [s for repeat, size in zip(repeats, x.shape, strict=True) for s in (repeat, size)]
+        tiled = self.broadcast(self.reshape(x, split), wide)
+        return self.reshape(tiled, [repeat * size for repeat, size in zip(repeats, x.shape, strict=True)])
+
     def iota(self, size: Size, element_type: Attribute = i64, start: int | float = 0, step: int | float = 1) -> Value:
         """The numbers `start, start + step, …`."""
         return self(dl.IotaOp, size=(size,), to=element_type, start=start, step=step)

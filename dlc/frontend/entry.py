@@ -1,10 +1,23 @@
-"""The entry of a program: `func @main`, of whose arguments and results the names are attributes."""
+"""The entry of a program: `func @main`, of whose arguments and results the names are attributes; and what has one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from dlc.ir import ArrayAttr, Block, DictionaryAttr, Region, SSAValue, StringAttr, func
+from dlc.arrays import TensorInfo
+from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, SSAValue, StringAttr, func
+from dlc.weights import WeightStore
+
+
+@dataclass(frozen=True)
+class ReadModel:
+    """A model as `dl` ops: `func @main`, and its constants."""
+
+    module: ModuleOp
+    weights: WeightStore
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
 
 
 def entry_function(block: Block, names: Iterable[str], results: Sequence[SSAValue], result_names: Iterable[str]) -> func.FuncOp:

@@ -20,15 +20,8 @@ ILL_CONDITIONED = {("efficientnet_b0", "val_559"): 1e-2}
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "squeezenet1_1", "bert_base_128", "vit_b16")
 
 
-# What is inside of larger models of a kind is checked where they are evaluated (tests/frontend/onnx/test_models.py).
-LARGE = ("resnet50", "vit_b16")
-
-
-@pytest.mark.parametrize(
-    ("name", "inner"),
-    [*((name, False) for name in MODELS), *((name, True) for name in MODELS if name not in LARGE)],
-    ids=lambda value: {True: "inner_tensors", False: "outputs"}.get(value, value),
-)
+@pytest.mark.parametrize("inner", [True, False], ids=["inner_tensors", "outputs"])
+@pytest.mark.parametrize("name", MODELS)
 def test_skeleton(name: str, inner: bool) -> None:
     model = filled(name)
     outputs, inner_tensors = recorded(name)

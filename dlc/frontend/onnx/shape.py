@@ -99,14 +99,10 @@ def expand(node: Node) -> Value:
 
 @table("Tile")
 def tile(node: Node) -> Value:
-    emit, x, repeats = node.emit, node[0], node.sizes(1, "repeats")
+    x, repeats = node[0], node.sizes(1, "repeats")
     if len(repeats) != x.rank:
         raise ModelError(f"{node.place}: {len(repeats)} repeats for a tensor of rank {x.rank}")
-    # [a, b] → [1, a, 1, b] → [r, a, s, b] → [r·a, s·b]
-    split = [s for size in x.shape for s in (1, size)]
-    wide = [s for repeat, size in zip(repeats, x.shape, strict=True) for s in (repeat, size)]
-    tiled = emit.broadcast(emit.reshape(x, split), wide)
-    return emit.reshape(tiled, [repeat * size for repeat, size in zip(repeats, x.shape, strict=True)])
+    return node.emit.tile(x, repeats)
 
 
 def _blocks(node: Node) -> tuple[Value, int, tuple[Size, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -20,7 +19,7 @@ from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
-from dlc.frontend.entry import entry_function
+from dlc.frontend.entry import ReadModel, entry_function
 from dlc.frontend.stablehlo import elementwise, moving, sums
 from dlc.frontend.stablehlo.node import Converter, Node, element_of, type_of
 from dlc.frontend.stablehlo.parser import parse
@@ -43,22 +42,12 @@ _CALLS = ("call", "func.call")
 _LITERAL = 64
 
 
-@dataclass(frozen=True)
-class ReadModule:
-    """A module as `dl` ops: `func @main`, and its constants."""
-
-    module: ModuleOp
-    weights: WeightStore
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-
-
 def is_stablehlo(text: str) -> bool:
     """Whether the text of a module is StableHLO, not one that dlc dumped."""
     return re.search(r"\bstablehlo\.", text) is not None
 
 
-def read_module(text: str, name: str, inputs: Sequence[str] = ()) -> ReadModule:
+def read_module(text: str, name: str, inputs: Sequence[str] = ()) -> ReadModel:
     """The program of a module's text; `inputs` are names for its arguments.
 
     Raises ModelError for text that is none, UnsupportedError, which lists all, for what dlc does not support.
@@ -72,7 +61,7 @@ class _Reader:
         self.weights = WeightStore()
         self.calls: list[str] = []
 
-    def run(self, names: Sequence[str]) -> ReadModule:
+    def run(self, names: Sequence[str]) -> ReadModel:
         main = self.functions.get("main")
         if main is None:
             raise ModelError(f"{self.name}: no function is called @main; it has {', '.join(self.functions) or 'none'}")
@@ -84,7 +73,7 @@ class _Reader:
         results = self._region(Build(block), main.body, block.args)
         said = [re.sub(r"^$", f"result{k}", str(a.get("jax.result_info", ""))) for k, a in enumerate(main.result_attributes)]
         infos = ([_info(n, v) for n, v in zip(ns, vs, strict=True)] for ns, vs in ((names, block.args), (said, results)))
-        return ReadModule(ModuleOp([entry_function(block, names, results, said)]), self.weights, *map(tuple, infos))
+        return ReadModel(ModuleOp([entry_function(block, names, results, said)]), self.weights, *map(tuple, infos))
 
     def _require_known(self) -> None:
         """Raises UnsupportedError for all ops that nothing reads, with their lines."""

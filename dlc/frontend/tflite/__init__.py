@@ -2,7 +2,7 @@
 sees of an operator), `reader.py` (operator by operator), then the families of operators.
 """
 
-from dlc.frontend.tflite.reader import ReadModel, read_model
+from dlc.frontend.tflite.reader import read_model
 from dlc.frontend.tflite.schema import is_tflite, operator_lines
 
-__all__ = ["ReadModel", "is_tflite", "operator_lines", "read_model"]
+__all__ = ["is_tflite", "operator_lines", "read_model"]

@@ -9,7 +9,6 @@ become placeholders of the types that the file declares, so that one error lists
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
@@ -21,7 +20,7 @@ from dlc.dims import Dim, Size, is_static
 from dlc.errors import DTypeError, ModelError, UnsupportedError
 from dlc.frontend.addressable import require_addressable
 from dlc.frontend.emit import Emitter, Value, location
-from dlc.frontend.entry import entry_function
+from dlc.frontend.entry import ReadModel, entry_function
 from dlc.frontend.identifiers import identifier, short_name
 from dlc.frontend.input_sizes import given_sizes
 from dlc.frontend.problems import NodeProblem, Problem, as_problems, refusal
@@ -45,16 +44,6 @@ OPERATORS: dict[str, Converter] = {
 # Graphs that run graphs make a small file a large program, and a deep one; no model comes near.
 _MOST_OPERATORS = 300_000
 _DEEPEST = 32
-
-
-@dataclass(frozen=True)
-class ReadModel:
-    """A model as `dl` ops: `func @main`, and its constants."""
-
-    module: ModuleOp
-    weights: WeightStore
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
 
 
 def read_model(

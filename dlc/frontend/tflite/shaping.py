@@ -61,12 +61,7 @@ def broadcast_to(node: Node) -> Value:
 
 @table("TILE")
 def tile(node: Node) -> Value:
-    emit, x, repeats = node.emit, node[0], node.sizes(1, "multiples")
-    # [a, b] → [1, a, 1, b] → [r, a, s, b] → [r·a, s·b]
-    split = [s for size in x.shape for s in (1, size)]
-    wide = [s for repeat, size in zip(repeats, x.shape, strict=True) for s in (repeat, size)]
-    tiled = emit.broadcast(emit.reshape(x, split), wide)
-    return emit.reshape(tiled, [repeat * size for repeat, size in zip(repeats, x.shape, strict=True)])
+    return node.emit.tile(node[0], node.sizes(1, "multiples"))
 
 
 @table("FILL")

@@ -19,20 +19,19 @@ from tests.mlir import needs_mlir
 from tests.models.skeletons import filled, inputs
 from tests.test_dump import read_by_mlir
 
-NETWORK = "squeezenet1_1"
 STAGES = [stage.name for stage in (*stages_of(resolve("cpu")), HOST)]
 
 
 @pytest.fixture(scope="module")
 def network() -> ModelProto:
-    return filled(NETWORK)
+    return filled("resnet50")
 
 
 @pytest.fixture(scope="module")
 def ir(network: ModelProto, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp(NETWORK)
-    onnx.save(network, folder / f"{NETWORK}.onnx")
-    command = ["compile", str(folder / f"{NETWORK}.onnx"), "--dump-ir", str(folder / "ir")]
+    folder = tmp_path_factory.mktemp("resnet50")
+    onnx.save(network, folder / "resnet50.onnx")
+    command = ["compile", str(folder / "resnet50.onnx"), "--dump-ir", str(folder / "ir")]
     result = CliRunner().invoke(main, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return folder / "ir"
@@ -73,9 +72,9 @@ def each_convolution_is_readable(network: ModelProto, ir: Path) -> None:
 
 
 def each_stage_goes_on(network: ModelProto, ir: Path) -> None:
-    arrays = list(inputs(NETWORK, network).values())
+    arrays = list(inputs("resnet50", network).values())
     results = {s: compile(load_program(ir / f"stage-{s}.mlir"))(*arrays) for s in STAGES}
-    expected = compile(load_program(ir.parent / f"{NETWORK}.onnx"))(*arrays)
+    expected = compile(load_program(ir.parent / "resnet50.onnx"))(*arrays)
     for stage, got in results.items():
         assert got.keys() == expected.keys()
         for name, array in expected.items():
