@@ -194,7 +194,7 @@ def _sources(op: Operation) -> list[SSAValue]:
 def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
     """How many cuts lie before each op, and the ops that depend on weights alone."""
     levels: dict[Operation, int] = {}
-    known = WeightExpressions(block)
+    known = WeightExpressions()
     # Sizes that are data, and how many cuts lie before they are known.
     known_from: dict[str, int] = {}
     for op in block.ops:

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 from dlc.dialects.dl.base import DlOp, has_open_sizes, shape_of
-from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dims import is_static
 from dlc.ir import Block, Operation, SSAValue
 
 
 class WeightExpressions:
-    """The values of a block, and of those around it, that depend on nothing but weights and literals.
+    """The values that depend on nothing but weights and literals.
 
     They are evaluated once, before the first run, so that work moved into them is free: their sizes are known then, and no
-    data has a part in them. Answers are kept, also of ops that a pass makes: ask one instance while it runs.
+    data has a part in them. What is asked is looked for through the producers, and answers are kept: ask one instance while
+    a pass runs.
     """
 
-    def __init__(self, block: Block) -> None:
-        self._known: dict[Operation, bool] = {}
-        # Outermost first, so that an answer follows from others at once.
-        blocks = [block]
-        while isinstance(outer := blocks[0].parent_op(), Control) and outer.parent is not None:
-            blocks.insert(0, outer.parent)
-        for op in (op for b in blocks for op in b.ops):
-            _ = self.holds(op)
+    def __init__(self) -> None:
+        self._known: dict[Operation | Block, bool] = {}
 
     def __contains__(self, value: SSAValue) -> bool:
-        return isinstance(value.owner, DlOp) and self.holds(value.owner)
+        return self.holds(value.owner)
 
-    def holds(self, op: Operation) -> bool:
-        """Whether the results of an op are such values."""
-        known = self._known.get(op)
-        if known is None:
-            known = self._known[op] = (
-                isinstance(op, DlOp)
-                and all(v in self for v in op.operands)
-                and not isinstance(op, DataDependent)
-                and all(is_static(shape_of(r)) for r in op.results)
-                and not has_open_sizes(op)
-            )
-        return known
+    def holds(self, owner: Operation | Block) -> bool:
+        """Whether the results of an op are such values; arguments of a block are not."""
+        known, pending = self._known, [owner]
+        while owner not in known:
+            last = pending.pop()
+            if not (isinstance(last, DlOp) and _is_evaluated(last)):
+                known[last] = False
+                continue
+            sources = [v.owner for v in last.operands]
+            unknown = [s for s in sources if s not in known]
+            possible = all(known.get(s, True) for s in sources)
+            if possible and unknown:
+                pending += [last, *unknown]
+            else:
+                known[last] = possible
+        return known[owner]
+
+
+def _is_evaluated(op: DlOp) -> bool:
+    """Whether an op gives such values of such operands."""
+    return not isinstance(op, DataDependent) and all(is_static(shape_of(r)) for r in op.results) and not has_open_sizes(op)

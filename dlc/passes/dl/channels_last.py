@@ -51,8 +51,9 @@ class ChannelsLastPass(ModulePass):
     name = "channels-last"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, _Sinker(WeightExpressions(block)).sink)
+            rewrite_forward(block, _Sinker(constant).sink)
             rewrite_forward(block, _tidied)
 
 

@@ -49,10 +49,9 @@ class FewBitWeightsPass(ModulePass):
     name = "few-bit-weights"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        ranges = ranges_of(op)
+        constant, ranges = WeightExpressions(), ranges_of(op)
         for block in program_blocks(op):
-            constant = WeightExpressions(block)
-            rewrite_forward(block, lambda op, c=constant: _in_words(op, c, ranges))
+            rewrite_forward(block, lambda op: _in_words(op, constant, ranges))
 
 
 def _in_words(op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:

@@ -33,8 +33,9 @@ class FoldQuantizationPass(ModulePass):
     name = "fold-quantization"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, _Folder(WeightExpressions(block)).folded)
+            rewrite_forward(block, _Folder(constant).folded)
 
 
 class _Folder:

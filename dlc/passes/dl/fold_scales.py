@@ -39,8 +39,9 @@ class FoldScalesPass(ModulePass):
     name = "fold-scales"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        constant = WeightExpressions()
         for block in program_blocks(op):
-            folder = _Folder(WeightExpressions(block))
+            folder = _Folder(constant)
             rewrite_forward(block, folder.fold)
 
 

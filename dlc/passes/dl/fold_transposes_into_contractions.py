@@ -28,9 +28,9 @@ class FoldTransposesIntoContractionsPass(ModulePass):
     name = "fold-transposes-into-contractions"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        constant = WeightExpressions()
         for block in program_blocks(op):
-            constant = WeightExpressions(block)
-            rewrite_forward(block, lambda inner, constant=constant: _folded(inner, constant))
+            rewrite_forward(block, lambda inner: _folded(inner, constant))
 
 
 @dataclass(frozen=True)

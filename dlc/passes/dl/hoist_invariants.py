@@ -33,7 +33,7 @@ class HoistInvariantsPass(ModulePass):
 
 
 def _hoist(block: Block, owner: Control) -> None:
-    weights = WeightExpressions(block)
+    weights = WeightExpressions()
     target = owner.parent
     assert target is not None
     for op in list(block.ops):

@@ -32,9 +32,9 @@ class PackWordsPass(TargetPass):
     name = "pack-words"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        constant = WeightExpressions()
         for block in program_blocks(op):
-            constant = WeightExpressions(block)
-            rewrite_forward(block, lambda inner, constant=constant: _packed(inner, constant, self.target.dots))
+            rewrite_forward(block, lambda inner: _packed(inner, constant, self.target.dots))
 
 
 def _packed(op: DlOp, constant: WeightExpressions, dots: Sequence[str]) -> Sequence[SSAValue] | None:

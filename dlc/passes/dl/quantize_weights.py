@@ -48,10 +48,9 @@ class QuantizeWeightsPass(TargetPass):
     exact_rows: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        ranges = ranges_of(op)
+        constant, ranges = WeightExpressions(), ranges_of(op)
         for block in program_blocks(op):
-            constant = WeightExpressions(block)
-            rewrite_forward(block, lambda op, c=constant: self._quantized(op, c, ranges))
+            rewrite_forward(block, lambda op: self._quantized(op, constant, ranges))
 
     def _quantized(self, op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
         if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:

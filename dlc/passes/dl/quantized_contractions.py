@@ -57,7 +57,7 @@ class QuantizedContractionsPass(TargetPass):
 class _Rewriter:
     def __init__(self, block: Block, dots: Sequence[str]) -> None:
         self.block, self.dots = block, dots
-        self.constant = WeightExpressions(block)
+        self.constant = WeightExpressions()
         # What was stored, as contractions read it.
         self.data: dict[SSAValue, dict[Attribute, SSAValue]] = {}
 

@@ -32,8 +32,9 @@ class SinkReshapesPass(ModulePass):
     name = "sink-reshapes"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, _Sinker(WeightExpressions(block)).sink)
+            rewrite_forward(block, _Sinker(constant).sink)
 
 
 class _Sinker:

@@ -42,13 +42,14 @@ class WideContractionsPass(TargetPass):
             # Groups bring numbers to their own memory, which has room for more of 16 bits.
             return
         ranges = ranges_of(op)
+        constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, _Rewriter(block, self.target.machine.few_rows, ranges).rewritten)
+            rewrite_forward(block, _Rewriter(constant, self.target.machine.few_rows, ranges).rewritten)
 
 
 class _Rewriter:
-    def __init__(self, block: Block, few_rows: int, ranges: Mapping[str, Range]) -> None:
-        self.constant, self.few_rows, self.ranges = WeightExpressions(block), few_rows, ranges
+    def __init__(self, constant: WeightExpressions, few_rows: int, ranges: Mapping[str, Range]) -> None:
+        self.constant, self.few_rows, self.ranges = constant, few_rows, ranges
         # Values of 16 bits as f32.
         self.wide: dict[SSAValue, SSAValue] = {}
 

@@ -126,8 +126,9 @@ class WinogradPass(TargetPass):
         costs = self.target.machine.winograd
         if costs is None:
             return
+        constant, ranges = WeightExpressions(), ranges_of(op)
         for block in program_blocks(op):
-            rewrite_forward(block, _Rewriter(WeightExpressions(block), costs, ranges_of(op)).rewritten)
+            rewrite_forward(block, _Rewriter(constant, costs, ranges).rewritten)
 
 
 class _Rewriter:

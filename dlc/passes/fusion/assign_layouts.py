@@ -43,8 +43,8 @@ class AssignLayoutsPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        constant = WeightExpressions()
         for block in program_blocks(op):
-            constant = WeightExpressions(block)
             for dispatch in list(block.ops):
                 if isinstance(dispatch, DispatchOp):
                     self._pack_weights(op, dispatch, kernels[dispatch.symbol], constant)

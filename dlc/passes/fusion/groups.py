@@ -139,7 +139,7 @@ class Grouper:
         self.target = target
         # What is known of symbolic sizes.
         self.ranges = ranges
-        self.constant = WeightExpressions(block)
+        self.constant = WeightExpressions()
         self.position: dict[Operation, int] = {op: k for k, op in enumerate(block.ops)}
         self.end = End(None, "")
 

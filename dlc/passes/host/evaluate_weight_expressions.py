@@ -26,7 +26,7 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     Returns a store with exactly the weights that the entry then refers to; `store` loses nothing.
     """
     block = entry_of(module).body.block
-    known = WeightExpressions(block)
+    known = WeightExpressions()
     constant = dict.fromkeys(op for op in block.ops if known.holds(op))
     roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
     computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
