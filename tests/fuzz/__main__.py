@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from dlc.cpus import usable_cpus
 from tests.fuzz import control, derivatives, files, lanes, programs
 
 
@@ -19,7 +20,7 @@ def main() -> int:
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="how many seeds")
         command.add_argument("--seed", type=int, default=0, help="the first of them")
-        command.add_argument("--jobs", type=int, default=1, help="processes at work at once")
+        command.add_argument("--jobs", type=int, default=usable_cpus(), help="processes at work at once")
     kinds.choices["programs"].add_argument("--target", help="one target for all; else the levels of the CPU in turn")
     kinds.choices["programs"].add_argument("--batch", type=int, default=programs.BATCH, help="programs compiled together")
     kinds.choices["control"].add_argument(
@@ -32,6 +33,8 @@ def main() -> int:
     given = parser.parse_args()
     # What is compiled here is of no use to anybody later.
     os.environ["DLC_CACHE"] = "0"
+    # Programs are shared out to processes, not the kernels of each.
+    os.environ["DLC_WORKERS"] = "1"
     fuzzers = {
         "programs": fuzz_programs,
         "control": fuzz_control,

@@ -17,7 +17,8 @@ import numpy as np
 import dlc.numpy as dnp
 
 DEPTH = 3
-SIZES = (0, 1, 2, 3, 3, 5)
+# A program has three of them: next to none, few, and next to the lanes of a vector.
+SIZES = (0, 1, 2, 3, 3, 5, 7, 8, 9)
 LARGEST = 99
 DTYPES = tuple(np.dtype(t) for t in (np.float32, np.float32, np.int64, np.int32))
 SMOOTH_DTYPES = tuple(np.dtype(t) for t in (np.float64, np.float64, np.float64, np.int64))
@@ -52,6 +53,11 @@ class Body:
     given: Sequence[int]
     statements: Sequence[Statement]
     results: Sequence[int]
+
+    @property
+    def loops(self) -> int:
+        """How many loops over sizes are at most within one another."""
+        return max(((s.kind in ("scan", "map")) + max((b.loops for b in s.bodies), default=0) for s in self.statements), default=0)
 
 
 @dataclass(frozen=True)
@@ -102,11 +108,13 @@ SMOOTH_OPS: dict[str, Callable[..., Any]] = {
     "largest": lambda xp, x: xp.max(x, axis=0),
 }
 BINARY = {"add", "subtract", "multiply", "larger", "where", "less", "matmul", "take", "update", "distance", "ratio"}
+# Those whose results may be larger than their operands.
+GROWING = {"add", "subtract", "multiply", "matmul", "sum", "sum_axis", "cumsum", "distance", "ratio", "product"}
 
 
 def compute(xp: Any, name: str, operands: Sequence[Any], settings: Mapping[str, Any]) -> Any:
     result = (OPS | SMOOTH_OPS)[name](xp, *operands, **settings)
-    return result if result.dtype == BOOL else xp.clip(result, -LARGEST, LARGEST)
+    return xp.clip(result, -LARGEST, LARGEST) if name in GROWING else result
 
 
 def _place(xp: Any, x: Any, i: Any) -> Any:
@@ -136,6 +144,7 @@ class RandomControl:
         self.random = random.Random(seed)
         self.dtypes = SMOOTH_DTYPES if smooth else DTYPES
         self.ops = [n for n in (*OPS, *(SMOOTH_OPS if smooth else ())) if n not in ("holds", "index", "fit")]
+        self.sizes = self.random.choices(SIZES, k=3)
         self._variables = 0
         numbers = np.random.default_rng(seed)
         self.inputs: list[np.ndarray] = []
@@ -155,7 +164,7 @@ class RandomControl:
         return self._variables
 
     def _shape(self) -> tuple[int, ...]:
-        return tuple(self.random.choice(SIZES) for _ in range(self.random.choice([0, 1, 1, 2])))
+        return tuple(self.random.choice(self.sizes) for _ in range(self.random.choice([0, 1, 1, 2])))
 
     def _statements(self, scope: Scope, depth: int, controls: int) -> list[Statement]:
         """Statements in `scope`, which they extend, so many loops and branches among them."""
