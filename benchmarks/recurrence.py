@@ -1,8 +1,9 @@
 """What steps cost: python benchmarks/recurrence.py [--threads N] [--open].
 
 LSTMs and GRUs over 32, 300 and 3,000 steps: seconds to compile, which should not grow, and to run, beside the runtimes that
-are installed; medians of runs that take turns. The last line is what one iteration of a small ONNX Loop takes whose end is
-data. With --open: models whose length and batch are open, compiled once, at several of them, beside code for one pair.
+are installed; medians of runs that take turns. The last lines are what one iteration of a small ONNX Loop takes whose end is
+data, and of one that collects rows of 64 elements besides, up to 10,000. With --open: models whose length and batch are open,
+compiled once, at several of them, beside code for one pair.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dlc.measure.peers import Peer, peers
 
 INPUTS, SECONDS = 64, 3.0
 PAIRS = ((1, 1), (32, 1), (300, 1), (31, 3), (100, 8))
+ITERATIONS = (10, 1010)
 GATES = {"LSTM": 4, "GRU": 3}
 LOOP = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -36,6 +38,22 @@ counting (float[8] x, float limit) => (float[8] y)
     {
         one = Constant<value_float = 1.0>()
         next = Add(s, one)
+        top = ReduceMax<keepdims = 0>(next)
+        on = Less(top, limit)
+    }>
+}
+"""
+COLLECTING = """
+<ir_version: 9, opset_import: ["": 17]>
+collecting (float[64] x, float limit) => (float[64] y, float[n, 64] rows)
+{
+    yes = Constant<value = bool {1}>()
+    most = Constant<value = int64 {10000}>()
+    y, rows = Loop(most, yes, x) <body = step (int64 i, bool going, float[64] s) => (bool on, float[64] next, float[64] row)
+    {
+        one = Constant<value_float = 1.0>()
+        next = Add(s, one)
+        row = Mul(next, next)
         top = ReduceMax<keepdims = 0>(next)
         on = Less(top, limit)
     }>
@@ -115,13 +133,15 @@ def main() -> None:
                 table.add_row(f"{kind} of {hidden}", str(steps), *row)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)
-    turns: dict[str, list[float]] = {}
-    for limit in (10, 1010):
-        inputs = {"x": np.zeros(8, np.float32), "limit": np.asarray(limit, np.float32)}
-        for name, seconds in measured(onnx.parser.parse_model(LOOP), inputs, threads, others)[1].items():
-            turns.setdefault(name, []).append(seconds)
-    each = (f"{name} {(long - short) * 1e3:.3f}" for name, (short, long) in turns.items())
-    console.print(f"An iteration of a loop whose end is data, µs: {', '.join(each)}")
+    for what, text, width in (("whose end is data", LOOP, 8), ("that collects rows besides", COLLECTING, 64)):
+        turns: dict[str, list[float]] = {}
+        for limit in ITERATIONS:
+            inputs = {"x": np.zeros(width, np.float32), "limit": np.asarray(limit, np.float32)}
+            for name, seconds in measured(onnx.parser.parse_model(text), inputs, threads, others)[1].items():
+                turns.setdefault(name, []).append(seconds)
+        count = ITERATIONS[1] - ITERATIONS[0]
+        each = (f"{name} {(long - short) / count * 1e6:.3f}" for name, (short, long) in turns.items())
+        console.print(f"An iteration of a loop {what}, µs: {', '.join(each)}")
 
 
 if __name__ == "__main__":

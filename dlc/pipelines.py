@@ -34,6 +34,7 @@ from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
 from dlc.passes.fusion.prepare_weighted_sums import PrepareWeightedSumsPass
 from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
+from dlc.passes.fusion.update_in_place import UpdateInPlacePass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass
@@ -116,6 +117,7 @@ def stages_of(target: Target, numerics: str = "default", weights: str = "float",
                 AssignLayoutsPass(target),
                 HoistInvariantsPass(),
                 ReuseDonatedPass(),
+                UpdateInPlacePass(),
                 DedupeKernelsPass(),
             ),
             _HOST,

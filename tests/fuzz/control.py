@@ -22,7 +22,7 @@ TARGETS = ("plain", "reference", "cpu", "open")
 # What the sizes of inputs become that a program leaves open, but for those of one or none: also next to the lanes of a vector.
 OTHER_SIZES: Sequence[Callable[[int], int]] = (lambda n: n, lambda n: 4 * n + 1, lambda n: 0, lambda n: 1, lambda n: n + 5)
 # Where no loop over a size is in another one.
-LARGE: Callable[[int], int] = lambda n: 40 * n + 1
+LARGE: Sequence[Callable[[int], int]] = (lambda n: 40 * n + 1,)
 SECONDS = 120
 
 
@@ -92,10 +92,10 @@ def _run_open(trial: Trial, program: RandomControl) -> list[Failure]:
     except (DlcError, TypeError):
         return []  # It does arithmetic with a size, or needs a certain one.
     failures: list[Failure] = []
-    for k, other in enumerate([*OTHER_SIZES, LARGE] if program.body.loops < 2 else OTHER_SIZES):
+    for k, other in enumerate((*OTHER_SIZES, *(LARGE if program.body.loops < 2 else ()))):
         inputs = [_resized(a, other, trial.seed) for a in program.inputs]
         try:
-            expected = Interpreter(np, PLAIN).run(program.body, {}, inputs)
+            expected = Interpreter(np, PLAIN, typed=k == 0).run(program.body, {}, inputs)
             results = model.run(inputs)
         except Exception as error:
             # Python needs certain sizes too, and what is outside of the program's says so.

@@ -57,7 +57,9 @@ class Body:
     @property
     def loops(self) -> int:
         """How many loops over sizes are at most within one another."""
-        return max(((s.kind in ("scan", "map")) + max((b.loops for b in s.bodies), default=0) for s in self.statements), default=0)
+        return max(
+            ((s.kind in ("scan", "map")) + max((b.loops for b in s.bodies), default=0) for s in self.statements), default=0
+        )
 
 
 @dataclass(frozen=True)
@@ -373,10 +375,14 @@ TREES: dict[str, tuple[Callable[[list[Any], bool], Any], Callable[[Any], list[An
 
 @dataclass(frozen=True)
 class Interpreter:
-    """Runs a program with the array functions of one module and the control flow of another."""
+    """Runs a program with the array functions of one module and the control flow of another.
+
+    Of inputs that are not `typed`, whose sizes are others than the program's, what a loop without steps collects is unknown.
+    """
 
     xp: Any
     control: Any
+    typed: bool = True
 
     def run(self, body: Body, environment: Environment, given: Sequence[Any]) -> list[Any]:
         known = {**environment, **dict(zip(body.given, given, strict=True))}
@@ -444,7 +450,11 @@ class Interpreter:
     def _collected(self, statement: Statement, made: Sequence[Any]) -> list[Any]:
         """What a loop collects; Python does not know what that is where it takes no step."""
         types = statement.settings["collected"]
-        return [t.zeros for t in types] if self.control is PLAIN and any(t.shape[0] == 0 for t in types) else list(made)
+        if self.control is not PLAIN or all(t.shape[0] for t in types):
+            return list(made)
+        if not self.typed:
+            raise ValueError("a loop without steps, of other sizes than the program's")
+        return [t.zeros for t in types]
 
 
 def _while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], value: Any) -> Any:

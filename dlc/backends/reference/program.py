@@ -28,7 +28,7 @@ from dlc.dialects.dl.binding import bind_dims, bound_kernel
 from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
-from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.dl.program import DispatchOp, KernelOp, written_over
 from dlc.dims import bind_sizes
 from dlc.errors import DlcError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
@@ -107,6 +107,8 @@ def _invoke(
     wanted = callee.function_type.inputs.data
     outputs = wanted[len(inputs) : len(wanted) - len(sizes)]
     destinations = [empty_like(t, shape) for t, shape in zip(outputs, shapes or map(shape_of, outputs), strict=True)]
+    for result, given in written_over(callee).items():
+        np.copyto(destinations[result], inputs[given].view(destinations[result].dtype))
     # Tensors have no layout, and NumPy's results any; buffers are contiguous. (np.ascontiguousarray adds a dimension.)
     results = _run(machine, callee, [*(np.asarray(a, order="C") for a in inputs), *destinations, *map(np.asarray, sizes)])
     return results or destinations

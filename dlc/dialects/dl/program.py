@@ -20,6 +20,7 @@ from dlc.ir import (
     IRDLOperation,
     IsolatedFromAbove,
     IsTerminator,
+    Operation,
     Parser,
     Printer,
     Pure,
@@ -41,6 +42,8 @@ from dlc.ir import (
 
 # The attribute of a kernel that says which sizes its plans are made for.
 REPRESENTATIVE = "representative"
+# The attribute of a kernel and its dispatches that says of each result which argument's memory it takes, -1 of a new one.
+OVER = "over"
 
 
 @irdl_op_definition
@@ -60,6 +63,7 @@ class YieldOp(IRDLOperation):
 class KernelOp(IRDLOperation):
     """A function of `dl` ops that becomes one kernel.
 
+    Of an argument that a result is written `over`, it finds the elements there, and leaves those that it does not change.
     It may serve several sizes: they are symbols `s0`, `s1`, … in its types, which each dispatch gives a meaning. The
     attribute `representative` has an entry for each.
 
@@ -121,6 +125,11 @@ class KernelOp(IRDLOperation):
         op = KernelOp(name.data, FunctionType.from_lists([a.type for a in arguments], outputs), region)
         op.attributes |= attributes.data if attributes else {}
         return op
+
+
+def written_over(op: Operation) -> dict[int, int]:
+    """The results of a kernel or a dispatch that are written over arguments, and those, by number."""
+    return {result: argument for result, argument in enumerate(ints(op.attributes.get(OVER))) if argument >= 0}
 
 
 # Of a result: the number of the argument whose memory it takes, which the caller gives away.

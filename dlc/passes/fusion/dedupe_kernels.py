@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.dl.program import DispatchOp, KernelOp, written_over
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, StringAttr, SymbolRefAttr
 
 
@@ -63,4 +63,4 @@ def _structure(kernel: KernelOp) -> Hashable:
         )
         for result in op.results:
             numbers[result] = len(numbers)
-    return (kernel.function_type, kernel.representative, tuple(ops))
+    return (kernel.function_type, kernel.representative, tuple(written_over(kernel).items()), tuple(ops))

@@ -71,11 +71,11 @@ class _Donations:
 
     def order(self, k: int, argument: BlockArgument) -> None:
         """Moves what makes a result, and what depends on that, behind the last reader of the argument."""
-        writer, readers = self.writer(k), self.readers(argument)
+        writer, reading = self.writer(k), self.readers(argument)
         if writer is None:
             return
         position = self.positions()
-        last = max((r for r in readers if r is not writer), key=lambda r: position[r], default=writer)
+        last = max((r for r in reading if r is not writer), key=lambda r: position[r], default=writer)
         if position[last] <= position[writer]:
             return
         moved: dict[Operation, None] = {writer: None}
@@ -98,11 +98,11 @@ class _Donations:
 
     def is_settled(self, k: int, argument: BlockArgument) -> bool:
         """Whether a result may be written over an argument."""
-        writer, readers = self.writer(k), self.readers(argument)
+        writer, reading = self.writer(k), self.readers(argument)
         if writer is None:
             return False
         position = self.positions()
-        if any(position[r] > position[writer] for r in readers):
+        if any(position[r] > position[writer] for r in reading):
             return False
         result = writer.outputs.index(source_of(self.returned.operands[k])[0])
         places = [i for i, v in enumerate(writer.arguments) if source_of(v)[0] is argument]
@@ -116,20 +116,8 @@ class _Donations:
         return value.owner if isinstance(value.owner, DispatchOp) and value.owner.parent is self.block else None
 
     def readers(self, argument: BlockArgument) -> list[Operation]:
-        """The ops of the block that read an argument or a part of it, in themselves or in their bodies."""
-        found: list[Operation] = []
-        pending: list[SSAValue] = [argument]
-        while pending:
-            for user in users(pending.pop()):
-                if isinstance(user, (*RENAMED, SliceOp)):
-                    pending.append(user.result)
-                    continue
-                while user.parent is not self.block:
-                    outer = user.parent_op()
-                    assert outer is not None
-                    user = outer
-                found.append(user)
-        return [op for op in found if op is not self.returned]
+        """What reads an argument before the function ends."""
+        return [op for op in readers(argument) if op is not self.returned]
 
     def copied(self, value: SSAValue) -> SSAValue:
         """A copy of a value, made in the end."""
@@ -144,6 +132,19 @@ class _Donations:
         Build(self.returned).insert(dispatch)
         self.position.clear()
         return dispatch.outputs[0]
+
+
+def readers(value: SSAValue) -> list[Operation]:
+    """The ops of a value's block that read it or a part of it, in themselves or in their bodies."""
+    found: list[Operation] = []
+    pending = [value]
+    while pending:
+        for user in users(pending.pop()):
+            if isinstance(user, (*RENAMED, SliceOp)):
+                pending.append(user.result)
+            else:
+                found.append(user)
+    return found
 
 
 def _stays_in_place(kernel: KernelOp, argument: int, result: int) -> bool:

@@ -12,7 +12,7 @@ from dlc.dialects.dl.control import FailOp, IfOp, Loop, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
-from dlc.dialects.dl.program import DispatchOp, YieldOp
+from dlc.dialects.dl.program import DispatchOp, YieldOp, written_over
 from dlc.dialects.dl.words import WordsOp
 from dlc.dims import Size, UndecidableError, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
@@ -35,6 +35,15 @@ def is_written(value: SSAValue) -> bool:
     if isinstance(value.owner, ScanOp):
         return value not in value.owner.results[: value.owner.state_count]
     return isinstance(value.owner, DispatchOp | IfOp)
+
+
+def is_changed(state: SSAValue, following: SSAValue) -> bool:
+    """Whether a kernel makes the next state of the current one where that is."""
+    op = following.owner
+    if not isinstance(op, DispatchOp):
+        return False
+    argument = written_over(op).get(op.outputs.index(following))
+    return argument is not None and source_of(op.arguments[argument])[0] is state
 
 
 class Bufferizer:
@@ -101,16 +110,29 @@ class Bufferizer:
         count = op.state_count
         made = [self.place(r, op) for r in op.results[count:]]
         yielded = yielded_by(op.block)
+        firsts = self.firsts(op, op.arguments[:count], yielded[:count])
         block, free = self.body(op, yielded[:count], op.block.args[count:], yielded[count:], None)
-        carried = [*(self.buffers[v] for v in op.arguments[:count]), *free]
+        carried = [*firsts, *free]
         elements = [*(self.buffers[v] for v in op.arguments[count:]), *made]
         self.ended(op, host.LoopOp(op.steps, carried, elements, block, op.goes_back))
 
     def loop(self, op: WhileOp) -> None:
         again, *states = yielded_by(op.block)
+        firsts = self.firsts(op, op.arguments, states)
         block, free = self.body(op, states, (), (), again)
-        carried = [*(self.buffers[v] for v in op.arguments), *free]
-        self.ended(op, host.WhileOp(self.buffers[op.condition], carried, block))
+        self.ended(op, host.WhileOp(self.buffers[op.condition], [*firsts, *free], block))
+
+    def firsts(self, op: Loop, arguments: Sequence[SSAValue], following: Sequence[SSAValue]) -> list[SSAValue]:
+        """The buffers of the first states; of one that is changed where it is, a copy."""
+        firsts: list[SSAValue] = []
+        for first, state, value in zip(arguments, op.block.args, following, strict=False):
+            buffer = self.buffers[first]
+            if is_changed(state, value):
+                own = self.new(state, op)
+                self.add(memref.CopyOp(buffer, own), op)
+                buffer = own
+            firsts.append(buffer)
+        return firsts
 
     def ended(self, op: Loop, loop: host.LoopOp | host.WhileOp) -> None:
         """Appends a loop; the last states are what its carried buffers are in the end."""
@@ -133,7 +155,8 @@ class Bufferizer:
 
         Its arguments are the states, two buffers for each state that needs them, the elements that it reads, and those that
         it makes. The next state is written to the first of the two while the current one is in the second; then they take
-        turns. A state that is an element as well, or that nothing in the body writes, is found where it is.
+        turns. A state that is an element as well, that nothing in the body writes, or that a kernel changes, is found where it
+        is.
         """
         source = op.block
         own = source.args[: len(states)]
@@ -143,11 +166,13 @@ class Bufferizer:
         for value, argument in zip((*own, *elements), block.args, strict=False):
             self.buffers[value] = argument
             argument.name_hint = value.name_hint
+        changed = {value: self.buffers[state] for value, state in zip(states, own, strict=True) if is_changed(state, value)}
+        self.destinations |= changed
         copies = [(v, place) for v, place in zip(made, places, strict=True) if not self.directed(v, place, source)]
         first: list[SSAValue] = []
         following: list[tuple[SSAValue, SSAValue | None]] = []
         for value, state in zip(states, own, strict=True):
-            if value is state or value in elements or self.is_found(value, source, places):
+            if value is state or value in elements or value in changed or self.is_found(value, source, places):
                 following.append((value, None))
                 continue
             free, _ = (block.insert_arg(buffer_type(state), len(own) + len(first) + k) for k in range(2))

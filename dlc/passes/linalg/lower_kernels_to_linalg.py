@@ -23,7 +23,7 @@ from dlc.dialects.dl.interfaces import (
 )
 from dlc.dialects.dl.loops import Loops
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.program import KernelOp, written_over
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -135,6 +135,8 @@ class _KernelLowering:
             argument.name_hint = result_name(i, len(outputs))
             self.outputs.append(Root(*_shape_and_element(argument), argument))
         self.destinations: dict[SSAValue, Destination] = {}
+        # What is written over the argument that it is made of.
+        self.in_place = {kernel.yielded[result] for result in written_over(kernel)}
 
     def run(self) -> func.FuncOp:
         self.choose_destinations()
@@ -234,7 +236,8 @@ class _KernelLowering:
             case Gathering():
                 self.reads[result] = Read.of(lowerings.gathering(self.write, op, self, self.store(result)))
             case Scattering():
-                self.reads[result] = Read.of(lowerings.scattering(self.write, op, self, self.store(result)))
+                rows = lowerings.scattering(self.write, op, self, self.store(result), in_place=result in self.in_place)
+                self.reads[result] = Read.of(rows)
             case _:
                 raise UnsupportedError(f"{op.name} in kernel @{self.kernel.symbol} has no lowering to linalg; keep it in @main")
 

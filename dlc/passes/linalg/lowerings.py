@@ -196,10 +196,12 @@ def gathering(write: Writer, op: Gathering, operands: Operands, store: Store) ->
     return store(lambda target: write.generic([], (target, identity), (False,) * rank, code, name, sources))
 
 
-def scattering(write: Writer, op: Scattering, operands: Operands, store: Store) -> SSAValue:
+def scattering(write: Writer, op: Scattering, operands: Operands, store: Store, *, in_place: bool = False) -> SSAValue:
     """The result starts as `x`; update [i…, s…] counts in the row r that its index names:
 
     y[r, s…] = if r = row(indices[i…]) then y[r, s…] ∘ updates[i…, s…] else y[r, s…], for each i… in order.
+
+    `in_place`, the target is where `x` is.
     """
     x, indices, updates = (operands.read(v) for v in op.operands)
     places, whole = rank_of(op.operands[1]), rank_of(op.results[0])
@@ -224,7 +226,7 @@ def scattering(write: Writer, op: Scattering, operands: Operands, store: Store) 
         return scalar.select(body, body(arith.CmpiOp(here, row, "eq")), made, element)
 
     def into(target: SSAValue) -> SSAValue:
-        start = write.fill(x.source, target) if x.is_scalar else copy(write, x, target)
+        start = target if in_place else write.fill(x.source, target) if x.is_scalar else copy(write, x, target)
         reductions = (False, *(True for _ in range(places)), *(False for _ in range(whole - 1)))
         return write.generic(accesses, (start, target_map), reductions, code, short_name(op.name))
 

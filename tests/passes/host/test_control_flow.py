@@ -96,6 +96,20 @@ func.func @main(%x: {V}, %xs: tensor<9x3xf32>) -> ({V}, tensor<i64>) {{
   func.return %r, %n : {V}, tensor<i64>
 }}
 """
+# Row k of a table becomes x, and counts in row 1 of another one; what that was a step ago is a state too.
+CHANGED = f"""
+func.func @main(%t: tensor<11x3xf32>, %k: tensor<i64>, %xs: tensor<11x3xf32>) -> (tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>) {{
+  %one = dl.constant {{value = dense<1> : tensor<i64>}} : () -> tensor<i64>
+  %0, %1, %2, %3 = dl.scan %t, %t, %t, %k, %xs {{states = 4 : i64, length = array<i64: 11>}} : (tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>, tensor<i64>, tensor<11x3xf32>) -> (tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>, tensor<i64>) {{
+  ^bb0(%a: tensor<11x3xf32>, %b: tensor<11x3xf32>, %before: tensor<11x3xf32>, %i: tensor<i64>, %x: {V}):
+    %4 = dl.scatter_rows %a, %i, %x {{mode = "none"}} : (tensor<11x3xf32>, tensor<i64>, {V}) -> tensor<11x3xf32>
+    %5 = dl.scatter_rows %b, %one, %x {{mode = "add"}} : (tensor<11x3xf32>, tensor<i64>, {V}) -> tensor<11x3xf32>
+    %6 = dl.add %i, %one : (tensor<i64>, tensor<i64>) -> tensor<i64>
+    dl.yield %4, %5, %b, %6 : tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>, tensor<i64>
+  }}
+  func.return %0, %1, %2 : tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>
+}}
+"""
 # What is not computed fails only where it is taken.
 FAILS = f"""
 func.func @main(%c: tensor<i1>, %x: {V}) -> ({V}) {{
@@ -145,6 +159,17 @@ def test_states_that_are_found_where_they_are(target: str) -> None:
         made.append(d)
     for got, expected in zip(run(FOUND, target, [H, M, XS]), (np.stack(made), d, d, M, XS[-1], H), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_state_of_which_rows_change(target: str) -> None:
+    t = np.arange(33, dtype=np.float32).reshape(11, 3)
+    # From row 3 on; beyond the last one nothing changes.
+    rows, sums, before = t.copy(), t.copy(), t.copy()
+    rows[3:], sums[1], before[1] = XS[:8], t[1] + XS.sum(0), t[1] + XS[:10].sum(0)
+    for got, expected in zip(run(CHANGED, target, [t, np.array(3), XS]), (rows, sums, before), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(t, np.arange(33, dtype=np.float32).reshape(11, 3))
 
 
 @pytest.mark.parametrize("scale", [0.25, 3, 50])
