@@ -95,6 +95,21 @@ def test_one_compilation_serves_a_domain_and_others_have_their_own(text: str, tm
                 loaded(x)
 
 
+def test_a_program_of_a_domain_returns_its_input_and_a_value_twice(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[N,6] x, float[A,B] y, float[A,B] z) '
+            "<int64 i = {0}> { r = Gather(x, i)  y = Add(x, r)  z = Identity(y) }"
+        ).SerializeToString()
+    )
+    model = dlc.compile_model(tmp_path / "m.onnx", cache=False)
+    model.save(tmp_path / "m.dlc")
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    for one in (model, dlc.load(tmp_path / "m.dlc")):
+        for got, expected in zip(one(x).values(), (x, x + x[0], x + x[0]), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
 def test_a_slice_that_is_cut_short_is_that_of_the_model(tmp_path: Path) -> None:
     program(tmp_path, ONE + SLICE)
     model = dlc.compile_model(tmp_path / "m.onnx", cache=False, num_threads=1)

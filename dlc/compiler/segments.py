@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeAlias
 
 from dlc import dims
@@ -94,8 +95,9 @@ class Segments:
         """The steps as they are executed; what needs no sizes to be known is compiled now."""
         main, own = entry_of(self.program.module), dict(self._options(options))
         made = [*main.args, *(v for step in self.steps for v in step.outputs)]
-        numbers = {value: k for k, value in enumerate(made)}
-        inputs = self.program.inputs
+        # A program that is one part may return its inputs, or a value twice: what a step makes has numbers of its own.
+        numbers = {value: k for k, value in reversed(list(enumerate(made)))}
+        inputs, fresh = self.program.inputs, iter(range(len(main.args), len(made)))
         rest = (TensorInfo(v.name_hint or "", shape_of(v), numpy_dtype(element_type_of(v))) for v in made[len(inputs) :])
 
         def number(values: Sequence[SSAValue]) -> host.Numbers:
@@ -108,7 +110,7 @@ class Segments:
             return host.Body(segments.linked(compile, own[step]), number(values))
 
         def link(step: Part | Selection | Hosted) -> host.Step:
-            places = number(step.inputs), number(step.outputs)
+            places = number(step.inputs), tuple(islice(fresh, len(step.outputs)))
             if isinstance(step, Part):
                 return host.Segment(*places, *_models(step.program, compile, own[step]))
             if isinstance(step, Selection):
