@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.scalar import PREDICATES
 from dlc.ir import (
     Attribute,
     DenseIntOrFPElementsAttr,
@@ -28,12 +29,6 @@ from dlc.ir import (
 )
 from dlc.passes.structured import Place, vector_type
 
-# The predicates of arith.cmpf, and of arith.cmpi for signed and unsigned; all but `ne` are false on NaN.
-_PREDICATES = {
-    "eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne"),
-    "lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"),
-    "gt": ("ogt", "sgt", "ugt"), "ge": ("oge", "sge", "uge"),
-}  # fmt: skip
 # What holds where a relation does not, which with NaN is always.
 _FAILURES = {
     "lt": ("uge", "sge", "uge"), "le": ("ugt", "sgt", "ugt"),
@@ -174,22 +169,22 @@ class Value:
         return self.code.op(arith.CmpiOp(a.ssa, b.ssa, with_sign if self.signed else without))
 
     def __lt__(self, other: Operand) -> Value:
-        return self._compare(other, _PREDICATES["lt"])
+        return self._compare(other, PREDICATES["lt"])
 
     def __le__(self, other: Operand) -> Value:
-        return self._compare(other, _PREDICATES["le"])
+        return self._compare(other, PREDICATES["le"])
 
     def __gt__(self, other: Operand) -> Value:
-        return self._compare(other, _PREDICATES["gt"])
+        return self._compare(other, PREDICATES["gt"])
 
     def __ge__(self, other: Operand) -> Value:
-        return self._compare(other, _PREDICATES["ge"])
+        return self._compare(other, PREDICATES["ge"])
 
     def equals(self, other: Operand) -> Value:
-        return self._compare(other, _PREDICATES["eq"])
+        return self._compare(other, PREDICATES["eq"])
 
     def differs(self, other: Operand) -> Value:
-        return self._compare(other, _PREDICATES["ne"])
+        return self._compare(other, PREDICATES["ne"])
 
     def fails(self, relation: str, other: Operand) -> Value:
         """Whether it is not true that this is `lt`, `le`, `gt` or `ge` the other, as it is never of NaN."""
