@@ -234,7 +234,7 @@ def test_weights_and_compiled_functions_in_bodies() -> None:
 # Random programs
 
 
-@pytest.mark.parametrize("targets", [("plain", "reference"), ("cpu",)], ids="+".join)
+@pytest.mark.parametrize("targets", [("plain", "reference"), ("cpu", "open")], ids="+".join)
 def test_random_programs(targets: tuple[str, ...]) -> None:
     chosen = [control.Trial(seed, targets) for seed in range(24 if "cpu" in targets else 60)]
     failures = list(control.fuzz(chosen, 1))

@@ -256,6 +256,13 @@ class RandomControl:
             return self.random.choice(same)
         return self._add(scope, statements, "fit", [self._number(scope), like])
 
+    def _next(self, scope: Scope, statements: list[Statement], state: int) -> int:
+        """The next state of a loop: the state with another row, or something of its type."""
+        operands = [state, self._number(scope)]
+        if self._suits("update", [scope[v] for v in operands]) and self.random.random() < 0.2:
+            return self._add(scope, statements, "update", operands)
+        return self._fit(scope, statements, state)
+
     # Loops and branches
 
     def _made(
@@ -294,7 +301,7 @@ class RandomControl:
         first = self._carried(scope)
 
         def finish(inner: Scope, statements: list[Statement], given: list[int]) -> list[int]:
-            return [self._fit(inner, statements, v) for v in given]
+            return [self._next(inner, statements, v) for v in given]
 
         types = [scope[v] for v in first]
         body = self._body(scope, depth, types, finish)
@@ -310,7 +317,7 @@ class RandomControl:
             del bounds["upper"]
 
         def finish(inner: Scope, statements: list[Statement], given: list[int]) -> list[int]:
-            return [self._fit(inner, statements, v) for v in given[1:]]
+            return [self._next(inner, statements, v) for v in given[1:]]
 
         types = [scope[v] for v in first]
         body = self._body(scope, depth, [Type(np.dtype(np.int64), ()), *types], finish)
@@ -331,7 +338,7 @@ class RandomControl:
         collected: list[Type] = []
 
         def finish(inner: Scope, statements: list[Statement], given: list[int]) -> list[int]:
-            following = [self._fit(inner, statements, v) for v in given[: len(first)]]
+            following = [self._next(inner, statements, v) for v in given[: len(first)]]
             ys = [self._any(inner) for _ in range(self.random.randint(0, 2))]
             collected.extend(inner[v] for v in ys)
             return [*following, *ys]
