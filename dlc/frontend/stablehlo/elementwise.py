@@ -116,7 +116,10 @@ def shift_right(node: Node) -> SSAValue:
 
 def reduce_precision(node: Node) -> SSAValue:
     """To the numbers of a narrower float and back."""
-    said = re.findall(r"\d+", str(node.op.attributes.get("format", ""))) or [node.get("exponent_bits"), node.get("mantissa_bits")]
+    said = re.findall(r"\d+", str(node.op.attributes.get("format", ""))) or [
+        node.get("exponent_bits"),
+        node.get("mantissa_bits"),
+    ]
     exponent, mantissa = map(int, said)
     if (exponent, mantissa) not in _FLOATS:
         raise node.unsupported(f"to {exponent} bits of exponent and {mantissa} of mantissa, which no element type has")

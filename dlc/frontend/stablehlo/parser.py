@@ -240,7 +240,13 @@ class _Parser:
                 # A constant has its type behind it.
                 return name, operands, attributes, [], [value.type]
             self.accept(",")
-        return name, operands, attributes, [], self.types(every=name == "stablehlo.optimization_barrier") if self.accept(":") else []
+        return (
+            name,
+            operands,
+            attributes,
+            [],
+            self.types(every=name == "stablehlo.optimization_barrier") if self.accept(":") else [],
+        )
 
     def item(self, operands: list[str], attributes: dict[str, Any]) -> None:
         """An operand, several in parentheses, a word, a named value, attributes, or ranges."""

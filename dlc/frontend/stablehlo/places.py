@@ -37,7 +37,7 @@ class Windows:
     @property
     def pointed(self) -> list[int]:
         """The axes along which places name elements; along the others, windows are whole."""
-        partial = (a for a in self.kept if self.sizes[a] != self.whole[a])
+        partial = (a for a, n in enumerate(self.whole) if a not in self.kept or self.sizes[a] != n)
         return list(dict.fromkeys([*self.batch, *self.begins, *partial]))
 
     @property
@@ -75,7 +75,7 @@ def _places(node: Node, indices: SSAValue, windows: Windows, *, clamped: bool) -
         return node.reshape(numbers, [n if a == axis else 1 for a, n in enumerate(shape)])
 
     for axis in windows.pointed:
-        place: SSAValue | None = None
+        place = b.scalar(0, like=indices)
         if axis in windows.batch:
             beside = windows.beside[windows.batch.index(axis)]
             place = counted(beside - (beside > windows.vector))
@@ -83,9 +83,7 @@ def _places(node: Node, indices: SSAValue, windows: Windows, *, clamped: bool) -
             place = _begin(node, indices, windows, axis, clamped=clamped)
             place = node.reshape(place, (*outer, *[1] * len(windows.wide)))
         if axis in windows.wide:
-            inside = counted(len(outer) + windows.wide.index(axis))
-            place = inside if place is None else b(dl.AddOp, place, inside)
-        assert place is not None, "a pointed axis is one of three"
+            place = b(dl.AddOp, place, counted(len(outer) + windows.wide.index(axis)))
         columns.append(node.reshape(node.broadcast(place, shape), (*shape, 1)))
     if not columns:
         return b.constant(np.zeros((*shape, 0), np.int64), i64)

@@ -137,7 +137,7 @@ class _Reader:
             made = OPERATORS[op.name](Node(op, operands, b, inline, where))
         except (ShapeError, DTypeError) as error:
             raise ModelError(f"{where}: {error}") from error
-        except (IndexError, ValueError) as error:
+        except (LookupError, ValueError) as error:
             raise ModelError(f"{where}: its operands or attributes do not fit together: {error}") from error
         return [made] if isinstance(made, SSAValue) else made
 
