@@ -4,10 +4,10 @@
 
 The first section is the run-time's code; the others are programs with their kernels (image.py), what says which program is for
 which call (parts.py), and packed weights, each kept once however many parts of a model have it. The header says what is made of
-them; a model that is one program, or several of which the call's values or shapes pick one, runs without it: the prefix says
-where it, or the list of them, is, counted from the first section, or below 0 why there is none. Every section and the header have a
-checksum that is checked when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share them,
-unless they are asked to be read into memory.
+them. A model that is one program, or several of which the call's values or shapes pick one, runs without it: the prefix says
+where it is, or what lists them, counted from the first section, or below 0 why there is none. Every section and the header have
+a checksum that is checked when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share
+them, unless they are asked to be read into memory.
 """
 
 from __future__ import annotations
