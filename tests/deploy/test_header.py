@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -112,6 +113,15 @@ def test_a_model_computes_the_same(folder: Path, models: dict[str, Model], mode:
 def test_open_sizes_loops_and_branches(folder: Path, models: dict[str, Model], size: tuple[int, int]) -> None:
     inputs = [np.random.default_rng(0).standard_normal((*size, 4)).astype(np.float32)]
     assert ran(folder, "run", models["loops"], "loops", inputs) == expected(models["loops"], inputs)
+
+
+@needs_cc
+def test_floats_of_16_bits(folder: Path) -> None:
+    x, y = X[:3].astype(ml_dtypes.bfloat16), X[:3].astype(np.float16)
+    model = dlc.jit(lambda x, y: (x * 2 + 1, y.astype(x.dtype) - x, -y)).lower(x, y).compile()
+    model.save(folder / "short_floats.dlc")
+    assert ran(folder, "run", model, "short_floats", [x, y]) == expected(model, [x, y])
+    assert [info.dtype for info in model.outputs] == [x.dtype, x.dtype, y.dtype]
 
 
 @needs_cc
