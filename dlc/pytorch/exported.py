@@ -117,11 +117,14 @@ def _drop_checks(graph: Any) -> None:
     """Takes out what checks numbers and returns none, and what was computed for that alone."""
     for node in reversed(graph.nodes):
         called = operator_name(node.target) if node.op == "call_function" else ""
-        if called == "higher_order.with_effects" and operator_name(node.args[1]) in CHECKS:
-            for user in list(node.users):
-                user.replace_all_uses_with(node.args[0])
-                graph.erase_node(user)
-        if called in CHECKS or (called == "higher_order.with_effects" and not node.users):
+        has_token = called == "higher_order.with_effects"
+        if (operator_name(node.args[1]) if has_token else called) not in CHECKS:
+            continue
+        for user in list(node.users) if has_token else ():
+            # The token of the effects so far, which goes on without this one.
+            user.replace_all_uses_with(node.args[0])
+            graph.erase_node(user)
+        if not node.users:
             graph.erase_node(node)
     graph.eliminate_dead_code()
 
