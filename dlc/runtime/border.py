@@ -1,6 +1,6 @@
 """Models whose inputs or outputs are more than the tensors of their programs: the host makes one of the other (`forms.py`).
 
-Of text it makes numbers: places in the list of the texts that the model knows, and behind it of those that a call brings along.
+Of text it makes numbers (`texts.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.errors import DTypeError
 from dlc.forms import OBJECTS, Border, Form, Nothing, Plain, Rows, Several
 from dlc.runtime.container import Writer
 from dlc.runtime.host_format import text
 from dlc.runtime.info_format import info_from_json, info_to_json
 from dlc.runtime.model import Model, as_result
+from dlc.runtime.texts import Texts
 
 
 class BorderedModel(Model):
@@ -39,35 +39,12 @@ class BorderedModel(Model):
         texts, flat = Texts(self._known), list[Any]()
         for (info, form), value in zip(self.border.inputs, values, strict=True):
             flat += _tensors_of(form, value, texts, f"input {info}")
-        results = iter(self.program.run(self.program.checked(*flat)))
+        with texts.in_use():
+            results = iter(self.program.run(self.program.checked(*flat)))
         return [_made(form, results, texts) for _, form in self.border.outputs]
 
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         return {"border": border_to_json(self.border), "program": self.program.written(writer, defaults)}
-
-
-class Texts:
-    """The texts of one call by number: those that the model knows, then those that are new."""
-
-    def __init__(self, known: Mapping[str, int]) -> None:
-        self.known = known
-        self.new: dict[str, int] = {}
-
-    def numbers(self, value: Any, where: str) -> NDArray[np.int64]:
-        """The numbers of the elements of an array of text. Raises DTypeError for one of something else."""
-        array: NDArray[Any] = np.asarray(value)
-        elements = array.reshape(-1).tolist()
-        if array.dtype.kind not in "UOT" or not all(isinstance(element, str) for element in elements):
-            raise DTypeError(f"{where}: expected text, an array of Python's or NumPy's strings; got {array.dtype}")
-        return np.fromiter(map(self._number, elements), np.int64, array.size).reshape(array.shape)
-
-    def _number(self, element: str) -> int:
-        number = self.known.get(element)
-        return self.new.setdefault(element, len(self.known) + len(self.new)) if number is None else number
-
-    def of(self, numbers: Any) -> NDArray[Any]:
-        """The text that numbers stand for."""
-        return np.asarray([*self.known, *self.new], OBJECTS)[np.asarray(numbers)]
 
 
 def _tensors_of(form: Form, value: Any, texts: Texts, where: str) -> Iterator[Any]:

@@ -14,10 +14,6 @@ from dlc.frontend.emit import Value
 from dlc.frontend.onnx.values import Absent, Maps, SequenceValue, Text
 from dlc.frontend.problems import NodeProblem
 
-# Operators that take text and do more with it than to move it or to tell whether it is equal.
-_MORE = ("Cast", "CastLike", "Unique")
-
-
 def text_outputs(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> frozenset[int]:
     """The outputs of an operator of ONNX's own that are text, since they have the type of inputs that are.
 
@@ -29,7 +25,7 @@ def text_outputs(node: NodeProto, opset: int, inputs: Sequence[Value | None]) ->
     schema = defs.get_schema(node.op_type, opset)
     formal = [schema.inputs[min(k, len(schema.inputs) - 1)] for k in given]
     for k, of in zip(given, formal, strict=True):
-        if node.op_type in _MORE or not ({"tensor(string)", "V"} & {*of.types, of.type_str}):
+        if not {"tensor(string)", "V"} & {*of.types, of.type_str}:
             raise NodeProblem("dtype", f"input {k} ('{node.input[k]}') is text, which is not supported here")
     names = {of.type_str for of in formal}
     last = len(schema.outputs) - 1

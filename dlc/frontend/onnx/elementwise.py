@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
@@ -10,9 +11,11 @@ from dlc.dialects.dl.dtypes import element_type, is_bool, is_float
 from dlc.dialects.dl.narrow import FORMATS
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
+from dlc.frontend.onnx import text
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.tensors import dtype_of
+from dlc.frontend.onnx.values import Text
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, i8
 
@@ -126,16 +129,21 @@ def clip(node: Node) -> Value:
 
 @table("Cast")
 def cast(node: Node) -> Value:
-    return _converted(node, element_type(dtype_of(node.integer("to"))))
+    to = node.integer("to")
+    return _converted(node, None if to == TensorProto.STRING else element_type(dtype_of(to)))
 
 
 @table("CastLike")
 def cast_like(node: Node) -> Value:
-    return _converted(node, node[1].element_type)
+    return _converted(node, None if isinstance(node[1], Text) else node[1].element_type)
 
 
-def _converted(node: Node, to: Attribute) -> Value:
+def _converted(node: Node, to: Attribute | None) -> Value:
+    """`Cast`; to text if `to` is None."""
     node.ignore("round_mode")  # of float8e8m0
+    if to is None or isinstance(node[0], Text):
+        node.ignore("saturate")
+        return text.converted(node, to)
     saturate = node.flag("saturate", True) and to in FORMATS
     return node.emit(dl.CastOp, node[0], to=to, saturate=True) if saturate else node.emit.cast(node[0], to)
 

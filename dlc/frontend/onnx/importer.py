@@ -22,6 +22,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array, Tensor, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.text import OnText
 from dlc.dims import is_static
 from dlc.errors import DTypeError, ModelError
 from dlc.forms import Border, Plain, told
@@ -419,7 +420,8 @@ class _Importer:
             missing = next(n for n in names if self.scope.values.get(n) is None)
             raise ModelError(f"{self.model.name}: no tensor is called '{missing}'")
         border = None
-        if texts or any(output.form != Plain() for output in made):
+        has_text = texts or any(isinstance(op, OnText) for op in block.walk())
+        if has_text or any(output.form != Plain() for output in made):
             taken = ((info, Plain(info.name in texts)) for info in inputs)
             border = Border(
                 tuple((told(info.name, form, info.shape, info.dtype), form) for info, form in taken),

@@ -28,6 +28,7 @@ from dlc.frontend.onnx import (
     shape,
     signal,
     sorting,
+    text,
     training,
     transformers,
 )
@@ -36,7 +37,7 @@ from dlc.frontend.onnx.registry import Entry
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
     shape, movement, indexing, sorting, selection, creation, resize, sampling, regions, attention, signal,
-    quantization, recurrence, control, sequences, ngrams,
+    quantization, recurrence, control, sequences, text, ngrams,
 )  # fmt: skip
 
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}
