@@ -24,7 +24,7 @@ def text_concat(x: Array, y: Array) -> tuple[Array, ...]:
     """`dl.text_concat`."""
     texts = texts_of_the_call()
     a, b = np.broadcast_arrays(texts.of(x), texts.of(y))
-    return (texts.numbers(a + b),)
+    return (texts.numbers(np.asarray(a + b, object)),)
 
 
 def text_split(x: Array, delimiter: Array, *, most: int | None = None) -> tuple[Array, ...]:

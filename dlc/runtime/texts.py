@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.errors import DlcError, DTypeError
+from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.forms import OBJECTS
 
 
@@ -25,13 +25,9 @@ class Texts:
         self._new: dict[str, int] = {}
         self._listed: list[str] = []
 
-    def numbers(self, value: Any, where: str = "text") -> NDArray[np.int64]:
-        """The numbers of the elements of an array of text. Raises DTypeError for one of something else."""
-        array: NDArray[Any] = np.asarray(value)
-        elements = array.reshape(-1).tolist()
-        if array.dtype.kind not in "UOT" or not all(isinstance(element, str) for element in elements):
-            raise DTypeError(f"{where}: expected text, an array of Python's or NumPy's strings; got {array.dtype}")
-        return np.fromiter(map(self._number, elements), np.int64, array.size).reshape(array.shape)
+    def numbers(self, array: NDArray[Any]) -> NDArray[np.int64]:
+        """The numbers of the elements of an array of text."""
+        return np.fromiter(map(self._number, array.reshape(-1).tolist()), np.int64, array.size).reshape(array.shape)
 
     def of(self, numbers: Any) -> NDArray[Any]:
         """The text that numbers stand for, as an array of Python's strings."""
@@ -54,6 +50,18 @@ class Texts:
     def _number(self, element: str) -> int:
         number = self._known.get(element)
         return self._new.setdefault(element, len(self._known) + len(self._new)) if number is None else number
+
+
+def text_array(value: Any, where: str) -> NDArray[Any]:
+    """Text as an array of Python's strings. Raises DTypeError for what is none."""
+    try:
+        array: NDArray[Any] = np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"{where}: not an array: {error}") from error
+    is_empty = isinstance(value, list | tuple) and not array.size  # which NumPy takes for floats
+    if not is_empty and (array.dtype.kind not in "UOT" or not all(isinstance(x, str) for x in array.reshape(-1).tolist())):
+        raise DTypeError(f"{where}: expected text, an array of Python's or NumPy's strings; got {array.dtype}")
+    return array.astype(OBJECTS, copy=False)
 
 
 # Steps of a program have arrays only; calls in several threads have texts of their own.

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, defs
 
-from dlc.arrays import TensorInfo
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.forms import OBJECTS, Form, Nothing, Plain, Rows, Several, told
+from dlc.forms import OBJECTS, Form, Nothing, Plain, Rows, Several
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.values import Absent, Maps, SequenceValue, Text
 from dlc.frontend.problems import NodeProblem
@@ -47,14 +46,6 @@ class Output:
     def tensors(self) -> Iterator[tuple[str, Value]]:
         yield from _tensors(self.name, self.value)
 
-    @property
-    def info(self) -> TensorInfo:
-        """What users are told of it."""
-        if isinstance(self.value, Maps):
-            return told(self.name, self.form, self.value.rows.shape[:1], numpy_dtype(self.value.rows.element_type))
-        if isinstance(self.value, SequenceValue | Absent):
-            return TensorInfo(self.name, (), OBJECTS)
-        return told(self.name, self.form, self.value.shape, numpy_dtype(self.value.element_type))
 
 
 def _form(value: Value) -> Form:
@@ -66,7 +57,7 @@ def _form(value: Value) -> Form:
         case Absent():
             return Nothing()
         case _:
-            return Plain(value.is_text)
+            return Plain(OBJECTS if value.is_text else numpy_dtype(value.element_type), value.shape)
 
 
 def _tensors(name: str, value: Value) -> Iterator[tuple[str, Value]]:

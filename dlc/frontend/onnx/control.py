@@ -15,6 +15,7 @@ from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.emit import Emitter, Value, discard
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.values import NoTensor
 from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, contradictions
 from dlc.ir import Block, i64
 
@@ -64,6 +65,9 @@ def _branch(node: Node, graph: GraphProto) -> tuple[Block, list[Tensor] | None]:
     def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
         results, found = node.attempt(graph, arguments, inner)
         problems.extend(found)
+        if any(isinstance(v, NoTensor) for v in results):
+            message = "its condition is computed from data, and a result is a sequence or an optional: it has to be known then"
+            raise NodeProblem("value", message, [node[0]])
         types.extend(v.type for v in results)
         return results
 
@@ -89,7 +93,8 @@ def loop(node: Node) -> Sequence[Value]:
     states = [node[k] for k in range(2, len(node.inputs))]
     if len(body.output) <= len(states):
         raise ModelError(f"{node.place}: its body has {len(body.output)} results for a condition and {len(states)} states")
-    for form in (_folded, _scanned, _conditional):
+    # How many elements a sequence has is known at import only.
+    for form in () if any(isinstance(state, NoTensor) for state in states) else (_folded, _scanned, _conditional):
         results = form(node, body, limit, going, states)
         if results is not None:
             return results
