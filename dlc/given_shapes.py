@@ -57,7 +57,7 @@ def _given_shape(name: str, shape: object) -> GivenShape:
 def tensor_shape(name: str, shape: GivenShape) -> TensorShape:
     """A shape that has to be a tensor's. Raises ShapeError for that of a list, and for None."""
     if shape is None or _is_list(shape):
-        raise ShapeError(f"input '{name}': the shape {shape} is given where the model has a tensor")
+        raise ShapeError(f"input '{name}': {shape} is no shape of a tensor, which the model has there")
     return cast("TensorShape", shape)
 
 

@@ -82,7 +82,9 @@ def _taken(form: Form, value: Any, name: str, found: list[tuple[TensorInfo, Any]
                 expected = form if count <= MOST_PARTS else f"{form}, of up to {MOST_PARTS} elements"
                 raise ShapeError(f"input {name}: expected a {expected}; got {len(parts)} elements")
             forms = form.parts if isinstance(form, Several) else [form.element] * count
-            return [_taken(of, part, f"{name}[{k}]", found, True) for k, (of, part) in enumerate(zip(forms, parts, strict=True))]
+            return [
+                _taken(of, part, f"{name}[{k}]", found, True) for k, (of, part) in enumerate(zip(forms, parts, strict=True))
+            ]
         case Plain() if value is not None:
             info = TensorInfo(name, form.shape or (), form.dtype)
             array = text_array(value, f"input {info}") if form.is_text else given_as(value, info)

@@ -1,6 +1,6 @@
 """Text by number: a program has places in the list of the texts that its model knows, and behind it of those of a call.
 
-    known: ("no", "yes")      a call brings "perhaps", which is 2, and joins "no" to "yes": "noyes" is 3
+known: ("no", "yes")      a call brings "perhaps", which is 2, and joins "no" to "yes": "noyes" is 3
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dlc.frontend.emit import Value
 from dlc.frontend.onnx.values import Absent, Maps, SequenceValue, Text
 from dlc.frontend.problems import NodeProblem
 
+
 def text_outputs(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> frozenset[int]:
     """The outputs of an operator of ONNX's own that are text, since they have the type of inputs that are.
 
@@ -45,7 +46,6 @@ class Output:
     @property
     def tensors(self) -> Iterator[tuple[str, Value]]:
         yield from _tensors(self.name, self.value)
-
 
 
 def _form(value: Value) -> Form:

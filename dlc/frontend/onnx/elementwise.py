@@ -55,17 +55,6 @@ def identity(node: Node) -> Value:
     return node[0]
 
 
-@table("Dropout")
-def dropout(node: Node) -> list[Value]:
-    node.ignore("ratio", "seed")
-    node.ignore_input(1)
-    x = node[0]
-    training = node.get(2) is not None and bool(node.number(2, "training_mode"))
-    if training and (node.get(1) is None or node.number(1, "ratio")):
-        raise NodeProblem("input", "training_mode is not supported, only inference, or a ratio of 0")
-    return [x, node.emit.full(True, x.shape, element_type(bool))] if node.wants(1) else [x]
-
-
 @table("Pow")
 def power(node: Node) -> Value:
     emit, x, exponent = node.emit, node[0], node[1]
