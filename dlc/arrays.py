@@ -37,7 +37,7 @@ class TensorInfo:
 
 def type_text(dtype: np.dtype[Any], shape: Sequence[Size]) -> str:
     """A dtype and sizes in words; of Python's objects the elements are text."""
-    return f"{'text' if dtype == object else dtype}[{', '.join(map(str, shape))}]"
+    return f"{'text' if dtype.hasobject else dtype}[{', '.join(map(str, shape))}]"
 
 
 class Array(np.ndarray[Any, np.dtype[Any]]):

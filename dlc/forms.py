@@ -153,7 +153,7 @@ def tensors_of(name: str, form: Form) -> Iterator[tuple[str, Plain]]:
 
 @dataclass(frozen=True)
 class Border:
-    """The inputs and outputs of a model, in the forms that they have over the tensors of its program; the texts that it knows."""
+    """The inputs and outputs of a model in the forms that they have over its program's tensors, and the texts that it knows."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]

@@ -6,6 +6,7 @@ Of text it makes numbers (`texts.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -37,7 +38,7 @@ class FormedModel(Model):
         if len(arguments) == 1 and isinstance(arguments[0], Mapping):
             arguments, named = (), {**cast("Mapping[str, Any]", arguments[0]), **named}
         behind = [info for info in self.inputs[len(arguments) :] if isinstance(form_of(info), Maybe | Nothing)]
-        return super()._by_name(arguments, {**dict.fromkeys((info.name for info in behind)), **named})
+        return super()._by_name(arguments, {**dict.fromkeys(info.name for info in behind), **named})
 
 
 class BorderedModel(FormedModel):
@@ -88,22 +89,29 @@ def _taken(form: Form, value: Any, name: str, found: list[tuple[TensorInfo, Any]
         case Plain() if value is not None:
             info = TensorInfo(name, form.shape or (), form.dtype)
             array = text_array(value, f"input {info}") if form.is_text else given_as(value, info)
-            if form.shape is None:
-                info = TensorInfo(name, array.shape, form.dtype)
-            elif in_list and len(form.shape) == array.ndim:
-                # A size of one name may be another one in each element.
-                sizes = (size if isinstance(size, int) else got for size, got in zip(form.shape, array.shape, strict=True))
-                info = TensorInfo(name, tuple(sizes), form.dtype)
-            found.append((info, array))
+            found.append((_expected(info, form, array.shape, in_list), array))
             return array
-        case _ if value is None and isinstance(form, Nothing):
+        case Nothing() if value is None:
             return None
-    raise DTypeError(f"input {name}: expected {form}; got {_described(value)}")
+        case _:
+            raise DTypeError(f"input {name}: expected {form}; got {_described(value)}")
+
+
+def _expected(info: TensorInfo, form: Plain, shape: tuple[int, ...], in_list: bool) -> TensorInfo:
+    """What a tensor of this shape has to be."""
+    if form.shape is None:
+        return replace(info, shape=shape)
+    if not in_list or len(form.shape) != len(shape):
+        return info
+    # A size of one name may be another one in each element.
+    sizes = (size if isinstance(size, int) else got for size, got in zip(form.shape, shape, strict=True))
+    return replace(info, shape=tuple(sizes))
 
 
 def _described(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return f"a {type(value).__name__} of {len(cast('Sequence[Any]', value))}"
+        parts = cast("Sequence[Any]", value)
+        return f"a {type(parts).__name__} of {len(parts)}"
     if isinstance(value, np.ndarray):
         array = cast("NDArray[Any]", value)
         return f"an array, {type_text(array.dtype, array.shape)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from dlc.arrays import TensorInfo
 from dlc.forms import OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, Shapes, form_of, told
@@ -59,17 +59,17 @@ def _to_json(form: Form) -> Any:
 
 def _from_json(written: Any) -> Form:
     match written:
-        case {"dtype": str(dtype), "shape": list() | None as shape}:
-            sizes = None if shape is None else tuple(map(read_size, cast("list[Any]", shape)))
+        case {"dtype": dtype, "shape": shape}:
+            sizes = None if shape is None else tuple(map(read_size, shape))
             return Plain(OBJECTS if dtype == "text" else named_dtype(dtype), sizes)
         case {"list_of": element}:
             return ListOf(_from_json(element))
-        case {"several": list(parts)}:
-            return Several(tuple(map(_from_json, cast("list[Any]", parts))))
+        case {"several": parts}:
+            return Several(tuple(map(_from_json, parts)))
         case {"maybe": value}:
             return Maybe(_from_json(value))
-        case {"keys": list(keys)} if all(isinstance(key, int | str) for key in cast("list[Any]", keys)):
-            return Rows(tuple(cast("list[int | str]", keys)))
+        case {"keys": keys} if all(isinstance(key, int | str) for key in keys):
+            return Rows(tuple(keys))
         case None:
             return Nothing()
         case _:

@@ -182,9 +182,8 @@ def _require_settings(op: str, settings: Mapping[str, Setting]) -> str:
     if op not in SELECTIONS:
         raise ValueError(f"{op!r} is no op that the host computes")
     known = {name for name, p in signature(SELECTIONS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
-    if not known.issuperset(settings) or not all(
-        value is None or type(value) in (int, bool, str) for value in settings.values()
-    ):
+    kinds = (int, bool, str, type(None))
+    if not known.issuperset(settings) or not all(type(value) in kinds for value in settings.values()):
         raise ValueError(f"settings {settings}")
     if "to" in settings:
         named_dtype(settings["to"])

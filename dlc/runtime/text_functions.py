@@ -53,7 +53,7 @@ def text_normalize(
 def text_match(x: Array, pattern: Array) -> tuple[Array, ...]:
     """`dl.text_match`."""
     texts = texts_of_the_call()
-    expression = re.compile(texts.of(pattern)[()])
+    expression = re.compile(str(texts.of(pattern)[()]))
     found = [expression.fullmatch(text) is not None for text in texts.of(x).reshape(-1).tolist()]
     return (np.array(found, bool).reshape(x.shape),)
 

@@ -16,7 +16,6 @@ from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.onnx.values import Text
-from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, i8
 
 table = Table()
