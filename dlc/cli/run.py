@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rich.markup import escape
 
 from dlc.api import compile_file, program_of
-from dlc.arrays import TensorInfo
+from dlc.arrays import TensorInfo, type_text
 from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.formed import flattened
 from dlc.cli.shared import (
@@ -258,7 +258,7 @@ def _show(name: str, value: Any) -> None:
     if value is None or isinstance(value, dict):
         out.print(escape(f"{name}: {value}"))
         return
-    out.print(f"{escape(name)}: {value.dtype}{escape(str(list(value.shape)))}")
+    out.print(escape(f"{name}: {type_text(value.dtype, value.shape)}"))
     out.print(escape(np.array2string(np.asarray(value), precision=6, threshold=64)))
 
 
