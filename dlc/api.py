@@ -260,7 +260,7 @@ def _compiled_file(
             # A dump is of what is compiled first.
             first = iter([options])
 
-            def variant(more_shapes: GivenShapes, more_values: Mapping[str, NDArray[Any]]) -> Model:
+            def variant(more_shapes: Mapping[str, Any], more_values: Mapping[str, NDArray[Any]]) -> Model:
                 shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
                 return compile_file(source, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
 

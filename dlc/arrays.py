@@ -35,7 +35,7 @@ class TensorInfo:
         return f"{self.name}: {type_text(self.dtype, self.shape)}"
 
 
-def type_text(dtype: np.dtype[Any], shape: Sequence[Size]) -> str:
+def type_text(dtype: np.dtype[Any], shape: Sequence[Size | str]) -> str:
     """A dtype and sizes in words; of Python's objects the elements are text."""
     return f"{'text' if dtype.hasobject else dtype}[{', '.join(map(str, shape))}]"
 

@@ -27,7 +27,7 @@ OBJECTS: np.dtype[Any] = np.dtype(object)
 # As many elements a list may have: each is a tensor of its own.
 MOST_PARTS = 10_000
 # Sizes; shapes of the elements of a list; None.
-Shapes: TypeAlias = "tuple[int | Shapes | None, ...] | None"
+ValueShapes: TypeAlias = "tuple[int | ValueShapes | None, ...] | None"
 
 
 @dataclass(frozen=True)
@@ -123,19 +123,21 @@ def hangs_on_the_call(info: TensorInfo) -> bool:
     return isinstance(form_of(info), ListOf | Maybe)
 
 
-def of_a_call(form: Form, shapes: Shapes, where: str) -> Form:
+def of_a_call(form: Form, shapes: ValueShapes, where: str) -> Form:
     """What a form is for a value of these shapes. Raises ShapeError for shapes that contradict it."""
     match form:
         case Maybe():
             return Nothing() if shapes is None else of_a_call(form.value, shapes, where)
         case ListOf() if shapes is not None and all(isinstance(s, tuple | None) for s in shapes):
-            parts = cast("tuple[Shapes, ...]", shapes)
+            parts = cast("tuple[ValueShapes, ...]", shapes)
             return Several(tuple(of_a_call(form.element, part, f"{where}[{k}]") for k, part in enumerate(parts)))
         case Plain() if shapes is not None and all(isinstance(s, int) for s in shapes):
             sizes = cast("tuple[int, ...]", shapes)
             own = sizes if form.shape is None else form.shape
             if len(own) == len(sizes) and all(isinstance(s, Dim) or s == size for s, size in zip(own, sizes, strict=True)):
                 return Plain(form.dtype, sizes)
+        case _:
+            pass
     raise ShapeError(f"{where}: the shape {shapes} does not fit the model's {form}")
 
 

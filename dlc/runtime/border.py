@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, type_text
 from dlc.errors import DTypeError, ShapeError
-from dlc.forms import MOST_PARTS, OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, Shapes, form_of
+from dlc.forms import MOST_PARTS, OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of
 from dlc.runtime.container import Writer
 from dlc.runtime.form_format import border_to_json
 from dlc.runtime.model import Model, as_result, given_as, require_fitting
@@ -61,7 +61,7 @@ class BorderedModel(FormedModel):
         return {"border": border_to_json(self.border), "program": self.program.written(writer, defaults)}
 
 
-def shapes_of(value: Any) -> Shapes:
+def shapes_of(value: Any) -> ValueShapes:
     """The shapes of what a model has taken."""
     if value is None:
         return None

@@ -33,7 +33,7 @@ from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 10
+VERSION = 11
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
 # Why there is none: by what a model's header has of `border`, `variants`, `steps`.
 _NO_PROGRAM = {"border": -3, "variants": -2, "steps": -1}

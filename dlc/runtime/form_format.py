@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlc.arrays import TensorInfo
-from dlc.forms import OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, Shapes, form_of, told
+from dlc.forms import OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of, told
 from dlc.runtime.host_format import count, named_dtype, text
 from dlc.runtime.open_format import plain, read_size
 
@@ -33,8 +33,8 @@ def border_from_json(fields: Mapping[str, Any]) -> Border:
     return Border(inputs, outputs, tuple(map(text, fields["texts"])))
 
 
-def shapes_from_json(written: Any) -> Shapes:
-    """Shapes of a value, which are lists in JSON."""
+def shapes_from_json(written: Any) -> ValueShapes:
+    """ValueShapes of a value, which are lists in JSON."""
     if written is None:
         return None
     return tuple(shapes_from_json(part) if isinstance(part, list | None) else count(part) for part in written)

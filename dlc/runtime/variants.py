@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
-from dlc.forms import OBJECTS, Shapes, hangs_on_the_call
+from dlc.forms import OBJECTS, ValueShapes, hangs_on_the_call
 from dlc.runtime.border import FormedModel, shapes_of
 from dlc.runtime.container import Writer
 from dlc.runtime.form_format import given_from_json, given_to_json, shapes_from_json
@@ -27,11 +27,12 @@ from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 from dlc.runtime.recompilations import Recompilations
 
+Shapes: TypeAlias = "Mapping[str, Any]"  # of inputs, as `forms.py` has them
 Values: TypeAlias = "Mapping[str, NDArray[Any]]"
 # The values of some inputs, as bytes, or the shapes of some or of all.
-Key: TypeAlias = "tuple[bytes, ...] | tuple[Shapes, ...]"
+Key: TypeAlias = "tuple[bytes, ...] | tuple[ValueShapes, ...]"
 # The model for shapes of its inputs, or for the values of some.
-Compile: TypeAlias = "Callable[[Mapping[str, Shapes], Values], Model]"
+Compile: TypeAlias = "Callable[[Shapes, Values], Model]"
 
 # A message that lists variants lists so many.
 _MOST_LISTED = 8
@@ -145,7 +146,7 @@ class Variants:
         return ", ".join(f"{name}{' =' if self.values else ':'} {text}" for name, text in self._told(key).items())
 
 
-def _listed(shapes: Shapes) -> str:
+def _listed(shapes: ValueShapes) -> str:
     """Shapes in words: [2, 3], a list of them in brackets too."""
     if shapes is None:
         return "None"

@@ -51,7 +51,7 @@ from dlc.frontend.onnx.tensors import TensorReader, dtype_of
 from dlc.frontend.onnx.values import Absent, NoTensor, SequenceValue, Text
 from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, as_problems, refusal
 from dlc.given_shapes import GivenShapes
-from dlc.ir import Block, ModuleOp, i64
+from dlc.ir import Block, ModuleOp, SSAValue, i64
 from dlc.weights import WeightStore
 
 
@@ -446,14 +446,17 @@ class _Importer:
         has_text = any(isinstance(op, OnText) for op in block.walk())
         if has_text or any(info.dtype == OBJECTS for info in (*self._inputs, *outputs)):
             border = Border(tuple(self._inputs), outputs, tuple(self.emit.texts))
-        found = [(name, value, self.emit.ssa(value)) for output in made for name, value in output.tensors]
-        names, results = [name for name, _, _ in found], [result for _, _, result in found]
-        taken = [(name, a, numpy_dtype(element_type_of(a))) for name, a in zip(self._names, block.args, strict=True)]
-        returned = [(name, r, numpy_dtype(value.element_type)) for name, value, r in found]
-        infos = (tuple(TensorInfo(name, shape_of(v), dtype) for name, v, dtype in side) for side in (taken, returned))
+        found = [(name, self.emit.ssa(value)) for output in made for name, value in output.tensors]
+        names, results = [name for name, _ in found], [result for _, result in found]
+        inputs, returned = _infos(self._names, block.args), _infos(names, results)
         main = entry_function(block, self._names, results, names)
         files = self.tensors.files
-        return ImportedModel(ModuleOp([main]), self.weights, *infos, files, self._defaults, border)
+        return ImportedModel(ModuleOp([main]), self.weights, inputs, returned, files, self._defaults, border)
+
+
+def _infos(names: Sequence[str], values: Sequence[SSAValue]) -> tuple[TensorInfo, ...]:
+    pairs = zip(names, values, strict=True)
+    return tuple(TensorInfo(name, shape_of(value), numpy_dtype(element_type_of(value))) for name, value in pairs)
 
 
 def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value | None]) -> FunctionProto | None:

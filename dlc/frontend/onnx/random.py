@@ -7,7 +7,7 @@ A node has the key of its seed, `dlc.random.key(seed)`; of a seed that is no int
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -59,7 +59,7 @@ def multinomial(node: Node) -> Value:
     to = element_type(dtype_of(node.integer("dtype", 6)))
     logits = emit.reshape(node[0], (batch, 1, count))
     kind = logits.element_type
-    least: Any = ml_dtypes.finfo(numpy_dtype(kind)).smallest_normal
+    least = cast(Any, ml_dtypes.finfo)(numpy_dtype(kind)).smallest_normal
     noise = _uniform(node, (batch, node.integer("sample_size", 1), count), kind, least)
     for _ in range(2):
         noise = emit(dl.NegOp, emit(dl.LogOp, noise))
@@ -97,14 +97,14 @@ def _type(node: Node) -> Attribute:
 def _uniform(node: Node, shape: tuple[Size, ...], kind: Attribute, low: Any = 0.0, high: Any = 1.0) -> Value:
     """`dlc.random.uniform`: the random digits of numbers of [1, 2), moved to [low, high)."""
     emit, dtype = node.emit, numpy_dtype(kind)
-    limits: Any = ml_dtypes.finfo(dtype)
+    limits = cast(Any, ml_dtypes.finfo)(dtype)
     # Fewer than eight digits are taken of eight bits.
-    width = limits.bits if limits.nmant >= 8 else 8
+    digits, width = int(limits.nmant), int(limits.bits) if limits.nmant >= 8 else 8
     word = ELEMENT_TYPES[f"uint{limits.bits}"]
     drawn = emit.cast(_bits(node, shape, f"uint{width}"), word)
     one = emit.constant(np.ones((), dtype).view(numpy_dtype(word)))
-    digits = emit(dl.ShiftRightOp, drawn, emit.scalar(width - limits.nmant, word))
-    fraction = emit(dl.SubOp, emit(dl.BitcastOp, emit(dl.BitwiseOrOp, digits, one), to=kind), emit.scalar(1, kind))
+    drawn = emit(dl.ShiftRightOp, drawn, emit.scalar(width - digits, word))
+    fraction = emit(dl.SubOp, emit(dl.BitcastOp, emit(dl.BitwiseOrOp, drawn, one), to=kind), emit.scalar(1, kind))
     lowest, span = emit.scalar(low, kind), emit.constant(np.asarray(high, dtype) - np.asarray(low, dtype))
     return emit(dl.MaximumOp, lowest, emit(dl.AddOp, emit(dl.MulOp, fraction, span), lowest))
 

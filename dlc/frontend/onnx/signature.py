@@ -12,7 +12,7 @@ from dlc import dims
 from dlc.arrays import TensorInfo
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.forms import OBJECTS, Form, ListOf, Maybe, Plain, Shapes, of_a_call, told
+from dlc.forms import OBJECTS, Form, ListOf, Maybe, Plain, ValueShapes, of_a_call, told
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.input_sizes import given_sizes
 from dlc.frontend.onnx.tensors import dtype_of
@@ -47,7 +47,7 @@ def _formed(value: ValueInfoProto, input_shapes: GivenShapes, note: Note) -> Ten
         note(where, problem)
         return TensorInfo(value.name, (), np.dtype(np.float32))
     given = value.name in input_shapes
-    return told(value.name, of_a_call(form, cast("Shapes", input_shapes[value.name]), where) if given else form)
+    return told(value.name, of_a_call(form, cast("ValueShapes", input_shapes[value.name]), where) if given else form)
 
 
 def _form(name: str, declared: TypeProto) -> Form:
