@@ -39,6 +39,10 @@ def test_a_node_is_of_the_opset_that_is_asked_for() -> None:
     (along,) = onnx_backend.run_node(node, X[:, :, None], "reference")
     np.testing.assert_allclose(np.asarray(flat).sum(), 2, 1e-6)
     np.testing.assert_array_equal(along, np.ones((2, 3, 1)))
+    concat = helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)
+    np.testing.assert_array_equal(onnx_backend.run_node(concat, [[X, X]], "reference")[0], np.concatenate([X, X]))
+    twice = helper.make_node("StringConcat", ["x", "x"], ["y"])
+    assert onnx_backend.run_node(twice, np.array(["a", "b"]), "reference")[0].tolist() == ["aa", "bb"]
     with pytest.raises(ModelError, match="2 inputs given, it has 1: x"):
         onnx_backend.run_node(node, [X, X], "reference")
 

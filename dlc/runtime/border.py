@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, type_text
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.forms import MOST_PARTS, OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of
 from dlc.runtime.container import Writer
 from dlc.runtime.form_format import border_to_json
-from dlc.runtime.model import Model, as_result, given_as, require_fitting
+from dlc.runtime.model import Model, Study, as_result, given_as, require_fitting
 from dlc.runtime.texts import Texts, text_array
 
 
@@ -32,6 +32,11 @@ class FormedModel(Model):
 
     def run_fitting(self, arrays: Sequence[Any]) -> Sequence[Any]:
         return self.run(arrays)
+
+    def _studied(self) -> Study:
+        if any(info.dtype == OBJECTS for info in self.inputs):
+            raise UnsupportedError(f"{self.name}: it takes text, lists or None; `dlc explore FILE` shows the program inside")
+        return super()._studied()
 
     def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Mapping[str, Any]:
         """The inputs of a call by name; those that may be None are where they are left out."""
