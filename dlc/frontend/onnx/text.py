@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from dlc.ir import Attribute
 table = Table()
 
 
-def text_of(node: Node, k: int) -> Text:
+def _text(node: Node, k: int) -> Text:
     """Input k, which has to be text."""
     value = node[k]
     if not isinstance(value, Text):
@@ -27,7 +28,7 @@ def text_of(node: Node, k: int) -> Text:
     return value
 
 
-def _known(node: Node, *texts: str) -> Text:
+def _known(node: Node, texts: str | Sequence[str]) -> Text:
     return Text.known_as(node.emit, np.array(texts, object))
 
 
@@ -38,15 +39,15 @@ def _made(node: Node, op: type[dl.OnText], *operands: Value, **properties: Prope
 
 @table("StringConcat", since=20)
 def string_concat(node: Node) -> Value:
-    return Text.of(_made(node, dl.TextConcatOp, text_of(node, 0), text_of(node, 1))[0])
+    return Text.of(_made(node, dl.TextConcatOp, _text(node, 0), _text(node, 1))[0])
 
 
 @table("StringSplit", since=20)
 def string_split(node: Node) -> tuple[Value, ...]:
-    delimiter = Text.known_as(node.emit, np.array(node.text("delimiter", ""), object))
+    delimiter = _known(node, node.text("delimiter", ""))
     most = node.integer("maxsplit") if node.has("maxsplit") else None
     size = (node.emit.new_size("split"),)
-    parts, counts = _made(node, dl.TextSplitOp, text_of(node, 0), delimiter, size=size, most=most)
+    parts, counts = _made(node, dl.TextSplitOp, _text(node, 0), delimiter, size=size, most=most)
     return Text.of(parts), counts
 
 
@@ -57,9 +58,7 @@ def string_normalizer(node: Node) -> Value:
     stopwords, match_case = node.texts("stopwords", ()), node.flag("is_case_sensitive")
     size = (node.emit.new_size("words"),)
     cases = {"lower": action == "LOWER", "upper": action == "UPPER"}
-    words = _made(
-        node, dl.TextNormalizeOp, text_of(node, 0), _known(node, *stopwords), size=size, match_case=match_case, **cases
-    )
+    words = _made(node, dl.TextNormalizeOp, _text(node, 0), _known(node, stopwords), size=size, match_case=match_case, **cases)
     return Text.of(words[0])
 
 
@@ -70,7 +69,7 @@ def regex_full_match(node: Node) -> Value:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise NodeProblem("attribute", f"pattern = {pattern!r}, which Python's `re` does not read: {error}") from error
-    return _made(node, dl.TextMatchOp, text_of(node, 0), Text.known_as(node.emit, np.array(pattern, object)))[0]
+    return _made(node, dl.TextMatchOp, _text(node, 0), _known(node, pattern))[0]
 
 
 def unique(node: Node) -> tuple[Value, ...]:
