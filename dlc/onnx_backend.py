@@ -117,8 +117,8 @@ def _newest(node: NodeProto) -> int:
 
 def _given(value: Any) -> Any:
     """An input of a node: a sequence, which is a list of arrays, or an array."""
-    is_sequence = isinstance(value, list) and any(isinstance(part, np.ndarray) for part in cast("list[Any]", value))
-    return list(map(_given, cast("list[Any]", value))) if is_sequence else np.asarray(value)
+    parts = cast("list[Any]", value) if isinstance(value, list) else []
+    return list(map(_given, parts)) if any(isinstance(part, np.ndarray) for part in parts) else np.asarray(cast(Any, value))
 
 
 def _type_of(value: Any) -> TypeProto:
