@@ -260,7 +260,7 @@ def _compiled_file(
             # A dump is of what is compiled first.
             first = iter([options])
 
-            def variant(more_shapes: Mapping[str, Sequence[int]], more_values: Mapping[str, NDArray[Any]]) -> Model:
+            def variant(more_shapes: Mapping[str, Any], more_values: Mapping[str, NDArray[Any]]) -> Model:
                 shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
                 return compile_file(source, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
 
@@ -271,7 +271,7 @@ def _compiled_file(
             asked.num_threads = options.num_threads
             return asked
     if examine is not None:
-        examine(program.inputs if program.border is None else program.border.given, program.defaults)
+        examine(program.inputs if program.border is None else program.border.inputs, program.defaults)
     report.seconds += perf_counter() - began
     # A file's key finds a program; what has a border is found by its program.
     file = file.imported(program.files) if file is not None and program.border is None else None

@@ -74,7 +74,7 @@ def file_key(
 
     Raises OSError when it cannot be read.
     """
-    given = json.dumps({name: list(shape) for name, shape in shapes.items()}, sort_keys=True)
+    given = json.dumps(dict(shapes), sort_keys=True)
     known = {name: f"{v.dtype}{list(v.shape)} {_digest(v.tobytes())}" for name, v in sorted(values.items())}
     return Key({"file": file_digest(path), "shapes": given, "values": json.dumps(known), **_compilation(target, options)})
 
