@@ -1,10 +1,11 @@
 """Weights of few bits: python benchmarks/few_bits.py [MODEL …] [--nbits ROWSxKxN …] [--group N] [--threads N] [--seconds S].
 
-Each MODEL of the tests' skeletons (gpt2_decode_kv) with weights of floats, int8 and int4: milliseconds a call, how many times
-the speed of floats, and how far the first output is from that of floats: the largest difference as a share of the largest
-magnitude, and the root mean square as a share of its own. Skeletons have random weights, whose errors do not cancel as those
-of trained ones do. Each product of `--nbits` is a MatMulNBits of 4 and of 8 bits beside ONNX Runtime, whose accuracy_level 0
-computes in floats and 4 with rows of 8 bits. Runtimes take turns; of one thread the processor's time counts.
+Each MODEL of the tests' skeletons (gpt2_decode_kv) with weights of floats, of 16 bits (`precision`), int8 and int4:
+milliseconds a call, how many times the speed of floats, and how far the first output is from that of floats: the largest
+difference as a share of the largest magnitude, and the root mean square as a share of its own. Skeletons have random weights,
+whose errors do not cancel as those of trained ones do. Each product of `--nbits` is a MatMulNBits of 4 and of 8 bits beside
+ONNX Runtime, whose accuracy_level 0 computes in floats and 4 with rows of 8 bits. Runtimes take turns; of one thread the
+processor's time counts.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ def milliseconds(runs: Mapping[str, Run], threads: int, seconds: float) -> dict[
 def model(name: str, group: int, threads: int, seconds: float) -> None:
     proto = skeletons.filled(name)
     inputs, runs = skeletons.inputs(name, proto), dict[str, Run]()
-    for weights in ("float", "int8", "int4"):
-        compiled = dlc.compile_model(proto, weights=weights, group=group, num_threads=threads, cache=False)
+    halves = {precision: {"precision": precision} for precision in ("bf16", "f16")}
+    integers = {weights: {"weights": weights, "group": group} for weights in ("int8", "int4")}
+    for weights, given in ({"float": {}} | halves | integers).items():
+        compiled = dlc.compile_model(proto, num_threads=threads, cache=False, **given)
         runs[weights] = lambda compiled=compiled: next(iter(compiled(inputs).values()))
     exact, times = runs["float"]().astype(np.float64), milliseconds(runs, threads, seconds)
     for weights, run in runs.items():
