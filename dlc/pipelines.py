@@ -73,7 +73,7 @@ def stages_of(
     winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
-    quantization = () if strict else (FewBitWeightsPass(), FoldQuantizationPass())
+    quantization = () if strict else (FewBitWeightsPass(target), FoldQuantizationPass())
     rounding = () if precision == "f32" else (RoundContractionsPass(precision),)
     few_bits = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=strict),)
     return (

@@ -36,6 +36,7 @@ from dlc.ir import (
     AffineExpr,
     AffineMap,
     Attribute,
+    BoolAttr,
     DenseArrayBase,
     IntegerAttr,
     SSAValue,
@@ -171,6 +172,9 @@ class MatmulOp(ProductSum):
     integers with the type of the sum in `result`, which may be f32 for floats of 16 bits, or words (`dl.words`) whose product
     `dot` names: of integers, i16 or u8i8, with a sum of i32, or of bf16 with one of f32. An empty contraction is 0.
 
+    `rounds_rows` allows whoever computes the product with dequantised weights to make integers of rows as well; the reference
+    does not.
+
         >>> b(MatmulOp, x, w)                  # f32[8, 4] · f32[4, 2] → f32[8, 2]
         >>> b(MatmulOp, x, w, result=i32)      # ui8[8, 4] · i8[4, 2] → i32[8, 2]
     """
@@ -178,6 +182,7 @@ class MatmulOp(ProductSum):
     name = "dl.matmul"
     lhs = operand_def(TensorType)
     rhs = operand_def(TensorType)
+    rounds_rows = opt_prop_def(BoolAttr)
 
     @property
     def word_axes(self) -> tuple[int, int]:
