@@ -3,8 +3,8 @@
     python benchmarks/file_types.py FOLDER --calibration data            writes data/bytes.npy for `dlc quantize`
     python benchmarks/file_types.py FOLDER FLOAT.onnx [INT8.onnx…] [--precision bf16] [--weights int8]
 
-Texts are files in FOLDER, and the folders in it, whose ending says what they are, at most `--each` of an ending, drawn at random;
-those of calibration are others. Right is what the ending says.
+Texts are files in FOLDER, and the folders in it, whose ending says what they are, at most `--each` of an ending, drawn at
+random; those of calibration are others. Right is what the ending says.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import dlc
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from examples.identify_file import LABELS, tokens  # noqa: E402
+from examples.identify_file import LABELS, tokens
 
 ENDINGS = {
-    "py": "python", "c": "c", "hpp": "cpp", "js": "javascript", "html": "html", "css": "css", "json": "json", "md": "markdown",
-    "rs": "rust", "sh": "shell", "xml": "xml", "svg": "svg", "csv": "csv", "go": "go", "rst": "rst", "sql": "sql", "yml": "yaml",
-    "toml": "toml", "pl": "perl", "ini": "ini", "java": "java",
+    "py": "python", "c": "c", "hpp": "cpp", "js": "javascript", "html": "html", "css": "css", "json": "json", "go": "go",
+    "md": "markdown", "rs": "rust", "sh": "shell", "xml": "xml", "svg": "svg", "csv": "csv", "rst": "rst", "sql": "sql",
+    "yml": "yaml", "toml": "toml", "pl": "perl", "ini": "ini", "java": "java",
 }  # fmt: skip
 # What is shorter says little.
 LEAST_BYTES = 512
