@@ -37,6 +37,7 @@ PARTS = {
     "target": "the target",
     "pipeline": "the passes",
     "numerics": "the numerics",
+    "precision": "the precision",
     "few_bits": "the bits of weights",
     "tuned": "whether tile plans are measured",
     "dlc": "dlc itself",
@@ -123,6 +124,7 @@ def _compilation(target: Target, options: Options) -> dict[str, str]:
     chosen = {
         "pipeline": options.pipeline or "",
         "numerics": options.numerics,
+        "precision": options.precision,
         "few_bits": few_bits,
         "tuned": str(options.tune > 0),
     }

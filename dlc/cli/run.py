@@ -28,6 +28,7 @@ from dlc.cli.shared import (
     no_cache_option,
     numerics_option,
     out,
+    precision_option,
     reports_errors,
     shape_option,
     shown_progress,
@@ -140,6 +141,7 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
 )
 @threads_option
 @numerics_option
+@precision_option
 @weights_options
 @no_cache_option
 @json_option
@@ -160,6 +162,7 @@ def run_command(
     unchecked: bool,
     num_threads: int | None,
     numerics: str,
+    precision: str,
     weights: str,
     group: int,
     no_cache: bool,
@@ -187,6 +190,7 @@ def run_command(
         check_each_pass=check_each_pass,
         num_threads=num_threads,
         numerics=numerics,
+        precision=precision,
         weights=weights,
         group=group,
         until=stage,

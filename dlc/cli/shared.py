@@ -27,7 +27,7 @@ from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
 from dlc.forms import OBJECTS
 from dlc.given_shapes import GivenShape
 from dlc.instrument.report import Progress
-from dlc.options import NUMERICS, WEIGHTS, columns
+from dlc.options import NUMERICS, PRECISIONS, WEIGHTS, columns
 from dlc.progress import shown_on
 from dlc.target import CPU_LEVELS, OpenCLName, is_opencl, place_of, resolve
 
@@ -186,6 +186,13 @@ numerics_option = click.option(
     default="default",
     show_default=True,
     help="strict: nothing is folded across linear operations, functions are rounded once.",
+)
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="f32",
+    show_default=True,
+    help="Round what contractions with weights multiply to 16 bits; sums stay f32.",
 )
 
 
