@@ -8,7 +8,7 @@ commands into the device's queue, which keeps their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeAlias, cast
@@ -39,11 +39,21 @@ def weights_on(
 @dataclass(frozen=True)
 class GridCode:
     """One grid of a kernel, built: `make` gives a new kernel object; it runs `groups` groups, in the kernel's sizes, of `items`
-    items."""
+    items. `objects` are those of a program's launches, by their numbers."""
 
     make: Callable[[], Any]
     groups: Size
     items: int
+    objects: dict[int, Any] = field(default_factory=dict[int, Any], compare=False)
+
+    def object(self, number: int, launch: Launch) -> Any:
+        """The kernel object of a launch, with its numbers as arguments; drivers take a while to make one, so it is kept."""
+        if number not in self.objects:
+            self.objects[number] = self.make()
+        kernel = self.objects[number]
+        for place, size in enumerate(launch.numbers, len(launch.arguments)):
+            kernel.set_arg(place, np.int64(size))
+        return kernel
 
     def total(self, launch: Launch) -> int:
         """The items of all groups in a launch."""
@@ -75,7 +85,7 @@ class OpenCLProgram:
         self._buffers: list[Any] = [None, arena, *[None] * calls, *weights]
         self._parts: dict[tuple[int, int], Any] = {}
         self._patches: list[tuple[Any, int, int]] = []
-        self._commands = {id(launch): self._commands_of(launch, kernels) for launch in host.launches}
+        self._commands = {id(launch): self._commands_of(k, launch, kernels) for k, launch in enumerate(host.launches)}
 
     def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
         """The outputs for inputs of the right number, shapes and dtypes; those that are on the device stay there.
@@ -130,17 +140,16 @@ class OpenCLProgram:
         opencl().enqueue_copy(self.session.queue, bytes_, buffer, src_offset=offset, is_blocking=True)
         return bytes_.tobytes()
 
-    def _commands_of(self, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
-        """The commands of one launch."""
+    def _commands_of(self, number: int, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
+        """The commands of the launch of this number."""
         if launch.kernel is None:
             return [self._copy(launch)] if launch.sizes[0] else []
         fixed = all(number < len(self._buffers) and (number == ARENA or not offset) for number, offset in launch.arguments)
         make = self._grid if fixed else self._moving_grid
-        return [make(launch, grid) for grid in kernels[launch.kernel] if grid.total(launch)]
+        return [make(launch, grid, grid.object(number, launch)) for grid in kernels[launch.kernel] if grid.total(launch)]
 
-    def _grid(self, launch: Launch, grid: GridCode) -> Command:
+    def _grid(self, launch: Launch, grid: GridCode, kernel: Any) -> Command:
         """A grid whose arguments are set once, but for the call's own buffers."""
-        kernel = _made(grid, launch)
         for place, ((number, offset), size) in enumerate(zip(launch.arguments, launch.sizes, strict=True)):
             if self._buffers[number] is None:
                 self._patches.append((kernel, place, number))
@@ -150,10 +159,9 @@ class OpenCLProgram:
         total, items = (grid.total(launch),), (grid.items,)
         return lambda held: enqueue(queue, kernel, total, items)
 
-    def _moving_grid(self, launch: Launch, grid: GridCode) -> Command:
+    def _moving_grid(self, launch: Launch, grid: GridCode, kernel: Any) -> Command:
         """A grid whose arguments are where slots point: what begins between two places that the device can start buffers at
         is copied there and back."""
-        kernel = _made(grid, launch)
         enqueue, copy, queue = opencl().enqueue_nd_range_kernel, opencl().enqueue_copy, self.session.queue
         total, items = (grid.total(launch),), (grid.items,)
 
@@ -196,14 +204,6 @@ class OpenCLProgram:
         if is_arena:
             self._parts[offset, size] = part
         return part
-
-
-def _made(grid: GridCode, launch: Launch) -> Any:
-    """A kernel object of a grid that knows the numbers of a launch."""
-    kernel = grid.make()
-    for place, number in enumerate(launch.numbers, len(launch.arguments)):
-        kernel.set_arg(place, np.int64(number))
-    return kernel
 
 
 def _output(session: Session, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
