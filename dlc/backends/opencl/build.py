@@ -95,9 +95,7 @@ def _compiled(
             program_text(share),
             options,
             tuple(
-                FunctionRun(
-                    f"{s.name}_{g}", s.name, launch.number(grid.groups), grid.items, launch.sizes, launch.numbers
-                )
+                FunctionRun(f"{s.name}_{g}", s.name, launch.number(grid.groups), grid.items, launch.sizes, launch.numbers)
                 for s in share
                 for launch in [launched[s.name]]
                 for g, grid in enumerate(s.grids)

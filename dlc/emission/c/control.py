@@ -21,7 +21,6 @@ from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, scf
 
-
 # Points of a grid, of which each has a number that is an int.
 _MOST_POINTS = (1 << 31) - 1
 

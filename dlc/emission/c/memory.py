@@ -16,7 +16,6 @@ from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, func, memref, vector
 
-
 # Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
 _SIZES = (-(1 << 62), (1 << 62) - 1)
 

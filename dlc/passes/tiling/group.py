@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from dlc.dialects.sizes import strides_of
-from dlc.dims import Size
 from dlc.dialects.workgroup import WORKGROUP
+from dlc.dims import Size
 from dlc.ir import SSAValue, gpu
 from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.leaf import (

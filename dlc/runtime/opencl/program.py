@@ -29,9 +29,7 @@ from dlc.runtime.opencl.driver import opencl, reported
 Command: TypeAlias = Callable[[list[Held]], None]
 
 
-def weights_on(
-    session: Session, infos: Sequence[TensorInfo], weights: Mapping[str, NDArray[Any]]
-) -> tuple[Any, ...]:
+def weights_on(session: Session, infos: Sequence[TensorInfo], weights: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:
     """Buffers of weights on a device."""
     return tuple(buffer_of(weight_array(info, weights), session, constant=True) for info in infos)
 
