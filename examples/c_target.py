@@ -112,9 +112,9 @@ class CBackend(ObjectBackend[KernelSource]):
 
     def emit(self, kernel: func.FuncOp) -> KernelSource:
         source = emit(kernel, self.target, SYNTAX)
-        arguments = ", ".join(
-            f"{'(int64_t)' * (k >= len(source.bytes))}a[{k}]" for k in range(len(source.bytes) + source.sizes)
-        )
+        buffers = [f"a[{k}]" for k in range(len(source.bytes))]
+        sizes = [f"(int64_t)a[{k}]" for k in range(len(buffers), len(buffers) + source.sizes)]
+        arguments = ", ".join([*buffers, *sizes])
         # The run-time calls grid `g` of a kernel as `<kernel>.<g>`, on a table of buffers and sizes, and the number of a task.
         tasks = [
             f'void run_{name}(void **, int64_t) __asm__("{source.name}.{g}");\n'

@@ -77,7 +77,7 @@ def _sizes_in(instructions: Sequence[Instruction]) -> Iterator[Size]:
 class _Writer:
     """Writes instructions with numbers in place of sizes, and parts of one arena in place of its regions."""
 
-    def __init__(self, program: OpenProgram, bound: Bound, numbers: Mapping[Size, int]) -> None:
+    def __init__(self, program: OpenProgram, bound: Bound, numbers: Mapping[Dim, int]) -> None:
         self.first, self.starts, self.numbers = program.first_region, bound.starts, numbers
 
     def block(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
