@@ -12,7 +12,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.runtime.host_program import Launch
 from dlc.runtime.known_sizes import KnownSizes
 from dlc.runtime.opencl.array import DeviceArray, new_buffer
 from dlc.runtime.opencl.devices import Session
@@ -49,13 +48,12 @@ class OpenOpenCLProgram:
         with self._lock:
             return self._at(inputs).run(inputs)
 
-    def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
-        """As OpenCLProgram.profile."""
+    def at(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> OpenCLProgram:
+        """The program for inputs of these shapes, until there is a call with others."""
         with self._lock:
-            return self._at(inputs).profile(inputs)
+            return self._at(inputs)
 
     def _at(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> OpenCLProgram:
-        """The program for inputs of these shapes."""
         shapes = [a.shape for a in inputs]
         if self._bound is None or self._bound[0] != shapes:
             host = self._known(shapes)
