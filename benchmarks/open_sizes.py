@@ -1,4 +1,4 @@
-"""What sizes cost that come with a call: python benchmarks/open_sizes.py [--threads N] [--target TARGET] [MODEL.onnx ...].
+"""What sizes cost that come with a call: python benchmarks/open_sizes.py [--threads N] [MODEL.onnx ...].
 
 First a decoder whose cache grows by each token, from none to 64: µs a token, medians of rounds that take turns with ONNX
 Runtime; and by how much the process grew in the last half of the rounds. Then models with open sizes at random ones, given
