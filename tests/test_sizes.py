@@ -97,6 +97,12 @@ def gram(x: Any) -> Any:
     return dnp.tanh(x.swapaxes(0, 1)) @ (x @ W)
 
 
+def noisy(x: Any) -> Any:
+    """Numbers of a key that data decides, as many as there are elements."""
+    key = dlc.random.fold_in(dlc.random.key(0), (x[:, 0] > 0).sum())
+    return dnp.where(dlc.random.bernoulli(key, 0.5, x.shape), x, 0)
+
+
 def pooled(x: Any) -> Any:
     """The gradient of windows that overlap, and go to the first of equal elements."""
     images = dnp.floor(x * 2).reshape(-1, 4, 6, 1)
@@ -118,7 +124,7 @@ def updates(x: Any) -> Any:
     return start.at[kinds].add(x), dnp.take_along_axis(x, kinds[:, None], axis=1)
 
 
-FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram, places, updates, pooled)
+FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram, places, updates, noisy, pooled)
 
 
 def lowered(function: Callable[..., Any], size: str = "N") -> Program:
