@@ -36,12 +36,13 @@ class Piece:
 def joined(pieces: Sequence[Piece], shape: tuple[int, ...]) -> Term:
     """The sum of pieces, each at its place in this shape; they are joined where they lie side by side along one axis."""
     axes = {a for piece in pieces for a, size in enumerate(piece.value.shape) if size != shape[a]}
-    axis = min(axes, default=0)
+    if len(pieces) == 1 or len(axes) != 1:
+        return _sum(pieces, shape)
+    (axis,) = axes
     ordered = sorted(pieces, key=lambda piece: piece.starts[axis])
     ends = [piece.starts[axis] + int(piece.value.shape[axis]) for piece in ordered]
-    if len(pieces) == 1 or len(axes) != 1 or any(p.starts[axis] < end for p, end in zip(ordered[1:], ends, strict=False)):
-        placed = [_placed(piece, shape) for piece in pieces]
-        return sum(placed[1:], placed[0])
+    if any(piece.starts[axis] < end for piece, end in zip(ordered[1:], ends, strict=False)):
+        return _sum(pieces, shape)
     parts: list[Term] = []
     for k, (piece, before) in enumerate(zip(ordered, [0, *ends], strict=False)):
         # Zeros fill what is between them, and after the last.
@@ -49,6 +50,12 @@ def joined(pieces: Sequence[Piece], shape: tuple[int, ...]) -> Term:
         low, high = ([n if a == axis else 0 for a in range(len(shape))] for n in gaps)
         parts.append(piece.value.op(dl.PadOp, 0, low=low, high=high) if any(gaps) else piece.value)
     return parts[0].op(dl.ConcatOp, *parts[1:], axis=axis)
+
+
+def _sum(pieces: Sequence[Piece], shape: tuple[int, ...]) -> Term:
+    """The sum of pieces, each with zeros around it."""
+    placed = [_placed(piece, shape) for piece in pieces]
+    return sum(placed[1:], placed[0])
 
 
 def _placed(piece: Piece, shape: tuple[int, ...]) -> Term:

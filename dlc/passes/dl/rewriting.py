@@ -37,7 +37,12 @@ Rule = Callable[[DlOp], "Sequence[SSAValue] | None"]
 
 def program_blocks(module: ModuleOp) -> Iterator[Block]:
     """The bodies of the module's functions, and those of loops and branches in them, each after the one that it stands in."""
-    pending = [op.body.block for op in module.ops if isinstance(op, func.FuncOp) and op.body.blocks]
+    yield from with_nested(op.body.block for op in module.ops if isinstance(op, func.FuncOp) and op.body.blocks)
+
+
+def with_nested(blocks: Iterable[Block]) -> Iterator[Block]:
+    """These bodies, and those of loops and branches in them, each after the one that it stands in."""
+    pending = list(blocks)
     while pending:
         block = pending.pop(0)
         yield block

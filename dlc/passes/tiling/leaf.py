@@ -259,7 +259,8 @@ class Leaf:
 
         row, body = split_scatter(stage.op, scatter, place, load)
         op = linalg.GenericOp.create(operands=stage.op.operands, properties=stage.op.properties, regions=[body])
-        self.emit(place, replace(stage, op=op, reductions=frozenset()), {**tile, rows: Range(row, 1)})
+        # All rows are there, so that it is counted from the first one wherever they live.
+        self.emit(place, replace(stage, op=op, reductions=frozenset()), {**tile, rows: tile[rows].part(place, row, 1)})
         op.erase()
 
     def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:
