@@ -25,7 +25,7 @@ SECONDS = 240
 STEP = 1e-5
 # Where a function is computed, in steps from its point along the directions; what differences over large and small steps
 # differ by is how uncertain they are.
-PLACES = (0, 1, -1, 2, -2, 0.01, -0.01)
+PLACES = (0, 1, -1, 2, -2, 0.01, -0.01, 5000)
 # How uncertain a difference may be, of a number of 1; where it is more uncertain it says nothing.
 UNCERTAIN = 1e-3
 

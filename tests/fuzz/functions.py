@@ -12,8 +12,9 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import lax
 from dlc.backends.reference import evaluate
+from dlc.backends.reference.machine import Frame
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.frontend.trace import Tracer
 from dlc.ir import Block, ModuleOp, Operation, Region, SSAValue, StringAttr, func
@@ -91,13 +92,38 @@ def _program(seed: int) -> Function | None:
             known.update(zip(op.results, _again(program, op, known), strict=True))
         return [known[v] for v in results]
 
-    module, finite = _module(program.block, results), list[bool]()
+    module, watched = _module(program.block, results), _Watched(numbers)
+    evaluate(module, inputs, program.weights, watch=watched)
+    if watched.undecided:
+        return None
+    return _of_floats(inputs, run, lambda *inputs: evaluate(module, inputs, program.weights), watched.finite)
 
-    def watch(op: Operation, frame: object, made: Sequence[Any]) -> None:
-        finite.append(all(np.isfinite(x).all() for x in made if np.asarray(x).dtype == F64))
 
-    evaluate(module, inputs, program.weights, watch=watch)
-    return _of_floats(inputs, run, lambda *inputs: evaluate(module, inputs, program.weights), all(finite))
+class _Watched:
+    """What is seen of an evaluation: whether all floats are finite, and whether roundings decide anything."""
+
+    def __init__(self, numbers: np.random.Generator) -> None:
+        self.numbers = numbers
+        self.finite = True
+        self.undecided = False
+
+    def __call__(self, op: Operation, frame: Frame, made: Sequence[Any]) -> None:
+        self.finite &= all(np.isfinite(x).all() for x in made if x.dtype == F64)
+        if isinstance(op, DlOp) and op.operands:
+            moved = op.evaluate(*(self._moved(frame.array(v)) for v in op.operands))
+            self.undecided |= any(map(_jumps, made, moved))
+
+    def _moved(self, x: Array) -> Array:
+        """Floats that are a little different, as other roundings would make them."""
+        return x + 1e-9 * (np.abs(x) + 1e-3) * self.numbers.uniform(-1, 1, x.shape) if x.dtype == F64 else x
+
+
+def _jumps(x: Array, moved: Array) -> bool:
+    """Whether results differ by more than a slope makes of roundings."""
+    if x.dtype != F64:
+        return x.shape != moved.shape or bool((x != moved).any())
+    with np.errstate(all="ignore"):
+        return bool((np.abs(x - moved) > 1e-4 * (1 + np.max(np.abs(x), initial=0))).any())
 
 
 def _module(block: Block, results: Sequence[SSAValue]) -> ModuleOp:

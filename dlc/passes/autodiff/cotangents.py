@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +25,15 @@ class Cotangent:
     def masked(self, condition: Term) -> Cotangent:
         """Only where a condition holds as well."""
         return Cotangent(self.value, condition if self.mask is None else self.mask & condition)
+
+
+def added(parts: Sequence[Cotangent]) -> Cotangent:
+    """The sum of cotangents; where the masks of all say 0, so does its own."""
+    if len(parts) == 1:
+        return parts[0]
+    terms, masks = [part.term() for part in parts], [part.mask for part in parts if part.mask is not None]
+    mask = functools.reduce(operator.or_, masks) if len(masks) == len(parts) else None
+    return Cotangent(sum(terms[1:], terms[0]), mask)
 
 
 @dataclass(frozen=True)
@@ -69,4 +80,4 @@ def _placed(piece: Piece, shape: tuple[int, ...]) -> Term:
 # What a select does not choose gets a cotangent of zero, and the product of that zero with an infinite or undefined partial
 # derivative of what was not chosen would be NaN: sqrt in `where(x > 0, sqrt(x), 0)` at 0. The zero is structural, so it must
 # win. A cotangent therefore carries the condition along: elementwise ops act on the value alone, and where something else
-# reads it the condition is applied last.
+# reads it the condition is applied last. A sum of cotangents that all carry one is zero by structure where none of them holds.
