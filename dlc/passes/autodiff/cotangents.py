@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +31,7 @@ def added(parts: Sequence[Cotangent]) -> Cotangent:
     if len(parts) == 1:
         return parts[0]
     terms, masks = [part.term() for part in parts], [part.mask for part in parts if part.mask is not None]
-    mask = functools.reduce(operator.or_, masks) if len(masks) == len(parts) else None
+    mask = functools.reduce(lambda a, b: a | b, masks) if len(masks) == len(parts) else None
     return Cotangent(sum(terms[1:], terms[0]), mask)
 
 
