@@ -22,6 +22,7 @@ from dlc.runtime.host_format import count, text
 from dlc.runtime.info_format import info_from_json, info_to_json
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
+from dlc.runtime.parts import Part, parts_block
 from dlc.runtime.recompilations import Recompilations
 
 Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
@@ -82,13 +83,22 @@ class Variants:
                 f"that the file is to hold, or give them with {'input_values' if self.values else 'input_shapes'}"
             )
         keys = [[k.hex() if isinstance(k, bytes) else k for k in key] for key in made]
-        return {
+        variants = [model.written(writer, _those_of(model, defaults)) for model in made.values()]
+        fields = {
             "name": self.name,
             "inputs": list(map(info_to_json, self.inputs)),
             "outputs": list(map(info_to_json, self.outputs)),
             "values": self.values,
-            "variants": [[key, model.written(writer, {})] for key, model in zip(keys, made.values(), strict=True)],
+            "variants": [list(pair) for pair in zip(keys, variants, strict=True)],
         }
+        if not all("image" in variant for variant in variants):
+            return fields
+        names = [info.name for info in (self._by_value if self.values else self.inputs)]
+        parts = [
+            Part(writer.placed(variant["image"]), tuple(zip(names, key, strict=True)))
+            for key, variant in zip(made, variants, strict=True)
+        ]
+        return {**fields, "image": writer.add(memoryview(parts_block(parts)))}
 
     @staticmethod
     def read(fields: Mapping[str, Any], model: Callable[[Mapping[str, Any]], Model]) -> Variants:
@@ -137,6 +147,12 @@ class Variants:
 
     def _shown(self, key: Any) -> str:
         return ", ".join(f"{name}{' =' if self.values else ':'} {text}" for name, text in self._told(key).items())
+
+
+def _those_of(model: Model, defaults: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The defaults of inputs that a model has."""
+    names = {info.name for info in model.inputs}
+    return {name: array for name, array in defaults.items() if name in names}
 
 
 def _value(info: TensorInfo, data: bytes) -> NDArray[Any]:
