@@ -25,6 +25,7 @@ from dlc.compiler import load_program
 from dlc.emission.c.kernel import KernelSource, emit, program_text
 from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.ir import func
+from dlc.runtime.host_program import OpenKernel
 from dlc.runtime.kernel_object import KernelObject
 from dlc.target import CPU_LEVELS
 
@@ -107,12 +108,14 @@ class CBackend(ObjectBackend[KernelSource]):
 
     # What is compiled is found again as long as this file is what it was.
     target = replace(CPU_LEVELS["cpu:generic"], name="c", version=hashlib.md5(Path(__file__).read_bytes()).hexdigest())
-    forms, suffix, compiler = ("c",), "c", "cc"
+    takes_sizes, forms, suffix, compiler = True, ("c",), "c", "cc"
 
     def emit(self, kernel: func.FuncOp) -> KernelSource:
         source = emit(kernel, self.target, SYNTAX)
-        arguments = ", ".join(f"a[{k}]" for k in range(len(kernel.body.block.args)))
-        # The run-time calls grid `g` of a kernel as `<kernel>.<g>`, on a table of buffers and the number of a task.
+        buffers = [f"a[{k}]" for k in range(len(source.bytes))]
+        sizes = [f"(int64_t)a[{k}]" for k in range(len(buffers), len(buffers) + source.sizes)]
+        arguments = ", ".join([*buffers, *sizes])
+        # The run-time calls grid `g` of a kernel as `<kernel>.<g>`, on a table of buffers and sizes, and the number of a task.
         tasks = [
             f'void run_{name}(void **, int64_t) __asm__("{source.name}.{g}");\n'
             f"void run_{name}(void **a, int64_t task)\n{{\n    {name}(task, {arguments});\n}}\n"
@@ -123,7 +126,8 @@ class CBackend(ObjectBackend[KernelSource]):
     def compile_kernel(self, name: str, text: KernelSource) -> KernelObject:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(f"cc {FLAGS} {APART} -xc - -o {folder}/o", shell=True, input=text.text.encode(), check=True)
-            return KernelObject.of(name, Path(folder, "o").read_bytes(), tuple(grid.groups for grid in text.grids))
+            tasks, open = tuple(grid.groups for grid in text.grids), OpenKernel(text.sizes, text.bytes)
+            return KernelObject.of(name, Path(folder, "o").read_bytes(), tasks, open)
 
     def show(self, form: str, texts: Mapping[str, KernelSource], headers: Mapping[str, str]) -> str:
         return program_text([replace(t, functions=headers[name] + t.functions) for name, t in texts.items()])

@@ -21,6 +21,7 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.instrument.report import Report
 from dlc.options import Options
+from dlc.runtime.opencl.devices import all_devices
 
 W = np.random.default_rng(0).standard_normal((4, 4), np.float32) / 2
 SIZES = ((1, 1), (0, 3), (3, 0), (0, 0), (2, 7), (40, 5), (9, 2))
@@ -93,13 +94,14 @@ def agree(got: Any, want: Any) -> None:
 def test_every_stage_serves_all_sizes(function: Callable[..., Any]) -> None:
     program = lowered(function)
     lowering = Lowering(Compilation(program, backend_of("cpu"), Options(verify=True)))
+    wanted = {size: expected(program, size) for size in ((0, 2), (1, 1), (3, 2))}
     for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
         if stage == "host":
             lowering.host()
         else:
             lowering.run(tuple(s for s in lowering.plan if s.name == stage))
-        for size in ((0, 2), (1, 1), (3, 2)):
-            agree(evaluate(lowering.module, [given(size)], lowering.weights), expected(program, size))
+        for size, want in wanted.items():
+            agree(evaluate(lowering.module, [given(size)], lowering.weights), want)
 
 
 LOADED = """
@@ -121,6 +123,15 @@ def test_one_compilation_serves_all_sizes(function: Callable[..., Any], tmp_path
     for size in SIZES:
         for m in (model, loaded):
             agree(m(given(size)).values(), expected(program, size))
+
+
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+def test_a_device_serves_all_sizes() -> None:
+    program, report = lowered(lambda x: (*nested(x), until(x), *branches(x))), Report()
+    model = compile(program, "opencl", report=report)
+    assert report.each_size is None
+    for size in ((1, 1), (0, 3), (3, 0), (9, 2)):
+        agree(map(np.asarray, model(given(size)).values()), expected(program, size))
 
 
 def test_a_file_of_open_loops_needs_no_compiler(tmp_path: Path) -> None:

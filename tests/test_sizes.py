@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import dlc
 import dlc.numpy as dnp
 from dlc import nn
+from dlc.backends.opencl.backend import OpenCL
 from dlc.backends.reference import evaluate
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
@@ -27,9 +28,11 @@ from dlc.dims import Range, UndecidableError, parse_ranged
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.report import Report
+from dlc.ir import gpu
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.container import Writer
+from dlc.runtime.opencl.devices import all_devices
 
 Array = NDArray[Any]
 W = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
@@ -94,6 +97,12 @@ def gram(x: Any) -> Any:
     return dnp.tanh(x.swapaxes(0, 1)) @ (x @ W)
 
 
+def noisy(x: Any) -> Any:
+    """Numbers of a key that data decides, as many as there are elements."""
+    key = dlc.random.fold_in(dlc.random.key(0), (x[:, 0] > 0).sum())
+    return dnp.where(dlc.random.bernoulli(key, 0.5, x.shape), x, 0)
+
+
 def pooled(x: Any) -> Any:
     """The gradient of windows that overlap, and go to the first of equal elements."""
     images = dnp.floor(x * 2).reshape(-1, 4, 6, 1)
@@ -115,7 +124,7 @@ def updates(x: Any) -> Any:
     return start.at[kinds].add(x), dnp.take_along_axis(x, kinds[:, None], axis=1)
 
 
-FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram, places, updates, pooled)
+FUNCTIONS = (rows, flat, heads, sums, attention, centred, joined, means, gram, places, updates, noisy, pooled)
 
 
 def lowered(function: Callable[..., Any], size: str = "N") -> Program:
@@ -137,15 +146,15 @@ def agree(got: Sequence[Array], expected: Sequence[Array]) -> None:
 def test_every_stage_serves_all_sizes(function: Callable[..., Any]) -> None:
     program = lowered(function)
     lowering = Lowering(Compilation(program, backend_of("cpu"), Options(verify=True)))
+    expected = {size: evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights) for size in (0, 1, 5)}
     for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
         stages = tuple(s for s in lowering.plan if s.name == stage)
         if stage == "host":
             lowering.host()
         else:
             lowering.run(stages)
-        for size in (0, 1, 5):
-            got = evaluate(lowering.module, [given(size)], lowering.weights)
-            agree(got, evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights))
+        for size, want in expected.items():
+            agree(evaluate(lowering.module, [given(size)], lowering.weights), want)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -160,6 +169,29 @@ def test_one_compilation_serves_all_sizes(function: Callable[..., Any], tmp_path
         expected = evaluate(program.with_sizes({"N": size}).module, [x], program.weights)
         for m in (model, loaded):
             agree(list(m(x).values()), expected)
+
+
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+def test_a_device_serves_all_sizes() -> None:
+    """Functions as one program: a driver takes a while to start."""
+    program, report = lowered(lambda x: (rows(x), *sums(x), centred(x), gram(x), *updates(x))), Report()
+    model = compile(program, "opencl", report=report)
+    assert report.each_size is None
+    for size in SIZES:
+        expected = evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights)
+        agree(list(map(np.asarray, model(given(size)).values())), expected)
+
+
+@pytest.mark.parametrize("profile", ["opencl:gpu", "opencl:small"])
+def test_groups_of_items_serve_all_sizes(profile: str) -> None:
+    """Squares of sums, teams along known and open rows, an item for each element; evaluated at the end of the loops stage."""
+    program = lowered(lambda x: (rows(x), *sums(x), attention(x), *updates(x), gram(x)))
+    lowering = Lowering(Compilation(program, OpenCL(profile), Options(num_threads=1, workers=1)))
+    lowering.until("loops")
+    assert any(isinstance(op, gpu.BarrierOp) for op in lowering.module.walk())
+    for size in (0, 1, 19):
+        got = evaluate(lowering.module, [given(size)], lowering.weights)
+        agree(got, evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights))
 
 
 def test_convolutions_and_windows(tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -44,6 +43,17 @@ def first_step(name: str, model: str) -> tuple[float, float, Callable[[], float]
     return time.perf_counter() - began, loss, run
 
 
+def agree(losses: Sequence[float], first: float) -> bool:
+    """Whether losses after the same number of steps are those of one function; `first` is that before the first step.
+
+    A loss far below the first is what is left of logits that are as large as ever, whose roundings stay; and AdamW's first
+    steps go by the sign of a gradient, however small. ResNet-18's falls from 2.70 to 0.022, 0.0086 and 0.0038 in three steps
+    of f64. In f32 dlc is off by 8e-4, 3e-4 and 4e-3 of that, PyTorch by 2e-4, 3e-3 and 2e-4, JAX by 1e-4, 3e-3 and 6e-4: all
+    of them by less than 1e-5 of the first loss, in either direction.
+    """
+    return max(losses) - min(losses) <= max(1e-3 * min(losses), 2e-5 * first)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=[*MODELS])
@@ -55,8 +65,9 @@ def main() -> None:
     for model in arguments.models:
         firsts = {name: first_step(name, model) for name in names}
         second = {name: run() for name, (_, _, run) in firsts.items()}
-        for losses in ({name: loss for name, (_, loss, _) in firsts.items()}, second):
-            if not np.allclose([*losses.values()], next(iter(losses.values())), rtol=1e-3):
+        first = {name: loss for name, (_, loss, _) in firsts.items()}
+        for losses in (first, second):
+            if not agree([*losses.values()], min(first.values())):
                 print(f"{model}: losses differ: {losses}", file=sys.stderr)
         times = interleaved({name: run for name, (_, _, run) in firsts.items()}, arguments.seconds)
         steps = (f"{1e3 * times[name].median:.2f}" for name in names)

@@ -13,6 +13,7 @@ from dlc.explore.data import Measured
 from dlc.measure.kernels import measure, numbers_of
 from dlc.measure.timeline import Span, thread_names
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram
 from dlc.target import host_supports
 
@@ -40,6 +41,8 @@ def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int) -> Run | 
     """What runs of a program show, if it is one that is looked into: kernels on a CPU, or on an OpenCL device."""
     if isinstance(made, Artifact):
         return _on_cpu(made, inputs, threads) if host_supports(made.target) else None
+    if isinstance(made, OpenOpenCLProgram):
+        made = made.at(inputs)
     return _on_device(made, inputs) if isinstance(made, OpenCLProgram) else None
 
 

@@ -141,7 +141,7 @@ class _Tracer:
 
     def run(self, main: func.FuncOp, inputs: Sequence[Array]) -> None:
         arguments = [
-            self.values(("input", k), lambda a=a, t=v.type: (same_bits("an input", a, t),))[0]
+            self.values(("input", k), lambda a=a, t=v.type: (same_bits(lambda: "an input", a, t),))[0]
             for k, (a, v) in enumerate(zip(inputs, main.args, strict=True))
         ]
         self.trace.outputs = self.block(main.body.block, arguments)
@@ -207,7 +207,7 @@ class _Tracer:
                 results: Sequence[Array] = (weight_of(self.weights, op.symbol.string_value()),)
             else:
                 results = op.evaluate(*(v.array for v in operands))
-            return [same_bits(f"result of {op.name}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+            return [same_bits(lambda: f"result of {op.name}", a, r.type) for a, r in zip(results, op.results, strict=True)]
 
         return self.values(key, compute, all(v.constant for v in operands))
 

@@ -65,7 +65,7 @@ def execute(
             case Print():
                 instruction.run(lambda place, count: read(at(held, place), count))
             case OpenLaunch(kernel=kernel):
-                raise DlcError(f"a launch of {kernel}, whose sizes come with a call; only native code binds them")
+                raise DlcError(f"a launch of {kernel}, whose sizes come with a call: it is executed with those of one")
 
 
 def number(bytes: bytes) -> int:

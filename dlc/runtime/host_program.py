@@ -45,6 +45,10 @@ class Launch:
         """The size of all arguments together."""
         return sum(self.sizes)
 
+    def number(self, size: Size) -> int:
+        """What a size of the kernel is in this launch."""
+        return int(substitute(size, kernel_sizes(self.numbers)))
+
 
 @dataclass(frozen=True)
 class OpenKernel:

@@ -133,8 +133,14 @@ class Binder:
     Raises ModelError for instructions that are not on parts of the program's buffers whatever the sizes are.
     """
 
-    def __init__(self, program: OpenProgram, instructions: Sequence[Instruction], numbers: Sequence[Size]) -> None:
-        self.program = program
+    def __init__(
+        self,
+        program: OpenProgram,
+        instructions: Sequence[Instruction],
+        numbers: Sequence[Size],
+        alignment: int = ALIGNMENT,
+    ) -> None:
+        self.program, self.alignment = program, alignment
         self.inputs = InputSizes(program.inputs)
         demands = Demands.of(program, instructions)
         self._at = size_function(
@@ -175,7 +181,7 @@ class Binder:
         end = 0
         for members in regions:
             starts.append(end)
-            end += -(-max(members) // ALIGNMENT) * ALIGNMENT
+            end += -(-max(members) // self.alignment) * self.alignment
         return Bound(outputs, tuple(starts), end, numbers)
 
 

@@ -37,6 +37,11 @@ def cubes(x: Any) -> Any:
     return dnp.sum(dnp.maximum(x, 0.0) ** 3)
 
 
+def used_twice(x: Any) -> Any:
+    below = dnp.expm1(x)
+    return dnp.where(x > 0, x, below * below + below)
+
+
 # What is differentiated, where, and the gradient by each argument.
 ANSWERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
     "where_sqrt": (lambda x: dnp.sum(dnp.where(x > 0, dnp.sqrt(x), 0)), (vector(0, -1),), (vector(0, 0),)),
@@ -45,6 +50,7 @@ ANSWERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] 
         (vector(0, 1, 3),),
         (vector(0, 1, 1),),
     ),
+    "not_chosen_twice": (used_twice, (1000.0,), (1.0,)),
     "sqrt": (dnp.sqrt, (0.0,), (INF,)),
     "norm": (dnp.linalg.norm, (vector(0, 0),), (vector(0, 0),)),
     "norm_squared": (lambda x: dnp.linalg.norm(x) ** 2, (vector(0, 0),), (vector(0, 0),)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,19 @@ def test_a_model_is_kept_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @compiles
-def test_functions_and_sizes_known_later() -> None:
-    @dlc.jit(target=C)
-    def twice(x: Any) -> Any:
-        return x + x
+def test_functions_and_sizes_known_later(tmp_path: Path) -> None:
+    @dlc.jit(target=C, dynamic={"x": {0: "n", 1: "m"}})
+    def grown(x: Any) -> Any:
+        return (x + x).sum(axis=1), x.swapaxes(0, 1) * x.shape[0]
 
-    np.testing.assert_array_equal(twice(np.arange(5, dtype=np.float32)), np.arange(5, dtype=np.float32) * 2)
+    function = grown.lower(np.zeros((2, 3), np.float32)).compile()
+    function.save(tmp_path / "grown.dlc")
+    for model in (function, dlc.load(tmp_path / "grown.dlc")):
+        for shape in ((2, 3), (0, 5), (37, 19)):
+            x = np.random.default_rng(0).standard_normal(shape, np.float32)
+            sums, turned = model.run([x])
+            np.testing.assert_allclose(sums, (x + x).sum(axis=1), rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(turned, x.T * np.float32(shape[0]))
     program = load_program(path_of("gpt2_tiny_decode_kv_dyn"))
     with pytest.raises(dlc.ShapeError, match="sizes are open"):
         emit_program(program, "c", C)
@@ -83,9 +91,7 @@ def test_each_pass_is_checked_and_a_fault_found(monkeypatch: pytest.MonkeyPatch)
 
     def wrong(self: Any, kernel: Any) -> Any:
         source = right(self, kernel)
-        return type(source)(
-            source.name, source.functions.replace(" * ", " + "), source.grids, source.definitions, source.header
-        )
+        return replace(source, functions=source.functions.replace(" * ", " + "))
 
     monkeypatch.setattr(type(C), "emit", wrong)
     fault = bisect(load_program(path_of("mnist_cnn")), [x], C).fault

@@ -24,7 +24,7 @@ def main() -> int:
     kinds.choices["programs"].add_argument("--target", help="one target for all; else the levels of the CPU in turn")
     kinds.choices["programs"].add_argument("--batch", type=int, default=programs.BATCH, help="programs compiled together")
     kinds.choices["control"].add_argument(
-        "--target", choices=(*control.TARGETS, "opencl"), help="one of them; else all but opencl"
+        "--target", choices=(*control.TARGETS, *control.DEVICES), help="one of them; else all that take no device"
     )
     kinds.choices["lanes"].add_argument("--target", help="one target; else the reference and the CPU")
     kinds.choices["derivatives"].add_argument("--target", help="one target; else the reference mostly, and the CPU")

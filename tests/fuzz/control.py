@@ -19,6 +19,10 @@ from tests.fuzz.tracked import Tracked, difference
 
 # "plain" runs dlc.lax outside of a traced function; "open" is one compilation for the CPU, run with several sizes.
 TARGETS = ("plain", "reference", "cpu", "open")
+# What takes a device.
+DEVICES = ("opencl", "open:opencl")
+# The targets of compilations for open sizes.
+_OPEN = {"open": "cpu", "open:opencl": "opencl"}
 # What the sizes of inputs become that a program leaves open, but for those of one or none: also next to the lanes of a vector.
 OTHER_SIZES: Sequence[Callable[[int], int]] = (lambda n: n, lambda n: 4 * n + 1, lambda n: 0, lambda n: 1, lambda n: n + 5)
 # Where no loop over a size is in another one, and results are no cubes.
@@ -52,8 +56,9 @@ def run(trial: Trial) -> list[Failure]:
     expected = Interpreter(np, PLAIN).run(program.body, {}, program.inputs)
     failures: list[Failure] = []
     for target in trial.targets:
-        if target == "open":
-            failures += _run_open(trial, program, most_axes=max(np.ndim(want) for want in expected))
+        if target in _OPEN:
+            most_axes = max(np.ndim(want) for want in expected)
+            failures += _run_open(trial, program, _OPEN[target], most_axes)
             continue
         try:
             results = _results(program, target)
@@ -77,7 +82,7 @@ def _results(program: RandomControl, target: str) -> Sequence[Any]:
     return function(*program.inputs)
 
 
-def _run_open(trial: Trial, program: RandomControl, most_axes: int) -> list[Failure]:
+def _run_open(trial: Trial, program: RandomControl, target: str, most_axes: int) -> list[Failure]:
     """What differs for a program that leaves sizes of its inputs open, if it can be traced so."""
     axes = {
         f"arg{k}": {axis: f"S{n}" for axis, n in enumerate(a.shape) if n > 1} for k, a in enumerate(program.inputs) if a.ndim
@@ -88,7 +93,7 @@ def _run_open(trial: Trial, program: RandomControl, most_axes: int) -> list[Fail
         return interpreter.run(program.body, {}, inputs)
 
     try:
-        model = dlc.jit(num_threads=1, cache=False, dynamic=axes)(function).lower(*program.inputs).compile()
+        model = dlc.jit(target=target, num_threads=1, cache=False, dynamic=axes)(function).lower(*program.inputs).compile()
     except (DlcError, TypeError):
         return []  # It does arithmetic with a size, or needs a certain one.
     failures: list[Failure] = []
@@ -97,7 +102,7 @@ def _run_open(trial: Trial, program: RandomControl, most_axes: int) -> list[Fail
         inputs = [_resized(a, other, trial.seed) for a in program.inputs]
         try:
             expected = Interpreter(np, PLAIN, typed=k == 0).run(program.body, {}, inputs)
-            results = model.run(inputs)
+            results = [np.asarray(result) for result in model.run(inputs)]
         except Exception as error:
             # Python needs certain sizes too, and what is outside of the program's says so.
             if k == 0 or not isinstance(error, DlcError | ValueError | IndexError):

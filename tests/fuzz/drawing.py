@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.build import Build
-from dlc.ir import Block
+from dlc.ir import Block, Operation
 from dlc.weights import WeightStore
 from tests.fuzz.contractions import conv
 from tests.fuzz.random_program import FLOATS, Known, RandomProgram, Unsuitable
@@ -59,6 +60,8 @@ def _step(p: RandomProgram) -> None:
         p.random.choice([_attention, _block, _recurrence])(p)
         return
     op = p.random.choice(OPS)
+    if op in p.left_out:
+        raise Unsuitable
     recipe(op)(p, op)
 
 
@@ -68,9 +71,11 @@ def random_program(
     weights: WeightStore | None = None,
     size: int | None = None,
     dtype: np.dtype | None = None,
+    leave_out: Collection[type[Operation]] = (),
 ) -> RandomProgram:
-    """The program of a seed, of about `size` ops; tame and mostly of one dtype if that is given."""
+    """The program of a seed, of about `size` ops and none of those left out; tame and mostly of one dtype if that is given."""
     p = RandomProgram(seed, block, weights)
+    p.left_out = leave_out
     if dtype is not None:
         p.types, p.special = [dtype], False
     p.grow(_step, size or p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))

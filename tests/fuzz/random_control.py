@@ -109,14 +109,14 @@ SMOOTH_OPS: dict[str, Callable[..., Any]] = {
     "product": lambda xp, x: xp.prod(x, axis=0),
     "largest": lambda xp, x: xp.max(x, axis=0),
 }
+# What the others give is no larger than what they are given.
+GROWS = {"add", "subtract", "multiply", "matmul", "sum", "sum_axis", "cumsum", "distance", "ratio", "product"}
 BINARY = {"add", "subtract", "multiply", "larger", "where", "less", "matmul", "take", "update", "distance", "ratio"}
-# Those whose results may be larger than their operands.
-GROWING = {"add", "subtract", "multiply", "matmul", "sum", "sum_axis", "cumsum", "distance", "ratio", "product"}
 
 
 def compute(xp: Any, name: str, operands: Sequence[Any], settings: Mapping[str, Any]) -> Any:
     result = (OPS | SMOOTH_OPS)[name](xp, *operands, **settings)
-    return xp.clip(result, -LARGEST, LARGEST) if name in GROWING else result
+    return xp.clip(result, -LARGEST, LARGEST) if name in GROWS else result
 
 
 def _place(xp: Any, x: Any, i: Any) -> Any:

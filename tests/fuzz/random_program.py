@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -84,6 +84,7 @@ class RandomProgram:
         self.values: list[Known] = []
         self.inputs: list[Array] = []
         self.ops: set[type[DlOp]] = set()
+        self.left_out: Collection[type[Operation]] = ()
         # Most programs are of one type and tame; what they do with special values is asked of the others.
         self.special = self.random.random() < 0.3
         self.types = self.random.choices(NUMBERS, [12, 3, 3, 3, *[1.5] * 8], k=self.random.choice([1, 1, 2]))

@@ -41,6 +41,15 @@ PROGRAMS = {
               : (tensor<1x64x1x1x16xui64>, tensor<1x1x1x4x4xui8>) -> tensor<1x64x1x1x4xui32>
           func.return %y : tensor<1x64x1x1x4xui32>
         }""",
+    "rows that are added up, in another order of axes": """
+        func.func @main(%x: tensor<2x3x5xf32>) -> tensor<3x2x5xf32> {
+          %places = dl.constant {value = dense<[1, 0]> : tensor<2xi64>} : () -> tensor<2xi64>
+          %zeros = dl.constant {value = dense<0.0> : tensor<2x3x5xf32>} : () -> tensor<2x3x5xf32>
+          %sum = dl.scatter_rows %zeros, %places, %x {mode = "add", clamped = true}
+              : (tensor<2x3x5xf32>, tensor<2xi64>, tensor<2x3x5xf32>) -> tensor<2x3x5xf32>
+          %y = dl.transpose %sum {permutation = array<i64: 1, 0, 2>} : (tensor<2x3x5xf32>) -> tensor<3x2x5xf32>
+          func.return %y : tensor<3x2x5xf32>
+        }""",
 }
 
 

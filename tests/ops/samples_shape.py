@@ -129,6 +129,7 @@ def _movement() -> list[Sample]:
             {"starts": (3, 0), "limits": (3, 2), "strides": (1, 1)},
             label="empty",
         ),
+        Sample(dl.SliceOp, (values(F32),), lambda x: x, {"starts": (), "limits": (), "strides": ()}, label="no_axes"),
         *(
             Sample(dl.WindowsOp, (values(d, 4, 3, 8),), _windows, {"axes": (0, 2), "sizes": (2, 3), "strides": (1, 2)})
             for d in (F32, F8)

@@ -11,9 +11,12 @@ from dlc.backends.opencl.emit import KernelSource, emit_kernel, program_text
 from dlc.cache import Cache
 from dlc.cpus import usable_cpus
 from dlc.ir import func
-from dlc.runtime.host_program import HostProgram
+from dlc.runtime.host_program import OpenKernel
+from dlc.runtime.known_sizes import KnownSizes
+from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.opencl.devices import Device, choose, fitted, open_device, target_of
-from dlc.runtime.opencl.program import OpenCLProgram
+from dlc.runtime.opencl.open_program import OpenOpenCLProgram
+from dlc.runtime.opencl.program import OpenCLProgram, weights_on
 from dlc.target import OPENCL_PROFILES, Target
 
 
@@ -26,6 +29,7 @@ class OpenCL(KernelBackend[KernelSource, KernelSource]):
     chosen: tuple[Device, Target] | None = None
 
     takes_device_arrays = True
+    takes_sizes = True
     forms = ("opencl",)
     suffix = "cl"
     compiler = "opencl"
@@ -56,13 +60,17 @@ class OpenCL(KernelBackend[KernelSource, KernelSource]):
     def size(self, code: KernelSource) -> int:
         return len(code.text)
 
-    def assemble(self, parts: Parts[KernelSource]) -> OpenCLProgram:
+    def assemble(self, parts: Parts[KernelSource]) -> OpenCLProgram | OpenOpenCLProgram:
         options, session, host = parts.options, open_device(self.device), parts.host
-        assert isinstance(host, HostProgram), "kernels do not take sizes"
-        sizes = {launch.kernel: launch.sizes for launch in host.launches if launch.kernel is not None}
+        shapes = {kernel.name: OpenKernel(kernel.sizes, kernel.bytes) for kernel in parts.kernels}
+        known = KnownSizes(host, shapes, session.device.alignment) if isinstance(host, OpenProgram) else host
+        launches = (known.representative() if isinstance(known, KnownSizes) else known).launches
         cache = Cache.standard() if options.cache else Cache(None)
-        built = build(parts.name, parts.kernels, sizes, session, cache, options.workers or usable_cpus())
-        return OpenCLProgram(host, built.kernels(parts.kernels), parts.weights, session)
+        built = build(parts.name, parts.kernels, launches, session, cache, options.workers or usable_cpus())
+        kernels, weights = built.kernels(parts.kernels), weights_on(session, host.weights, parts.weights)
+        if isinstance(known, KnownSizes):
+            return OpenOpenCLProgram(known, kernels, weights, session)
+        return OpenCLProgram(known, kernels, weights, session)
 
     def show(self, form: str, texts: Mapping[str, KernelSource], headers: Mapping[str, str]) -> str:
         return program_text([replace(t, functions=headers[name] + t.functions) for name, t in texts.items()])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from dlc.backends.opencl.emit import KernelSource, program_text
 from dlc.backends.opencl.parts import FunctionRun, Part, binary_of, built, built_apart, from_binary, from_text
 from dlc.cache import Cache
 from dlc.errors import DeviceError, ModelError, TooLargeError
+from dlc.runtime.host_program import Launch
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import opencl
 from dlc.runtime.opencl.program import GridCode
@@ -54,12 +55,12 @@ class BuiltProgram:
 def build(
     name: str,
     sources: Sequence[KernelSource],
-    sizes: Mapping[str, tuple[int, ...]],
+    launches: Sequence[Launch],
     session: Session,
     cache: Cache,
     processes: int,
 ) -> BuiltProgram:
-    """The kernels of the model called `name`, out of the cache or built now; `sizes` are those of each kernel's buffers.
+    """The kernels of the model called `name`, out of the cache or built now; `launches` has one of each.
 
     Raises TooLargeError for kernels that do not build, or are too large for the device.
     """
@@ -70,7 +71,7 @@ def build(
         KIND,
         key,
         read=lambda path: _load(path, session),
-        make=lambda: _compiled(sources, sizes, options, session, processes),
+        make=lambda: _compiled(sources, launches, options, session, processes),
         write=_save,
         about={"model": name, "target": str(device), "driver": device.driver, "kernels": [s.name for s in sources]},
     )
@@ -85,16 +86,18 @@ def _options(session: Session) -> str:
 
 
 def _compiled(
-    sources: Sequence[KernelSource], sizes: Mapping[str, tuple[int, ...]], options: str, session: Session, processes: int
+    sources: Sequence[KernelSource], launches: Sequence[Launch], options: str, session: Session, processes: int
 ) -> BuiltProgram:
+    launched = {launch.kernel: launch for launch in launches}
     shares = _shared_out(sources, min(processes, -(-len(sources) // _KERNELS_PER_PROCESS)))
     parts = [
         Part(
             program_text(share),
             options,
             tuple(
-                FunctionRun(f"{s.name}_{g}", s.name, grid.groups, grid.items, sizes[s.name])
+                FunctionRun(f"{s.name}_{g}", s.name, launch.number(grid.groups), grid.items, launch.sizes, launch.numbers)
                 for s in share
+                for launch in [launched[s.name]]
                 for g, grid in enumerate(s.grids)
             ),
         )

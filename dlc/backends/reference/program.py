@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -139,7 +139,7 @@ def argument(where: str, array: Array, t: Attribute) -> Value:
     array = np.asarray(array)
     if not isinstance(t, MemRefType | TensorType):
         return array.astype(dtype_of(t))
-    array = same_bits(where, array, cast(Attribute, t))
+    array = same_bits(lambda: where, array, cast(Attribute, t))
     if isinstance(t, TensorType):
         return array
     if not array.flags.c_contiguous:
@@ -147,14 +147,17 @@ def argument(where: str, array: Array, t: Attribute) -> Value:
     return View.of(array)
 
 
-def same_bits(where: str, array: Array, t: Attribute) -> Array:
-    """The array as one of type `t`: kernels hold unsigned integers as signless ones, narrow numbers as bytes."""
+def same_bits(where: Callable[[], str], array: Array, t: Attribute) -> Array:
+    """The array as one of type `t`: kernels hold unsigned integers as signless ones, narrow numbers as bytes.
+
+    `where` says of an array that does not fit what it is; printing a place for each op would take half of an evaluation.
+    """
     dtype = dtype_of(t)
     shape = shape_of(t)
     fits = array.ndim == len(shape) and all(n in (DYNAMIC, m) for n, m in zip(shape, array.shape, strict=True))
     stored = all(d.kind in "iu" or is_narrow(element_type_for(d)) for d in (array.dtype, dtype))
     if not fits or not (array.dtype == dtype or (stored and array.dtype.itemsize == dtype.itemsize)):
-        raise EvaluationError(f"{where}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
+        raise EvaluationError(f"{where()}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
     return array if array.dtype == dtype else array.view(dtype)
 
 
@@ -174,7 +177,7 @@ def callee_of(op: Any, frame: Frame) -> Operation:
 @rule(DlOp)
 def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
     results = op.evaluate(*(frame.array(v) for v in op.operands))
-    return [same_bits(f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+    return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
 
 
 @rule(Control)
@@ -194,7 +197,7 @@ def weight_array(op: Operation, symbol: SymbolRefAttr, frame: Frame) -> Array:
 
 @rule(WeightOp)
 def weight(op: WeightOp, frame: Frame) -> Sequence[Value]:
-    return (same_bits(f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type),)
+    return (same_bits(lambda: f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type),)
 
 
 @rule(DispatchOp, func.CallOp)
@@ -204,12 +207,12 @@ def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
     results = _invoke(frame.machine, callee_of(op, frame), [frame.array(v) for v in op.arguments], sizes, shapes)
     if len(results) != len(op.results):
         raise EvaluationError(f"{describe(op)}: {len(results)} results, expected {len(op.results)}")
-    return [same_bits(f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+    return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
 
 
 @rule(host.WeightOp)
 def host_weight(op: host.WeightOp, frame: Frame) -> Sequence[Value]:
-    array = same_bits(f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type)
+    array = same_bits(lambda: f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type)
     view = View.of(np.require(array, requirements="C"))
     view.base.flags.writeable = False
     return (view,)
@@ -302,4 +305,4 @@ def _whole(op: Operation, view: View, t: Attribute) -> View:
     if not array.flags.c_contiguous:
         raise EvaluationError(f"{describe(op)}: argument of strides {view.strides} and shape {view.shape} is not contiguous")
     flat = view.base[int(view.offset) : int(view.offset) + array.size]
-    return View.of(same_bits(f"argument of {describe(op)}", flat.reshape(view.shape), t))
+    return View.of(same_bits(lambda: f"argument of {describe(op)}", flat.reshape(view.shape), t))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 import ml_dtypes
@@ -52,7 +53,12 @@ _NUMPY = {t: np.dtype(getattr(ml_dtypes, name, name)) for name, t in ELEMENT_TYP
 
 def element_type(dtype: Any) -> Attribute:
     """The element type for a NumPy dtype; raises DTypeError for one that dlc has none for."""
-    name = np.dtype(dtype).name
+    return _element_type(np.dtype(dtype))
+
+
+@lru_cache(maxsize=64)  # NumPy puts a dtype's name together anew each time
+def _element_type(dtype: np.dtype[Any]) -> Attribute:
+    name = dtype.name
     if name not in ELEMENT_TYPES:
         raise DTypeError(f"dtype {name} has no element type in dlc; use one of {', '.join(ELEMENT_TYPES)}")
     return ELEMENT_TYPES[name]
@@ -89,7 +95,12 @@ def stored_number(value: int | float, element: Attribute) -> int | float:
 
 def dense_attribute(array: Array, tensor: Tensor) -> DenseIntOrFPElementsAttr:
     """A small array as a dense constant; one value if all elements are bit-equal."""
-    flat = np.ascontiguousarray(array).reshape(-1)
+    return _dense_attribute(array.tobytes(), array.dtype, tensor)
+
+
+@lru_cache(maxsize=1024)  # the numbers in rules and bodies are few
+def _dense_attribute(data: bytes, dtype: np.dtype[Any], tensor: Tensor) -> DenseIntOrFPElementsAttr:
+    flat = np.frombuffer(data, dtype)
     bits = flat.view(f"u{flat.itemsize}") if flat.size else flat
     splat = flat.size > 1 and bool((bits == bits[0]).all())
     number = int if isinstance(tensor.element_type, IntegerType) else float

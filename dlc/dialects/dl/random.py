@@ -8,12 +8,12 @@ from typing import TypeVar
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Gathering
 from dlc.dialects.dl.movement import static_sizes
 from dlc.dialects.dl.pointwise import FloatFunction
-from dlc.dims import Size
+from dlc.dims import Size, row_major
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -71,13 +71,13 @@ class RandomBitsOp(Gathering):
     first; of fewer bits are the lowest ones of their exclusive or. The numbers are part of the format: they are the same on
     every target and in every version, whatever the number of threads, and those of JAX for the same key.
     (C1) `key` is of ui32 with a last axis of size 2; (C2) `first` is of ui64 and has the other axes of `key`; (C3) `to` is
-    ui8, ui16, ui32 or ui64; (C4) the sizes of `shape` are known.
+    ui8, ui16, ui32 or ui64; (C4) the sizes of `shape` behind the first one are known.
     """
 
     name = "dl.random_bits"
     key = operand_def(TensorType)
     first = operand_def(TensorType)
-    shape = prop_def(DenseArrayBase)
+    shape = prop_def(DenseArrayBase | DimsAttr)
     to = prop_def(Attribute)
     result = result_def(TensorType)
 
@@ -91,11 +91,11 @@ class RandomBitsOp(Gathering):
             raise ShapeError(f"dl.random_bits: first is {got}, expected ui64 of shape {key[:-1]} (C2)")
         if self.to not in map(element_type, ("uint8", "uint16", "uint32", "uint64")):
             raise DTypeError(f"dl.random_bits: element type {self.to}, expected ui8, ui16, ui32 or ui64 (C3)")
-        return [tensor_type((*key[:-1], *ints(self.shape)), self.to)]
+        return [tensor_type((*key[:-1], *sizes(self.shape)), self.to)]
 
     def reference(self, *operands: Array) -> Array:
         key, first = operands
-        shape, dtype = ints(self.shape), numpy_dtype(self.to)
+        shape, dtype = static_sizes(self, sizes(self.shape)), numpy_dtype(self.to)
         size = int(np.prod(shape, dtype=np.int64))
         result = np.empty((first.size, size), dtype)
         for lane, (words, start) in enumerate(zip(key.reshape(-1, 2), first.reshape(-1), strict=True)):
@@ -105,12 +105,13 @@ class RandomBitsOp(Gathering):
         return result.reshape((*first.shape, *shape))
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        lanes, shape = list(indices[: len(shape_of(self.first))]), static_sizes(self, ints(self.shape))
-        counter, stride = scalar.extract(body, sources[1], lanes), 1
-        for index, size in reversed(list(zip(indices[len(lanes) :], shape, strict=True))):
+        lanes = list(indices[: len(shape_of(self.first))])
+        strides = row_major((1, *static_sizes(self, sizes(self.shape)[1:])))
+        counter = scalar.extract(body, sources[1], lanes)
+        for index, stride in reversed(list(zip(indices[len(lanes) :], strides, strict=False))):
             place = body(arith.IndexCastOp(index, i64))
-            step = place if stride == 1 else scalar.multiply(body, place, scalar.constant(body, stride, i64))
-            counter, stride = scalar.add(body, counter, step), stride * size
+            step = place if stride == 1 else scalar.multiply(body, place, scalar.constant(body, int(stride), i64))
+            counter = scalar.add(body, counter, step)
 
         def high(x: SSAValue) -> SSAValue:
             return body(arith.TruncIOp(body(arith.ShRUIOp(x, scalar.constant(body, 32, i64))), i32))
@@ -134,10 +135,10 @@ class RandomBitsOp(Gathering):
         return scalar.convert(body, body(arith.XOrIOp(x, y)), _UI32, self.to)
 
 
-def _differ(sizes: Sequence[Size], others: Sequence[Size]) -> bool:
+def _differ(given: Sequence[Size], others: Sequence[Size]) -> bool:
     """Whether two shapes cannot be the same."""
-    known = [pair for pair in zip(sizes, others, strict=False) if all(isinstance(size, int) for size in pair)]
-    return len(sizes) != len(others) or any(a != b for a, b in known)
+    known = [pair for pair in zip(given, others, strict=False) if all(isinstance(size, int) for size in pair)]
+    return len(given) != len(others) or any(a != b for a, b in known)
 
 
 def _drawn(key: Array, counter: Array, dtype: np.dtype) -> Array:

@@ -223,14 +223,18 @@ def division(name: str) -> Callable[[Writer, Operation], None]:
 def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Writer, Operation], None]:
     def handle(e: Writer, op: Operation) -> None:
         result = op.results[0]
-        if isinstance(result.type, IndexType) and (name.endswith("si") or all(_natural(e, e.linear(v)) for v in op.operands)):
-            a, b = (e.range(e.linear(v)) for v in op.operands)
-            known = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
-            t = Register("i64")
-            value = e.expression(f"{name[:3]}si", t, *map(e.scalar, op.operands))
-            e.linears[result] = e.define_index(value, result.name_hint or name, known)
+        if not isinstance(result.type, IndexType):
+            apply(e, op, expression(name))
             return
-        apply(e, op, expression(name))
+        a, b = (e.range(e.linear(v)) for v in op.operands)
+        signed = name.endswith("si") or all(_natural(e, e.linear(v)) for v in op.operands)
+        known = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
+        if known is not None and not signed:
+            # As naturals the smaller of two is no larger than the one that surely is natural.
+            naturals = [high for low, high in filter(None, (a, b)) if low >= 0]
+            known = (0, min(naturals)) if naturals and name == "minui" else None
+        value = e.expression(f"{name[:3]}si" if signed else name, Register("i64"), *map(e.scalar, op.operands))
+        e.linears[result] = e.define_index(value, result.name_hint or name, known)
 
     return handle
 

@@ -7,17 +7,22 @@ reduction accumulate into one set of variables.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import gcd, prod
+from functools import reduce
+from math import gcd
 from typing import NamedTuple
 
+from dlc.dims import Size, product
 from dlc.emission.c.core import Writer
 from dlc.emission.c.text import Line, Name, Nest, code
 from dlc.emission.visit import control
-from dlc.emission.visit.control import Loop, Values, axes_of, bind_all, region, registers_of, types_of
+from dlc.emission.visit.control import Axis, Loop, Values, axes_of, bind_all, region, registers_of, types_of
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, scf
+
+# Points of a grid, of which each has a number that is an int.
+_MOST_POINTS = (1 << 31) - 1
 
 
 class Variables(NamedTuple):
@@ -122,34 +127,46 @@ class ControlWriter(Writer):
         text = {"group": self.syntax.group, "item": self.syntax.item}[which]
         return self.define(self.syntax.types["i32"], text, which) if text else Name(which)
 
-    def positions(self, op: Operation, number: str) -> int:
+    def positions(self, op: Operation, number: str) -> Size:
         """Binds the induction variables of a parallel loop to point `number` of it, row-major; returns how many there are."""
-        axes = [(*axis[:3], int(axis.size)) for axis in axes_of(self, op)]
-        count = inner = prod(size for *_, size in axes)
-        for induction, start, step, size in axes:
-            if size <= 1:
+        assert isinstance(op, scf.ParallelOp)
+        axes = axes_of(self, op)
+        count = product(axis.size for axis in axes)
+        if count == 0:
+            return count
+        cut = [k for k, axis in enumerate(axes) if axis.size != 1]
+        sizes = {k: self._points(axes[k], op.upperBound[k]) for k in cut[1:]}
+        for k, (induction, start, step, size) in enumerate(axes):
+            if k not in cut:
                 self.linears[induction] = Linear(start)
                 continue
-            outermost = inner == count
-            inner //= size
-            if outermost and inner == 1:
-                self.ranges[number] = (0, size - 1)
+            most = size if isinstance(size, int) else _MOST_POINTS
+            if cut == [k]:
+                self.ranges[number] = (0, most - 1)
                 self.linears[induction] = Linear(start).plus(self.term(number), step)
                 continue
-            text = number if inner == 1 else code(number, f" / {inner}")
+            inner = reduce(self.scaled, (sizes[i] for i in cut if i > k), Linear(1))
+            text = number if inner == Linear(1) else code(number, " / ", self.atom(inner))
+            text = text if k == cut[0] else code(text, " % ", self.atom(sizes[k]))
             hint = induction.name_hint or "i"
-            position = self.define_index(
-                text if outermost else code(text, f" % {size}"), hint if step == 1 else f"{hint}_tile", (0, size - 1)
-            )
+            position = self.define_index(text, hint if step == 1 else f"{hint}_tile", (0, most - 1))
             self.linears[induction] = Linear(start).plus(position, step)
         return count
+
+    def _points(self, axis: Axis, high: SSAValue) -> Linear:
+        """How many points a parallel loop has along an axis."""
+        if isinstance(axis.size, int):
+            return Linear(axis.size)
+        total = self.linear(high).plus(Linear(axis.step - 1 - axis.start))
+        value = self.index(total) if axis.step == 1 else code(self.atom(total), f" / {axis.step}")
+        return self.define_index(value, f"{axis.induction.name_hint or 'i'}_count", (0, _MOST_POINTS))
 
 
 def parallel(e: ControlWriter, op: Operation) -> None:
     """scf.parallel inside a grid point: a loop nest, or the items of a group."""
     assert isinstance(op, scf.ParallelOp)
     if op.attributes.get("level") == StringAttr("item"):
-        e.items = e.positions(op, e.number("item"))
+        e.items = int(e.positions(op, e.number("item")))
         e.visit_block(op.body.block)
     else:
         control.sequential(e, op)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Hashable
 from typing import cast
 
-from dlc.dims import UndecidableError
 from dlc.emission.c.syntax import Syntax
 from dlc.emission.c.text import Assign, Comment, Define, Effect, Name, code, join
 from dlc.emission.c.vocabulary import Vocabulary
@@ -129,7 +128,7 @@ class Writer(Vocabulary):
         return text if text.isalnum() or text.isidentifier() else code("(", text, ")")
 
     def times(self, a: str, b: str) -> str:
-        raise UndecidableError("a distance in memory that is known only when the kernel runs")
+        return self.compute(Register("i64"), code(a, " * ", b), "product")
 
     def materialize(self, form: Linear) -> str:
         if form.terms:

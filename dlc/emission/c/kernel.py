@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlc.dialects.sizes import size_arguments, symbol
+from dlc.dims import Size
 from dlc.emission.c import arith, control, convert, memory
 from dlc.emission.c.control import ControlWriter
 from dlc.emission.c.memory import MemoryWriter, written_by
@@ -22,7 +24,7 @@ from dlc.emission.c.syntax import Syntax
 from dlc.emission.c.text import render, tidy
 from dlc.emission.c.vectors import VectorWriter
 from dlc.emission.visit import vectors
-from dlc.emission.visit.grids import grids_of, is_grid
+from dlc.emission.visit.grids import buffer_bytes, grids_of, is_grid
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import Operation, SSAValue, func
 from dlc.target import Target
@@ -38,9 +40,9 @@ HANDLERS: Handlers = {
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of one function: `groups` of them, each by `items` at once."""
+    """Runs of one function: `groups` of them, in the kernel's sizes, each by `items` at once."""
 
-    groups: int
+    groups: Size
     items: int
 
 
@@ -48,13 +50,15 @@ class Grid:
 class KernelSource:
     """A kernel as functions `<name>_<g>`, one for each of its grids.
 
-    `definitions` are the types and functions that they use; `header` comes before everything. A grid of no groups has
-    nothing to do.
+    `sizes`: how many the kernel takes as arguments, behind its buffers; `bytes`: what these have. `definitions` are the types
+    and functions that they use; `header` comes before everything. A grid of no groups has nothing to do.
     """
 
     name: str
     functions: str
     grids: tuple[Grid, ...]
+    sizes: int
+    bytes: tuple[Size, ...]
     definitions: tuple[str, ...] = ()
     header: str = ""
 
@@ -85,7 +89,8 @@ def emit(kernel: func.FuncOp, target: Target, syntax: Syntax) -> KernelSource:
         function = _Function(kernel, target, syntax, definitions, written)
         grids.append(function.write(ops))
         texts.append(function.text(f"{name}_{len(texts)}", grids[-1]))
-    return KernelSource(name, "\n".join(texts), tuple(grids), tuple(definitions), syntax.header)
+    sizes, bytes = len(size_arguments(kernel.body.block)), buffer_bytes(kernel)
+    return KernelSource(name, "\n".join(texts), tuple(grids), sizes, bytes, tuple(definitions), syntax.header)
 
 
 class _Function(MemoryWriter, VectorWriter, ControlWriter):
@@ -95,8 +100,13 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         self, kernel: func.FuncOp, target: Target, syntax: Syntax, definitions: dict[str, None], written: set[SSAValue]
     ) -> None:
         super().__init__(kernel, target, HANDLERS, syntax, definitions)
-        for k, argument in enumerate(self.block.args):
-            self.argument(argument, argument.name_hint or f"a{k}", written=argument in written)
+        # Sizes, which come last, are what strides of buffers are made of.
+        sizes = [self.size_argument(argument, symbol(k)) for k, argument in enumerate(size_arguments(self.block))]
+        buffers = self.block.args[: len(self.block.args) - len(sizes)]
+        self.parameters = [
+            *(self.buffer_argument(a, a.name_hint or f"a{k}", written=a in written) for k, a in enumerate(buffers)),
+            *sizes,
+        ]
 
     def write(self, ops: Sequence[Operation]) -> Grid:
         """Writes the body, of one parallel loop or of other ops."""
@@ -105,17 +115,12 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
                 self.visit(op)
             return Grid(1, 1)
         groups = self.positions(ops[0], self.number("group"))
-        if groups:
+        if groups != 0:
             self.visit_block(ops[0].regions[0].block)
         return Grid(groups, self.items)
 
     def text(self, name: str, grid: Grid) -> str:
-        buffers = [self.views[a] for a in self.block.args]
-        shapes = ["x".join(map(str, b.shape)) or "scalar" for b in buffers]
-        parameters = ",".join(
-            f"\n    {self.pointers[b.base]}{self.syntax.restrict}{b.base} /* {shape} */"
-            for b, shape in zip(buffers, shapes, strict=True)
-        )
+        parameters = ",".join(f"\n    {parameter}" for parameter in self.parameters)
         lines = [
             f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}",
             self.syntax.function.format(name=name, parameters=parameters, items=grid.items),

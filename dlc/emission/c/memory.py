@@ -6,6 +6,7 @@ from __future__ import annotations
 from math import gcd
 
 from dlc.dialects.prefetch import PrefetchOp
+from dlc.dialects.sizes import sizes_of
 from dlc.emission.c.core import Writer
 from dlc.emission.c.text import code
 from dlc.emission.visit import memory
@@ -15,6 +16,9 @@ from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, func, memref, vector
 
+# Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
+_SIZES = (-(1 << 62), (1 << 62) - 1)
+
 
 class MemoryWriter(Writer):
     def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> str:
@@ -23,10 +27,19 @@ class MemoryWriter(Writer):
         self.pointers[name] = f"{self.syntax.spaces[space]}{qualifier}{self.memory_type(kind)} *"
         return name
 
-    def argument(self, value: SSAValue, hint: str, *, written: bool) -> None:
-        """Says that a value is a parameter of the function."""
+    def size_argument(self, value: SSAValue, hint: str) -> str:
+        """Says that a size is a parameter of the function; how it is declared."""
+        name = self.name(hint)
+        self.ranges[name], self.linears[value] = _SIZES, self.term(name)
+        return f"const {self.syntax.types['i64']} {name}"
+
+    def buffer_argument(self, value: SSAValue, hint: str, *, written: bool) -> str:
+        """As `size_argument`, for a buffer."""
         kind = self.kind(memref_type(value).element_type)
-        self.views[value] = view_of(self, self._buffer("global", "" if written else "const ", kind, hint), ARRAY_ALIGN, value)
+        name = self._buffer("global", "" if written else "const ", kind, hint)
+        self.views[value] = view_of(self, name, ARRAY_ALIGN, value)
+        shape = "x".join(map(str, sizes_of(value))) or "scalar"
+        return f"{self.pointers[name]}{self.syntax.restrict}{name} /* {shape} */"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         space = "local" if workgroup else "private"

@@ -19,10 +19,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import cast
 
-from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.sizes import size_arguments, sizes_of
+from dlc.dialects.sizes import size_arguments
 from dlc.dims import Size, product
 from dlc.emission.llvm import arith
 from dlc.emission.llvm.control import ControlWriter
@@ -31,11 +29,11 @@ from dlc.emission.llvm.memory import MemoryWriter, prefetch
 from dlc.emission.llvm.order import ordered
 from dlc.emission.llvm.vectors import VectorWriter
 from dlc.emission.visit import control, memory, vectors
-from dlc.emission.visit.grids import grids_of, is_grid
+from dlc.emission.visit.grids import buffer_bytes, grids_of, is_grid
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import DYNAMIC_INDEX, Attribute, IndexType, MemRefType, Operation, SSAValue, func, scf
+from dlc.ir import DYNAMIC_INDEX, IndexType, Operation, SSAValue, func, scf
 from dlc.target import Target
 
 HANDLERS: Handlers = {
@@ -71,10 +69,7 @@ def emit_kernel(kernel: func.FuncOp, target: Target, grid_writer: GridWriter | N
         grid = (grid_writer or Grid)(kernel, target, len(counts))
         counts.append(grid.write(ops))
         texts.append(grid.body_function() + grid.task_function())
-    block = kernel.body.block
-    buffers = [cast("SSAValue[MemRefType[Attribute]]", a) for a in block.args if isinstance(a.type, MemRefType)]
-    bytes_ = tuple(product(sizes_of(a)) * numpy_dtype(a.type.element_type).itemsize for a in buffers)
-    return KernelText("\n".join(texts), tuple(counts), len(size_arguments(block)), bytes_)
+    return KernelText("\n".join(texts), tuple(counts), len(size_arguments(kernel.body.block)), buffer_bytes(kernel))
 
 
 class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):

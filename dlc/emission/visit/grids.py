@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.sizes import sizes_of
+from dlc.dims import Size, product
 from dlc.errors import CompileError
-from dlc.ir import Block, Operation, StringAttr, func, scf
+from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StringAttr, func, scf
 
 
 def is_grid(op: Operation) -> bool:
@@ -34,6 +39,13 @@ def grids_of(kernel: func.FuncOp) -> list[list[Operation]]:
                 "argument"
             )
     return groups
+
+
+def buffer_bytes(kernel: func.FuncOp) -> tuple[Size, ...]:
+    """What each of a kernel's buffers has, in its sizes."""
+    arguments = kernel.body.block.args
+    buffers = [cast("SSAValue[MemRefType[Attribute]]", a) for a in arguments if isinstance(a.type, MemRefType)]
+    return tuple(product(sizes_of(a)) * numpy_dtype(a.type.element_type).itemsize for a in buffers)
 
 
 def _top_level(op: Operation, block: Block) -> Operation:

@@ -16,7 +16,7 @@ from dlc.errors import UnsupportedError
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.bodies import at_end, end, yielded
 from dlc.passes.autodiff.control import REVERSE
-from dlc.passes.autodiff.cotangents import Cotangent, Piece, joined
+from dlc.passes.autodiff.cotangents import Cotangent, Piece, added, joined
 from dlc.passes.autodiff.partials import ELEMENTWISE, partial
 from dlc.passes.autodiff.rules import activate, derived, read_by
 from dlc.passes.autodiff.tangents import TANGENTS
@@ -49,12 +49,9 @@ class Reverse:
         parts = self._parts.pop(value)
         whole = [part for part in parts if isinstance(part, Cotangent)]
         pieces = [part for part in parts if isinstance(part, Piece)]
-        if len(whole) == 1 and not pieces:
-            return whole[0]
-        terms = [part.term() for part in whole]
         if pieces:
-            terms.append(joined(pieces, cast("tuple[int, ...]", shape_of(value))))
-        return Cotangent(sum(terms[1:], terms[0]))
+            whole.append(Cotangent(joined(pieces, cast("tuple[int, ...]", shape_of(value)))))
+        return added(whole)
 
     def inside(self, block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
         """`pull_back` in another block."""

@@ -23,7 +23,7 @@ from dlc.ir import (
 from dlc.passes.autodiff.partials import ELEMENTWISE
 from dlc.passes.autodiff.tangents import TANGENTS
 from dlc.passes.autodiff.transposes import TRANSPOSES
-from dlc.passes.dl.rewriting import replace
+from dlc.passes.dl.rewriting import decompose_in_place
 
 # The name of a location that has another inside: what the derivative is of.
 DERIVATIVE = "derivative"
@@ -80,9 +80,7 @@ def activate(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
             if is_ruled(op):
                 active.update(floats)
             elif isinstance(op, Composite):
-                before = op.prev_op
-                replace(op, op.decompose(*op.operands))
-                following = before.next_op if before is not None else block.first_op
+                following = decompose_in_place(op)
             else:
                 raise UnsupportedError(_refusal(op))
         op = following

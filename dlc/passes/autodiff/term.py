@@ -75,6 +75,9 @@ class Term:
     def __and__(self, other: Term) -> Term:
         return self.op(dl.AndOp, other)
 
+    def __or__(self, other: Term) -> Term:
+        return self.op(dl.OrOp, other)
+
     def __invert__(self) -> Term:
         return self.op(dl.NotOp)
 

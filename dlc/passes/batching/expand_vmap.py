@@ -13,7 +13,7 @@ from dlc.ir import Block, IsTerminator, Operation, SSAValue
 from dlc.passes.batching import contractions, places, rules
 from dlc.passes.batching.control_flow import CONTROL
 from dlc.passes.batching.lanes import Lanes
-from dlc.passes.dl.rewriting import replace
+from dlc.passes.dl.rewriting import decompose_in_place
 
 # How each op is batched, by its class or one that it derives from: the nearest.
 RULES: dict[type, rules.Rule] = {**rules.RULES, **contractions.RULES, **places.RULES}
@@ -48,13 +48,12 @@ def _batch(lanes: Lanes, block: Block) -> None:
     op = block.first_op
     while op is not None and not op.has_trait(IsTerminator):
         with lanes.build.at(op.location):
-            before, done = op.prev_op, _batch_op(lanes, op)
+            done = _batch_op(lanes, op)
         if done:
             op = op.next_op
             continue
         assert isinstance(op, Composite)
-        replace(op, op.decompose(*op.operands))
-        op = before.next_op if before is not None else block.first_op
+        op = decompose_in_place(op)
 
 
 def _batch_op(lanes: Lanes, op: Operation) -> bool:

@@ -12,6 +12,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import Control, has_effect
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
 from dlc.dims import Size, product
 from dlc.errors import CompileError
@@ -37,7 +38,12 @@ Rule = Callable[[DlOp], "Sequence[SSAValue] | None"]
 
 def program_blocks(module: ModuleOp) -> Iterator[Block]:
     """The bodies of the module's functions, and those of loops and branches in them, each after the one that it stands in."""
-    pending = [op.body.block for op in module.ops if isinstance(op, func.FuncOp) and op.body.blocks]
+    yield from with_nested(op.body.block for op in module.ops if isinstance(op, func.FuncOp) and op.body.blocks)
+
+
+def with_nested(blocks: Iterable[Block]) -> Iterator[Block]:
+    """These bodies, and those of loops and branches in them, each after the one that it stands in."""
+    pending = list(blocks)
     while pending:
         block = pending.pop(0)
         yield block
@@ -72,6 +78,17 @@ def replace(op: Operation, values: Sequence[SSAValue]) -> None:
         assert old.type == new.type, f"{op.name}: {old.type} replaced by {new.type}"
         old.replace_all_uses_with(new)
     erase_unused([op])
+
+
+def decompose_in_place(op: Composite) -> Operation | None:
+    """Puts its decomposition in the place of an op; the op that comes there now: the first of it, or what followed."""
+    block, before, following = op.parent, op.prev_op, op.next_op
+    assert block is not None
+    values = op.decompose(*op.operands)
+    # What was before may be erased with the op, as the constant that only it has read.
+    first = before.next_op if before is not None else block.first_op
+    replace(op, values)
+    return following if first is op else first
 
 
 def erase_unused(ops: Iterable[Operation]) -> None:

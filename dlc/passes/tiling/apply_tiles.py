@@ -50,8 +50,6 @@ def _check_symbolic(nest: OpenNest, plan: TilePlan) -> None:
         for a in stage.accesses:
             if a is not None and any(not t.is_plain for t in a.terms if t.iterator in alone):
                 raise UndecidableError("a packed axis has an extent that is known only when the kernel runs")
-    if nest.symbolic and plan.items is not None:
-        raise UndecidableError(f"the extent {nest.extents[nest.symbolic[0]]} would be shared out to items")
 
 
 class _Tiler:
@@ -79,7 +77,7 @@ class _Tiler:
         else:
             # Barriers stand outside of branches: there what is ragged is told apart between them.
             meets = self.plan.meets(self.nest)
-            self.group = Group(self.nest, self.plan, task, ragged if meets else ())
+            self.group = Group(self.nest, self.plan, task, ragged if meets else (), {d: self.extents[d] for d in self.symbolic})
             self.edges(self.group.place, tile, () if meets else ragged)
             self.group.place.insert(scf.ReduceOp())
         task.insert(scf.ReduceOp())
@@ -117,7 +115,8 @@ class _Tiler:
             yield place, tile
             return
         d, *rest = order
-        parts = self.parts(place, tile[d], d) if d in self.symbolic else None
+        # Items of a group see by themselves what there is of an open extent.
+        parts = self.parts(place, tile[d], d) if d in self.symbolic and self.group is None else None
         for at, part in parts or steps(place, tile[d], self.plan.covered(d), f"j{d}"):
             yield from self._tiles(at, {**tile, d: part}, rest)
 

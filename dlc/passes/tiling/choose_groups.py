@@ -75,8 +75,9 @@ class _Chooser:
         return -(-self.nest.extents[d] // tile)
 
     def fitting(self, d: int, wanted: int) -> int:
-        """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel."""
-        wanted = min(wanted, self.nest.extents[d])
+        """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel; of one
+        whose extent is open, an item takes one place, or none."""
+        wanted = 1 if d in self.nest.open else min(wanted, self.nest.extents[d])
         period = packed_periods(self.nest).get(d)
         return wanted if period is None else next(tile for tile in range(min(wanted, period), 0, -1) if period % tile == 0)
 
@@ -97,7 +98,7 @@ class _Chooser:
     def finish(self, plan: TilePlan) -> TilePlan:
         """The plan with a grid: a group for each part that its items cover at once."""
         order = tuple(reversed(self.near_first(self.nest.shared)))
-        grid = {d: min(plan.covered(d), self.nest.extents[d]) for d in order}
+        grid = {d: plan.covered(d) if d in self.nest.open else min(plan.covered(d), self.nest.extents[d]) for d in order}
         return replace(plan, grid=grid, order=order)
 
     def limit(self, pieces: int) -> int:
@@ -140,7 +141,8 @@ class _Chooser:
             for d in stage.dims:
                 contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
                 if d not in self.nest.shared and (d in team or not self.is_reduced(d)):
-                    chunks[d] = max(chunks.get(d, 1), min(self.nest.extents[d], _LANES) if contiguous else 1)
+                    lanes = 1 if d in team and d in self.nest.open else min(self.nest.extents[d], _LANES)
+                    chunks[d] = max(chunks.get(d, 1), lanes if contiguous else 1)
         return chunks
 
     def is_reduced(self, d: int) -> bool:
@@ -216,13 +218,15 @@ class _Chooser:
                 chosen.append(d)
                 taken |= stages
         splits = all(set(chosen) & set(s.reductions) for s in nest.stages if s.reductions)
-        return chosen if splits else []
+        # Sums of an open number would be partial results in local memory.
+        kept = [d for s in nest.stages if s.reductions for d in nest.open.intersection(own) if s.output.uses(d)]
+        return chosen if splits and not kept else []
 
     def contraction(self, stage: Stage) -> TilePlan | None:
         """Squares of sums in registers, operands in local memory; None for one whose operands are not read again."""
         nest = self.nest
         lane = lane_dim(nest, stage)
-        if promoted_stage(nest) is None or lane is None or lane not in nest.shared:
+        if promoted_stage(nest) is None or lane is None or lane not in nest.shared or nest.open & stage.reductions:
             return None
         rows = [d for d in self.near_first(nest.shared) if d != lane and stage.output.uses(d)]
         again = [d for a in stage.inputs for d in (lane, *rows) if not a.uses(d) and nest.extents[d] > _FEW_ROWS]
@@ -241,9 +245,9 @@ class _Chooser:
         for (height, width), (down, across) in ((t, b) for t in _TILES for b in _BLOCKS):
             if down * across > self.groups.items:
                 continue
-            register = {lane: min(width, nest.extents[lane])}
+            register = {lane: 1 if lane in nest.open else min(width, nest.extents[lane])}
             if blocked:
-                register[blocked[0]] = even_tile(nest.extents[blocked[0]], height)
+                register[blocked[0]] = 1 if blocked[0] in nest.open else even_tile(nest.extents[blocked[0]], height)
             items = {**self.fill(blocked, register, down), **self.fill([lane], register, across)}
             yield self.finish(TilePlan(register=register, items=items, promote={inner: chunk}, chunks=self.chunks(())))
 

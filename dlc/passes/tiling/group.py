@@ -15,6 +15,7 @@ from math import prod
 
 from dlc.dialects.sizes import strides_of
 from dlc.dialects.workgroup import WORKGROUP
+from dlc.dims import Size
 from dlc.ir import SSAValue, gpu
 from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.leaf import (
@@ -40,11 +41,15 @@ _PADDING = 4
 
 
 class Group:
-    """The items of a grid's point: `place` is where their code goes; buffers that they share stand before them."""
+    """The items of a grid's point: `place` is where their code goes; buffers that they share stand before them.
 
-    def __init__(self, nest: Nest, plan: TilePlan, task: Place, ragged: Sequence[int]) -> None:
+    `lengths` are the extents that are known only when the kernel runs.
+    """
+
+    def __init__(self, nest: Nest, plan: TilePlan, task: Place, ragged: Sequence[int], lengths: Mapping[int, Size]) -> None:
         self.nest = nest
         self.plan = plan
+        self.lengths = lengths
         # Where the last group has less to do than the others.
         self.ragged = ragged
         self.axes = _axes(nest, plan)
@@ -89,7 +94,9 @@ class _GroupLeaf(Leaf):
 
     def __init__(self, group: Group, whole: Tile) -> None:
         plan = group.plan
-        super().__init__(group.nest, plan, {d: Range(0, plan.tile(d)) for d in whole})
+        apart = {*plan.order, *plan.team_dims(group.nest)}
+        lengths = {d: extent for d, extent in group.lengths.items() if d not in apart}
+        super().__init__(group.nest, plan, {d: Range(0, plan.tile(d)) for d in whole}, lengths)
         self.group = group
         self.own = {d: r.size for d, r in self.tile.items()}
         self.whole = {**self.tile, **whole}
@@ -128,8 +135,18 @@ class _GroupLeaf(Leaf):
             then(place, tile)
             return
         d, *rest = dims
-        for at, part in shares(place, tile[d], self.group.index.get(d, 0), self.items(d), self.plan.tile(d)):
+        i = self.group.index.get(d, 0)
+        if d in self.group.lengths:
+            at = self.inside(place, d, place.add(tile[d].offset, i))
+            self._each_item(at, {**tile, d: tile[d].part(at, i, 1)}, rest, then)
+            return
+        for at, part in shares(place, tile[d], i, self.items(d), self.plan.tile(d)):
             self._each_item(at, {**tile, d: part}, rest, then)
+
+    def inside(self, place: Place, d: int, at: Index) -> Place:
+        """Where a place along a dimension is known to be one, if its extent is open."""
+        extent = self.group.lengths.get(d)
+        return place if extent is None else place.branch(place.compare(at, "ult", place.size(extent)))
 
     def items(self, d: int) -> int:
         return (self.plan.items or {}).get(d, 1)
@@ -198,6 +215,12 @@ class _GroupLeaf(Leaf):
     def chunks(self, place: Place, d: int) -> Iterator[tuple[Place, Range]]:
         """An item's parts of a team's dimension: every so many chunks one, neighbours side by side."""
         member, n, chunk = self.group.member, self.group.team, self.plan.chunks.get(d, 1)
+        if d in self.group.lengths:
+            loop = place.loop(member, place.size(self.group.lengths[d]), n, name=f"j{d}")
+            inside = place.inside(loop.body.block)
+            yield inside, Range(loop.body.block.args[0], 1)
+            inside.yield_()
+            return
         rounds, rest = divmod(self.nest.extents[d], n * chunk)
         own = place.multiply(member, chunk)
         if rounds == 1:
@@ -316,8 +339,9 @@ class _GroupLeaf(Leaf):
         """All items copy the part of an operand that the group needs; adjacent items copy what is adjacent in memory."""
         source = stage.op.operands[k]
         parts = [part_of(place, e, stage.dims, tile) for e in operand_maps(stage.op)[k].results]
-        size = parts[-1][1].size
-        lanes = max(n for n in _LANES if size % n == 0) if strides_of(source)[-1] == 1 else 1
+        (inner, last) = parts[-1]
+        side_by_side = strides_of(source)[-1] == 1 and inner not in self.group.lengths
+        lanes = max(n for n in _LANES if last.size % n == 0) if side_by_side else 1
         widths = [1] * (len(parts) - 1) + [lanes]
         counts = [r.size // w for (_, r), w in zip(parts, widths, strict=True)]
         for at, number in self.numbers(place, prod(counts)):
@@ -326,6 +350,8 @@ class _GroupLeaf(Leaf):
                 start = at.multiply(at.remainder(number, count), width)
                 number = at.floordiv(number, count)
                 read.insert(0, (x, Range(at.add(r.offset, start), width, 0, start)))
+            for x, r in read:
+                at = self.inside(at, x, r.offset)
             starts = {x: Range(r.grouped, r.size) for x, r in read}
             copy(at, self.window(at, source, read), self.window(at, target.buffer, [(x, starts[x]) for x in target.dims]))
 

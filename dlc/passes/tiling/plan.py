@@ -125,6 +125,11 @@ class TilePlan:
             if d not in nest.extents or n < 1:
                 raise ValueError(f"items[d{d}] = {n}: must be a dimension of the nest and at least 1")
         team = self.team_dims(nest)
+        for d in nest.open if self.items is not None else ():
+            if d in nest.shared and (self.tile(d), self.grid.get(d)) != (1, self.covered(d)):
+                raise ValueError(f"grid[d{d}] = {self.grid.get(d)}: of an open extent each item of a group has one place")
+            if d in team and self.chunks.get(d, 1) != 1:
+                raise ValueError(f"chunks[d{d}] = {self.chunks[d]}: a team shares an open extent place by place")
         if not team:
             return
         size = self.team(nest)
@@ -153,8 +158,11 @@ class TilePlan:
         if contraction is None or self.items is None or self.team_dims(nest):
             raise ValueError(f"promote {self.promote}: the nest is no contraction of plain operands by groups without a team")
         for d, size in self.promote.items():
-            if len(self.promote) > 1 or d not in contraction.reductions or not 1 <= size <= nest.extents[d]:
-                raise ValueError(f"promote[d{d}] = {size}: must be one dimension that is reduced, with 1 ≤ size ≤ its extent")
+            known = not nest.open & contraction.reductions
+            if len(self.promote) > 1 or d not in contraction.reductions or not 1 <= size <= nest.extents[d] or not known:
+                raise ValueError(
+                    f"promote[d{d}] = {size}: must be one dimension that is reduced, all of them known, 1 ≤ size ≤ its extent"
+                )
 
     def check_blocks(self, nest: Nest) -> None:
         if not self.is_blocked:

@@ -37,7 +37,8 @@ class TileKernelsPass(TargetPass, KernelPass):
     an extent is known only when the kernel runs, what is left of it is computed in tiles of 8, 4, 2 and 1: parts of a task
     along a dimension that all stages share, chunks of a single stage along one of its own, such as the length of rows that
     it reduces. Plans are made for the sizes that the kernel says are representative. In groups the grid's body is one
-    `scf.parallel {level = "item"}`, before which the buffers stand that its items share. `naive` is for comparison: an item
+    `scf.parallel {level = "item"}`, before which the buffers stand that its items share; of an open extent each item has one
+    place, if it is within. `naive` is for comparison: an item
     for each element of the result, and no tiles. `variant` is the number of one of the other plans for a CPU that are worth
     measuring. `exact`: sums leave nothing out.
     """

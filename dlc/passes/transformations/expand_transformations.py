@@ -10,8 +10,9 @@ from dlc.ir import Context, ModuleOp, ModulePass
 from dlc.passes.autodiff.forward import add_tangents
 from dlc.passes.autodiff.reverse import add_cotangents
 from dlc.passes.batching.expand_vmap import expand_vmap
-from dlc.passes.dl.cse import CsePass
+from dlc.passes.dl.cse import CsePass, share
 from dlc.passes.dl.dce import DcePass
+from dlc.passes.dl.rewriting import erase_unused, with_nested
 from dlc.passes.transformations.inline import inline
 
 
@@ -30,14 +31,16 @@ class ExpandTransformationsPass(ModulePass):
     name = "expand-transformations"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        while _transformations(op):
-            CsePass().apply(ctx, op)
-            DcePass().apply(ctx, op)
-            pending = _transformations(op)
-            # An op is walked before those in it: the last one has none inside.
-            derivatives = [inner for inner in pending if not isinstance(inner, Custom)]
-            for inner in derivatives[-1:] or pending[::-1]:
-                _expand(inner)
+        if not _transformations(op):
+            return
+        CsePass().apply(ctx, op)
+        DcePass().apply(ctx, op)
+        # An op is walked before those in it: the last one has none inside.
+        for inner in reversed([t for t in _transformations(op) if not isinstance(t, Custom)]):
+            _tidy(inner)
+            _expand(inner)
+        for inner in reversed(_transformations(op)):
+            _expand(inner)
 
 
 def expanded(module: ModuleOp) -> ModuleOp:
@@ -51,6 +54,14 @@ def expanded(module: ModuleOp) -> ModuleOp:
 
 def _transformations(module: ModuleOp) -> list[Transformation]:
     return [op for op in module.walk() if isinstance(op, Transformation)]
+
+
+def _tidy(op: Transformation) -> None:
+    """Makes equal ops of a body one, and leaves out those that nobody reads: expanding the ops in it made some."""
+    for block in with_nested(op.blocks):
+        share(block)
+    for block in with_nested(op.blocks):
+        erase_unused(list(block.ops))
 
 
 def _expand(op: Transformation) -> None:

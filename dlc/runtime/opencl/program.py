@@ -8,7 +8,7 @@ commands into the device's queue, which keeps their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeAlias, cast
@@ -16,6 +16,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.arrays import TensorInfo
+from dlc.dims import Size
 from dlc.errors import DeviceError
 from dlc.runtime.execute import Held, at, execute
 from dlc.runtime.host_program import ARENA, HostProgram, Launch, weight_array
@@ -27,17 +29,37 @@ from dlc.runtime.opencl.driver import opencl, reported
 Command: TypeAlias = Callable[[list[Held]], None]
 
 
+def weights_on(session: Session, infos: Sequence[TensorInfo], weights: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:
+    """Buffers of weights on a device."""
+    return tuple(buffer_of(weight_array(info, weights), session, constant=True) for info in infos)
+
+
 @dataclass(frozen=True)
 class GridCode:
-    """One grid of a kernel, built: `make` gives a new kernel object; it runs `groups` groups of `items` items."""
+    """One grid of a kernel, built: `make` gives a new kernel object; it runs `groups` groups, in the kernel's sizes, of `items`
+    items. `objects` are those of a program's launches, by their numbers."""
 
     make: Callable[[], Any]
-    groups: int
+    groups: Size
     items: int
+    objects: dict[int, Any] = field(default_factory=dict[int, Any], compare=False)
+
+    def object(self, number: int, launch: Launch) -> Any:
+        """The kernel object of a launch, with its numbers as arguments; drivers take a while to make one, so it is kept."""
+        if number not in self.objects:
+            self.objects[number] = self.make()
+        kernel = self.objects[number]
+        for place, size in enumerate(launch.numbers, len(launch.arguments)):
+            kernel.set_arg(place, np.int64(size))
+        return kernel
+
+    def total(self, launch: Launch) -> int:
+        """The items of all groups in a launch."""
+        return launch.number(self.groups) * self.items
 
 
 class OpenCLProgram:
-    """A host program with the code of its kernels, on one device.
+    """A host program with the code of its kernels, on one device, where `weights` and, if it is given, `arena` are buffers.
 
     Calls return when their commands are in the queue. Calls from several threads at once are safe: they run one after
     another, so that all of them share one arena.
@@ -47,8 +69,9 @@ class OpenCLProgram:
         self,
         host: HostProgram,
         kernels: Mapping[str, Sequence[GridCode]],
-        weights: Mapping[str, NDArray[Any]],
+        weights: Sequence[Any],
         session: Session,
+        arena: Any = None,
     ) -> None:
         self.inputs, self.outputs = host.inputs, host.outputs
         self.session = session
@@ -56,12 +79,11 @@ class OpenCLProgram:
         self._lock = Lock()
         # Buffers by number; those that each call brings are None here.
         calls = len(host.inputs) + len(host.outputs)
-        arena = new_buffer(session, host.arena_bytes)
-        self._buffers: list[Any] = [None, arena, *[None] * calls]
-        self._buffers += [buffer_of(weight_array(info, weights), session, constant=True) for info in host.weights]
+        arena = arena if arena is not None else new_buffer(session, host.arena_bytes)
+        self._buffers: list[Any] = [None, arena, *[None] * calls, *weights]
         self._parts: dict[tuple[int, int], Any] = {}
         self._patches: list[tuple[Any, int, int]] = []
-        self._commands = {id(launch): self._commands_of(launch, kernels) for launch in host.launches}
+        self._commands = {id(launch): self._commands_of(k, launch, kernels) for k, launch in enumerate(host.launches)}
 
     def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
         """The outputs for inputs of the right number, shapes and dtypes; those that are on the device stay there.
@@ -116,32 +138,30 @@ class OpenCLProgram:
         opencl().enqueue_copy(self.session.queue, bytes_, buffer, src_offset=offset, is_blocking=True)
         return bytes_.tobytes()
 
-    def _commands_of(self, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
-        """The commands of one launch."""
+    def _commands_of(self, number: int, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
+        """The commands of the launch of this number."""
         if launch.kernel is None:
             return [self._copy(launch)] if launch.sizes[0] else []
         fixed = all(number < len(self._buffers) and (number == ARENA or not offset) for number, offset in launch.arguments)
         make = self._grid if fixed else self._moving_grid
-        return [make(launch, grid) for grid in kernels[launch.kernel] if grid.groups]
+        return [make(launch, grid, grid.object(number, launch)) for grid in kernels[launch.kernel] if grid.total(launch)]
 
-    def _grid(self, launch: Launch, grid: GridCode) -> Command:
+    def _grid(self, launch: Launch, grid: GridCode, kernel: Any) -> Command:
         """A grid whose arguments are set once, but for the call's own buffers."""
-        kernel = grid.make()
         for place, ((number, offset), size) in enumerate(zip(launch.arguments, launch.sizes, strict=True)):
             if self._buffers[number] is None:
                 self._patches.append((kernel, place, number))
             else:
                 kernel.set_arg(place, self._part_of(self._buffers[number], offset, size))
         enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
-        total, items = (grid.groups * grid.items,), (grid.items,)
+        total, items = (grid.total(launch),), (grid.items,)
         return lambda held: enqueue(queue, kernel, total, items)
 
-    def _moving_grid(self, launch: Launch, grid: GridCode) -> Command:
+    def _moving_grid(self, launch: Launch, grid: GridCode, kernel: Any) -> Command:
         """A grid whose arguments are where slots point: what begins between two places that the device can start buffers at
         is copied there and back."""
-        kernel = grid.make()
         enqueue, copy, queue = opencl().enqueue_nd_range_kernel, opencl().enqueue_copy, self.session.queue
-        total, items = (grid.groups * grid.items,), (grid.items,)
+        total, items = (grid.total(launch),), (grid.items,)
 
         def run(held: list[Held]) -> None:
             apart: list[tuple[Any, Any, int, int]] = []

@@ -57,9 +57,9 @@ def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], profile: Target) -> l
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     buffers = [cl.Buffer(q.context, flags, hostbuf=g) for g in guarded]
     for g, grid in enumerate(source.grids):
-        if grid.groups:
+        if groups := int(grid.groups):
             code = cl.Kernel(program, f"{source.name}_{g}")
-            code(q, (grid.groups * grid.items,), (grid.items,), *buffers)
+            code(q, (groups * grid.items,), (grid.items,), *buffers)
     results: list[np.ndarray] = []
     for array, copy, buffer in zip(arrays, guarded, buffers, strict=True):
         cl.enqueue_copy(q, copy, buffer)

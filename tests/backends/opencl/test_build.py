@@ -21,6 +21,7 @@ from dlc.backends.opencl.emit import Grid, KernelSource
 from dlc.backends.opencl.parts import FunctionRun, Part, binary_of, built, built_apart, from_binary
 from dlc.cache import Cache
 from dlc.errors import DeviceError, TooLargeError, UnsupportedError
+from dlc.runtime.host_program import Launch
 from dlc.runtime.opencl.devices import Session, all_devices, choose, open_device
 from tests.models.skeletons import path_of
 
@@ -34,7 +35,11 @@ def session() -> Session:
 
 def kernel(name: str, body: str = "y[get_global_id(0)] = 2 * x[get_global_id(0)];") -> KernelSource:
     head = f"__kernel void {name}_0(__global const float *restrict x, __global float *restrict y)"
-    return KernelSource(name, f"{head} {{ {body} }}\n", (Grid(4, 2),))
+    return KernelSource(name, f"{head} {{ {body} }}\n", (Grid(4, 2),), 0, (32, 32))
+
+
+def launches(*names: str) -> list[Launch]:
+    return [Launch(name, ((2, 0), (3, 0)), (32, 32)) for name in names]
 
 
 def part(*names: str, items: int = 2) -> Part:
@@ -48,16 +53,16 @@ def doubled(program: BuiltProgram, source: KernelSource, session: Session) -> li
     x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     buffers = [cl.Buffer(session.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=a) for a in (x, y)]
     (grid,) = program.kernels([source])[source.name]
-    grid.make()(session.queue, (grid.groups * grid.items,), (grid.items,), *buffers)
+    grid.make()(session.queue, (int(grid.groups) * grid.items,), (grid.items,), *buffers)
     cl.enqueue_copy(session.queue, y, buffers[1])
     return y.tolist()
 
 
 def test_a_binary_is_kept_and_loaded(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
-    built_now = build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    built_now = build("m", [source], launches("a"), session, cache, 1)
     monkeypatch.setattr(build_module, "_compiled", None)
-    loaded = build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    loaded = build("m", [source], launches("a"), session, cache, 1)
     assert doubled(built_now, source, session) == doubled(loaded, source, session) == [0, 2, 4, 6, 8, 10, 12, 14]
     (entry,) = cache.entries()
     assert (entry.kind, entry.hits, entry.about["kernels"]) == ("opencl", 1, ["a"])
@@ -66,11 +71,11 @@ def test_a_binary_is_kept_and_loaded(session: Session, tmp_path: Path, monkeypat
 @pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b"", lambda data: data[:40]])
 def test_a_damaged_entry_is_made_again(session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
-    build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    build("m", [source], launches("a"), session, cache, 1)
     (entry,) = cache.entries()
     entry.path.write_bytes(damage(entry.path.read_bytes()))
     with caplog.at_level(logging.INFO):
-        program = build("m", [source], {"a": (32, 32)}, session, cache, 1)
+        program = build("m", [source], launches("a"), session, cache, 1)
     assert "made again" in caplog.text
     assert doubled(program, source, session)[1] == 2
 
@@ -78,14 +83,14 @@ def test_a_damaged_entry_is_made_again(session: Session, tmp_path: Path, caplog:
 def test_what_a_driver_refuses_is_made_again(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
     monkeypatch.setattr(build_module, "binary_of", lambda program: b"not a binary")
-    build("m", [source], {"a": (32, 32)}, session, cache, 1)
+    build("m", [source], launches("a"), session, cache, 1)
     monkeypatch.undo()
-    assert doubled(build("m", [source], {"a": (32, 32)}, session, cache, 1), source, session)[1] == 2
+    assert doubled(build("m", [source], launches("a"), session, cache, 1), source, session)[1] == 2
 
 
 def test_kernels_are_shared_out_to_processes(session: Session, tmp_path: Path) -> None:
     sources = [kernel(f"k{i}") for i in range(9)]
-    program = build("m", sources, {s.name: (32, 32) for s in sources}, session, Cache(None), 2)
+    program = build("m", sources, launches(*(s.name for s in sources)), session, Cache(None), 2)
     assert sorted(len(names) for names, _ in program.parts) == [4, 5]
     assert doubled(program, sources[8], session)[7] == 14
 
@@ -106,7 +111,7 @@ def test_a_binary_holds_what_ran(session: Session) -> None:
 
 def test_a_kernel_that_does_not_build_is_named(session: Session) -> None:
     with pytest.raises(TooLargeError) as raised:
-        build("m", [kernel("a"), kernel("b", "nonsense;")], {"a": (32, 32), "b": (32, 32)}, session, Cache(None), 1)
+        build("m", [kernel("a"), kernel("b", "nonsense;")], launches("a", "b"), session, Cache(None), 1)
     assert list(raised.value.kernels) == ["b"] and "nonsense" in str(raised.value)
 
 

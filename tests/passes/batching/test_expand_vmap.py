@@ -330,3 +330,11 @@ def test_functions_with_rules_of_their_own_are_batched_with_them() -> None:
     last = other.blocks[2].last_op
     assert last is not None and [shape_of(v) for v in last.operands] == [(5, 3), ()]
     assert [op.name for op in other.blocks[2].ops].count("dl.reduce_sum") == 2
+
+
+def test_a_decomposition_that_does_not_read_what_stands_before_the_op() -> None:
+    def function(b: Build, x: SSAValue) -> SSAValue:
+        return b(dl.DilateOp, x, b.scalar(2.0, like=x), interior=(0, 2))
+
+    p = expanded(in_lanes(function, floats(3, 0, 4), in_axes=[0], out_axes=[0]))
+    assert p.run()[0].shape == (3, 0, 10)

@@ -269,6 +269,10 @@ def test_an_illegal_plan_of_groups_is_refused_by_entry() -> None:
         TilePlan(order=(row,), items={own[0]: 6}).check(nest)
     with pytest.raises(ValueError, match="the nest is no contraction of plain operands"):
         TilePlan(order=(row,), items={}, promote={own[0]: 4}).check(nest)
+    with pytest.raises(ValueError, match="of an open extent each item of a group has one place"):
+        TilePlan(order=(row,), items={row: 2}, register={row: 2}, grid={row: 4}).check(replace(nest, open=frozenset({row})))
+    with pytest.raises(ValueError, match="a team shares an open extent place by place"):
+        TilePlan(order=(row,), items={own[0]: 4}, chunks={own[0]: 2}).check(replace(nest, open=frozenset({own[0]})))
     (kernel,) = kernels_of(buffered("convolution"))
     nest = max(nests_of(kernel), key=lambda n: len(n.stages)).at({})
     with pytest.raises(ValueError, match=r"promote\[d\d\] = 4: must be one dimension that is reduced"):
@@ -318,6 +322,6 @@ def test_chosen_plans_of_groups_compute_the_same(name: str, target: str, choose:
     (kernel,) = kernels_of(module)
     expected = run(kernel, np.random.default_rng(1))
     for nest in nests_of(kernel):
-        apply_tiles(nest, choose(nest, OPENCL_PROFILES[target]), Constants(kernel))
+        apply_tiles(nest, choose(nest.at({}), OPENCL_PROFILES[target]), Constants(kernel))
     lowered(module)
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)

@@ -12,10 +12,11 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc.compiler import Program, compile
-from dlc.errors import DeviceError, UnsupportedError
+from dlc.errors import DeviceError, ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.runtime.opencl import array, program
 from dlc.runtime.opencl.devices import all_devices, choose, open_device
+from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
@@ -143,6 +144,29 @@ def test_sizes_that_come_with_the_call() -> None:
     function = dlc.jit(target="opencl")(lambda x: dnp.sum(x, axis=0))
     for n in (1, 7):
         np.testing.assert_allclose(function(np.ones((n, 3), np.float32)), np.full(3, n))
+
+
+def test_one_compilation_serves_the_sizes_of_every_call() -> None:
+    @dlc.jit(target="opencl", dynamic={"x": {0: "N:0..64"}})
+    def function(x: Any) -> Any:
+        y = dnp.exp(x - x.max(axis=1, keepdims=True))
+        return dnp.tanh(y @ W).sum(axis=0), y
+
+    def agrees(x: np.ndarray, results: Any) -> None:
+        y = np.exp(x - x.max(axis=1, keepdims=True))
+        for got, want in zip(results, (np.tanh(y @ W).sum(axis=0), y), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+    inputs = [np.random.default_rng(n).standard_normal((n, 8), np.float32) for n in (0, 1, 5, 64, 3, 3)]
+    with ThreadPoolExecutor(3) as threads:
+        for x, results in zip(inputs, list(threads.map(function, inputs)), strict=True):
+            agrees(x, results)
+    agrees(inputs[2], function(dlc.to_device(inputs[2], "opencl")))
+    with pytest.raises(ShapeError, match=r"N = 65, which was said to be 0\.\.64"):
+        function(np.zeros((65, 8), np.float32))
+    model: Any = function.lower(inputs[1]).compile()
+    assert isinstance(model.run.__self__, OpenOpenCLProgram)
+    assert all(seconds > 0 for _, seconds in model.run.__self__.at([inputs[3]]).profile([inputs[3]]))
 
 
 def test_read_only_arrays_are_weights_and_inputs() -> None:

@@ -1,0 +1,169 @@
+"""Random functions to be differentiated: programs of `dl` ops and programs of loops and branches, of floats of 64 bits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc import lax
+from dlc.backends.reference import evaluate
+from dlc.backends.reference.machine import Frame
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array, DlOp
+from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.frontend.trace import Tracer
+from dlc.ir import Block, ModuleOp, Operation, Region, SSAValue, StringAttr, func
+from dlc.passes.autodiff.rules import NO_DERIVATIVE
+from tests.fuzz.drawing import random_program
+from tests.fuzz.random_control import PLAIN, Body, Interpreter, RandomControl
+from tests.fuzz.random_program import RandomProgram
+from tests.ops.sample import F64
+
+# How many ops a function has.
+LEAST, MOST = 5, 30
+# What has no derivative, and what the compiler makes when derivatives are done.
+LEFT_OUT = {*NO_DERIVATIVE, dl.BitcastOp, dl.StopGradientOp, dl.WinogradInputOp, dl.WinogradOutputOp}
+# Seeds of one function lie so far apart that no two functions are drawn from the same.
+_NEXT_DRAW = 2**32
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of arrays of f64 to some; `plain` is the same by NumPy.
+
+    `finite` says that all it computes at its point is: where it is not, a slope of nothing may be nothing times infinity.
+    """
+
+    point: list[Array]
+    run: Callable[..., list[Any]]
+    plain: Callable[..., list[Array]]
+    finite: bool
+
+
+def function(seed: int) -> Function:
+    """The function of a seed: loops and branches if it is odd, else ops; what is of no floats is drawn anew."""
+    draw = _control if seed % 2 else _program
+    while True:
+        made = draw(seed)
+        if made is not None:
+            return made
+        seed += _NEXT_DRAW
+
+
+def _control(seed: int) -> Function | None:
+    """A function of loops and branches."""
+    program = RandomControl(seed, smooth=True)
+    if not LEAST <= _statements(program.body) <= MOST:
+        return None
+
+    def runs(interpreter: Interpreter) -> Callable[..., list[Any]]:
+        return lambda *inputs: interpreter.run(program.body, {}, inputs)
+
+    # Its ops have no poles.
+    return _of_floats(program.inputs, runs(Interpreter(dnp, lax)), runs(Interpreter(np, PLAIN)), True)
+
+
+def _statements(body: Body) -> int:
+    """How many statements a body has, with those in its loops and branches."""
+    return sum(1 + sum(map(_statements, statement.bodies)) for statement in body.statements)
+
+
+def _program(seed: int) -> Function | None:
+    """A program of `dl` ops, of which only results that no narrower float is on the way to are kept."""
+    program = random_program(seed, size=random.Random(seed).randint(LEAST, MOST), dtype=F64, leave_out=LEFT_OUT)
+    ops = list(program.block.ops)
+    rough = _rough(program)
+    results = [k.value for k in program.results if k.value not in rough and not k.tracked.given]
+    modes = [op.properties.get("mode") for op in ops]
+    computing = [op for op in ops if not isinstance(op, dl.WeightOp | dl.ConstantOp)]
+    if not results or not LEAST <= len(computing) <= MOST or StringAttr("mul") in modes:
+        return None
+    numbers = np.random.default_rng(seed)
+    inputs = [x + numbers.uniform(-0.4, 0.4, x.shape) if x.dtype == F64 else x for x in program.inputs]
+
+    def run(*inputs: Any) -> list[Any]:
+        known: dict[SSAValue, Any] = dict(zip(program.block.args, inputs, strict=True))
+        for op in ops:
+            known.update(zip(op.results, _again(program, op, known), strict=True))
+        return [known[v] for v in results]
+
+    module, watched = _module(program.block, results), _Watched(numbers)
+    evaluate(module, inputs, program.weights, watch=watched)
+    if watched.undecided:
+        return None
+    return _of_floats(inputs, run, lambda *inputs: evaluate(module, inputs, program.weights), watched.finite)
+
+
+class _Watched:
+    """What is seen of an evaluation: whether all floats are finite, and whether roundings decide anything."""
+
+    def __init__(self, numbers: np.random.Generator) -> None:
+        self.numbers = numbers
+        self.finite = True
+        self.undecided = False
+
+    def __call__(self, op: Operation, frame: Frame, made: Sequence[Any]) -> None:
+        self.finite &= all(np.isfinite(x).all() for x in made if x.dtype == F64)
+        if isinstance(op, DlOp) and op.operands:
+            moved = op.evaluate(*(self._moved(frame.array(v)) for v in op.operands))
+            self.undecided |= any(map(_jumps, made, moved))
+
+    def _moved(self, x: Array) -> Array:
+        """Floats that are a little different, as other roundings would make them."""
+        return x + 1e-9 * (np.abs(x) + 1e-3) * self.numbers.uniform(-1, 1, x.shape) if x.dtype == F64 else x
+
+
+def _jumps(x: Array, moved: Array) -> bool:
+    """Whether results differ by more than a slope makes of roundings."""
+    if x.dtype != F64:
+        return x.shape != moved.shape or bool((x != moved).any())
+    with np.errstate(all="ignore"):
+        return bool((np.abs(x - moved) > 1e-4 * (1 + np.max(np.abs(x), initial=0))).any())
+
+
+def _module(block: Block, results: Sequence[SSAValue]) -> ModuleOp:
+    """A program as a module; its block becomes the body of `@main`."""
+    block.add_op(func.ReturnOp(*results))
+    return ModuleOp([func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Region(block))])
+
+
+def _rough(program: RandomProgram) -> set[SSAValue]:
+    """The values that are computed from narrower floats than those of 64 bits, or that say how they are stored."""
+    rough: set[SSAValue] = set()
+    for known in program.values:
+        narrow = is_float(element_type(known.dtype)) and known.dtype != F64
+        if narrow or not rough.isdisjoint(getattr(known.value.owner, "operands", ())):
+            rough.add(known.value)
+    return rough
+
+
+def _again(program: RandomProgram, op: Any, known: dict[SSAValue, Any]) -> Sequence[Any]:
+    """The results of an op of a program in the function that is traced."""
+    trace = next(v.owner for v in known.values() if isinstance(v, Tracer))
+    if isinstance(op, dl.WeightOp):
+        return [program.weights[op.symbol.root_reference.data]]
+    values = {v: trace.value(known[v]).value for v in op.operands}
+    return trace.insert(op.clone(values))
+
+
+def _of_floats(inputs: Sequence[Array], run: Callable[..., Any], plain: Callable[..., Any], finite: bool) -> Function | None:
+    """The function of the inputs of f64 alone, to its results of them; None if it has none of either."""
+    moving = [i for i, x in enumerate(inputs) if x.dtype == F64]
+
+    def of(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+        def call(*given: Any) -> list[Any]:
+            arguments = list(inputs)
+            for i, x in zip(moving, given, strict=True):
+                arguments[i] = x
+            return [r for r in function(*arguments) if r.dtype == F64]
+
+        return call
+
+    made = Function([inputs[i] for i in moving], of(run), of(plain), finite)
+    with np.errstate(all="ignore"):
+        return made if moving and made.plain(*made.point) else None
