@@ -35,6 +35,9 @@ from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact
 
+# A program is run for this part of the time that compiling it took.
+_MEASURING = 0.2
+
 
 def collect(
     program: Program,
@@ -69,7 +72,8 @@ def collect(
     if inputs is not None:
         if progress is not None:
             progress(Doing("measuring"))
-        measured = run_of(recorder.made, inputs, options.num_threads or usable_cpus())
+        threads, seconds = options.num_threads or usable_cpus(), _MEASURING * report.seconds
+        measured = run_of(recorder.made, inputs, threads, seconds)
     return seen.exploration(source, measured)
 
 
