@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 import click
@@ -208,12 +209,16 @@ def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def make_inputs(
-    infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int, optional: Collection[str] = ()
+    infos: tuple[TensorInfo, ...],
+    given: tuple[str, ...],
+    seed: int,
+    optional: Collection[str] = (),
+    planned: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, NDArray[Any]]:
     """An array per input: from a `.npy` file, or random (the default) for one whose sizes are known, or follow from a file's.
 
     `given` holds `NAME=FILE.npy`, `NAME=random`, folders in which inputs are called `NAME.npy`, and `.npz` files. Of those that
-    are `optional` there is none unless it is given.
+    are `optional` there is none unless it is given. `planned` are sizes for those that nothing else says.
     """
     names = [info.name for info in infos]
     values: dict[str, str] = {}
@@ -246,7 +251,7 @@ def make_inputs(
     for info in wanted:
         if info.name in read and read[info.name].ndim == len(info.shape):
             bind_sizes(info.shape, read[info.name].shape, sizes)
-    return {info.name: read[info.name] if info.name in read else _random(info, sizes, generator) for info in wanted}
+    return {info.name: read[info.name] if info.name in read else _random(info, {**planned, **sizes}, generator) for info in wanted}
 
 
 def _random(info: TensorInfo, sizes: Mapping[str, int], generator: np.random.Generator) -> NDArray[Any]:
