@@ -1,10 +1,10 @@
 """Pages of whole programs in a browser: python benchmarks/explorer_pages.py [MODEL …].
 
 Each MODEL of the tests' skeletons (resnet50, bert_base_128), a function with a scan, and a training step with its optimiser:
-seconds to compile it, seconds to compile it with its page, megabytes of the page, and seconds until Chromium shows it. In
-each page the first convolution or product is followed to its vector loop, by a click and by keys; what a reader of screens, the
-keyboard or weak eyes cannot use is looked for in light and dark. Exits with 1 where any of that fails, or a page takes twice as
-long as compiling, has over 15 MB, opens in over 2 s, or fetches anything.
+the seconds of processors that compiling it takes, and compiling it with its page; megabytes of the page; and seconds until
+Chromium shows it. In each page the first convolution or product is followed to its vector loop, by a click and by keys; what a
+reader of screens, the keyboard or weak eyes cannot use is looked for in light and dark. Exits with 1 where any of that fails,
+or a page takes twice as long as compiling, has over 15 MB, opens in over 2 s, or fetches anything.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from os import times
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -85,14 +85,14 @@ def of_function(function: Callable[..., Any], *arguments: Any) -> Subject:
     return dlc.jit(function).lower(*arguments).program, [np.asarray(leaf) for leaf in leaves]
 
 
-def measure(browser: Any, name: str, subject: Subject, file: Path) -> bool:
+def measure(browser: Any, name: str, subject: Subject, file: Path, pictures: Path | None) -> bool:
     """Prints a row; whether all is as it should be."""
     program, inputs = subject
     seconds: list[float] = []
     for make in (lambda: compile(program, "cpu", OPTIONS), lambda: explore(program, "cpu", OPTIONS, inputs=inputs).save(file)):
-        began = perf_counter()
+        began = sum(times()[:4])
         make()
-        seconds.append(perf_counter() - began)
+        seconds.append(sum(times()[:4]) - began)
     size, opened = file.stat().st_size / 1e6, Opened(browser, file)
     kept = {
         "it takes too much": seconds[1] < 2 * seconds[0],
@@ -103,6 +103,8 @@ def measure(browser: Any, name: str, subject: Subject, file: Path) -> bool:
         "keys go round in another order": all(map(opened.tabs_in_order, VIEWS)),
     }
     wrong = [*(problem for problem, is_kept in kept.items() if not is_kept), *opened.audit(), *opened.wrong]
+    if pictures is not None:
+        opened.pictures(pictures)
     opened.page.close()
     row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {opened.seconds:.2f} | {'; '.join(wrong) or 'as it should be'}"
     print(f"| {name} | {row} |", flush=True)
@@ -112,14 +114,19 @@ def measure(browser: Any, name: str, subject: Subject, file: Path) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["resnet50", "bert_base_128"])
-    models = parser.parse_args().models
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, of the first program")
+    arguments = parser.parse_args()
+    models, pictures = arguments.models, arguments.pictures
     subjects = {name: (lambda name=name: network(name)) for name in models}
     subjects |= {"a scan": recurrence, "a training step": training_step}
     print("| program | compiled, s | with its page, s | MB | opens, s | |\n|---|---|---|---|---|---|")
     with chromium() as browser, TemporaryDirectory() as folder:
         # What the first compilation of a process finds for the others, and the machine's limits, are not of any of them.
         explore(*of_function(lambda x: x + 1, np.ones(4, np.float32))[:1], "cpu", OPTIONS, inputs=[np.ones(4, np.float32)])
-        found = [measure(browser, name, make(), Path(folder) / "page.html") for name, make in subjects.items()]
+        found = [
+            measure(browser, name, make(), Path(folder) / "page.html", None if k else pictures)
+            for k, (name, make) in enumerate(subjects.items())
+        ]
     sys.exit(0 if all(found) else 1)
 
 

@@ -251,7 +251,8 @@ def make_inputs(
     for info in wanted:
         if info.name in read and read[info.name].ndim == len(info.shape):
             bind_sizes(info.shape, read[info.name].shape, sizes)
-    return {info.name: read[info.name] if info.name in read else _random(info, {**planned, **sizes}, generator) for info in wanted}
+    sizes = {**planned, **sizes}
+    return {info.name: read[info.name] if info.name in read else _random(info, sizes, generator) for info in wanted}
 
 
 def _random(info: TensorInfo, sizes: Mapping[str, int], generator: np.random.Generator) -> NDArray[Any]:

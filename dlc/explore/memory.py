@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from dlc.arrays import ALIGNMENT, TensorInfo
 from dlc.dialects.dl.ranges import representative
-from dlc.dialects.host import ArenaOp, BufferOp, LaunchOp, WeightOp, entry_of
+from dlc.dialects.host import ArenaOp, BufferOp, LaunchOp, WeightOp, entry_of, sizes_of
 from dlc.dims import Range, product
 from dlc.explore.data import Buffer, Memory, Weight
 from dlc.explore.types import type_text
@@ -32,7 +32,11 @@ def memory_of(module: ModuleOp, host: HostProgram | OpenProgram, sizes: Mapping[
             first, last = bisect_left(places, alive.first), bisect_right(places, alive.last) - 1
             name = op.result.name_hint or next(iter(origins(op.location)), "")
             offset = op.offset.value.data if isinstance(op, ArenaOp) else starts[op.region.value.data]
-            buffers.append(Buffer(name, type_text(op.result.type), origins(op.location), offset, alive.bytes, first, last))
+            buffers.append(
+                Buffer(
+                    name, type_text(op.result.type, sizes_of(op.result)), origins(op.location), offset, alive.bytes, first, last
+                )
+            )
     readers: dict[str, dict[str, None]] = {}
     for op in steps.span:
         if isinstance(op, WeightOp):

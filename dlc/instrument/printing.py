@@ -45,7 +45,7 @@ class _CachedPrinter(Printer):
         if known is None or known[0] != made_of:
             known = self.cache.ops[op] = made_of, self.parts_of(op)
         names = self._ssa_values
-        self.text.write("".join([p if p.__class__ is str else f"%{names.get(p) or self.named(p)}" for p in known[1]]))
+        self.text.write("".join([p if isinstance(p, str) else f"%{names.get(p) or self.named(p)}" for p in known[1]]))
 
     def parts_of(self, op: Operation) -> Parts:
         """The text of an op without regions, which is printed apart from the rest."""

@@ -133,6 +133,16 @@ class Opened:
         self.page.wait_for_selector('#tab-pipeline[aria-selected="true"]')
         return chosen
 
+    def pictures(self, folder: Path) -> None:
+        """Writes what the page looks like, light: a picture of each view."""
+        if self.page.get_attribute("html", "data-theme") == "dark":
+            self.page.click("#theme")
+        self.to_vector_loop()
+        self.page.screenshot(path=folder / "explorer-pipeline.png")
+        for view in ("graph", "kernels", "memory", "time"):
+            self.show(view)
+            self.page.screenshot(path=folder / f"explorer-{view}.png")
+
     def audit(self, views: Iterable[str] = VIEWS) -> list[str]:
         """What a reader of screens, a keyboard or weak eyes cannot use, in light and in dark."""
         found: dict[str, None] = {}

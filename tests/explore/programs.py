@@ -46,6 +46,15 @@ def tiny(op: str, result: int = TensorProto.FLOAT, rank: int = 1, size: int = 4)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
+def rows() -> ModelProto:
+    """A model of two kernels on rows, of which there may be any number."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8]) for name in "xy")
+    nodes = [helper.make_node("Softmax", ["x"], ["s"], "one"), helper.make_node("CumSum", ["s", "axis"], ["y"], "other")]
+    axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
+    graph = helper.make_graph(nodes, "rows", [x], [y], [axis])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
 @cache
 def explored() -> Exploration:
     """The function."""
