@@ -21,23 +21,19 @@ from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
-from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
-from dlc.dialects.dl.dtypes import element_type
-from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.host import entry_of
 from dlc.dims import Dim
 from dlc.errors import CompileError, DlcError
 from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import WEIGHTS, module_text
-from dlc.ir import SSAValue, TensorType, func
+from dlc.ir import TensorType
 from dlc.options import Options
 from tests import test_segments
 from tests.frontend.onnx.node_suite import cases
 from tests.frontend.tflite.recorded import recorded
 from tests.fuzz import mutations
-from tests.fuzz.bounds import track
+from tests.fuzz.expected import expected_of
 from tests.fuzz.supervise import supervised
-from tests.fuzz.tracked import Tracked, difference
+from tests.fuzz.tracked import difference
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.ops.sample import values
 
@@ -150,7 +146,7 @@ def _run(program: Program, target: str) -> str:
     if not _is_small(program) or any(isinstance(op, dlc.dialects.dl.WhileOp) for op in program.module.walk()):
         return "read"
     inputs = [np.asarray(values(info.dtype, *map(int, info.shape), seed=k)) for k, info in enumerate(program.inputs)]
-    expected = _tracked(program, inputs)
+    expected = expected_of(program, inputs)
     model = compile(program, target, OPTIONS)
     got = [np.asarray(r) for r in model.run(inputs)]
     if expected is None:
@@ -160,26 +156,6 @@ def _run(program: Program, target: str) -> str:
         if wrong := difference(array, want):
             raise AssertionError(wrong)
     return "compared"
-
-
-def _tracked(program: Program, inputs: Sequence[np.ndarray]) -> list[Tracked] | None:
-    """What a program of `dl` ops should compute; None for one of other ops, or with sizes that are data."""
-    block = entry_of(program.module).body.block
-    known: dict[SSAValue, Tracked] = dict(zip(block.args, (Tracked(x, given=True) for x in inputs), strict=True))
-    for op in block.ops:
-        if isinstance(op, func.ReturnOp):
-            return [known[v] for v in op.operands]
-        if not isinstance(op, DlOp) or isinstance(op, DataDependent):
-            return None
-        if isinstance(op, dlc.dialects.dl.WeightOp):
-            name = op.symbol.string_value()
-            array = program.weights.get(name)
-            if array is None or (array.shape, element_type(array.dtype)) != (shape_of(op.result), element_type_of(op.result)):
-                return None
-            known[op.result] = Tracked(np.asarray(array), given=True)
-            continue
-        known.update(zip(op.results, track(op, *(known[v] for v in op.operands)), strict=True))
-    return None
 
 
 # Families: where files come from, and how they are changed
