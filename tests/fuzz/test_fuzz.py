@@ -65,13 +65,13 @@ def test_graphs_beside_the_reference_of_onnx() -> None:
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_every_operator_is_drawn(op: str) -> None:
-    for seed in range(100):
+    for seed in range(300):
         graph = RandomGraph(seed)
         with suppress(Unsuitable):
             RECIPES[op](graph, op)
         if any(node.op_type == op for node in graph.nodes):
             return
-    pytest.fail("not by 100 seeds")
+    pytest.fail("not by 300 seeds")
 
 
 @pytest.mark.filterwarnings("ignore")
