@@ -77,6 +77,8 @@ ALLOWED = {
     "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
     "jax_functions": {"compiler", "frontend.stablehlo", "runtime.model"},
     "progress": {"instrument.report"},
+    # What a function is called with, and what its parameters are for.
+    "given_arguments": {"frontend", "runtime"},
     "eager": {"backends.reference", "frontend.trace", "dialects", "ir"},
     "just_in_time": {
         "backends",
@@ -84,6 +86,7 @@ ALLOWED = {
         "eager",
         "explore",
         "frontend",
+        "given_arguments",
         "instrument.report",
         "measure",
         "numpy",

@@ -10,15 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of
 from dlc.dims import Dim, Size, UndecidableError
 from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue, i8
 from dlc.runtime.selection import Setting, select
-
-if TYPE_CHECKING:
-    from dlc.dialects.dl.loops import Loops
 
 
 class Body:
@@ -183,17 +180,13 @@ class Scattering(DlOp, ABC):
 class Procedure(DlOp, ABC):
     """Results that loops make, written by hand, in which a step goes on with what the steps before it have left.
 
-    It is a kernel by itself: nothing is fused to it, its operands are whole tensors and all its results are stored. Of factors
-    of matrices the loops stand in `dlc/passes/procedures`, and leading axes that all operands have are many problems.
+    It is a kernel by itself: nothing is fused to it, its operands are whole tensors and all its results are stored. The loops
+    stand in `dlc/passes/procedures`; leading axes that all operands have are many problems.
     """
 
 
 class Sequential(Procedure, ABC):
-    """A procedure along rows, an order or running sums, which writes its loops itself."""
-
-    @abstractmethod
-    def loops(self, b: Loops, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
-        """The kernel, as grids of loops on buffers that hold the operands and take the results."""
+    """A procedure along rows, an order or running sums: there may be any number of rows along the first axis."""
 
 
 class Composite(DlOp, ABC):

@@ -11,8 +11,7 @@ import numpy as np
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_integer
-from dlc.dialects.dl.interfaces import Sequential, is_unsigned, storage_type
-from dlc.dialects.dl.loops import Index, Loops, tiles
+from dlc.dialects.dl.interfaces import Sequential, is_unsigned
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
@@ -21,8 +20,6 @@ from dlc.ir import (
     IntegerAttr,
     SSAValue,
     TensorType,
-    arith,
-    i32,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -30,8 +27,8 @@ from dlc.ir import (
     result_def,
 )
 
-# How many rows a network sorts side by side, and the side of the squares in which they are turned for that.
-_LANES, _SQUARE = 16, 8
+# How many rows a network sorts side by side.
+LANES = 16
 
 
 def _require(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
@@ -66,63 +63,6 @@ class SortColumnsOp(Sequential):
     def reference(self, *operands: Array) -> Array:
         return np.sort(operands[0], axis=1)
 
-    def loops(self, b: Loops, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
-        (x,), (y,) = operands, results
-        rows, n, columns = shape_of(self.x)
-        n = int(n)
-        # Columns lie side by side already; rows are turned.
-        turned = columns == 1
-        lanes = rows if turned else columns
-        for first, width, count in tiles(lanes, _LANES):
-            with b.grid(1 if turned else rows, count) as (row, tile):
-                start = b.plus(b.times(tile, width), first)
-                local = b.local(storage_type(element_type_of(self.x)), n, width)
-                whole = (start, 0, 0) if turned else (row, 0, start)
-                _moved(b, x, local, whole, n, width, turned, into=True)
-                if n > 1:
-                    _exchange(b, local, n, width)
-                _moved(b, y, local, whole, n, width, turned, into=False)
-
-
-def _moved(
-    b: Loops, buffer: SSAValue, local: SSAValue, start: Sequence[Index], n: int, width: int, turned: bool, *, into: bool
-) -> None:
-    """Columns of a buffer into the local one, or back."""
-    step = min(n, _SQUARE) if turned else 1
-    with b.loop(0, n, step, name="k") as counted:
-        # What is left over at the end is moved with its neighbours before it.
-        k = counted if n % step == 0 else b.least(counted, n - step)
-        place, here = (start[0], k, start[2]), (k, 0)
-        axes = (0, 1) if turned else (2,)
-        if not turned and into:
-            b.write(b.read(buffer, place, (width,), axes), local, here, (1,))
-        elif not turned:
-            b.write(b.read(local, here, (width,), (1,)), buffer, place, axes)
-        elif into:
-            b.write(b.read(buffer, place, (step, width), (1, 0)), local, here, (0, 1))
-        else:
-            b.write(b.read(local, here, (width, step), (1, 0)), buffer, place, axes)
-
-
-def _exchange(b: Loops, local: SSAValue, n: int, width: int) -> None:
-    """Knuth's algorithm M on rows of a buffer, lane by lane.
-
-    For p = top, top/2, … 1: exchange i and i + d, for all i in the first half of a block of 2p, first with d = p; then, for
-    those in the second half, with d = q - p for q = top, top/2, … 2p.
-    """
-    top = 1 << ((n - 1).bit_length() - 1)
-    with b.loop(0, top.bit_length(), name="s") as s:
-        p = b.halved(top, s)
-        with b.loop(0, b.plus(s, 1), name="t") as t:
-            d = b.if_zero(t, p, b.minus(b.halved(2 * top, t), p))
-            end = b.minus(n, b.least(d, n))
-            blocks = b.loop(b.if_zero(t, 0, p), end, b.times(p, 2), name="block")
-            with blocks as block, b.loop(block, b.least(b.plus(block, p), end), name="i") as i:
-                low, high = (i, 0), (b.plus(i, d), 0)
-                x, y = (b.read(local, place, (width,), (1,)) for place in (low, high))
-                b.write(b(arith.MinSIOp(x, y)), local, low, (1,))
-                b.write(b(arith.MaxSIOp(x, y)), local, high, (1,))
-
 
 @irdl_op_definition
 class SortDigitOp(Sequential):
@@ -147,48 +87,15 @@ class SortDigitOp(Sequential):
         return [tensor_type(shape, element)]
 
     @property
-    def _counted(self) -> tuple[int, int, int]:
+    def counted(self) -> tuple[int, int, int]:
         """The shift, the mask behind it, and what turns the digit into the number that is ordered by."""
         bits = int(number(self.bits))
         return int(number(self.shift)), (1 << bits) - 1, 1 << (bits - 1) if flag(self.signed) else 0
 
     def reference(self, *operands: Array) -> Array:
-        (x,), (shift, mask, flip) = operands, self._counted
+        (x,), (shift, mask, flip) = operands, self.counted
         digits = ((x.astype(np.int64) >> shift) & mask) ^ flip
         return np.take_along_axis(x, np.argsort(digits, axis=1, kind="stable"), axis=1)
-
-    def loops(self, b: Loops, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
-        """Counts how often each digit occurs, where its elements begin, and puts each element there."""
-        (x,), (y,) = operands, results
-        rows, n = shape_of(self.x)
-        element = storage_type(element_type_of(self.x))
-        _, mask, _ = self._counted
-        zero, one = (scalar.constant(b, k, i32) for k in (0, 1))
-        with b.grid(rows) as (row,):
-            counts = b.local(i32, mask + 1)
-            with b.loop(0, mask + 1, name="d") as d:
-                b.store(zero, counts, d)
-            with b.loop(0, n) as i:
-                digit = self._digit(b, b.load(x, row, i), element)
-                b.store(scalar.add(b, b.load(counts, digit), one), counts, digit)
-            with b.carry([zero], 0, mask + 1, name="d") as walk:
-                (begun,), count = walk.values, b.load(counts, walk.at)
-                b.store(begun, counts, walk.at)
-                walk.following = [scalar.add(b, begun, count)]
-            with b.loop(0, n) as i:
-                value = b.load(x, row, i)
-                digit = self._digit(b, value, element)
-                place = b.load(counts, digit)
-                b.store(scalar.add(b, place, one), counts, digit)
-                b.store(value, y, row, b.place_of(place))
-
-    def _digit(self, b: Loops, value: SSAValue, element: Attribute) -> SSAValue:
-        shift, mask, flip = self._counted
-        digit = b(arith.ShRUIOp(value, scalar.constant(b, shift, element)))
-        digit = b(arith.AndIOp(digit, scalar.constant(b, mask, element)))
-        if flip:
-            digit = b(arith.XOrIOp(digit, scalar.constant(b, flip, element)))
-        return b.place_of(digit if scalar.bits(element) > 8 else b(arith.ExtUIOp(digit, i32)))
 
 
 @dataclass(frozen=True)
@@ -220,9 +127,9 @@ def network_is_quicker(before: Size, n: int, behind: Size, element: Attribute, b
     Where it is not known how many there are, they go one by one.
     """
     before, behind = (size if isinstance(size, int) else 1 for size in (before, behind))
-    if n * _LANES * scalar.bits(element) // 8 > _LOCAL_BYTES:
+    if n * LANES * scalar.bits(element) // 8 > _LOCAL_BYTES:
         return False
-    tiles = -(-before // _LANES) if behind == 1 else before * -(-behind // _LANES)
+    tiles = -(-before // LANES) if behind == 1 else before * -(-behind // LANES)
     levels = (n - 1).bit_length()
     exchanges = n * levels * (levels + 1) // 4
     network = tiles * exchanges * (20 if scalar.bits(element) == 64 else 5)

@@ -29,7 +29,7 @@ from dlc.ir import (
 )
 
 # Predicates of arith.cmpf, and of arith.cmpi for signed and unsigned; all but `ne` are false on NaN.
-_PREDICATES = {
+PREDICATES = {
     "eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne"),
     "lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"),
     "gt": ("ogt", "sgt", "ugt"), "ge": ("oge", "sge", "uge"),
@@ -60,7 +60,7 @@ def like(body: Body, value: int | float, other: SSAValue) -> SSAValue:
 
 def compare(body: Body, predicate: str, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
     """Whether `x` stands to `y` as `predicate` (eq, ne, lt, le, gt, ge) says; NaN is unequal to everything."""
-    on_floats, on_signed, on_unsigned = _PREDICATES[predicate]
+    on_floats, on_signed, on_unsigned = PREDICATES[predicate]
     if is_float(x.type):
         return body(arith.CmpfOp(x, y, on_floats))
     return body(arith.CmpiOp(x, y, on_unsigned if is_unsigned(element_type) else on_signed))

@@ -6,17 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.contraction import differ
 from dlc.dialects.dl.interfaces import Sequential
-from dlc.dialects.dl.loops import Index, Loops, tiles
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
-    SSAValue,
     StringAttr,
     TensorType,
-    arith,
     f32,
     f64,
     i32,
@@ -27,19 +23,12 @@ from dlc.ir import (
     result_def,
 )
 
-# So many trees are walked down at once, by so many rows one after the other: while the numbers that one step hangs on are
-# on their way, the steps of the others are made, and the nodes of these trees stay in the cache.
-TREES_AT_ONCE, _ROWS = 8, 32
-# How many outputs are added at once.
-_LANES = 8
+# So many trees are walked down at once.
+TREES_AT_ONCE = 8
 # What `nodes` say, by column.
-_FEATURE, _THRESHOLD, _WITHIN, _BEYOND = range(4)
+FEATURE, THRESHOLD, WITHIN, BEYOND = range(4)
 # By kind: what begins, and what comes of two.
-_KINDS = {
-    "add": (0.0, np.add, arith.AddfOp),
-    "min": (np.inf, np.minimum, arith.MinimumfOp),
-    "max": (-np.inf, np.maximum, arith.MaximumfOp),
-}
+_KINDS = {"add": (0.0, np.add), "min": (np.inf, np.minimum), "max": (-np.inf, np.maximum)}
 
 
 @irdl_op_definition
@@ -83,57 +72,17 @@ class ForestOp(Sequential):
 
     def reference(self, *operands: Array) -> Array:
         x, nodes, roots, levels, weights = operands
-        first, combine, _ = _KINDS[self.kind.data]
-        thresholds: Array = np.ascontiguousarray(nodes[:, _THRESHOLD]).view(x.dtype)
+        first, combine = _KINDS[self.kind.data]
+        thresholds: Array = np.ascontiguousarray(nodes[:, THRESHOLD]).view(x.dtype)
         y = np.full((len(x), weights.shape[1]), first, x.dtype)
         rows, begin = np.arange(len(x)), np.zeros(len(x), np.int64)
         for tree, root in enumerate(roots.tolist()):
             at: Array = _inside(begin + root, len(nodes))
             for _ in range(levels[tree // TREES_AT_ONCE]):
-                within: Array = x[rows, _inside(nodes[at, _FEATURE], x.shape[1])] <= thresholds[at]
-                at = _inside(nodes[at, np.where(within, _WITHIN, _BEYOND)], len(nodes))
+                within: Array = x[rows, _inside(nodes[at, FEATURE], x.shape[1])] <= thresholds[at]
+                at = _inside(nodes[at, np.where(within, WITHIN, BEYOND)], len(nodes))
             y = combine(y, weights[at])
         return y
-
-    def loops(self, b: Loops, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
-        """Some rows are a task; they go down some trees at once."""
-        (x, nodes, roots, levels, weights), (y,) = operands, results
-        rows, outputs = shape_of(self.result)
-        element = element_type_of(self.x)
-        begin, _, combine = _KINDS[self.kind.data]
-        with b.grid(rows, steps=(_ROWS,)) as (start,):
-            end = b.least(b.plus(start, _ROWS), rows)
-            for first, width, parts in tiles(outputs, _LANES):
-                nothing = b.spread(scalar.constant(b, begin, element), width)
-                with b.loop(start, end) as row, b.loop(0, parts, name="part") as part:
-                    b.write(nothing, y, (row, b.plus(b.times(part, width), first)), (1,))
-            for before, count, groups in tiles(shape_of(self.roots)[0], TREES_AT_ONCE):
-                with b.loop(0, groups, name="group") as counted:
-                    group = b.plus(counted, before // TREES_AT_ONCE)
-                    trees = [b.plus(b.times(group, TREES_AT_ONCE), k) for k in range(count)]
-                    first_nodes = [self._node(b, b.load(roots, tree)) for tree in trees]
-                    steps = b.place_of(b.load(levels, group))
-                    with b.loop(start, end, name="row") as row:
-                        with b.carry(first_nodes, 0, steps, name="level") as walk:
-                            walk.following = [self._next(b, x, nodes, row, at) for at in walk.values]
-                        for first, width, parts in tiles(outputs, _LANES):
-                            with b.loop(0, parts, name="part") as part:
-                                place = b.plus(b.times(part, width), first)
-                                total = b.read(y, (row, place), (width,), (1,))
-                                for leaf in walk.results:
-                                    total = b(combine(total, b.read(weights, (leaf, place), (width,), (1,))))
-                                b.write(total, y, (row, place), (1,))
-
-    def _node(self, b: Loops, number: SSAValue) -> SSAValue:
-        return b.least(b.place_of(number), b.minus(shape_of(self.nodes)[0], 1))
-
-    def _next(self, b: Loops, x: SSAValue, nodes: SSAValue, row: Index, node: SSAValue) -> SSAValue:
-        """The node that follows one."""
-        element = element_type_of(self.x)
-        threshold = scalar.same_bits(b, b.load(nodes, node, _THRESHOLD), element)
-        feature = b.least(b.place_of(b.load(nodes, node, _FEATURE)), b.minus(shape_of(self.x)[1], 1))
-        within = scalar.compare(b, "le", b.load(x, row, feature), threshold, element)
-        return self._node(b, b.load(nodes, node, b(arith.SelectOp(within, b.at(_WITHIN), b.at(_BEYOND)))))
 
 
 def _inside(places: Array, count: int) -> Array:

@@ -14,14 +14,11 @@ from dlc.dialects.dl.interfaces import (
     Elementwise,
     Gathering,
     Movement,
-    Procedure,
     Reduction,
     Scattering,
-    Sequential,
     Window,
     storage_type,
 )
-from dlc.dialects.dl.loops import Loops
 from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.program import KernelOp
 from dlc.dims import Size
@@ -45,7 +42,7 @@ from dlc.ir import (
 from dlc.passes.dl.rewriting import rewrite_forward, splat
 from dlc.passes.linalg import lowerings
 from dlc.passes.linalg.destinations import Destination, Root, borders
-from dlc.passes.linalg.on_buffers import describe, function_on_buffers, result_name
+from dlc.passes.linalg.on_buffers import describe, result_name
 from dlc.passes.linalg.reads import Read, reshape_groups, reshape_map
 from dlc.passes.linalg.write import Writer, shape
 from dlc.passes.procedures.write_kernel import procedure_of, written
@@ -75,7 +72,7 @@ class LowerKernelsToLinalgPass(ModulePass):
     Transposes, broadcasts, slices and unpacked weights become the indexing maps of their readers. What a pad or a
     concatenation is made of is computed in its window of the result. Sizes that a kernel is given at each dispatch are its
     last arguments, of type `index`. A procedure is written as the loops that it is, on buffers: no later stage has anything
-    to decide about them; so is what goes step by step. Requires kernels without weights.
+    to decide about them. Requires kernels without weights.
     """
 
     name = "lower-kernels-to-linalg"
@@ -90,30 +87,12 @@ class LowerKernelsToLinalgPass(ModulePass):
 
 
 def _lowered(kernel: KernelOp) -> func.FuncOp:
-    match procedure_of(kernel):
-        case Sequential() as op:
-            return _loops_of(kernel, op)
-        case Procedure() as op:
-            return written(kernel, op)
-        case None:
-            return _KernelLowering(kernel).run()
+    procedure = procedure_of(kernel)
+    return _KernelLowering(kernel).run() if procedure is None else written(kernel, procedure)
 
 
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
     return op.decompose(*op.operands) if isinstance(op, Composite) else None
-
-
-def _loops_of(kernel: KernelOp, op: Sequential) -> func.FuncOp:
-    """The kernel of an op that writes its loops."""
-    function, buffers = function_on_buffers(kernel)
-    body = function.body.block
-    place = Place(Constants(function), body, op.location)
-    shapes = [shape_of(v) for v in (*op.operands, *op.results)]
-    given = {size: place.value(place.size(size)) for shape in shapes for size in shape if not isinstance(size, int)}
-    loops = Loops(body, op.location, given)
-    op.loops(loops, [buffers[v] for v in op.operands], [buffers[v] for v in op.results])
-    loops.insert(func.ReturnOp())
-    return function
 
 
 class _KernelLowering:

@@ -1,11 +1,10 @@
-"""A language for loops that are written by hand: Python operators and `with` blocks insert `scf`, `memref` and `vector` ops.
+"""A language for loops that are written by hand: Python's `with` blocks and subscripts insert `scf`, `memref` and `vector` ops.
 
     with code.loop(0, n) as i:                         scf.for %i = 0 to n {
         total.value += x[i] * y[i]              →        … memref.load; arith.mulf; arith.addf; memref.store … }
     with code.when(total.value > 0.0): …               scf.if (arith.cmpf ogt, …) { … }
 
-A value is a scalar or a vector; a number beside it is one of its type, a scalar beside a vector is in each of its lanes. A
-`Cell` holds what changes from step to step: later passes keep it in a register.
+A `Cell` holds what changes from step to step: later passes keep it in a register. `values.py` has what is computed.
 """
 
 from __future__ import annotations
@@ -14,59 +13,39 @@ import operator
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size
-from dlc.ir import (
-    AffineExpr,
-    AffineMap,
-    Attribute,
-    DenseIntOrFPElementsAttr,
-    FloatAttr,
-    IntegerAttr,
-    Operation,
-    SSAValue,
-    VectorType,
-    arith,
-    i64,
-    index,
-    math,
-    memref,
-    scf,
-    vector,
-)
+from dlc.ir import AffineExpr, AffineMap, Attribute, DenseIntOrFPElementsAttr, SSAValue, arith, i64, memref, scf
+from dlc.passes.procedures.values import Index, Value, Writing, element_of, fma, maximum, shape_of_vector, ssa
 from dlc.passes.structured import Place, memref_of, vector_type
 
-# The predicates of arith.cmpf and arith.cmpi; all but `ne` are false on NaN.
-_PREDICATES = {
-    "eq": ("oeq", "eq"), "ne": ("une", "ne"),
-    "lt": ("olt", "slt"), "le": ("ole", "sle"),
-    "gt": ("ogt", "sgt"), "ge": ("oge", "sge"),
-}  # fmt: skip
 _LINE_BYTES = 64
 # What makes a task, in multiply-adds of these loops.
 _TASK_WORK = 1 << 16
 
 
-def element_of(t: Attribute) -> Attribute:
-    """The type of the elements of a vector; of a scalar, its own."""
-    return cast(Any, t).element_type if isinstance(t, VectorType) else t
+def parts(extent: Size, width: int) -> list[tuple[int, int, Size]]:
+    """What cuts an extent: (where the first begins, how wide each is, how many), and what is left over as one more.
+
+    An extent that the kernel is given goes one by one.
+    """
+    if not isinstance(extent, int):
+        return [(0, 1, extent)]
+    whole, rest = divmod(extent, width)
+    return [part for part in ((0, width, whole), (extent - rest, rest, 1)) if part[1] and part[2]]
 
 
-def shape_of_vector(t: Attribute) -> tuple[int, ...]:
-    """The shape of a vector type, () for a scalar's."""
-    return t.get_shape() if isinstance(t, VectorType) else ()
-
-
-class Code:
-    """Where ops go: at the end of the innermost block that is open. `element` is the type that the procedure computes in."""
+class Code(Writing):
+    """Ops at the end of the innermost block that is open. `element` is the type that the procedure computes in."""
 
     def __init__(self, place: Place, element: Attribute) -> None:
-        self.place = place
+        super().__init__(place)
         self.element = element
 
     @property
@@ -87,10 +66,10 @@ class Code:
     # Control
 
     @contextmanager
-    def loop(self, low: Index, high: Index, step: int = 1, name: str = "i") -> Generator[Value]:
+    def loop(self, low: Index, high: Index, step: Index = 1, name: str = "i") -> Generator[Value]:
         """`for i in range(low, high, step)`."""
         outer = self.place
-        made = outer.loop(_ssa(low), _ssa(high), step, name=name)
+        made = outer.loop(ssa(low), ssa(high), ssa(step), name=name)
         self.place = outer.inside(made.body.block)
         yield Value(self, made.body.block.args[0])
         self.place.yield_()
@@ -105,25 +84,38 @@ class Code:
         self.place = outer
 
     @contextmanager
-    def grid(self, count: Size, work: int) -> Generator[Value]:
-        """The number of one of `count` things that have nothing to do with each other, of so many multiply-adds each.
-
-        Several of them are a task where one is little.
-        """
-        outer, share = self.place, max(1, _TASK_WORK // max(1, work))
-        share = min(share, count) if isinstance(count, int) and count else share
+    def _tasks(self, count: Size, share: int) -> Generator[Value]:
+        """The first of the things that a task has, of `count` in tasks of so many."""
+        outer = self.place
         points = outer.parallel("grid", [(count, share)], ["task"])
-        self.place, first = outer.inside(points.body.block), Value(self, points.body.block.args[0])
-        if share == 1:
-            yield first
-        else:
-            last = first + share
-            if not isinstance(count, int) or count % share:
-                last = self.minimum(last, Value(self, self.place.value(self.place.size(count))))
-            with self.loop(first, last) as number:
-                yield number
+        self.place = outer.inside(points.body.block)
+        yield Value(self, points.body.block.args[0])
         self.place.insert(scf.ReduceOp())
         self.place = outer
+
+    @contextmanager
+    def shares(self, count: Size, share: int) -> Generator[tuple[Value, Value]]:
+        """From which on and before which of `count` things, that have nothing to do with each other, are a task's."""
+        with self._tasks(count, share) as first:
+            end = first + share
+            if not isinstance(count, int) or count % share:
+                end = self.least(end, self.size(count))
+            yield first, end
+
+    @contextmanager
+    def grid(self, count: Size, work: Size) -> Generator[Value]:
+        """The number of one of `count` things that have nothing to do with each other, of so many multiply-adds each.
+
+        Several of them are a task where one is known to be little.
+        """
+        share = max(1, _TASK_WORK // max(1, work)) if isinstance(work, int) else 1
+        share = min(share, count) if isinstance(count, int) and count else share
+        if share == 1:
+            with self._tasks(count, 1) as number:
+                yield number
+        else:
+            with self.shares(count, share) as (first, end), self.loop(first, end) as number:
+                yield number
 
     def tiles(self, low: Index, high: int, size: int, body: Callable[[Index, int], None]) -> None:
         """`body(start, size)` for parts of [low, high) that start at multiples of `size`; the last one has what is left.
@@ -192,224 +184,96 @@ class Code:
 
     def number(self, value: float, like: Attribute | None = None) -> Value:
         """A number in every element of a type, the procedure's if none is given."""
-        t = self.element if like is None else like
-        e = element_of(t)
-        attribute: Any = FloatAttr(value, cast(Any, e)) if is_float(e) else IntegerAttr(int(value), cast(Any, e))
-        if shape_of_vector(t):
-            attribute = DenseIntOrFPElementsAttr.from_list(cast(Any, t), [attribute.value.data])
-        return Value(self, self.place.constants.get(attribute, t))
+        return self.constant(value, self.element if like is None else like)
 
     def index(self, value: Index) -> Value:
         return value if isinstance(value, Value) else Value(self, self.place.value(value))
 
-    def minimum(self, a: Index, b: Index) -> Value:
+    def size(self, size: Size) -> Index:
+        """A size, which the kernel may be given."""
+        known = self.place.size(size)
+        return known if isinstance(known, int) else Value(self, known)
+
+    def apart(self, number: Value, count: Size) -> tuple[Value, Value]:
+        """Which group of `count` a number is in, and which of the group it is."""
+        size = self.size(count)
+        return (number, self.index(0)) if size == 1 else (number // size, number % size)
+
+    def least(self, a: Index, b: Index) -> Value:
+        """The smaller of two indices."""
         return self.op(arith.MinUIOp(self.index(a).ssa, self.index(b).ssa))
 
-    def numbered(self, start: Index, width: int) -> Value:
+    def numbered(self, start: Index, width: int, element: Attribute = i64) -> Value:
         """start, start + 1, … as a vector of integers."""
-        t = vector_type((width,), i64)
+        t = vector_type((width,), element)
         counted = Value(self, self.place.constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), range(width)), t))
-        return counted + self.index(start).as_integer()
+        return counted + self.index(start).as_integer(element)
+
+    # Memory
 
     def cell(self, value: Value) -> Cell:
         shape = shape_of_vector(value.type) or (1,)
-        cell = Cell(Buffer(self, self.place.alloca(element_of(value.type), shape)), value.type)
+        cell = Cell(Buffer(self, self.place.alloca(element_of(value.type), shape), value.signed), value.type)
         cell.value = value
         return cell
 
-    def scratch(self, size: int) -> Buffer:
-        """Room for so many elements, which are not set yet."""
-        return Buffer(self, self.place.alloca(self.element, (size,)))
-
-    def op(self, made: Operation) -> Value:
-        return Value(self, self.place.op(made))
+    def scratch(self, *shape: int, element: Attribute | None = None) -> Buffer:
+        """Room for so many elements, of the procedure's type if none is given; they are not set yet."""
+        return Buffer(self, self.place.alloca(self.element if element is None else element, shape))
 
 
-@dataclass(frozen=True, eq=False)
-class Value:
-    """A scalar or a vector of floats, integers or truth values."""
-
-    code: Code
-    ssa: SSAValue
-
-    @property
-    def type(self) -> Attribute:
-        return self.ssa.type
-
-    @property
-    def is_float(self) -> bool:
-        return is_float(element_of(self.type))
-
-    def like(self, other: Operand) -> Value:
-        """A number, or a scalar, as a value of this one's type."""
-        if not isinstance(other, Value):
-            return self.code.number(other, self.type)
-        if shape_of_vector(self.type) and not shape_of_vector(other.type):
-            return Value(self.code, self.code.place.splat(other.ssa, shape_of_vector(self.type)))
-        return other
-
-    def _binary(self, other: Operand, floats: Any, integers: Any) -> Value:
-        a, b = self._matched(other)
-        made = (floats if self.is_float else integers)(a.ssa, b.ssa)
-        return self.code.op(made)
-
-    def _matched(self, other: Operand) -> tuple[Value, Value]:
-        if isinstance(other, Value) and shape_of_vector(other.type) and not shape_of_vector(self.type):
-            return other.like(self), other
-        return self, self.like(other)
-
-    def __add__(self, other: Operand) -> Value:
-        return self._binary(other, arith.AddfOp, arith.AddiOp)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self._binary(other, arith.SubfOp, arith.SubiOp)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self._binary(other, arith.MulfOp, arith.MuliOp)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self._binary(other, arith.DivfOp, None)
-
-    def __floordiv__(self, other: Operand) -> Value:
-        return self._binary(other, None, arith.DivUIOp)
-
-    def __mod__(self, other: Operand) -> Value:
-        return self._binary(other, None, arith.RemUIOp)
-
-    def __rsub__(self, other: float) -> Value:
-        return self.like(other) - self
-
-    def __rtruediv__(self, other: float) -> Value:
-        return self.like(other) / self
-
-    def __neg__(self) -> Value:
-        return self.code.op(arith.NegfOp(self.ssa))
-
-    def __and__(self, other: Value) -> Value:
-        return self.code.op(arith.AndIOp(self.ssa, other.ssa))
-
-    def __or__(self, other: Value) -> Value:
-        return self.code.op(arith.OrIOp(self.ssa, other.ssa))
-
-    def _compare(self, name: str, other: Operand) -> Value:
-        a, b = self._matched(other)
-        floats, integers = _PREDICATES[name]
-        return self.code.op(arith.CmpfOp(a.ssa, b.ssa, floats) if self.is_float else arith.CmpiOp(a.ssa, b.ssa, integers))
-
-    def __lt__(self, other: Operand) -> Value:
-        return self._compare("lt", other)
-
-    def __le__(self, other: Operand) -> Value:
-        return self._compare("le", other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return self._compare("gt", other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return self._compare("ge", other)
-
-    def equals(self, other: Operand) -> Value:
-        return self._compare("eq", other)
-
-    def differs(self, other: Operand) -> Value:
-        return self._compare("ne", other)
-
-    def as_integer(self) -> Value:
-        """An index as a 64-bit integer."""
-        return self.code.op(arith.IndexCastOp(self.ssa, i64))
-
-    def as_index(self) -> Value:
-        """A 64-bit integer as an index."""
-        return self.code.op(arith.IndexCastOp(self.ssa, index))
-
-    def combined(self, kind: str) -> Value:
-        """All elements of a vector, combined: `add` or `maximumf`."""
-        properties = {
-            "kind": vector.CombiningKindAttr(vector.CombiningKindFlag(kind)),
-            "fastmath": arith.FastMathFlagsAttr("none"),
-        }
-        t = element_of(self.type)
-        return self.code.op(vector.ReductionOp.create(operands=[self.ssa], result_types=[t], properties=properties))
-
-
-Operand: TypeAlias = "Value | float"
-Index: TypeAlias = "Value | int"
 Products: TypeAlias = "Callable[[Index, int], Sequence[tuple[Value, Value]]]"
 Step: TypeAlias = "Callable[[Index, int, Sequence[Value]], Sequence[Value]]"
 
 
-def _ssa(i: Index) -> Any:
-    return i.ssa if isinstance(i, Value) else i
-
-
-def fma(a: Value, b: Value, c: Value) -> Value:
-    """a·b + c, rounded once where the target has such an instruction; c has the type of the result."""
-    kind = vector.FMAOp if shape_of_vector(c.type) else math.FmaOp
-    return c.code.op(kind.create(operands=[c.like(a).ssa, c.like(b).ssa, c.ssa], result_types=[c.type]))
-
-
-def select(condition: Value, x: Operand, y: Operand) -> Value:
-    """`x` where the condition holds, else `y`; one of them has the type of the result."""
-    like = x if isinstance(x, Value) and (not isinstance(y, Value) or shape_of_vector(x.type)) else y
-    assert isinstance(like, Value)
-    return like.code.op(arith.SelectOp(condition.ssa, like.like(x).ssa, like.like(y).ssa))
-
-
-def maximum(x: Value, y: Value) -> Value:
-    """The larger; NaN if one is."""
-    return x.code.op(arith.MaximumfOp(x.ssa, y.ssa))
-
-
-def sqrt(x: Value) -> Value:
-    return x.code.op(math.SqrtOp(x.ssa))
-
-
-def absolute(x: Value) -> Value:
-    return x.code.op(math.AbsFOp(x.ssa))
-
-
-def with_sign_of(x: Value, sign: Value) -> Value:
-    """The size of x with the sign of another number."""
-    return x.code.op(math.CopySignOp(x.ssa, sign.ssa))
-
-
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Elements in memory: `x[i, j]` is one of them, a row so many in a line."""
+    """Elements in memory: `x[i, j]` is one of them, a row so many in a line; `signed` says of integers what they are."""
 
     code: Code
     memref: SSAValue
+    signed: bool = True
 
     def __getitem__(self, at: Index | tuple[Index, ...]) -> Value:
         made = memref.LoadOp.create(
             operands=[self.memref, *self._indices(at)], result_types=[memref_of(self.memref).element_type]
         )
-        return self.code.op(made)
+        return self.code.op(made, signed=self.signed)
 
     def __setitem__(self, at: Index | tuple[Index, ...], value: Value) -> None:
         self.code.place.insert(memref.StoreOp.create(operands=[value.ssa, self.memref, *self._indices(at)]))
 
     def row(self, *at: Index, width: int) -> Value:
         """The vector of `width` elements from a place on."""
-        read = self.code.place.transfer_read(self.memref, [_ssa(i) for i in at], (width,), _along_last(len(at)))
-        return Value(self.code, read)
+        return self.block(at, (width,), (len(at) - 1,))
 
     def set_row(self, *at: Index, row: Value) -> None:
         """Writes a vector from a place on."""
-        self.code.place.transfer_write(row.ssa, self.memref, [_ssa(i) for i in at], _along_last(len(at)))
+        self.set_block(at, (len(at) - 1,), row)
+
+    def block(self, at: Sequence[Index], shape: tuple[int, ...], axes: tuple[int, ...]) -> Value:
+        """A vector from a place on, whose dimensions run along these axes."""
+        read = self.code.place.transfer_read(self.memref, [ssa(i) for i in at], shape, _along(len(at), axes))
+        return Value(self.code, read, self.signed)
+
+    def set_block(self, at: Sequence[Index], axes: tuple[int, ...], block: Value) -> None:
+        """Writes a vector where `block` would read it."""
+        self.code.place.transfer_write(block.ssa, self.memref, [ssa(i) for i in at], _along(len(at), axes))
 
     def part(self, at: Index) -> Buffer:
         """The elements at one place of the first axis."""
         sizes = sizes_of(self.memref)
-        offsets = [_ssa(at), *(0 for _ in sizes[1:])]
-        return Buffer(self.code, self.code.place.subview(self.memref, offsets, (1, *sizes[1:]), drop=(0,)))
+        offsets = [ssa(at), *(0 for _ in sizes[1:])]
+        part = self.code.place.subview(self.memref, offsets, (1, *sizes[1:]), drop=(0,))
+        return Buffer(self.code, part, self.signed)
 
     def _indices(self, at: Index | tuple[Index, ...]) -> Sequence[SSAValue]:
         return [self.code.index(i).ssa for i in (at if isinstance(at, tuple) else (at,))]
 
 
-def _along_last(rank: int) -> AffineMap:
-    return AffineMap(rank, 0, (AffineExpr.dimension(rank - 1),))
+@lru_cache(maxsize=64)
+def _along(rank: int, axes: tuple[int, ...]) -> AffineMap:
+    return AffineMap(rank, 0, tuple(AffineExpr.dimension(axis) for axis in axes))
 
 
 class Cell:

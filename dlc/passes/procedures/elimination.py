@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from dlc.passes.procedures.code import Buffer, Code, Index, Value, absolute, fma, select, sqrt
+from dlc.passes.procedures.code import Buffer, Code
+from dlc.passes.procedures.values import Index, Value, absolute, fma, select, sqrt
 
 # Steps of a block.
 _BLOCK = 16

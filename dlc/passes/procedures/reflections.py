@@ -6,8 +6,9 @@ time: reflections are read once for all of them. Source: Golub and Van Loan, Mat
 
 from __future__ import annotations
 
-from dlc.passes.procedures.code import Buffer, Code, Index, Value, absolute, fma, select, sqrt, with_sign_of
+from dlc.passes.procedures.code import Buffer, Code
 from dlc.passes.procedures.elimination import copy
+from dlc.passes.procedures.values import Index, Value, absolute, fma, select, sqrt, with_sign_of
 
 # Rows that are reflected at once.
 ROWS = 4
@@ -64,8 +65,8 @@ def householder(code: Code, x: Buffer, triangle: Buffer, vectors: Buffer, scales
         vectors[i, j] = zero
 
     with code.loop(0, rows, ROWS) as first:
-        end = code.minimum(first + ROWS, rows)
-        earlier, own = code.minimum(first, count), code.minimum(end, count)
+        end = code.least(first + ROWS, rows)
+        earlier, own = code.least(first, count), code.least(end, count)
 
         def reflect_by_earlier(lines: list[Index]) -> None:
             with code.loop(0, earlier, name="k") as k:
@@ -93,7 +94,7 @@ def orthogonal(
             result[i, j] = zero
         result[i, i] = code.number(1.0)
     # A reflection behind its row leaves column i as it is.
-    last = code.minimum(code.index(first) + height, count)
+    last = code.least(code.index(first) + height, count)
     with code.loop(0, last, name="t") as t:
         k = last - t - 1
         reflect(code, result, lines, vectors.part(k), scales[k], k, size)

@@ -5,9 +5,10 @@ An iteration that ends when it has converged is a loop of as many steps as it ma
 
 from __future__ import annotations
 
-from dlc.passes.procedures.code import Buffer, Cell, Code, Index, Value, absolute, fma, maximum, select, sqrt, with_sign_of
+from dlc.passes.procedures.code import Buffer, Cell, Code
 from dlc.passes.procedures.elimination import copy, exchange
 from dlc.passes.procedures.reflections import reflect, reflection
+from dlc.passes.procedures.values import Index, Value, absolute, fma, maximum, select, sqrt, with_sign_of
 
 # Rows that are treated at once.
 _ROWS = 4
@@ -231,7 +232,7 @@ def svd(code: Code, x: Buffer, values: Buffer, rows: Buffer, rotations: Buffer, 
             code.loop(0, count - 1, name="p") as p,
             code.loop(p + 1, count, _ROWS, name="q") as q,
             code.when(_is_needed(code, rows, values, p, q, count, size)),
-            code.loop(q, code.minimum(q + _ROWS, count), name="k") as k,
+            code.loop(q, code.least(q + _ROWS, count), name="k") as k,
         ):
             _separate(code, rows, rotations, values, p, k, count, size, going)
     _measure(code, rows, values, count, size)
@@ -255,7 +256,7 @@ def _exceeds(code: Code, product: Value, a: Value, b: Value, size: int) -> Value
 
 def _is_needed(code: Code, x: Buffer, squares: Buffer, p: Value, q: Value, count: int, size: int) -> Value:
     """Whether row p is not orthogonal to one of a few rows from q on: mostly they all are."""
-    lines = [q, *(code.minimum(q + r, count - 1) for r in range(1, _ROWS))]
+    lines = [q, *(code.least(q + r, count - 1) for r in range(1, _ROWS))]
     products = code.sums(0, size, _ROWS, lambda j, w: [(x.row(p, j, width=w), x.row(k, j, width=w)) for k in lines])
     first, *others = (_exceeds(code, product, squares[p], squares[k], size) for k, product in zip(lines, products, strict=True))
     for other in others:

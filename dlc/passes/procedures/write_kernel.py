@@ -1,107 +1,30 @@
-"""A kernel whose op is a procedure, as loops on buffers: one task for some of the problems along its leading axes."""
+"""A kernel whose op is a procedure, as loops on buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, flag, number, shape_of
-from dlc.dialects.dl.interfaces import Procedure
+from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dialects.dl.interfaces import Procedure, is_unsigned, storage_type
 from dlc.dialects.dl.program import KernelOp
-from dlc.dims import Size, UndecidableError, product, row_major
 from dlc.ir import func
 from dlc.passes.linalg.on_buffers import function_on_buffers
-from dlc.passes.procedures.code import Buffer, Code, Index, Value
-from dlc.passes.procedures.elimination import cholesky, lu, triangular_solve
-from dlc.passes.procedures.reflections import ROWS as REFLECTED
-from dlc.passes.procedures.reflections import householder, orthogonal
-from dlc.passes.procedures.spectra import eigh, svd
+from dlc.passes.procedures import matrices
+from dlc.passes.procedures.code import Buffer, Code
+from dlc.passes.procedures.rows import sort_columns, sort_digit
+from dlc.passes.procedures.trees import forest
+from dlc.passes.procedures.walks import accumulate, extreme_place
 from dlc.passes.structured import Constants, Place
 
-# Writes the loops of an op, for `count` problems whose operands and results are along the first axis of buffers.
-Rule: TypeAlias = "Callable[[Code, Any, Size, Sequence[Buffer]], None]"
-
-
-def _sizes(op: DlOp, *sizes: Size) -> list[int]:
-    """Sizes of matrices as numbers."""
-    if not all(isinstance(s, int) for s in sizes):
-        raise UndecidableError(f"{op.name}: matrices of {' × '.join(map(str, sizes))}; their sizes must be known")
-    return [int(s) for s in sizes]
-
-
-def _lu(code: Code, op: dl.LuOp, count: Size, buffers: Sequence[Buffer]) -> None:
-    (n,) = _sizes(op, shape_of(op.x)[-1])
-    with code.grid(count, n**3 // 3) as one:
-        lu(code, *(b.part(one) for b in buffers), size=n)
-
-
-def _triangular_solve(code: Code, op: dl.TriangularSolveOp, count: Size, buffers: Sequence[Buffer]) -> None:
-    """Each task has some columns: they have nothing to do with each other."""
-    n, columns = _sizes(op, *shape_of(op.b)[-2:])
-    whole, left = divmod(columns, code.lanes)
-
-    def solve(one: Value, column: Index, width: int) -> None:
-        a, b, x = (buffer.part(one) for buffer in buffers)
-        triangular_solve(code, a, b, x, n, column, width, lower=flag(op.lower), unit=flag(op.unit))
-
-    if whole:
-        with code.grid(product((count, whole)), n * n // 2 * code.lanes) as part:
-            solve(part // whole, part % whole * code.lanes, code.lanes)
-    if left:
-        with code.grid(count, n * n // 2 * left) as one:
-            solve(one, whole * code.lanes, left)
-
-
-def _cholesky(code: Code, op: dl.CholeskyOp, count: Size, buffers: Sequence[Buffer]) -> None:
-    (n,) = _sizes(op, shape_of(op.x)[-1])
-    with code.grid(count, n**3 // 6) as one:
-        cholesky(code, *(b.part(one) for b in buffers), size=n)
-
-
-def _householder(code: Code, op: dl.HouseholderOp, count: Size, buffers: Sequence[Buffer]) -> None:
-    n, m = _sizes(op, *shape_of(op.x)[-2:])
-    with code.grid(count, 2 * n * m * min(n, m)) as one:
-        householder(code, *(b.part(one) for b in buffers), rows=n, size=m)
-
-
-def _orthogonal(code: Code, op: dl.OrthogonalOp, count: Size, buffers: Sequence[Buffer]) -> None:
-    """Each task has some columns of Q: they have nothing to do with each other."""
-    k, m = _sizes(op, *shape_of(op.vectors)[-2:])
-    whole, left = divmod(int(number(op.count)), REFLECTED)
-
-    def columns(one: Value, first: Index, height: int) -> None:
-        vectors, scales, result = (b.part(one) for b in buffers)
-        orthogonal(code, vectors, scales, result, k, m, first, height)
-
-    if whole:
-        with code.grid(product((count, whole)), 2 * k * m * REFLECTED) as part:
-            columns(part // whole, part % whole * REFLECTED, REFLECTED)
-    if left:
-        with code.grid(count, 2 * k * m * left) as one:
-            columns(one, whole * REFLECTED, left)
-
-
-def _eigh(code: Code, op: dl.EighOp, count: Size, buffers: Sequence[Buffer]) -> None:
-    (n,) = _sizes(op, shape_of(op.x)[-1])
-    with code.grid(count, 4 * n**3) as one:
-        eigh(code, *(b.part(one) for b in buffers), size=n, with_vectors=flag(op.vectors))
-
-
-def _svd(code: Code, op: dl.SvdOp, count: Size, buffers: Sequence[Buffer]) -> None:
-    n, m = _sizes(op, *shape_of(op.x)[-2:])
-    with code.grid(count, 20 * n * n * m) as one:
-        svd(code, *(b.part(one) for b in buffers), count=n, size=m)
-
-
-_RULES: dict[type[Procedure], Rule] = {
-    dl.LuOp: _lu,
-    dl.TriangularSolveOp: _triangular_solve,
-    dl.CholeskyOp: _cholesky,
-    dl.HouseholderOp: _householder,
-    dl.OrthogonalOp: _orthogonal,
-    dl.EighOp: _eigh,
-    dl.SvdOp: _svd,
+# What writes the loops of an op: `rule(code, op, *buffers)`, with a buffer for each operand and each result.
+_RULES: dict[type[Procedure], Callable[..., None]] = {
+    dl.AccumulateOp: accumulate,
+    dl.ExtremePlaceOp: extreme_place,
+    dl.SortColumnsOp: sort_columns,
+    dl.SortDigitOp: sort_digit,
+    dl.ForestOp: forest,
+    **{op: matrices.along_problems(rule) for op, rule in matrices.RULES.items()},
 }
 
 
@@ -116,15 +39,9 @@ def written(kernel: KernelOp, op: Procedure) -> func.FuncOp:
     Raises UndecidableError for matrices of open sizes; how many they are may be open.
     """
     function, arguments = function_on_buffers(kernel)
-    leading = shape_of(op.operands[0])[:-2]
-    code = Code(Place(Constants(function), function.body.block, op.location), element_type_of(op.operands[0]))
-    count = product(leading)
-    buffers: list[Buffer] = []
-    for value in (*op.operands, *op.results):
-        rest = shape_of(value)[len(leading) :] or (1,)
-        shape = (count, *rest)
-        buffers.append(Buffer(code, code.place.reinterpret(arguments[value], 0, shape, row_major(shape))))
+    code = Code(Place(Constants(function), function.body.block, op.location), storage_type(element_type_of(op.operands[0])))
     if any(0 not in shape_of(r) for r in op.results):
-        _RULES[type(op)](code, op, count, buffers)
+        values = (*op.operands, *op.results)
+        _RULES[type(op)](code, op, *(Buffer(code, arguments[v], not is_unsigned(element_type_of(v))) for v in values))
     code.place.insert(func.ReturnOp())
     return function

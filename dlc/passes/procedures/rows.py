@@ -1,0 +1,107 @@
+"""Integers in ascending order: by a network of comparisons for many short columns, by their digits for long rows."""
+
+from __future__ import annotations
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import shape_of
+from dlc.dialects.dl.rows import LANES
+from dlc.ir import i32
+from dlc.passes.procedures.code import Buffer, Code, parts
+from dlc.passes.procedures.values import Index, Value, maximum, minimum, select
+
+# The side of the squares in which rows are turned.
+_SQUARE = 8
+
+
+def sort_columns(code: Code, op: dl.SortColumnsOp, x: Buffer, y: Buffer) -> None:
+    """Some columns side by side in a buffer of their own. Columns lie so already; rows are turned."""
+    rows, n, columns = shape_of(op.x)
+    n = int(n)
+    turned = columns == 1
+    outer, lanes = (1, rows) if turned else (rows, columns)
+    for first, width, count in parts(lanes, LANES):
+        with code.grid(outer * count, n * width * (n.bit_length() ** 2)) as part:
+            row, tile = code.apart(part, count)
+            start = tile * width + first
+            local = code.scratch(n, width)
+            whole = (start, 0, 0) if turned else (row, 0, start)
+            _moved(code, x, local, whole, n, width, turned, into=True)
+            if n > 1:
+                _exchange(code, local, n, width)
+            _moved(code, y, local, whole, n, width, turned, into=False)
+
+
+def _moved(
+    code: Code,
+    buffer: Buffer,
+    local: Buffer,
+    start: tuple[Index, Index, Index],
+    n: int,
+    width: int,
+    turned: bool,
+    *,
+    into: bool,
+) -> None:
+    """Columns of a buffer into the local one, or back."""
+    step = min(n, _SQUARE) if turned else 1
+    with code.loop(0, n, step, name="k") as counted:
+        # What is left over at the end is moved with its neighbours before it.
+        k = counted if n % step == 0 else code.least(counted, n - step)
+        place = (start[0], k, start[2])
+        if not turned and into:
+            local.set_row(k, 0, row=buffer.row(*place, width=width))
+        elif not turned:
+            buffer.set_row(*place, row=local.row(k, 0, width=width))
+        elif into:
+            local.set_block((k, 0), (0, 1), buffer.block(place, (step, width), (1, 0)))
+        else:
+            buffer.set_block(place, (0, 1), local.block((k, 0), (width, step), (1, 0)))
+
+
+def _exchange(code: Code, local: Buffer, n: int, width: int) -> None:
+    """Knuth's algorithm M on rows of a buffer, lane by lane.
+
+    For p = top, top/2, … 1: exchange i and i + d, for all i in the first half of a block of 2p, first with d = p; then, for
+    those in the second half, with d = q - p for q = top, top/2, … 2p.
+    """
+    top = 1 << ((n - 1).bit_length() - 1)
+    with code.loop(0, top.bit_length(), name="s") as s:
+        p = code.index(top) >> s
+        with code.loop(0, s + 1, name="t") as t:
+            first = t.equals(0)
+            d = select(first, p, (code.index(2 * top) >> t) - p)
+            end = n - code.least(d, n)
+            blocks = code.loop(select(first, 0, p), end, p * 2, name="block")
+            with blocks as block, code.loop(block, code.least(block + p, end), name="i") as i:
+                x, y = local.row(i, 0, width=width), local.row(i + d, 0, width=width)
+                local.set_row(i, 0, row=minimum(x, y))
+                local.set_row(i + d, 0, row=maximum(x, y))
+
+
+def sort_digit(code: Code, op: dl.SortDigitOp, x: Buffer, y: Buffer) -> None:
+    """Counts how often each digit occurs, where its elements begin, and puts each element there."""
+    rows, n = shape_of(op.x)
+    shift, mask, flip = op.counted
+
+    def digit_of(value: Value) -> Value:
+        digit = (value >> shift) & mask
+        return (digit ^ flip if flip else digit).unsigned.as_index()
+
+    with code.grid(rows, 3 * n) as row:
+        counts = code.scratch(mask + 1, element=i32)
+        with code.loop(0, mask + 1, name="d") as d:
+            counts[d] = code.number(0, i32)
+        with code.loop(0, code.size(n)) as i:
+            digit = digit_of(x[row, i])
+            counts[digit] = counts[digit] + 1
+        begun = code.cell(code.number(0, i32))
+        with code.loop(0, mask + 1, name="d") as d:
+            count = counts[d]
+            counts[d] = begun.value
+            begun.value = begun.value + count
+        with code.loop(0, code.size(n)) as i:
+            value = x[row, i]
+            digit = digit_of(value)
+            place = counts[digit]
+            counts[digit] = place + 1
+            y[row, place.as_index()] = value

@@ -1,0 +1,146 @@
+"""Along the middle axis of [a, n, b], element by element: running sums and products, places of extrema."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+from dlc.dialects import dl
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import element_type_of, flag, shape_of
+from dlc.dims import Size
+from dlc.ir import i32, i64
+from dlc.passes.procedures.code import Buffer, Cell, Code, parts
+from dlc.passes.procedures.values import Value, select
+from dlc.passes.structured import vector_type
+
+# What is computed at once along b, in elements.
+_LANES = 16
+# So many elements are summed by themselves before they are added to those before: errors grow with that, and with the
+# number of such blocks.
+_BLOCK = 256
+# From how many on the lanes of a row are some registers.
+_LONG_ROW = 1024
+
+
+def accumulate(code: Code, op: dl.AccumulateOp, x: Buffer, y: Buffer) -> None:
+    """y[j] = before + own, where `own` is of the block that j is in, and `before` of the blocks before that."""
+    rows, n, columns = shape_of(op.x)
+    end = code.size(n)
+    combine, identity = (operator.add, 0) if op.kind.data == "add" else (operator.mul, 1)
+    for first, width, count in parts(columns, _LANES):
+        with code.grid(rows * count, n * width) as part:
+            row, tile = code.apart(part, count)
+            start = tile * width + first
+            nothing = code.number(identity, vector_type((width,), code.element))
+            before = code.cell(nothing)
+            with code.loop(0, end, _BLOCK, name="block") as block:
+                own = code.cell(nothing)
+                with code.loop(block, code.least(block + _BLOCK, end), name="j") as counted:
+                    place = (row, end - 1 - counted if flag(op.reverse) else counted, start)
+                    so_far = combine(own.value, x.row(*place, width=width))
+                    y.set_row(*place, row=combine(before.value, own.value if flag(op.exclusive) else so_far))
+                    own.value = so_far
+                before.value = combine(before.value, own.value)
+
+
+def extreme_place(code: Code, op: dl.ExtremePlaceOp, x: Buffer, y: Buffer) -> None:
+    """Each lane has the best that it has seen, and where; where lanes are of one row, the best of them is the row's."""
+    rows, n, columns = shape_of(op.x)
+    extreme = _Extreme(code, op)
+    if columns == 1:
+        with code.grid(rows, n) as row:
+            y[row, 0] = extreme.of_row(x, row, n).widened(i64)
+        return
+    for first, width, count in parts(columns, _LANES):
+        with code.grid(rows * count, n * width) as part:
+            row, tile = code.apart(part, count)
+            column = tile * width + first
+            y.set_row(row, column, row=extreme.of_columns(x, row, column, n, width).widened(i64))
+
+
+class _Extreme:
+    """What is looked for: the largest or smallest value, the first or last of equal ones."""
+
+    def __init__(self, code: Code, op: dl.ExtremePlaceOp) -> None:
+        self.code = code
+        self.smallest, self.last = flag(op.smallest), flag(op.last)
+        low, high = scalar.limits(element_type_of(op.x))
+        self.worst = high if self.smallest else low
+
+    def of_columns(self, x: Buffer, row: Value, column: Value, n: Size, width: int) -> Value:
+        """The places for columns side by side."""
+        best = self._nothing(x, width)
+        with self.code.loop(0, self.code.size(n), name="j") as j:
+            best.take(x.row(row, j, column, width=width), j.as_integer(i32).spread((width,)))
+        return best.place.value
+
+    def of_row(self, x: Buffer, row: Value, n: Size) -> Value:
+        """The place in a row, whose neighbours are lanes: some registers, as long as there is enough for them."""
+        code, end = self.code, self.code.size(n)
+        width = 32 if isinstance(n, int) and n >= _LONG_ROW else 8
+        whole = end - end % width
+        lanes = self._nothing(x, width)
+        with code.loop(0, whole, width, name="j") as at:
+            lanes.take(x.block((row, at, 0), (width,), (1,)), code.numbered(at, width, i32))
+        covered = isinstance(end, int) and end >= width
+        if covered and whole != end:
+            # Elements that are considered twice change nothing.
+            last = end - width
+            lanes.take(x.block((row, last, 0), (width,), (1,)), code.numbered(last, width, i32))
+        value, place = self._of_lanes(lanes)
+        if covered:
+            return place
+        best = _Best(self, code.cell(value), code.cell(place))
+        with code.loop(whole, end, name="j") as at:
+            best.take_any(x[row, at, 0], at.as_integer(i32))
+        return best.place.value
+
+    def later(self, value: Value, best: Value) -> Value:
+        """Whether a value is the one to keep of itself and the best before it."""
+        if self.last:
+            further = value <= best if self.smallest else value >= best
+            return further | value.differs(value) if value.is_float else further
+        if not value.is_float:
+            return value < best if self.smallest else value > best
+        # What fails holds for NaN: one that is the best stays.
+        return value.fails("ge" if self.smallest else "le", best) & best.equals(best)
+
+    def _nothing(self, x: Buffer, width: int) -> _Best:
+        t = vector_type((width,), self.code.element)
+        worst = self.code.constant(self.worst, t, signed=x.signed)
+        return _Best(self, self.code.cell(worst), self.code.cell(self.code.number(0, vector_type((width,), i32))))
+
+    def _of_lanes(self, lanes: _Best) -> tuple[Value, Value]:
+        """The best of the lanes, and where it is."""
+        best, place = lanes.value.value, lanes.place.value
+        extreme = best.extreme(smallest=self.smallest)
+        holds = best.equals(extreme)
+        if best.is_float:
+            # NaN is equal to nothing.
+            holds = holds | best.differs(best)
+        beyond = -1 if self.last else (1 << 31) - 1
+        return extreme, select(holds, place, beyond).extreme(smallest=not self.last)
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The best so far, and its place."""
+
+    of: _Extreme
+    value: Cell
+    place: Cell
+
+    def take(self, value: Value, place: Value) -> None:
+        """Considers what stands behind all before."""
+        self._keep(self.of.later(value, self.value.value), value, place)
+
+    def take_any(self, value: Value, place: Value) -> None:
+        """Considers what may stand before the best: then it is the one to keep unless the best is."""
+        best = self.value.value
+        behind, before = self.of.later(value, best), self.of.later(best, value) ^ 1
+        self._keep(select(place > self.place.value, behind, before), value, place)
+
+    def _keep(self, better: Value, value: Value, place: Value) -> None:
+        self.value.value = select(better, value, self.value.value)
+        self.place.value = select(better, place, self.place.value)
