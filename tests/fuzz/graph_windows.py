@@ -58,7 +58,8 @@ def _pool(g: RandomGraph, op: str) -> GraphValue:
     elif g.opset >= 10:
         window["ceil_mode"] = int(g.flag() and op == "MaxPool" and not any(window["pads"]))
     if op == "MaxPool":
-        window["pads"] = window["pads"][: len(x.shape) - 2] * 2
+        # Others are taken for those of another axis.
+        window["pads"] = [min(window["pads"])] * len(window["pads"])
     return g.add(op, x, **window)
 
 

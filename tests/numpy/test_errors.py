@@ -122,5 +122,5 @@ def test_an_array_without_elements_has_no_place_to_write(key: int) -> None:
     with pytest.raises(ShapeError, match=r"an index on axis 0 of \(0, 4\), which has no elements"):
         dlc.jit(lambda x, i: x.at[i].set(1))(X[:0], np.int64(key))
     assert dlc.jit(lambda x, i: x.at[i].set(1))(X[:0], np.zeros(0, np.int64)).shape == (0, 4)
-    with pytest.raises(DlcError, match="index -?[01] is outside axis 0 of size 0"):
+    with pytest.raises(DlcError, match=r"index -?[01] is outside axis 0 of size 0"):
         dlc.jit(lambda x, i: x.at[i, i].set(1))(X[:0], np.int64([key]))
