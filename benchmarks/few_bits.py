@@ -1,10 +1,11 @@
 """Weights of few bits: python benchmarks/few_bits.py [MODEL …] [--nbits ROWSxKxN …] [--group N] [--threads N] [--seconds S].
 
-Each MODEL of the tests' skeletons (gpt2_decode_kv) with weights of floats, int8 and int4: milliseconds a call, how many times
-the speed of floats, and how far the first output is from that of floats: the largest difference as a share of the largest
-magnitude, and the root mean square as a share of its own. Skeletons have random weights, whose errors do not cancel as those
-of trained ones do. Each product of `--nbits` is a MatMulNBits of 4 and of 8 bits beside ONNX Runtime, whose accuracy_level 0
-computes in floats and 4 with rows of 8 bits. Runtimes take turns; of one thread the processor's time counts.
+Each MODEL of the tests' skeletons (gpt2_decode_kv) with weights of floats, of 16 bits (`precision`), int8 and int4:
+milliseconds a call, how many times the speed of floats, and how far the first output is from that of floats: the largest
+difference as a share of the largest magnitude, and the root mean square as a share of its own. Skeletons have random weights,
+whose errors do not cancel as those of trained ones do. Each product of `--nbits` is a MatMulNBits of 4 and of 8 bits beside
+ONNX Runtime, with accuracy_level 0, in floats, and 4, which allows rows of fewer bits. Runtimes take turns; of one thread the
+processor's time counts.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ def milliseconds(runs: Mapping[str, Run], threads: int, seconds: float) -> dict[
 def model(name: str, group: int, threads: int, seconds: float) -> None:
     proto = skeletons.filled(name)
     inputs, runs = skeletons.inputs(name, proto), dict[str, Run]()
-    for weights in ("float", "int8", "int4"):
-        compiled = dlc.compile_model(proto, weights=weights, group=group, num_threads=threads, cache=False)
+    halves = {precision: {"precision": precision} for precision in ("bf16", "f16")}
+    integers = {weights: {"weights": weights, "group": group} for weights in ("int8", "int4")}
+    for weights, given in ({"float": {}} | halves | integers).items():
+        compiled = dlc.compile_model(proto, num_threads=threads, cache=False, **given)
         runs[weights] = lambda compiled=compiled: next(iter(compiled(inputs).values()))
     exact, times = runs["float"]().astype(np.float64), milliseconds(runs, threads, seconds)
     for weights, run in runs.items():
@@ -84,12 +87,13 @@ def product(text: str, group: int, threads: int, seconds: float) -> None:
         for level in (0, 4):
             proto = matmul_n_bits(rows, k, n, bits, group, level).SerializeToString()
             session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
-            runs[f"level {level}"] = lambda session=session: session.run(None, {"x": x})[0]
-        compiled = dlc.compile_model(matmul_n_bits(rows, k, n, bits, group, 0), num_threads=threads, cache=False)
-        runs["dlc"] = lambda compiled=compiled: compiled(x)["y"]
-        times, expected = milliseconds(runs, threads, seconds), runs["level 0"]()
-        errors = [np.abs(run() - expected).max() / np.abs(expected).max() for run in (runs["dlc"], runs["level 4"])]
-        columns = [f"{times[name]:.2f}" for name in ("dlc", "level 0", "level 4")] + [f"{e:.1e}" for e in errors]
+            runs[f"onnxruntime {level}"] = lambda session=session: session.run(None, {"x": x})[0]
+            compiled = dlc.compile_model(matmul_n_bits(rows, k, n, bits, group, level), num_threads=threads, cache=False)
+            runs[f"dlc {level}"] = lambda compiled=compiled: compiled(x)["y"]
+        times, expected = milliseconds(runs, threads, seconds), runs["onnxruntime 0"]()
+        errors = [np.abs(runs[f"{name} 4"]() - expected).max() / np.abs(expected).max() for name in ("dlc", "onnxruntime")]
+        columns = [f"{times[f'{name} {level}']:.2f}" for level in (0, 4) for name in ("dlc", "onnxruntime")]
+        columns += [f"{e:.1e}" for e in errors]
         print(f"| {text} | {bits} | {' | '.join(columns)} |", flush=True)
 
 
@@ -107,8 +111,8 @@ def main() -> None:
     for name in names:
         model(name, arguments.group, arguments.threads, arguments.seconds)
     if arguments.nbits:
-        print("| rows, K, N | bits | dlc ms | ONNX Runtime, level 0 | level 4 | error | of level 4 |")
-        print("|---|---|---|---|---|---|---|")
+        print("| rows, K, N | bits | level 0: dlc ms | ONNX Runtime | level 4: dlc ms | ONNX Runtime | error, level 4 | its |")
+        print("|---|---|---|---|---|---|---|---|")
     for text in arguments.nbits:
         product(text, arguments.group, arguments.threads, arguments.seconds)
 

@@ -1,7 +1,7 @@
 """How much of what a classifier of pictures says stays the same when it is quantised, on crops of pictures.
 
     python benchmarks/top_classes.py FOLDER --calibration data      writes data/input.npy for `dlc quantize`
-    python benchmarks/top_classes.py FOLDER FLOAT.onnx INT8.onnx…   compares the five likeliest classes
+    python benchmarks/top_classes.py FOLDER FLOAT.onnx INT8.onnx… [--precision bf16 f16]   compares the five likeliest classes
 
 FOLDER has pictures, such as `skimage/data` of scikit-image's package; crops are squares of a random size and place. Those of
 calibration are others, of the same pictures. Pillow reads them (`pip install pillow`).
@@ -44,8 +44,8 @@ def crops(folder: Path, count: int, seed: int) -> np.ndarray:
     return np.stack(found)
 
 
-def logits(model: Path, images: np.ndarray) -> np.ndarray:
-    compiled = dlc.compile_model(model)
+def logits(model: Path, images: np.ndarray, precision: str = "f32") -> np.ndarray:
+    compiled = dlc.compile_model(model, precision=precision)
     return np.concatenate([next(iter(compiled(image[None]).values())) for image in images])
 
 
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--calibration", type=Path)
+    parser.add_argument("--precision", nargs="*", default=[], help="also the model in floats, with these precisions")
     parser.add_argument("--count", type=int, help="how many crops: by default 120 to calibrate with, 200 to compare")
     arguments = parser.parse_args()
     if arguments.calibration is not None:
@@ -62,14 +63,17 @@ def main() -> None:
     if not arguments.models:
         return
     images = crops(arguments.folder, arguments.count or 200, seed=2)
-    expected, *others = (logits(model, images) for model in arguments.models)
+    exact, *quantized = arguments.models
+    expected = logits(exact, images)
+    others = [(f"{exact.name} --precision {p}", exact, logits(exact, images, p)) for p in arguments.precision]
+    others += [(model.name, model, logits(model, images)) for model in quantized]
     table = Table("model", "MB", "same first class", "overlap of the first five", "error")
-    for model, got in zip(arguments.models[1:], others, strict=True):
+    for name, model, got in others:
         firsts = [np.argsort(-a, axis=1)[:, :5] for a in (expected, got)]
         overlap = np.mean([len(set(a) & set(b)) / 5 for a, b in zip(*firsts, strict=True)])
         same = (firsts[0][:, 0] == firsts[1][:, 0]).mean()
         error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
-        table.add_row(model.name, f"{model.stat().st_size / 1e6:.2f}", f"{same:.1%}", f"{overlap:.1%}", f"{error:.1%}")
+        table.add_row(name, f"{model.stat().st_size / 1e6:.2f}", f"{same:.1%}", f"{overlap:.1%}", f"{error:.1%}")
     Console().print(table)
 
 

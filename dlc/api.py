@@ -50,6 +50,7 @@ def compile_model(
     check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    precision: str = "f32",
     weights: str = "float",
     group: int = 32,
     tune: float = 0.0,
@@ -65,8 +66,9 @@ def compile_model(
     (docs/pytorch.md), or of a module of StableHLO (docs/jax.md).
 
     Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
-    is that; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names), `opencl:0:1` (platform 0,
-    device 1); `reference`; one of your own, a value or where it is found, `FILE.py:NAME` (docs/extending.md).
+    is that, the last with `_bf16`; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names),
+    `opencl:0:1` (platform 0, device 1); `reference`; one of your own, a value or where it is found, `FILE.py:NAME`
+    (docs/extending.md).
 
     `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range, or as
     the file has it: `{"x": ("N:1..32", None, 224, 224)}`; `{"batch": 8}` gives the size that the file calls so. A model with
@@ -78,9 +80,10 @@ def compile_model(
     `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
     after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a CPU is kept and
     found again by the contents of the file, unless `cache` is False. `numerics="strict"` keeps to the operations as the model
-    has them (docs/numerics.md). `weights` of `int8` or `int4` makes integers of the large weights of products, with a scale for
-    each `group` of them: less memory, and results that differ (docs/few_bits.md). `tune` is for how many seconds tile plans for
-    a CPU are measured on this machine; what was found is kept in the cache.
+    has them, `precision` of `bf16` or `f16` rounds what contractions of f32 with weights multiply (docs/numerics.md). `weights`
+    of `int8` or `int4` makes integers of the large weights of products, with a scale for each `group` of them: less memory, and
+    results that differ (docs/few_bits.md). `tune` is for how many seconds tile plans for a CPU are measured on this machine;
+    what was found is kept in the cache.
 
     `vjp`, `jvp` and `hvp` are outputs whose derivative is compiled instead, with respect to the inputs and weights `wrt`, and
     `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out.
@@ -99,6 +102,7 @@ def compile_model(
         check_each_pass=check_each_pass,
         cache=cache,
         numerics=numerics,
+        precision=precision,
         weights=weights,
         group=group,
         tune=tune,
@@ -260,7 +264,7 @@ def _compiled_file(
             # A dump is of what is compiled first.
             first = iter([options])
 
-            def variant(more_shapes: Mapping[str, Sequence[int]], more_values: Mapping[str, NDArray[Any]]) -> Model:
+            def variant(more_shapes: Mapping[str, Any], more_values: Mapping[str, NDArray[Any]]) -> Model:
                 shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
                 return compile_file(source, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
 
@@ -271,7 +275,7 @@ def _compiled_file(
             asked.num_threads = options.num_threads
             return asked
     if examine is not None:
-        examine(program.inputs if program.border is None else program.border.given, program.defaults)
+        examine(program.inputs if program.border is None else program.border.inputs, program.defaults)
     report.seconds += perf_counter() - began
     # A file's key finds a program; what has a border is found by its program.
     file = file.imported(program.files) if file is not None and program.border is None else None

@@ -41,6 +41,7 @@ ARCHITECTURES = {
                 "lzcnt": "abm",
                 "avxvnni": "avx_vnni",
                 "avx512vnni": "avx512_vnni",
+                "avx512bf16": "avx512_bf16",
             },
         ),
         Architecture(

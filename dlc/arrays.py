@@ -32,7 +32,12 @@ class TensorInfo:
     dtype: np.dtype[Any]
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{self.name}: {type_text(self.dtype, self.shape)}"
+
+
+def type_text(dtype: np.dtype[Any], shape: Sequence[Size | str]) -> str:
+    """A dtype and sizes in words; of Python's objects the elements are text."""
+    return f"{'text' if dtype.hasobject else dtype}[{', '.join(map(str, shape))}]"
 
 
 class Array(np.ndarray[Any, np.dtype[Any]]):

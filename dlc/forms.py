@@ -1,36 +1,86 @@
 """What a model takes and gives that is not a tensor: text, sequences, optionals, maps.
 
-    labels: text [n]                    i64 [n]: places in a list of texts
-    probabilities: [{"no": 0.1, …}, …]  f32 [n, 2], and the keys
+    labels: text[n]                               i64[n]: numbers of texts
+    frames: list of float32[h, w]                 in a call of three: frames[0], frames[1], frames[2]
+    probabilities: list of {"no": …, "yes": …}    f32[n, 2]: a row for each
 
 A program has tensors only. What its inputs and outputs are made of is said by their forms; `runtime/border.py` makes one of the
-other.
+other. A form that a call decides, a list of any length or what may be None, becomes one of a call by the *shapes* of a value:
+those of its tensors, in a tuple for a list, and None where there is nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.arrays import TensorInfo
-from dlc.dims import Size
+from dlc.arrays import TensorInfo, type_text
+from dlc.dims import Dim, Size
+from dlc.errors import ShapeError
+
+# What users are told of text, lists and dicts.
+OBJECTS: np.dtype[Any] = np.dtype(object)
+
+# As many elements a list may have: each is a tensor of its own.
+MOST_PARTS = 10_000
+# Sizes; shapes of the elements of a list; None.
+ValueShapes: TypeAlias = "tuple[int | ValueShapes | None, ...] | None"
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A tensor, of numbers or of text."""
+    """A tensor of numbers, or of text if its dtype is OBJECTS; of any shape where that is None."""
 
-    is_text: bool = False
+    dtype: np.dtype[Any]
+    shape: tuple[Size, ...] | None
+
+    def __str__(self) -> str:
+        return type_text(self.dtype, ("…",) if self.shape is None else self.shape)
+
+    @property
+    def is_text(self) -> bool:
+        return self.dtype == OBJECTS
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A sequence: a list as long as a call has it."""
+
+    element: Form
+
+    def __str__(self) -> str:
+        return f"list of {self.element}"
 
 
 @dataclass(frozen=True)
 class Several:
-    """A sequence, as a list."""
+    """A sequence of known length."""
 
     parts: tuple[Form, ...]
+
+    def __str__(self) -> str:
+        return f"list of {len(self.parts)}: {', '.join(map(str, self.parts))}" if self.parts else "empty list"
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """An optional: a value, or None, as a call has it."""
+
+    value: Form
+
+    def __str__(self) -> str:
+        return f"{self.value}, or None"
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """An optional without a value: None."""
+
+    def __str__(self) -> str:
+        return "None"
 
 
 @dataclass(frozen=True)
@@ -39,32 +89,74 @@ class Rows:
 
     keys: tuple[int | str, ...]
 
+    def __str__(self) -> str:
+        return f"list of dicts of {', '.join(map(repr, self.keys))}"
+
+
+Form: TypeAlias = "Plain | ListOf | Several | Maybe | Nothing | Rows"
+
 
 @dataclass(frozen=True)
-class Nothing:
-    """An optional without a value: None."""
+class FormInfo(TensorInfo):
+    """An input or output that is no tensor."""
+
+    form: Form
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.form}"
 
 
-Form: TypeAlias = "Plain | Several | Rows | Nothing"
+def told(name: str, form: Form) -> TensorInfo:
+    """What users are told of an input or output."""
+    if isinstance(form, Plain) and form.shape is not None:
+        return TensorInfo(name, form.shape, form.dtype)
+    return FormInfo(name, (), OBJECTS, form)
 
-# What users are told of text, lists and dicts.
-OBJECTS: np.dtype[Any] = np.dtype(object)
+
+def form_of(info: TensorInfo) -> Form:
+    """The form of an input or output."""
+    return info.form if isinstance(info, FormInfo) else Plain(info.dtype, info.shape)
+
+
+def hangs_on_the_call(info: TensorInfo) -> bool:
+    """Whether only a call says which tensors an input is made of."""
+    return isinstance(form_of(info), ListOf | Maybe)
+
+
+def of_a_call(form: Form, shapes: ValueShapes, where: str) -> Form:
+    """What a form is for a value of these shapes. Raises ShapeError for shapes that contradict it."""
+    match form:
+        case Maybe():
+            return Nothing() if shapes is None else of_a_call(form.value, shapes, where)
+        case ListOf() if shapes is not None and all(isinstance(s, tuple | None) for s in shapes):
+            parts = cast("tuple[ValueShapes, ...]", shapes)
+            return Several(tuple(of_a_call(form.element, part, f"{where}[{k}]") for k, part in enumerate(parts)))
+        case Plain() if shapes is not None and all(isinstance(s, int) for s in shapes):
+            sizes = cast("tuple[int, ...]", shapes)
+            own = sizes if form.shape is None else form.shape
+            if len(own) == len(sizes) and all(isinstance(s, Dim) or s == size for s, size in zip(own, sizes, strict=True)):
+                return Plain(form.dtype, sizes)
+        case _:
+            pass
+    raise ShapeError(f"{where}: the shape {shapes} does not fit the model's {form}")
+
+
+def tensors_of(name: str, form: Form) -> Iterator[tuple[str, Plain]]:
+    """The tensors that a form of a call is made of, by name."""
+    match form:
+        case Plain():
+            yield name, form
+        case Several():
+            for k, part in enumerate(form.parts):
+                yield from tensors_of(f"{name}[{k}]", part)
+        case _:
+            return
 
 
 @dataclass(frozen=True)
 class Border:
-    """The inputs and outputs of a model and their forms over the tensors of its program; the texts that the model knows."""
+    """The inputs and outputs of a model in the forms that they have over its program's tensors, and the texts that it knows."""
 
-    inputs: tuple[tuple[TensorInfo, Form], ...]
-    outputs: tuple[tuple[TensorInfo, Form], ...]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
     texts: tuple[str, ...] = ()
-
-    @property
-    def given(self) -> tuple[TensorInfo, ...]:
-        """What users are told of the inputs."""
-        return tuple(info for info, _ in self.inputs)
-
-
-def told(name: str, form: Form, shape: Sequence[Size], dtype: np.dtype[Any]) -> TensorInfo:
-    """What users are told of an input or output."""
-    return TensorInfo(name, tuple(shape), dtype if form == Plain() else OBJECTS)

@@ -2,6 +2,8 @@
 
 {"x": ("N:1..32", None, 224, 224)}      a size with a name and a range, one that is as the model says, two known ones
 {"batch": 8}                            the size that the model calls so, wherever it stands
+{"frames": [(64, 64), (32, 32)]}        a list of two arrays
+{"past": None}                          an input that may be None, and is
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from typing import Any, SupportsIndex, TypeAlias, cast
 from dlc.dims import Range, parse_ranged
 from dlc.errors import ShapeError
 
-GivenShapes: TypeAlias = "Mapping[str, Sequence[int | str | None]]"
+TensorShape: TypeAlias = "Sequence[int | str | None]"
+# Of a list a shape for each element.
+GivenShape: TypeAlias = "TensorShape | Sequence[GivenShape] | None"
+GivenShapes: TypeAlias = "Mapping[str, GivenShape]"
 
 
 def given_shapes(shapes: object) -> GivenShapes:
@@ -34,15 +39,30 @@ def _given_name(name: object) -> str:
     return name
 
 
-def _given_shape(name: str, shape: object) -> tuple[int | str | None, ...]:
+def _given_shape(name: str, shape: object) -> GivenShape:
+    if shape is None:
+        return None
     alone = isinstance(shape, str) or not isinstance(shape, Sequence)
     entries = cast("Sequence[Any]", (shape,) if alone else shape)
-    if shape is None or not all(s is None or isinstance(s, str) or _is_size(s) for s in entries):
+    if _is_list(entries):
+        return tuple(_given_shape(f"{name}[{k}]", entry) for k, entry in enumerate(entries))
+    if not all(s is None or isinstance(s, str) or _is_size(s) for s in entries):
         raise ShapeError(
             f"input_shapes: {name!r}: {shape!r} is no shape; write sizes as numbers from 0 on, names (N, N:1..32) or None, "
             "such as (None, 3, 224, 224)"
         )
     return tuple(s if s is None or isinstance(s, str) else index(s) for s in entries)
+
+
+def tensor_shape(name: str, shape: GivenShape) -> TensorShape:
+    """A shape that has to be a tensor's. Raises ShapeError for that of a list, and for None."""
+    if shape is None or _is_list(shape):
+        raise ShapeError(f"input '{name}': {shape} is no shape of a tensor, which the model has there")
+    return cast("TensorShape", shape)
+
+
+def _is_list(entries: Sequence[Any]) -> bool:
+    return any(isinstance(entry, Sequence) and not isinstance(entry, str) for entry in cast("Sequence[object]", entries))
 
 
 def _is_size(value: object) -> bool:
@@ -51,7 +71,7 @@ def _is_size(value: object) -> bool:
 
 def split_ranges(
     shapes: GivenShapes,
-) -> tuple[dict[str, tuple[int | str | None, ...]], dict[str, Range]]:
+) -> tuple[dict[str, GivenShape], dict[str, Range]]:
     """Shapes as people give them, without the ranges in them, and these.
 
     Raises ShapeError for a range that is none, or that differs from another one of the same size.
@@ -70,4 +90,9 @@ def split_ranges(
             raise ShapeError(f"input '{where}': {size} is {stated} here and {ranges[size]} in another place")
         return size
 
-    return {name: tuple(plain(name, entry) for entry in shape) for name, shape in shapes.items()}, ranges
+    def without(name: str, shape: GivenShape) -> GivenShape:
+        if shape is None or _is_list(shape):
+            return shape
+        return tuple(plain(name, entry) for entry in tensor_shape(name, shape))
+
+    return {name: without(name, shape) for name, shape in shapes.items()}, ranges

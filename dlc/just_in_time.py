@@ -226,6 +226,7 @@ def jit(
     check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    precision: str = "f32",
     weights: str = "float",
     group: int = 32,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
@@ -244,6 +245,7 @@ def jit(
     check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    precision: str = "f32",
     weights: str = "float",
     group: int = 32,
 ) -> Any:
@@ -259,8 +261,9 @@ def jit(
     run instead of the target's. `check_each_pass`: the first call with new shapes checks, on its arguments, what every pass
     makes of the function; CompileError names the first one after which results are wrong, and your lines. What is compiled
     for a CPU is kept and found again in later processes, by what the function computes, unless `cache` is False.
-    `numerics="strict"` keeps to the operations as they are written (docs/numerics.md). `weights` of `int8` or `int4` makes
-    integers of the large weights of products, with a scale for each `group` of them (docs/few_bits.md).
+    `numerics="strict"` keeps to the operations as they are written, `precision` of `bf16` or `f16` rounds what contractions of
+    f32 with weights, which are arrays that the function has and not its arguments, multiply (docs/numerics.md). `weights` of
+    `int8` or `int4` makes integers of the large ones of products, with a scale for each `group` of them (docs/few_bits.md).
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
@@ -272,6 +275,7 @@ def jit(
         check_each_pass=check_each_pass,
         cache=cache,
         numerics=numerics,
+        precision=precision,
         weights=weights,
         group=group,
     )

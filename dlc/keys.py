@@ -37,6 +37,7 @@ PARTS = {
     "target": "the target",
     "pipeline": "the passes",
     "numerics": "the numerics",
+    "precision": "the precision",
     "few_bits": "the bits of weights",
     "tuned": "whether tile plans are measured",
     "dlc": "dlc itself",
@@ -74,7 +75,7 @@ def file_key(
 
     Raises OSError when it cannot be read.
     """
-    given = json.dumps({name: list(shape) for name, shape in shapes.items()}, sort_keys=True)
+    given = json.dumps(dict(shapes), sort_keys=True)
     known = {name: f"{v.dtype}{list(v.shape)} {_digest(v.tobytes())}" for name, v in sorted(values.items())}
     return Key({"file": file_digest(path), "shapes": given, "values": json.dumps(known), **_compilation(target, options)})
 
@@ -123,6 +124,7 @@ def _compilation(target: Target, options: Options) -> dict[str, str]:
     chosen = {
         "pipeline": options.pipeline or "",
         "numerics": options.numerics,
+        "precision": options.precision,
         "few_bits": few_bits,
         "tuned": str(options.tune > 0),
     }

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper
 from onnx.backend.base import BackendRep, namedtupledict
 
 from dlc.api import compile_model
@@ -73,16 +73,16 @@ def run_node(
     """
     names = list(dict.fromkeys(name for name in node.input if name))
     if isinstance(inputs, Mapping):
-        given = {name: np.asarray(value) for name, value in cast("Mapping[str, Any]", inputs).items()}
+        given = {name: _given(value) for name, value in cast("Mapping[str, Any]", inputs).items()}
     else:
         arrays = list(cast("Sequence[Any]", inputs)) if isinstance(inputs, Sequence) else [inputs]
         if len(arrays) != len(names):
             raise ModelError(f"{node.op_type}: {len(arrays)} inputs given, it has {len(names)}: {', '.join(names)}")
-        given = dict(zip(names, map(np.asarray, arrays), strict=True))
+        given = dict(zip(names, map(_given, arrays), strict=True))
     graph = helper.make_graph(
         [node],
         node.op_type,
-        [helper.make_tensor_value_info(name, data_type_of(array.dtype), array.shape) for name, array in given.items()],
+        [helper.make_value_info(name, _type_of(value)) for name, value in given.items()],
         [helper.make_empty_tensor_value_info(name) for name in node.output if name],
     )
     newest = min(onnx.defs.onnx_opset_version(), LAST_OPSET)
@@ -113,6 +113,22 @@ def _target(device: str) -> str:
 def _newest(node: NodeProto) -> int:
     """The newest version of the operator's domain that onnx knows of it; 1 for a domain that it does not know."""
     return onnx.defs.get_schema(node.op_type, node.domain).since_version if onnx.defs.has(node.op_type, node.domain) else 1
+
+
+def _given(value: Any) -> Any:
+    """An input of a node: a sequence, which is a list of arrays, or an array."""
+    parts = cast("list[Any]", value) if isinstance(value, list) else []
+    return list(map(_given, parts)) if any(isinstance(part, np.ndarray) for part in parts) else np.asarray(cast(Any, value))
+
+
+def _type_of(value: Any) -> TypeProto:
+    if isinstance(value, list):
+        return helper.make_sequence_type_proto(helper.make_tensor_type_proto(_data_type_of(value[0]), None))
+    return helper.make_tensor_type_proto(_data_type_of(value), value.shape)
+
+
+def _data_type_of(array: Any) -> int:
+    return TensorProto.STRING if array.dtype.kind in "OUT" else data_type_of(array.dtype)
 
 
 def _plain(result: Any) -> Any:

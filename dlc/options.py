@@ -103,6 +103,8 @@ def _is_count(value: object) -> bool:
 
 # How far results may be from those of the operations one by one.
 NUMERICS = ("default", "strict")
+# What contractions with weights round what they multiply to.
+PRECISIONS = ("f32", "bf16", "f16")
 # What large weights of products are kept as.
 WEIGHTS = ("float", "int8", "int4")
 
@@ -117,8 +119,9 @@ class Options:
     first run, on the inputs of that run; `num_threads=None` takes every CPU that this process may
     use; `workers` bounds the processes that compile kernels; `cache` keeps what was compiled, and finds it again;
     `device` is where the target `opencl` is ("0:1"; None: the first device that works). `numerics` says how far results may
-    be from those of the operations one by one: `default`, or `strict` (docs/numerics.md). `weights` is what large weights of
-    products are kept as: `float` (what the model has), or integers `int8` or `int4`, with a scale for each `group` of them
+    be from those of the operations one by one: `default`, or `strict` (docs/numerics.md). `precision` is what contractions of
+    f32 with weights round their operands to: `f32` (nothing), `bf16` or `f16`. `weights` is what large weights of products are
+    kept as: `float` (what the model has), or integers `int8` or `int4`, with a scale for each `group` of them
     (docs/few_bits.md). `tune` is for how many seconds tile plans for a CPU are measured; 0: they are chosen by rules.
     """
 
@@ -132,6 +135,7 @@ class Options:
     check_each_pass: bool = False
     device: str | None = field(default_factory=lambda: Environment.read().device)
     numerics: str = "default"
+    precision: str = "f32"
     weights: str = "float"
     group: int = 32
     tune: float = 0.0
@@ -139,6 +143,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
             raise UnsupportedError(f"numerics {self.numerics!r}: there are {' and '.join(NUMERICS)}")
+        if self.precision not in PRECISIONS:
+            raise UnsupportedError(f"precision {self.precision!r}: there are {', '.join(PRECISIONS)}")
         if self.weights not in WEIGHTS:
             raise UnsupportedError(f"weights {self.weights!r}: there are {', '.join(WEIGHTS)}")
         if not _is_count(self.group) or self.group % 8:

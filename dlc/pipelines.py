@@ -24,6 +24,7 @@ from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
 from dlc.passes.dl.pack_words import PackWordsPass
 from dlc.passes.dl.quantize_weights import QuantizeWeightsPass
 from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
+from dlc.passes.dl.round_contractions import RoundContractionsPass
 from dlc.passes.dl.simplify import SimplifyPass
 from dlc.passes.dl.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.unroll_scans import UnrollScansPass
@@ -57,11 +58,14 @@ _SCALARS = frozenset({"arith", "math", "func"})
 _LOOPS = frozenset({"memref", "scf", "vector"})
 
 
-def stages_of(target: Target, numerics: str = "default", weights: str = "float", group: int = 32) -> tuple[Stage, ...]:
+def stages_of(
+    target: Target, numerics: str = "default", weights: str = "float", group: int = 32, precision: str = "f32"
+) -> tuple[Stage, ...]:
     """From a `dl` module of static sizes to vectorised loops, for a CPU or a device with groups of items.
 
     With `strict` numerics nothing is folded across linear operations, and functions are computed in f64. `weights` of `int8`
-    or `int4` are made of large weights of products, with a scale for each `group`.
+    or `int4` are made of large weights of products, with a scale for each `group`. A `precision` of 16 bits is what
+    contractions with weights round their operands to.
     """
     strict = numerics == "strict"
     meeting = frozenset({"gpu.barrier"}) if target.groups is not None else frozenset[str]()
@@ -69,7 +73,8 @@ def stages_of(target: Target, numerics: str = "default", weights: str = "float",
     winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
-    quantization = () if strict else (FewBitWeightsPass(), FoldQuantizationPass())
+    quantization = () if strict else (FewBitWeightsPass(target), FoldQuantizationPass())
+    rounding = () if precision == "f32" else (RoundContractionsPass(precision),)
     few_bits = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=strict),)
     return (
         Stage(
@@ -91,6 +96,7 @@ def stages_of(target: Target, numerics: str = "default", weights: str = "float",
                 # How a sum lies in memory is known by then.
                 BlockSumsPass(),
                 *scales,
+                *rounding,
                 # Winograd's algorithm is for f32.
                 WideContractionsPass(target),
                 *winograd,
@@ -163,7 +169,7 @@ _BY_NAME_ONLY = (Stage("dl", (BindDimsPass(),)),)
 # Every pass by its name, with its stage.
 PASSES: dict[str, tuple[str, type[ModulePass]]] = {
     p.name: (stage.name, type(p))
-    for stage in (*_BY_NAME_ONLY, *stages_of(REFERENCE, weights="int8"), HOST)
+    for stage in (*_BY_NAME_ONLY, *stages_of(REFERENCE, weights="int8", precision="bf16"), HOST)
     for p in stage.passes
 }
 

@@ -138,6 +138,8 @@ _RISC_V = ("m", "a", "f", "d", "c", "v")
 
 # vpmaddwd is as old as vectors of integers; vpdpbusd came later, first for vectors of 64 bytes, and usdot with dotprod's.
 _PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
+# vdpbf16ps came with processors that have both.
+_HALVES = (*_FOURS, "bf16")
 # Vectors of 32 bytes and fewer. Of AArch64 large cores have 64 KiB of first-level cache in four ways, and smaller ones lose
 # little by it.
 _SHORT = Machine(winograd=Winograd(weight=8))
@@ -170,6 +172,7 @@ CPU_LEVELS = {
         _x86("cpu:avx2_vnni", "x86-64-v3", (*_V3, "avxvnni"), 32, 16, _FOURS),
         _x86("cpu:avx512", "x86-64-v4", _V4, 64, 32, _PAIRS),
         _x86("cpu:avx512_vnni", "x86-64-v4", (*_V4, "avx512vnni"), 64, 32, _FOURS),
+        _x86("cpu:avx512_bf16", "x86-64-v4", (*_V4, "avx512vnni", "avx512bf16"), 64, 32, _HALVES),
         _arm("cpu:aarch64", _ARM, _PAIRS),
         _arm("cpu:aarch64_i8mm", (*_ARM, "dotprod", "i8mm"), _FOURS),
         _risc_v("cpu:riscv64", _RISC_V),

@@ -25,7 +25,7 @@ _NAMED = re.compile(r"\[([\w./]+\.md)\]\(([^)#\s]+\.md)")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
 # A page that a docstring names.
 _TOLD = re.compile(r"\bdocs/(\w+)\.md\b")
-_LANGUAGES = {".py": "python", ".h": "c", ".c": "c", ".cpp": "cpp", ".rs": "rust"}
+_LANGUAGES = {".py": "python", ".h": "c", ".c": "c", ".cpp": "cpp", ".rs": "rust", ".go": "go", ".java": "java"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -51,7 +51,8 @@ def test_a_range_given_by_name_is_held(model: Any) -> None:
     [
         ([1], "expected a dict"),
         ({3: (1,)}, "expected the name of an input, got 3"),
-        ({"x": None}, "None is no shape"),
+        ({"x": None}, "None is no shape of a tensor"),
+        ({"x": [(2, 3), (8,)]}, "is no shape of a tensor"),
         ({"x": (1.5, 2, 8)}, "is no shape"),
         ({"x": (True, 2, 8)}, "is no shape"),
         ({"x": (-1, 2, 8)}, "is no shape"),

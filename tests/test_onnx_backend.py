@@ -39,6 +39,10 @@ def test_a_node_is_of_the_opset_that_is_asked_for() -> None:
     (along,) = onnx_backend.run_node(node, X[:, :, None], "reference")
     np.testing.assert_allclose(np.asarray(flat).sum(), 2, 1e-6)
     np.testing.assert_array_equal(along, np.ones((2, 3, 1)))
+    concat = helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)
+    np.testing.assert_array_equal(onnx_backend.run_node(concat, [[X, X]], "reference")[0], np.concatenate([X, X]))
+    twice = helper.make_node("StringConcat", ["x", "x"], ["y"])
+    assert onnx_backend.run_node(twice, np.array(["a", "b"]), "reference")[0].tolist() == ["aa", "bb"]
     with pytest.raises(ModelError, match="2 inputs given, it has 1: x"):
         onnx_backend.run_node(node, [X, X], "reference")
 
@@ -51,7 +55,7 @@ def test_devices_are_targets() -> None:
 
 def test_what_is_not_supported_is_not_compatible() -> None:
     unknown = model([helper.make_node("Unknown", ["x"], ["y"])], {"x": (2, 3)}, ["y"])
-    text = model([helper.make_node("StringNormalizer", ["x"], ["y"])], {"x": (2,)}, ["y"], dtypes={"x": TensorProto.STRING})
+    text = model([helper.make_node("Neg", ["x"], ["y"])], {"x": (2,)}, ["y"], dtypes={"x": TensorProto.STRING})
     # What the values of a call decide is none of it.
     expand = model(
         [helper.make_node("Expand", ["x", "s"], ["y"])], {"x": (3,), "s": (2,)}, ["y"], dtypes={"s": TensorProto.INT64}

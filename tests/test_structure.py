@@ -72,7 +72,7 @@ ALLOWED = {
     # From an ONNX model to another one, with the compiled model in between.
     "quantization": {"api", "frontend.onnx", "frontend.problems", "instrument.report", "runtime"},
     # What needs PyTorch; the arrays' functions are what its operators are written with.
-    "pytorch": {"calculus", "compiler", "nn", "numpy", "random", "special", *COMPILER_SEES},
+    "pytorch": {"calculus", "compiler", "lax", "nn", "numpy", "random", "special", *COMPILER_SEES},
     "api": {"compiler", "explore", "measure", "model_cache", "progress", "pytorch", "training", *COMPILER_SEES},
     "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
     "jax_functions": {"compiler", "frontend.stablehlo", "runtime.model"},

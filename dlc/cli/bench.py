@@ -25,6 +25,7 @@ from dlc.cli.shared import (
     no_cache_option,
     numerics_option,
     out,
+    precision_option,
     reports_errors,
     shape_option,
     shown_progress,
@@ -56,6 +57,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @seed_option
 @threads_option
 @numerics_option
+@precision_option
 @weights_options
 @no_cache_option
 @click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
@@ -78,6 +80,7 @@ def bench_command(
     seed: int,
     num_threads: int | None,
     numerics: str,
+    precision: str,
     weights: str,
     group: int,
     no_cache: bool,
@@ -96,7 +99,12 @@ def bench_command(
     if rivals and model.suffix == ARTIFACT_SUFFIX:
         raise click.UsageError(f"--vs: other runtimes read the ONNX model, not {model}")
     options = Options.of(
-        num_threads=num_threads, numerics=numerics, weights=weights, group=group, cache=False if no_cache else None
+        num_threads=num_threads,
+        numerics=numerics,
+        precision=precision,
+        weights=weights,
+        group=group,
+        cache=False if no_cache else None,
     )
     threads = options.num_threads or usable_cpus()
     with shown_progress() as progress:

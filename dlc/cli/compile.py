@@ -20,6 +20,7 @@ from dlc.cli.shared import (
     no_cache_option,
     numerics_option,
     out,
+    precision_option,
     read_array,
     reports_errors,
     shape_option,
@@ -75,6 +76,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--tune", type=click.FloatRange(0), default=0, metavar="SECONDS", help="Measure tile plans for so long.")
 @threads_option
 @numerics_option
+@precision_option
 @weights_options
 @no_cache_option
 @json_option
@@ -95,6 +97,7 @@ def compile_command(
     tune: float,
     num_threads: int | None,
     numerics: str,
+    precision: str,
     weights: str,
     group: int,
     no_cache: bool,
@@ -125,6 +128,7 @@ def compile_command(
         check_each_pass=check_each_pass,
         num_threads=num_threads,
         numerics=numerics,
+        precision=precision,
         weights=weights,
         group=group,
         tune=tune,

@@ -38,6 +38,7 @@ from dlc.cli.shared import (
 )
 from dlc.derived import Derived
 from dlc.errors import AbsentError, DlcError, ModelError
+from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Progress
 from dlc.options import Options
 from dlc.python_files import executed, traced_to
@@ -198,9 +199,10 @@ def _arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, 
     if unnamed := [name for name, equals, _ in given if not equals]:
         raise click.UsageError(f"--input {unnamed[0]}: say which argument of the function it is: --input NAME=FILE.npy")
     files = {name: read_array(Path(file)) for name, _, file in given if file != "random"}
-    if unknown := [name for name, shape in shapes.items() if not all(isinstance(size, int) for size in shape)]:
+    plain = {name: tensor_shape(name, shape) for name, shape in shapes.items()}
+    if unknown := [name for name, shape in plain.items() if not all(isinstance(size, int) for size in shape)]:
         raise click.UsageError(f"--shape {unknown[0]}: a function is compiled for arrays: give all sizes as numbers")
-    known = {name: tuple(int(cast("int", size)) for size in shape) for name, shape in shapes.items()}
+    known = {name: tuple(int(cast("int", size)) for size in shape) for name, shape in plain.items()}
     infos = tuple(TensorInfo(name, shape, np.dtype(np.float32)) for name, shape in known.items())
     return {**make_inputs(infos, (), seed), **files}
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from rich.markup import escape
 
 from dlc.api import compile_file, program_of
-from dlc.arrays import TensorInfo
+from dlc.arrays import TensorInfo, type_text
 from dlc.cli.derived import DerivingCommand, derived_options
+from dlc.cli.formed import flattened
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
@@ -27,6 +28,7 @@ from dlc.cli.shared import (
     no_cache_option,
     numerics_option,
     out,
+    precision_option,
     reports_errors,
     shape_option,
     shown_progress,
@@ -38,6 +40,7 @@ from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS
+from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Doing, Progress
 from dlc.model_cache import DUMPED
 from dlc.options import Options
@@ -53,7 +56,7 @@ input_option = click.option(
     "inputs",
     multiple=True,
     metavar="NAME=FILE.npy|random|FOLDER|FILE.npz",
-    help="An input, or a folder or an .npz file of them; else random. Repeatable.",
+    help="An input, or a folder or an .npz file of them; else random. Elements of a list: NAME[0]=…. Repeatable.",
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
 
@@ -81,7 +84,7 @@ def prepared(
             raise click.UsageError(f"{model} is compiled already: {given} need the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
         return compiled, make_inputs(_sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Any] = {}
 
     def examine(infos: tuple[TensorInfo, ...], optional: Collection[str]) -> None:
         arrays.update(make_inputs(infos, inputs, seed, optional))
@@ -101,8 +104,8 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
     sizes: dict[str, int] = {}
     open_ = {info.name: info for info in infos if not is_static(info.shape)}
     for name, shape in shapes.items():
-        known = [size for size in shape if isinstance(size, int)]
-        if name not in open_ or not len(known) == len(shape) == len(open_[name].shape):
+        known = [size for size in tensor_shape(name, shape) if isinstance(size, int)]
+        if name not in open_ or not len(known) == len(shape or ()) == len(open_[name].shape):
             raise click.UsageError(f"{model} is compiled already: --shape can only give the sizes that its inputs leave open")
         bind_sizes(open_[name].shape, known, sizes)
     return tuple(replace(info, shape=tuple(substitute(size, sizes) for size in info.shape)) for info in infos)
@@ -138,6 +141,7 @@ def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Te
 )
 @threads_option
 @numerics_option
+@precision_option
 @weights_options
 @no_cache_option
 @json_option
@@ -158,6 +162,7 @@ def run_command(
     unchecked: bool,
     num_threads: int | None,
     numerics: str,
+    precision: str,
     weights: str,
     group: int,
     no_cache: bool,
@@ -185,6 +190,7 @@ def run_command(
         check_each_pass=check_each_pass,
         num_threads=num_threads,
         numerics=numerics,
+        precision=precision,
         weights=weights,
         group=group,
         until=stage,
@@ -241,7 +247,8 @@ def _run_each(
 def _save(file: Path, results: Mapping[str, Any]) -> None:
     # A file object, because NumPy would add a suffix to a name.
     with written_whole(file) as opened:
-        np.savez(opened, allow_pickle=False, **{name: _saved(name, value) for name, value in results.items()})
+        arrays = [found for name, value in results.items() for found in flattened(name, value)]
+        np.savez(opened, allow_pickle=False, **{name: _saved(name, value) for name, value in arrays})
 
 
 def _show(name: str, value: Any) -> None:
@@ -255,13 +262,13 @@ def _show(name: str, value: Any) -> None:
     if value is None or isinstance(value, dict):
         out.print(escape(f"{name}: {value}"))
         return
-    out.print(f"{escape(name)}: {value.dtype}{escape(str(list(value.shape)))}")
+    out.print(escape(f"{name}: {type_text(value.dtype, value.shape)}"))
     out.print(escape(np.array2string(np.asarray(value), precision=6, threshold=64)))
 
 
 def _saved(name: str, value: Any) -> NDArray[Any]:
-    """An output as an .npz file has it: text by NumPy's dtype of strings. Raises UnsupportedError for a list or None."""
-    if value is None or isinstance(value, list):
+    """An array as an .npz file has it: text by NumPy's dtype of strings. Raises UnsupportedError for a dict."""
+    if isinstance(value, dict):
         raise UnsupportedError(f"output '{name}' is no array, which is all that an .npz file holds; write JSON, --json")
     array = np.asarray(value)
     return array.astype(str) if array.dtype == OBJECTS else array

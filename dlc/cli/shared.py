@@ -21,16 +21,18 @@ from rich.console import Console
 from rich.markup import escape
 
 from dlc.arrays import TensorInfo, read_npy, read_npz
+from dlc.cli.formed import assembled, form_given, is_named, tensors_given
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
 from dlc.forms import OBJECTS
+from dlc.given_shapes import GivenShape
 from dlc.instrument.report import Progress
-from dlc.options import NUMERICS, WEIGHTS, columns
+from dlc.options import NUMERICS, PRECISIONS, WEIGHTS, columns
 from dlc.progress import shown_on
 from dlc.target import CPU_LEVELS, OpenCLName, is_opencl, place_of, resolve
 
 # The shapes of inputs as `--shape` gives them.
-Shapes: TypeAlias = "dict[str, tuple[int | str | None, ...]]"
+Shapes: TypeAlias = "dict[str, GivenShape]"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -119,13 +121,26 @@ def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, 
     shapes: Shapes = {}
     for value in values:
         name, separator, sizes = value.rpartition("=")
-        entries = [entry.strip() for entry in sizes.split(",")] if sizes else []
-        if not separator or not name or not all(map(_SIZE.fullmatch, entries)):
+        try:
+            # What stands behind the last semicolon of a list is nothing.
+            shape = None if sizes == "none" else [*map(_shape, sizes.split(";"))] if ";" in sizes else _shape(sizes)
+        except ValueError:
+            separator = shape = None
+        if not separator or not name:
             raise click.BadParameter(
-                f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224 or x=N:1..32,3,224,224, or a size: batch=8"
+                f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224 or x=N:1..32,3,224,224, or a size: batch=8; for a "
+                "list with a semicolon behind each element, x=64,64;32,32, and x=none for None"
             )
-        shapes[name] = tuple(int(entry) if entry.isdecimal() else entry for entry in entries)
+        shapes[name] = tuple(shape[:-1] if not sizes.rpartition(";")[2] else shape) if isinstance(shape, list) else shape
     return shapes
+
+
+def _shape(text: str) -> tuple[int | str, ...]:
+    """Sizes as they are written. Raises ValueError for what are none."""
+    entries = [entry.strip() for entry in text.split(",")] if text else []
+    if not all(map(_SIZE.fullmatch, entries)):
+        raise ValueError(text)
+    return tuple(int(entry) if entry.isdecimal() else entry for entry in entries)
 
 
 def _values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
@@ -145,7 +160,8 @@ shape_option = click.option(
     multiple=True,
     callback=_shapes,
     metavar="NAME=SIZE,…",
-    help="The shape of an input, or a size by its name; repeatable. Sizes may be open: x=N:1..32,3,224,224.",
+    help="The shape of an input, or a size by its name; repeatable. Sizes may be open: x=N:1..32,3,224,224; a list has a shape "
+    "for each element: x=64,64;32,32.",
 )
 value_option = click.option(
     "--value", "values", multiple=True, callback=_values, metavar="NAME=FILE.npy", help="Make an input a constant; repeatable."
@@ -170,6 +186,13 @@ numerics_option = click.option(
     default="default",
     show_default=True,
     help="strict: nothing is folded across linear operations, functions are rounded once.",
+)
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="f32",
+    show_default=True,
+    help="Round what contractions with weights multiply to 16 bits; sums stay f32.",
 )
 
 
@@ -209,11 +232,11 @@ def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 def make_inputs(
     infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int, optional: Collection[str] = ()
-) -> dict[str, NDArray[Any]]:
-    """An array per input: from a `.npy` file, or random (the default) for one whose sizes are known, or follow from a file's.
+) -> dict[str, Any]:
+    """What each input is: from a `.npy` file, or random (the default) where all sizes are known, or follow from a file's.
 
-    `given` holds `NAME=FILE.npy`, `NAME=random`, folders in which inputs are called `NAME.npy`, and `.npz` files. Of those that
-    are `optional` there is none unless it is given.
+    `given` holds `NAME=FILE.npy`, `NAME=random`, folders in which inputs are called `NAME.npy`, and `.npz` files; the elements
+    of a list are called `NAME[0]`, `NAME[1]`, …. Of those that are `optional` there is none unless it is given.
     """
     names = [info.name for info in infos]
     values: dict[str, str] = {}
@@ -221,7 +244,8 @@ def make_inputs(
     for text in given:
         name, separator, value = text.rpartition("=")
         if Path(text).is_dir():
-            found = {n: str(Path(text) / f"{n}.npy") for n in names if (Path(text) / f"{n}.npy").exists()}
+            inside = [path.stem for path in Path(text).glob("*[[]*[]].npy") if is_named(path.stem, infos)]
+            found = {n: str(Path(text) / f"{n}.npy") for n in (*names, *inside) if (Path(text) / f"{n}.npy").exists()}
             if not found:
                 wanted = ", ".join(f"{n}.npy" for n in names)
                 raise click.BadParameter(f"the folder {text} has none of the inputs: {wanted}", param_hint="--input")
@@ -233,20 +257,22 @@ def make_inputs(
         else:
             expected = "NAME=FILE.npy, NAME=random, FILE.npz or a folder"
             raise click.BadParameter(f"{text!r}: write {expected}", param_hint="--input")
-    unknown = [name for name in (*values, *packed) if name not in names]
+    unknown = [name for name in (*values, *packed) if not is_named(name, infos)]
     if unknown:
         raise click.BadParameter(
             f"no input is called {', '.join(unknown)}; the inputs are {', '.join(map(str, infos))}", param_hint="--input"
         )
     generator = np.random.default_rng(seed)
     wanted = [info for info in infos if info.name in values or info.name in packed or info.name not in optional]
-    named = {info.name: read_array(Path(values[info.name])) for info in wanted if values.get(info.name, "random") != "random"}
-    read = packed | named
+    forms = {info.name: form_given(info, {*values, *packed}) for info in wanted}
+    read = packed | {name: read_array(Path(file)) for name, file in values.items() if file != "random"}
+    tensors = [tensor for name, form in forms.items() for tensor in tensors_given(name, form, read)]
     sizes: dict[str, int] = {}
-    for info in wanted:
+    for info in tensors:
         if info.name in read and read[info.name].ndim == len(info.shape):
             bind_sizes(info.shape, read[info.name].shape, sizes)
-    return {info.name: read[info.name] if info.name in read else _random(info, sizes, generator) for info in wanted}
+    arrays = {info.name: read[info.name] if info.name in read else _random(info, sizes, generator) for info in tensors}
+    return {name: assembled(name, form, arrays) for name, form in forms.items()}
 
 
 def _random(info: TensorInfo, sizes: Mapping[str, int], generator: np.random.Generator) -> NDArray[Any]:

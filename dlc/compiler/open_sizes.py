@@ -29,7 +29,7 @@ def domain_of(program: Program) -> tuple[Domain | None, str | None]:
     """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not."""
     main = entry_of(program.module)
     if any(isinstance(op, DataDependent) for op in main.walk()):
-        return None, "it has sizes that are data"
+        return None, "the host computes a part of it: sizes that are data, or text"
     named = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
     missing = [s for s in symbols if s not in named]

@@ -171,11 +171,17 @@ def load_program(
         return _dumped_program(source, input_shapes, input_values)
 
     def read_for(known: Mapping[str, Sequence[int]]) -> Program:
-        return load_program(source, {**(input_shapes or {}), **known}, input_values)
+        # The tensors of a list have their shapes from it.
+        own = {name: shape for name, shape in known.items() if name not in parts}
+        return load_program(source, {**(input_shapes or {}), **own}, input_values)
 
+    parts: set[str] = set()
     if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix == TFLITE):
         return replace(tflite_program(source, input_shapes or {}, input_values), read_for=read_for)
-    return replace(imported_program(source, source.stem, input_shapes or {}, input_values), read_for=read_for)
+    program = imported_program(source, source.stem, input_shapes or {}, input_values)
+    if program.border is not None:
+        parts = {info.name for info in program.inputs} - {info.name for info in program.border.inputs}
+    return replace(program, read_for=read_for)
 
 
 def _dumped_program(

@@ -160,8 +160,11 @@ def split(program: Program) -> Segments:
     """The program in as few segments as its data-dependent ops allow."""
     main = entry_of(program.module)
     block = main.body.block
-    if not any(is_hosted(op) for op in block.ops):
-        return Segments(program, (Part(program, list(main.args), _returned(main)),))
+    results = _returned(main)
+    # A part makes each of its outputs, and once.
+    is_part = len({*main.args, *results}) == len(main.args) + len(results)
+    if is_part and not any(is_hosted(op) for op in block.ops):
+        return Segments(program, (Part(program, list(main.args), results),))
     levels, constant = _levels(block)
     last = max(levels.values(), default=0)
     asked = {v for op in block.ops if is_hosted(op) or isinstance(op, func.ReturnOp) for v in op.operands}

@@ -25,8 +25,9 @@
  * it opens one itself. A file is mapped: processes share its weights; put another in its place by renaming. It holds machine
  * code: open what you would load as a library. What is checked (sizes, places, checksums) finds damage, not malice.
  *
- * What is not here: models that are more than one program, since data or the shapes of a call decide what is run, or with text
- * around it (DLC_SEVERAL_PROGRAMS, the message says which); fix their shapes when you compile them, or run them from Python.
+ * A model that is compiled for the values or shapes of a call is a program for each that its file holds: `given` of dlc_options
+ * says which to open. What is not here: models in which data decides a size between several programs, or with text, sequences
+ * or optionals around them (DLC_SEVERAL_PROGRAMS, the message says which); run them from Python.
  */
 #ifndef DLC_H
 #define DLC_H
@@ -49,7 +50,7 @@ enum {
     DLC_DAMAGED = 3,          /* the file is not whole */
     DLC_NOT_A_MODEL = 4,      /* the file is not one of dlc's */
     DLC_VERSION = 5,          /* the file is of another version of dlc than this header */
-    DLC_SEVERAL_PROGRAMS = 6, /* the model is more than one program */
+    DLC_SEVERAL_PROGRAMS = 6, /* the model is more than one program, and none is for what is given */
     DLC_PROCESSOR = 7,        /* the processor lacks a feature */
     DLC_ARGUMENT = 8,         /* an argument is missing or misaligned */
     DLC_SYSTEM = 9,           /* the system refused a file, memory or a thread */
@@ -88,6 +89,16 @@ typedef struct dlc_context dlc_context;
 /* Runs task(argument, 0), ..., task(argument, tasks - 1), in any order and at once, and returns when all are done. */
 typedef void dlc_parallel(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks);
 
+/* An input of the calls that a model is opened for: its value, where the file has programs for values (the program then has
+   no such input), or its shape, where it has them for shapes. */
+typedef struct {
+    const char *name;
+    const void *value;        /* or NULL */
+    size_t bytes;             /* of the value */
+    const int64_t *shape;     /* or NULL */
+    int32_t rank;
+} dlc_given;
+
 typedef struct {
     int32_t threads;          /* of a call, its own included; 0: all usable processors, within the control group's quota */
     int32_t verify;           /* not 0: check the weights too, which reads all of them */
@@ -97,6 +108,8 @@ typedef struct {
     void *user;               /* handed to these three */
     char *message;            /* where dlc_open says what was wrong; NULL: nowhere */
     size_t message_bytes;
+    const dlc_given *given;   /* of a model that is several programs: what picks one */
+    int32_t given_count;
 } dlc_options;
 
 typedef struct {
@@ -173,7 +186,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 10, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 11, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
 enum { DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
 
@@ -194,6 +207,12 @@ typedef struct { int64_t slot, number, address; } dlc__fill;
 typedef struct { int64_t message, first, count; } dlc__failure;
 typedef struct { int64_t slot, offset; } dlc__place;
 typedef struct { char magic[8]; uint32_t version, checksum; uint64_t header; int64_t program; } dlc__prefix;
+typedef struct {
+    unsigned char entry[16], magic[8];
+    int64_t version, bytes, checksum, part_count, conditions, condition_count;
+} dlc__parts;
+typedef struct { int64_t distance, checksum, first, count; } dlc__part;
+typedef struct { int64_t name, is_value, where, count; } dlc__condition;
 
 typedef int64_t dlc__call_function(dlc_call *, const dlc__image *, const char *);
 typedef int64_t dlc__pool_bytes_function(void);
@@ -596,11 +615,90 @@ static void *dlc__pool_of(const dlc__image *image, int64_t threads)
 
 /* Models */
 
+/* Whether a list of programs is whole. */
+static int dlc__check_parts(const dlc__parts *list, int64_t first, int64_t last)
+{
+    dlc__parts head;
+    if (list->bytes < (int64_t)sizeof head || list->bytes > last || list->bytes % 8) return 0;
+    memcpy(&head, list, sizeof head);
+    head.checksum = 0;
+    uint32_t sum = dlc__crc32(0, (const unsigned char *)&head, sizeof head);
+    if (dlc__crc32(sum, (const unsigned char *)(list + 1), (size_t)list->bytes - sizeof head) != (uint64_t)list->checksum) return 0;
+    int64_t end = list->bytes, rows = (int64_t)sizeof head, n = list->part_count, m = list->condition_count;
+    if (n < 0 || n > (end - rows) / (int64_t)sizeof(dlc__part) || list->conditions != rows + n * (int64_t)sizeof(dlc__part)
+        || m < 0 || m > (end - list->conditions) / (int64_t)sizeof(dlc__condition)) return 0;
+    const dlc__part *parts = (const dlc__part *)(const void *)(list + 1);
+    for (int64_t i = 0; i < n; i++)
+        if (parts[i].distance < first || parts[i].distance >= 0 || parts[i].distance % DLC__PAGE || parts[i].first < 0
+            || parts[i].count < 0 || parts[i].first > m || parts[i].count > m - parts[i].first) return 0;
+    const dlc__condition *c = (const dlc__condition *)(const void *)(parts + n);
+    for (int64_t i = 0; i < m; i++) {
+        int64_t size = c[i].is_value ? 1 : 8;
+        if (c[i].where < rows || c[i].where % 8 || c[i].where > end || c[i].count < 0 || c[i].count > (end - c[i].where) / size
+            || c[i].name < rows || c[i].name >= end || !memchr((const char *)list + c[i].name, 0, (size_t)(end - c[i].name)))
+            return 0;
+    }
+    return 1;
+}
+
+/* Whether a condition holds of what is given. */
+static int dlc__holds(const dlc_options *o, const dlc__parts *list, const dlc__condition *c)
+{
+    const char *name = (const char *)list + c->name;
+    const void *wanted = (const char *)list + c->where;
+    for (int32_t k = 0; k < o->given_count; k++) {
+        const dlc_given *g = o->given + k;
+        if (strcmp(g->name, name)) continue;
+        if (c->is_value) return g->value && g->bytes == (size_t)c->count && !memcmp(g->value, wanted, g->bytes);
+        return (g->shape || !g->rank) && g->rank == c->count && !(g->rank && memcmp(g->shape, wanted, (size_t)g->rank * 8));
+    }
+    return 0;
+}
+
+/* Refuses to pick a program: says what the first one is picked by. */
+static int dlc__refuse_parts(const dlc_options *o, const dlc__parts *list, const dlc__condition *c)
+{
+    const dlc__part *part = (const dlc__part *)(const void *)(list + 1);
+    char names[160] = "";
+    size_t used = 0;
+    for (int64_t i = 0; list->part_count && i < part->count && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", (const char *)list + c[part->first + i].name);
+    return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%lld programs, for the %s of %s: none of them is for what `given` of dlc_options says",
+                     (long long)list->part_count, list->part_count && part->count && c[part->first].is_value ? "values" : "shapes",
+                     names);
+}
+
+/* Finds the program for what is given, in lists of them: its block in `*image`, with what its arrays lie between. */
+static int dlc__pick(const dlc_options *o, const dlc__image **image, int64_t *first, int64_t *last)
+{
+    while (*last >= (int64_t)sizeof(dlc__parts) && !memcmp((*image)->magic, "dlcparts", 8)) {
+        const dlc__parts *list = (const dlc__parts *)(const void *)*image;
+        const dlc__part *part = (const dlc__part *)(const void *)(list + 1);
+        if (list->version != DLC__VERSION)
+            return dlc__refuse(o, DLC_VERSION, "written in format %lld, this dlc.h reads %d", (long long)list->version, DLC__VERSION);
+        if (!dlc__check_parts(list, *first, *last))
+            return dlc__refuse(o, DLC_DAMAGED, "damaged: copy or compile the model again");
+        const dlc__condition *c = (const dlc__condition *)(const void *)(part + list->part_count);
+        int64_t i = 0, k = 0;
+        for (; i < list->part_count; i++, part++) {
+            for (k = 0; k < part->count && dlc__holds(o, list, c + part->first + k);) k++;
+            if (k == part->count) break;
+        }
+        if (i == list->part_count) return dlc__refuse_parts(o, list, c);
+        /* Each lies before its list, so that this ends. */
+        *image = (const dlc__image *)(const void *)((const char *)list + part->distance);
+        *first -= part->distance, *last -= part->distance;
+    }
+    return DLC_OK;
+}
+
 /* Makes a model of a program whose arrays are between `first` and `last` bytes from it. */
 static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, int64_t last, int executable)
 {
     dlc_options *o = &model->options;
     char lacking[64];
+    int picked = dlc__pick(o, &image, &first, &last);
+    if (picked) return picked;
     if (last < (int64_t)sizeof *image || memcmp(image->magic, "dlcimage", 8))
         return dlc__refuse(o, DLC_NOT_A_MODEL, "not a model that dlc compiled");
     if (image->version != DLC__VERSION)
@@ -643,7 +741,7 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     if (!o->parallel && threads > 1 && !(model->pool = dlc__pool_of(image, threads)))
         return dlc__refuse(o, DLC_SYSTEM, "%lld threads: the system refuses to start them",
                          (long long)threads);
-    o->message = NULL; /* the caller's, for this call only */
+    o->message = NULL, o->given = NULL; /* the caller's, for this call only */
     return DLC_OK;
 }
 
@@ -689,10 +787,9 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
     if (prefix.version != DLC__VERSION)
         return dlc__refuse(o, DLC_VERSION, "written in format %u, this dlc.h reads %d: compile the model "
                          "again, or take the dlc.h of that dlc", prefix.version, DLC__VERSION);
-    if (prefix.program < 0 && prefix.program >= -3) {
+    if (prefix.program < 0 && prefix.program >= -2) {
         static const char *const reasons[] = {
             "data decides sizes in it, between several programs: only Python runs those",
-            "the shapes or values of a call decide what it is: compile it for those that you call it with (--shape, --value)",
             "it takes or returns text, sequences or optionals, which only Python makes tensors of",
         };
         return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", reasons[-prefix.program - 1]);

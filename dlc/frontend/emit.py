@@ -7,7 +7,7 @@ known value becomes a constant or a weight of the program only when an emitted o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -108,9 +108,16 @@ class Emitter:
         self.outer = outer
         # The texts of the whole program, each with its place among them.
         self.texts: dict[str, int] = {} if outer is None else outer.texts
+        # Numbers for what the program draws without a seed.
+        self.draws: Iterator[int] = count() if outer is None else outer.draws
         # The names of sizes in the whole program, and those that are known inside of `block` only.
         self._symbols: set[str] = set() if outer is None else outer._symbols
         self._own: set[str] = set()
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether `block` is run in steps: a loop's body takes arguments, a branch none."""
+        return self.outer is not None and (bool(self.block.args) or self.outer.is_in_loop)
 
     def argument(self, type: Tensor) -> SSAValue:
         """One more argument of the program."""

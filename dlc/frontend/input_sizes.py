@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dlc import dims
 from dlc.arrays import TensorInfo
 from dlc.dims import Dim, Size
 from dlc.errors import ShapeError
 from dlc.frontend.identifiers import identifier
-from dlc.given_shapes import GivenShapes
+from dlc.given_shapes import GivenShapes, TensorShape, tensor_shape
 
 
 def given_sizes(infos: Sequence[TensorInfo], input_shapes: GivenShapes) -> tuple[TensorInfo, ...]:
@@ -18,10 +18,9 @@ def given_sizes(infos: Sequence[TensorInfo], input_shapes: GivenShapes) -> tuple
     A symbol that one input's shape gives a size has it in all of them. Raises ShapeError for shapes that contradict the
     model or one another.
     """
-    bindings = _bound_by_name(
-        infos, {name: shape for name, shape in input_shapes.items() if name not in {i.name for i in infos}}
-    )
-    given = [(i, _given_shape(i, input_shapes[i.name])) for i in infos if i.name in input_shapes]
+    shapes = {name: tensor_shape(name, shape) for name, shape in input_shapes.items()}
+    bindings = _bound_by_name(infos, {name: shape for name, shape in shapes.items() if name not in {i.name for i in infos}})
+    given = [(i, _given_shape(i, shapes[i.name])) for i in infos if i.name in shapes]
     for info, shape in given:
         for size, wanted in zip(info.shape, shape, strict=True):
             if wanted != size:
@@ -33,7 +32,7 @@ def given_sizes(infos: Sequence[TensorInfo], input_shapes: GivenShapes) -> tuple
     return tuple(TensorInfo(i.name, tuple(dims.substitute(s, bindings) for s in i.shape), i.dtype) for i in infos)
 
 
-def _bound_by_name(infos: Sequence[TensorInfo], given: GivenShapes) -> dict[str, Size]:
+def _bound_by_name(infos: Sequence[TensorInfo], given: Mapping[str, TensorShape]) -> dict[str, Size]:
     """The sizes of symbols that are given by their names alone."""
     symbols = sorted({symbol for info in infos for size in info.shape if isinstance(size, Dim) for symbol in size.symbols()})
     bindings: dict[str, Size] = {}
@@ -47,7 +46,7 @@ def _bound_by_name(infos: Sequence[TensorInfo], given: GivenShapes) -> dict[str,
     return bindings
 
 
-def _given_shape(info: TensorInfo, shape: Sequence[int | str | None]) -> tuple[Size, ...]:
+def _given_shape(info: TensorInfo, shape: TensorShape) -> tuple[Size, ...]:
     given = [dims.parse(s) if isinstance(s, str) else s for s in shape]
     if len(given) != len(info.shape) or any(isinstance(s, int) and s < 0 for s in given):
         raise ShapeError(f"input '{info.name}': the shape {tuple(given)} does not fit the model's {info.shape}")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DlcError
-from dlc.options import NUMERICS, Options
+from dlc.options import NUMERICS, PRECISIONS, Options
 from dlc.pytorch.calls import Read
 from dlc.pytorch.graph import Graph
 from dlc.pytorch.interpreter import draws, place_of, refuse_gaps
@@ -39,12 +39,13 @@ _MOST_FROZEN = 64
 @dataclass(frozen=True)
 class Settings:
     """What `options` of torch.compile say: whether what dlc has no rule for is an `error` or runs `eager`ly, by PyTorch; and
-    the target, threads and numerics of `dlc.compile_model`."""
+    the target, threads, numerics and precision of `dlc.compile_model`."""
 
     fallback: str = "error"
     target: str = "cpu"
     num_threads: int | None = None
     numerics: str = "default"
+    precision: str = "f32"
 
     @staticmethod
     def of(options: dict[str, Any] | None) -> Settings:
@@ -57,6 +58,7 @@ class Settings:
         for name, value, choices in (
             ("fallback", settings.fallback, ("error", "eager")),
             ("numerics", settings.numerics, NUMERICS),
+            ("precision", settings.precision, PRECISIONS),
         ):
             if value not in choices:
                 raise DlcError(f"{_NAME}: options: {name}={value!r}; expected {' or '.join(map(repr, choices))}")
@@ -64,7 +66,7 @@ class Settings:
 
     @property
     def compiling(self) -> Options:
-        return Options.of(num_threads=self.num_threads, numerics=self.numerics)
+        return Options.of(num_threads=self.num_threads, numerics=self.numerics, precision=self.precision)
 
 
 def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None) -> Callable[..., Any]:

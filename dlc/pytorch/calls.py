@@ -12,7 +12,7 @@ from dlc.dims import Dim, Size, is_symbol, substitute
 from dlc.errors import DeviceError
 from dlc.pytorch.graph import Graph, Node, Ref
 from dlc.pytorch.library import torch
-from dlc.pytorch.reading import array_of, info_of, nodes_of, ranges_of, size_of
+from dlc.pytorch.reading import array_of, attribute, info_of, nodes_of, ranges_of, size_of
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,10 @@ class Read:
             results.append(Result(len(refs) - 1, order))
         inputs = [info_of(placeholders[k].name, values[k]) for k in tensors]
         outputs = [info_of(f"output{k}", value) for k, (_, value) in enumerate(refs)]
-        held = {n.name: array_of(_attribute(module, n.target)) for n in module.graph.nodes if n.op == "get_attr"}
+        attributes = {n.name: attribute(module, n.target) for n in module.graph.nodes if n.op == "get_attr"}
+        held = {name: array_of(value) for name, value in attributes.items() if isinstance(value, torch.Tensor)}
         graph = Graph(inputs, nodes, [ref for ref, _ in refs], outputs, held, {}, known, _ranges(inputs, values))
         return Read(graph, tensors, names, symbols, results)
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module
 
 
 def _ranges(inputs: Any, values: Sequence[Any]) -> Any:

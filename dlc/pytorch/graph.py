@@ -22,8 +22,8 @@ class Ref:
 class Node:
     """The call of an operator, `add.Tensor`, whose result is called `name`.
 
-    Arguments are refs, numbers, text, NumPy's dtypes, None, and lists of these. `file` and `line` are the line of the user's
-    that called it, `module` the path to the module that the line is in.
+    Arguments are refs, numbers, text, NumPy's dtypes, None, lists of these, and the graphs of branches and of bodies of loops.
+    `file` and `line` are the line of the user's that called it, `module` the path to the module that the line is in.
     """
 
     name: str

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from dlc import random
+from dlc.dims import Dim
 from dlc.errors import UnsupportedError
+from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
 from dlc.frontend.trace import Trace, current_trace, line_location
 from dlc.pytorch.graph import Graph, Node, Ref
-from dlc.pytorch.rules import DRAWN, RULES
+from dlc.pytorch.rules import COUNTED, DRAWN, OF_COMPLEX, RULES
 
 
-def gaps(graph: Graph) -> list[Node]:
-    """The nodes that there is no rule for."""
-    return [node for node in graph.nodes if node.op not in RULES and node.op not in DRAWN]
+def gaps(graph: Graph, *, inner: bool = False) -> list[Node]:
+    """The nodes that there is no rule for; in a body, numbers are not drawn, and no data decides a size."""
+    found: list[Node] = []
+    for node in graph.nodes:
+        if node.op not in RULES and (inner or node.op not in (*DRAWN, *COUNTED)):
+            found.append(node)
+        found += [gap for body in node.args if isinstance(body, Graph) for gap in gaps(body, inner=True)]
+    return found
 
 
 def draws(graph: Graph) -> bool:
@@ -56,8 +64,10 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
         if isinstance(argument, Ref):
             if argument.name in graph.constants and argument.name not in values:
                 name = argument.name
-                values[name] = trace.constant(graph.constants[name], graph.titles.get(name, name))
+                values[name] = _constant(trace, graph.constants[name], graph.titles.get(name, name))
             return values[argument.name]
+        if isinstance(argument, Graph):
+            return partial(_applied, argument)
         return [value_of(a) for a in cast("Sequence[Any]", argument)] if isinstance(argument, list | tuple) else argument
 
     for number, node in enumerate(graph.nodes):
@@ -65,13 +75,31 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
         with trace.at(line_location(node.file, node.line) if node.file else None):
             if node.op in DRAWN:
                 args.insert(0, random.fold_in(key, number))
+            elif node.op in COUNTED:
+                args.insert(0, Dim.symbol(f"{node.name}_count"))
             values[node.name] = _called(node, args, kwargs)
     return [value_of(output) for output in graph.values]
 
 
+def _applied(body: Graph, *arrays: Any) -> list[Any]:
+    return interpret(body, arrays)
+
+
+def _constant(trace: Trace, array: Any, title: str) -> Any:
+    if not is_complex(array):
+        return trace.constant(array, title)
+    real, imag = parts_of(array)
+    return of_parts(trace.constant(real, f"{title}_real"), trace.constant(imag, f"{title}_imag"))
+
+
+def _has_complex(argument: Any) -> bool:
+    return any(map(is_complex, cast("Sequence[Any]", argument))) if isinstance(argument, list) else is_complex(argument)
+
+
 def _called(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    rule = OF_COMPLEX.get(node.op) if any(map(_has_complex, args)) else None
     try:
-        return (DRAWN.get(node.op) or RULES[node.op])(*args, **kwargs)
+        return (rule or DRAWN.get(node.op) or COUNTED.get(node.op) or RULES[node.op])(*args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise

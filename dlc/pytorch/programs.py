@@ -15,7 +15,7 @@ from dlc.dims import Dim, Size, UndecidableError, bind_sizes, is_static, is_symb
 from dlc.errors import ShapeError
 from dlc.frontend.pytree import flatten
 from dlc.frontend.trace import OpenSize, trace
-from dlc.given_shapes import GivenShapes, split_ranges
+from dlc.given_shapes import GivenShapes, split_ranges, tensor_shape
 from dlc.options import Options
 from dlc.pytorch.graph import Graph
 from dlc.pytorch.interpreter import draws, gaps, interpret, refuse_gaps
@@ -83,7 +83,7 @@ def given(graph: Graph, shapes: GivenShapes) -> Graph:
     plain, ranges = split_ranges(shapes)
     infos, sizes = {info.name: info for info in graph.inputs}, dict[str, Size]()
     symbols = {str(s) for info in graph.inputs for s in info.shape if is_symbol(s)}
-    for name, shape in plain.items():
+    for name, shape in ((name, tensor_shape(name, shape)) for name, shape in plain.items()):
         if name not in infos and (name not in symbols or len(shape) != 1):
             raise ShapeError(f"input_shapes: no input is called {name!r}; the inputs are {', '.join(map(str, graph.inputs))}")
         own = infos[name].shape if name in infos else (Dim.symbol(name),)

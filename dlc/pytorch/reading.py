@@ -16,9 +16,9 @@ from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
 from dlc.dims import Dim, Range, Size, parse
 from dlc.errors import DTypeError, UnsupportedError
-from dlc.pytorch.graph import Node, Ref
+from dlc.pytorch.graph import Graph, Node, Ref
 from dlc.pytorch.library import torch
-from dlc.pytorch.rules import DRAWN, RULES
+from dlc.pytorch.rules import COUNTED, DRAWN, RULES
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+)", line (\d+), in')
@@ -99,7 +99,7 @@ def decompositions() -> dict[Any, Any]:
 
 def is_ruled(op: str) -> bool:
     """Whether there is a rule for an operator."""
-    return op in RULES or op in DRAWN
+    return op in RULES or op in DRAWN or op in COUNTED
 
 
 def operator_name(target: Any) -> str:
@@ -118,7 +118,8 @@ def operator_name(target: Any) -> str:
 def argument_of(argument: Any) -> Any:
     """An argument as plain data."""
     if isinstance(argument, torch.fx.Node):
-        return Ref(argument.name)
+        body = attribute(argument.graph.owning_module, argument.target) if argument.op == "get_attr" else None
+        return body_of(body) if isinstance(body, torch.fx.GraphModule) else Ref(argument.name)
     if isinstance(argument, list | tuple):
         return [argument_of(a) for a in cast("Sequence[Any]", argument)]
     if isinstance(argument, torch.dtype):
@@ -130,6 +131,24 @@ def argument_of(argument: Any) -> Any:
     if isinstance(argument, torch.device | torch.layout | torch.memory_format):
         return None
     raise UnsupportedError(f"an argument that is a {type(argument).__name__}: {argument!r}"[:200])
+
+
+def attribute(module: Any, path: str) -> Any:
+    """What a module holds at a path."""
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def body_of(module: Any) -> Graph:
+    """The graph of a branch or of the body of a loop."""
+    inputs = [info_of(n.name, n.meta["val"]) for n in module.graph.nodes if n.op == "placeholder"]
+    held = [(n.name, attribute(module, n.target)) for n in module.graph.nodes if n.op == "get_attr"]
+    given: Any = module.graph.output_node().args[0]
+    ends = cast("Sequence[Any]", given) if isinstance(given, list | tuple) else [given]
+    outputs = [info_of(f"result{k}", end.meta["val"]) for k, end in enumerate(ends)]
+    constants = {name: array_of(value) for name, value in held if isinstance(value, torch.Tensor)}
+    return Graph(inputs, list(nodes_of(module.graph)), [Ref(end.name) for end in ends], outputs, constants)
 
 
 def line_of(stack_trace: str) -> tuple[str, int]:

@@ -1,86 +1,134 @@
 """Models whose inputs or outputs are more than the tensors of their programs: the host makes one of the other (`forms.py`).
 
-Of text it makes numbers: places in the list of the texts that the model knows, and behind it of those that a call brings along.
+Of text it makes numbers (`texts.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import TensorInfo
-from dlc.errors import DTypeError
-from dlc.forms import OBJECTS, Border, Form, Nothing, Plain, Rows, Several
+from dlc.arrays import TensorInfo, type_text
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.forms import MOST_PARTS, OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of
 from dlc.runtime.container import Writer
-from dlc.runtime.host_format import text
-from dlc.runtime.info_format import info_from_json, info_to_json
-from dlc.runtime.model import Model, as_result
+from dlc.runtime.form_format import border_to_json
+from dlc.runtime.model import Model, Study, as_result, given_as, require_fitting
+from dlc.runtime.texts import Texts, text_array
 
 
-class BorderedModel(Model):
+class FormedModel(Model):
+    """A model that takes lists, None or text: what comes to its program are lists of arrays, None, and arrays."""
+
+    def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
+        given, found = self._by_name(arguments, named), list[tuple[TensorInfo, Any]]()
+        values = [_taken(form_of(info), given[info.name], info.name, found) for info in self.inputs]
+        require_fitting(self.name, [info for info, _ in found], [array for _, array in found])
+        return values
+
+    def run_fitting(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        return self.run(arrays)
+
+    def _studied(self) -> Study:
+        if any(info.dtype == OBJECTS for info in self.inputs):
+            raise UnsupportedError(f"{self.name}: it takes text, lists or None; `dlc explore FILE` shows the program inside")
+        return super()._studied()
+
+    def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Mapping[str, Any]:
+        """The inputs of a call by name; those that may be None are where they are left out."""
+        if len(arguments) == 1 and isinstance(arguments[0], Mapping):
+            arguments, named = (), {**cast("Mapping[str, Any]", arguments[0]), **named}
+        behind = [info for info in self.inputs[len(arguments) :] if isinstance(form_of(info), Maybe | Nothing)]
+        return super()._by_name(arguments, {**dict.fromkeys(info.name for info in behind), **named})
+
+
+class BorderedModel(FormedModel):
     """A model with a border around its program."""
 
     def __init__(self, program: Model, border: Border) -> None:
-        inputs, outputs = ([info for info, _ in side] for side in (border.inputs, border.outputs))
-        super().__init__(inputs, outputs, self._run, program.name, self)
+        super().__init__(border.inputs, border.outputs, self._run, program.name, self)
         self.program, self.border = program, border
         self.num_threads = program.num_threads
         self._known = {known: k for k, known in enumerate(border.texts)}
 
-    def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
-        """What is given for the inputs, in order; what does not fit their forms is found when it is taken apart."""
-        given = self._by_name(arguments, named)
-        return [given[info.name] for info in self.inputs]
-
     def _run(self, values: Sequence[Any]) -> list[Any]:
-        texts, flat = Texts(self._known), list[Any]()
-        for (info, form), value in zip(self.border.inputs, values, strict=True):
-            flat += _tensors_of(form, value, texts, f"input {info}")
-        results = iter(self.program.run(self.program.checked(*flat)))
-        return [_made(form, results, texts) for _, form in self.border.outputs]
+        texts = Texts(self._known)
+        flat = [texts.numbers(array) if array.dtype == OBJECTS else array for array in _arrays_of(values)]
+        with texts.in_use():
+            results = iter(self.program.run(self.program.checked(*flat)))
+        return [_made(form_of(info), results, texts) for info in self.border.outputs]
 
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         return {"border": border_to_json(self.border), "program": self.program.written(writer, defaults)}
 
 
-class Texts:
-    """The texts of one call by number: those that the model knows, then those that are new."""
-
-    def __init__(self, known: Mapping[str, int]) -> None:
-        self.known = known
-        self.new: dict[str, int] = {}
-
-    def numbers(self, value: Any, where: str) -> NDArray[np.int64]:
-        """The numbers of the elements of an array of text. Raises DTypeError for one of something else."""
-        array: NDArray[Any] = np.asarray(value)
-        elements = array.reshape(-1).tolist()
-        if array.dtype.kind not in "UOT" or not all(isinstance(element, str) for element in elements):
-            raise DTypeError(f"{where}: expected text, an array of Python's or NumPy's strings; got {array.dtype}")
-        return np.fromiter(map(self._number, elements), np.int64, array.size).reshape(array.shape)
-
-    def _number(self, element: str) -> int:
-        number = self.known.get(element)
-        return self.new.setdefault(element, len(self.known) + len(self.new)) if number is None else number
-
-    def of(self, numbers: Any) -> NDArray[Any]:
-        """The text that numbers stand for."""
-        return np.asarray([*self.known, *self.new], OBJECTS)[np.asarray(numbers)]
+def shapes_of(value: Any) -> ValueShapes:
+    """The shapes of what a model has taken."""
+    if value is None:
+        return None
+    return tuple(map(shapes_of, cast("list[Any]", value))) if isinstance(value, list) else value.shape
 
 
-def _tensors_of(form: Form, value: Any, texts: Texts, where: str) -> Iterator[Any]:
-    """The tensors that a value of a form is made of."""
+def _taken(form: Form, value: Any, name: str, found: list[tuple[TensorInfo, Any]], in_list: bool = False) -> Any:
+    """A value as lists of arrays; the arrays are `found`, and what each of them has to be.
+
+    Raises DTypeError or ShapeError for a value that is none of the form.
+    """
     match form:
-        case Plain(is_text=True):
-            yield texts.numbers(value, where)
-        case Several():
-            for k, (part, inner) in enumerate(zip(form.parts, value, strict=True)):
-                yield from _tensors_of(part, inner, texts, f"{where}[{k}]")
-        case Nothing():
-            return
+        case Maybe():
+            return None if value is None else _taken(form.value, value, name, found)
+        case ListOf() | Several() if isinstance(value, list | tuple):
+            parts = cast("Sequence[Any]", value)
+            count = len(form.parts) if isinstance(form, Several) else len(parts)
+            if len(parts) != count or count > MOST_PARTS:
+                expected = form if count <= MOST_PARTS else f"{form}, of up to {MOST_PARTS} elements"
+                raise ShapeError(f"input {name}: expected a {expected}; got {len(parts)} elements")
+            forms = form.parts if isinstance(form, Several) else [form.element] * count
+            return [
+                _taken(of, part, f"{name}[{k}]", found, True) for k, (of, part) in enumerate(zip(forms, parts, strict=True))
+            ]
+        case Plain() if value is not None:
+            info = TensorInfo(name, form.shape or (), form.dtype)
+            array = text_array(value, f"input {info}") if form.is_text else given_as(value, info)
+            found.append((_expected(info, form, array.shape, in_list), array))
+            return array
+        case Nothing() if value is None:
+            return None
         case _:
+            raise DTypeError(f"input {name}: expected {form}; got {_described(value)}")
+
+
+def _expected(info: TensorInfo, form: Plain, shape: tuple[int, ...], in_list: bool) -> TensorInfo:
+    """What a tensor of this shape has to be."""
+    if form.shape is None:
+        return replace(info, shape=shape)
+    if not in_list or len(form.shape) != len(shape):
+        return info
+    # A size of one name may be another one in each element.
+    sizes = (size if isinstance(size, int) else got for size, got in zip(form.shape, shape, strict=True))
+    return replace(info, shape=tuple(sizes))
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        parts = cast("Sequence[Any]", value)
+        return f"a {type(parts).__name__} of {len(parts)}"
+    if isinstance(value, np.ndarray):
+        array = cast("NDArray[Any]", value)
+        return f"an array, {type_text(array.dtype, array.shape)}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _arrays_of(values: Sequence[Any]) -> Iterator[Any]:
+    """The arrays in lists, in order."""
+    for value in values:
+        if isinstance(value, list):
+            yield from _arrays_of(cast("list[Any]", value))
+        elif value is not None:
             yield value
 
 
@@ -93,58 +141,5 @@ def _made(form: Form, results: Iterator[Any], texts: Texts) -> Any:
             return [_made(part, results, texts) for part in form.parts]
         case Rows():
             return [dict(zip(form.keys, row, strict=True)) for row in np.asarray(next(results)).tolist()]
-        case Nothing():
-            return None
-
-
-def border_to_json(border: Border) -> dict[str, Any]:
-    def written(side: Sequence[tuple[TensorInfo, Form]]) -> list[Any]:
-        return [[_info_to_json(info), _form_to_json(form)] for info, form in side]
-
-    return {"inputs": written(border.inputs), "outputs": written(border.outputs), "texts": list(border.texts)}
-
-
-def border_from_json(fields: Mapping[str, Any]) -> Border:
-    """Raises ValueError, KeyError or TypeError for what is none."""
-
-    def read(side: str) -> tuple[tuple[TensorInfo, Form], ...]:
-        return tuple((_info_from_json(info), _form_from_json(form)) for info, form in fields[side])
-
-    return Border(read("inputs"), read("outputs"), tuple(map(text, fields["texts"])))
-
-
-def _info_to_json(info: TensorInfo) -> list[Any]:
-    objects = info.dtype == OBJECTS
-    return [objects, *info_to_json(TensorInfo(info.name, info.shape, np.dtype(np.int64) if objects else info.dtype))]
-
-
-def _info_from_json(written: Sequence[Any]) -> TensorInfo:
-    objects, *rest = written
-    info = info_from_json(rest)
-    return TensorInfo(info.name, info.shape, OBJECTS) if objects is True else info
-
-
-def _form_to_json(form: Form) -> Any:
-    match form:
-        case Plain():
-            return "text" if form.is_text else "tensor"
-        case Several():
-            return {"several": [_form_to_json(part) for part in form.parts]}
-        case Rows():
-            return {"keys": list(form.keys)}
-        case Nothing():
-            return "nothing"
-
-
-def _form_from_json(written: Any) -> Form:
-    match written:
-        case "text" | "tensor":
-            return Plain(written == "text")
-        case {"several": list()}:
-            return Several(tuple(map(_form_from_json, written["several"])))
-        case {"keys": list()} if all(isinstance(key, int | str) for key in cast("list[Any]", written["keys"])):
-            return Rows(tuple(written["keys"]))
-        case "nothing":
-            return Nothing()
         case _:
-            raise ValueError(f"{written!r} is no form of an input or output")
+            return None

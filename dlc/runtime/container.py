@@ -2,11 +2,12 @@
 
     "dlcmodel" · version · size and checksum of the header · where the program is · header (JSON) · sections
 
-The first section is the run-time's code; the others are programs with their kernels (image.py) and packed weights, each kept
-once however many parts of a model have it. The header says what is made of them; a model that is one program runs without it:
-the prefix says where it is, counted from the first section, or below 0 why there is none. Every section and the header have a
-checksum that is checked when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share them,
-unless they are asked to be read into memory.
+The first section is the run-time's code; the others are programs with their kernels (image.py), what says which program is for
+which call (parts.py), and packed weights, each kept once however many parts of a model have it. The header says what is made of
+them. A model that is one program, or several of which the call's values or shapes pick one, runs without it: the prefix says
+where it is, or what lists them, counted from the first section, or below 0 why there is none. Every section and the header have
+a checksum that is checked when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share
+them, unless they are asked to be read into memory.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 10
+VERSION = 11
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
-# Why there is none: by what a model's header has of `border`, `variants`, `steps`.
-_NO_PROGRAM = {"border": -3, "variants": -2, "steps": -1}
+# Why there is none: text around it, or a part of it that data decides sizes in.
+_NO_PROGRAM = {"border": -2, "steps": -1}
 _ALIGNMENT = 4096
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
@@ -206,7 +207,7 @@ class Container:
 
 
 def _no_program(model: Mapping[str, Any]) -> int:
-    return min((code for kind, code in _NO_PROGRAM.items() if kind in model), default=-1)
+    return _NO_PROGRAM["border" if "border" in model else "steps"]
 
 
 def _common_to_json(common: Common | None) -> dict[str, Any]:

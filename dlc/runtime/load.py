@@ -12,8 +12,9 @@ from dlc.errors import ModelError
 from dlc.model_source import ModelSource, path_or_bytes
 from dlc.runtime.array_format import array_from_json
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.border import BorderedModel, border_from_json
+from dlc.runtime.border import BorderedModel, FormedModel
 from dlc.runtime.container import Container, described_badly, in_memory, to_bytes
+from dlc.runtime.form_format import border_from_json
 from dlc.runtime.model import Model
 from dlc.runtime.steps_format import model_of, steps_from_json
 from dlc.runtime.variants import Variants
@@ -49,7 +50,7 @@ def _unpickled(content: bytes, num_threads: int | None) -> Model:
 
 
 # A pickled model is what its file holds: in another process nothing is compiled.
-for kind in (Model, BorderedModel):
+for kind in (Model, FormedModel, BorderedModel):
     copyreg.pickle(kind, _pickled)
 
 

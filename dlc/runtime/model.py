@@ -93,7 +93,7 @@ class Model:
     def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
         """The inputs of a call as arrays, in order."""
         given = self._by_name(arguments, named)
-        arrays = [_array(given[info.name], info) for info in self.inputs]
+        arrays = [given_as(given[info.name], info) for info in self.inputs]
         if not self._takes_device_arrays:
             for array, info in zip(arrays, self.inputs, strict=True):
                 if isinstance(array, DeviceArray):
@@ -232,7 +232,8 @@ def _symbols(size: Size) -> set[str]:
     return size.symbols() if isinstance(size, Dim) else set()
 
 
-def _array(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
+def given_as(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
+    """What is given for an input as an array. Raises ShapeError and DTypeError for what is none."""
     if isinstance(value, np.ndarray | DeviceArray):
         if type(cast(object, value)) is not np.ndarray:
             require_unmasked(cast(object, value), f"input {info}")

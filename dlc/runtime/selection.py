@@ -1,4 +1,7 @@
-"""What has as many results as the data decides, by NumPy: what the ops of `dl` that are called so compute."""
+"""What the host computes between parts of a program: the ops of `dl` that are called so, by NumPy.
+
+Some have as many results as the data decides; others are on text (`text_functions.py`), or read pictures (`pictures.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.runtime import text_functions
+from dlc.runtime.pictures import decode_picture
+
 Array: TypeAlias = "NDArray[Any]"
-Setting: TypeAlias = "int | bool | None"
+Setting: TypeAlias = "int | bool | str | None"
 
 
 def nonzero(x: Array) -> tuple[Array, ...]:
@@ -44,7 +50,22 @@ def non_max_suppression(
 
 
 # By the names of the ops without `dl.`; settings are keywords.
-SELECTIONS: Mapping[str, Callable[..., tuple[Array, ...]]] = {f.__name__: f for f in (nonzero, unique, non_max_suppression)}
+SELECTIONS: Mapping[str, Callable[..., tuple[Array, ...]]] = {
+    f.__name__: f
+    for f in (
+        nonzero,
+        unique,
+        non_max_suppression,
+        text_functions.text_concat,
+        text_functions.text_split,
+        text_functions.text_normalize,
+        text_functions.text_match,
+        text_functions.text_unique,
+        text_functions.number_to_text,
+        text_functions.text_to_number,
+        decode_picture,
+    )
+}
 
 
 def select(name: str, operands: Sequence[Array], settings: Mapping[str, Setting]) -> tuple[Array, ...]:

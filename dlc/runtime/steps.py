@@ -183,7 +183,10 @@ class Steps:
 
     def _selected(self, step: Select, operands: list[NDArray[Any]]) -> Sequence[Any]:
         """The results of an op; sizes that its types know must be those of its results."""
-        results = select(step.op, operands, step.settings)
+        try:
+            results = select(step.op, operands, step.settings)
+        except DlcError as error:
+            raise type(error)(f"dl.{step.op} at {step.where}: {error}") from error
         for v, array in zip(step.outputs, results, strict=True):
             wanted = self.values[v].shape
             if len(wanted) != array.ndim or any(

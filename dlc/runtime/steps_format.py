@@ -13,7 +13,7 @@ from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
 from dlc.runtime.container import Writer
 from dlc.runtime.domain import Domain
-from dlc.runtime.host_format import count, text
+from dlc.runtime.host_format import count, named_dtype, text
 from dlc.runtime.info_format import info_from_json, info_to_json
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
@@ -182,6 +182,9 @@ def _require_settings(op: str, settings: Mapping[str, Setting]) -> str:
     if op not in SELECTIONS:
         raise ValueError(f"{op!r} is no op that the host computes")
     known = {name for name, p in signature(SELECTIONS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
-    if not known.issuperset(settings) or not all(value is None or type(value) in (int, bool) for value in settings.values()):
+    kinds = (int, bool, str, type(None))
+    if not known.issuperset(settings) or not all(type(value) in kinds for value in settings.values()):
         raise ValueError(f"settings {settings}")
+    if "to" in settings:
+        named_dtype(settings["to"])
     return op

@@ -3,8 +3,9 @@
     y = ReduceSum(x, axes)      called with axes = [0]: y = ReduceSum(x, [0]), a program of x alone, compiled and kept
 
 What shapes hang on (axes, a number of repeats, a condition) is taken from the call: the values of these inputs are constants
-of the variant, which has the other inputs. Where no values are asked for, shapes are. A variant may be a model of this kind
-itself: an input that picks a branch is known, and the branch asks for more. Saved are the variants that there are.
+of the variant, which has the other inputs. Where no values are asked for, shapes are: of the inputs of which only a call says
+what tensors they are, lists and what may be None, or of all. A variant may be a model of this kind itself: an input that picks
+a branch is known, and the branch asks for more. Saved are the variants that there are.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
+from dlc.forms import OBJECTS, ValueShapes, hangs_on_the_call
+from dlc.runtime.border import FormedModel, shapes_of
 from dlc.runtime.container import Writer
-from dlc.runtime.host_format import count, text
-from dlc.runtime.info_format import info_from_json, info_to_json
+from dlc.runtime.form_format import given_from_json, given_to_json, shapes_from_json
+from dlc.runtime.host_format import text
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
+from dlc.runtime.parts import Part, parts_block
 from dlc.runtime.recompilations import Recompilations
 
-Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
+Shapes: TypeAlias = "Mapping[str, Any]"  # of inputs, as `forms.py` has them
 Values: TypeAlias = "Mapping[str, NDArray[Any]]"
-# The values of some inputs, as bytes, or the shapes of all.
-Key: TypeAlias = "tuple[bytes, ...] | tuple[tuple[int, ...], ...]"
+# The values of some inputs, as bytes, or the shapes of some or of all.
+Key: TypeAlias = "tuple[bytes, ...] | tuple[ValueShapes, ...]"
 # The model for shapes of its inputs, or for the values of some.
 Compile: TypeAlias = "Callable[[Shapes, Values], Model]"
 
@@ -50,7 +54,8 @@ class Variants:
         self.name = name
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.values = tuple(values)
-        self._by_value = [info for info in inputs if info.name in values]
+        undecided = [info for info in inputs if hangs_on_the_call(info)]
+        self._decisive = [info for info in inputs if info.name in values] or undecided or list(inputs)
         self._compile = compile
         advice = f"it is compiled for {self._of}; fix those that do not change beforehand"
         counted = Recompilations(name, advice) if compile is not None else None
@@ -59,7 +64,8 @@ class Variants:
     def model(self, *, takes_device_arrays: bool = False) -> Model:
         """The model as users call it."""
         more: dict[str, Any] = {"values": self.values, "takes_device_arrays": takes_device_arrays}
-        return Model(self.inputs, self.outputs, self.run, self.name, self, **more)
+        kind = FormedModel if any(info.dtype == OBJECTS for info in self.inputs) else Model
+        return kind(self.inputs, self.outputs, self.run, self.name, self, **more)
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """The outputs for inputs that fit `inputs`.
@@ -68,9 +74,9 @@ class Variants:
         """
         given = {info.name: array for info, array in zip(self.inputs, arrays, strict=True)}
         if self.values:
-            variant = self._kept[tuple(np.asarray(given[info.name]).tobytes() for info in self._by_value)]
+            variant = self._kept[tuple(np.asarray(given[info.name]).tobytes() for info in self._decisive)]
         else:
-            variant = self._kept[tuple(array.shape for array in arrays)]
+            variant = self._kept[tuple(shapes_of(given[info.name]) for info in self._decisive)]
         return variant.run_fitting([given[info.name] for info in variant.inputs])
 
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
@@ -82,13 +88,22 @@ class Variants:
                 f"that the file is to hold, or give them with {'input_values' if self.values else 'input_shapes'}"
             )
         keys = [[k.hex() if isinstance(k, bytes) else k for k in key] for key in made]
-        return {
+        variants = [model.written(writer, _those_of(model, defaults)) for model in made.values()]
+        fields = {
             "name": self.name,
-            "inputs": list(map(info_to_json, self.inputs)),
-            "outputs": list(map(info_to_json, self.outputs)),
+            "inputs": list(map(given_to_json, self.inputs)),
+            "outputs": list(map(given_to_json, self.outputs)),
             "values": self.values,
-            "variants": [[key, model.written(writer, {})] for key, model in zip(keys, made.values(), strict=True)],
+            "variants": [list(pair) for pair in zip(keys, variants, strict=True)],
         }
+        if not all("image" in variant for variant in variants):
+            return fields
+        names = [info.name for info in self._decisive]
+        parts = [
+            Part(writer.placed(variant["image"]), tuple(zip(names, key, strict=True)))
+            for key, variant in zip(made, variants, strict=True)
+        ]
+        return {**fields, "image": writer.add(memoryview(parts_block(parts)))}
 
     @staticmethod
     def read(fields: Mapping[str, Any], model: Callable[[Mapping[str, Any]], Model]) -> Variants:
@@ -96,13 +111,13 @@ class Variants:
 
         Raises what Artifact.read raises.
         """
-        inputs, outputs = (tuple(map(info_from_json, fields[key])) for key in ("inputs", "outputs"))
+        inputs, outputs = (tuple(map(given_from_json, fields[key])) for key in ("inputs", "outputs"))
         names, values = {info.name for info in inputs}, tuple(map(text, fields["values"]))
         if not names.issuperset(values):
             raise ValueError(f"{values} are not all inputs")
         made: dict[Key, Model] = {}
         for written, variant in fields["variants"]:
-            key = tuple(map(bytes.fromhex, written)) if values else tuple(tuple(map(count, shape)) for shape in written)
+            key = tuple(map(bytes.fromhex, written)) if values else tuple(map(shapes_from_json, written))
             made[key] = model(variant)
             if not names.issuperset(info.name for info in made[key].inputs) or len(made[key].outputs) != len(outputs):
                 raise ValueError("a variant with other inputs or outputs")
@@ -111,8 +126,10 @@ class Variants:
     @property
     def _of(self) -> str:
         """What picks a variant."""
-        names = ", ".join(f"'{name}'" for name in self.values)
-        return f"the values of {names}" if names else "the shapes of its inputs"
+        names = ", ".join(f"'{info.name}'" for info in self._decisive)
+        if len(self._decisive) == len(self.inputs) and not self.values:
+            return "the shapes of its inputs"
+        return f"the values of {names}" if self.values else f"what is in {names}"
 
     def _made(self, key: Any) -> Model:
         if self._compile is None:
@@ -125,18 +142,31 @@ class Variants:
             )
         if self.values:
             return self._compile({}, {info.name: _value(info, data) for info, data in self._pairs(key)})
-        return self._compile({info.name: shape for info, shape in zip(self.inputs, key, strict=True)}, {})
+        return self._compile({info.name: shapes for info, shapes in self._pairs(key)}, {})
 
-    def _pairs(self, key: Any) -> list[tuple[TensorInfo, bytes]]:
-        return list(zip(self._by_value, key, strict=True))
+    def _pairs(self, key: Any) -> list[tuple[TensorInfo, Any]]:
+        return list(zip(self._decisive, key, strict=True))
 
     def _told(self, key: Any) -> dict[str, str]:
         if self.values:
             return {info.name: str(_value(info, data).tolist()) for info, data in self._pairs(key)}
-        return {info.name: str(list(shape)) for info, shape in zip(self.inputs, key, strict=True)}
+        return {info.name: _listed(shapes) for info, shapes in self._pairs(key)}
 
     def _shown(self, key: Any) -> str:
         return ", ".join(f"{name}{' =' if self.values else ':'} {text}" for name, text in self._told(key).items())
+
+
+def _those_of(model: Model, defaults: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The defaults of inputs that a model has."""
+    names = {info.name for info in model.inputs}
+    return {name: array for name, array in defaults.items() if name in names}
+
+
+def _listed(shapes: ValueShapes) -> str:
+    """Shapes in words: [2, 3], a list of them in brackets too."""
+    if shapes is None:
+        return "None"
+    return f"[{', '.join(str(part) if isinstance(part, int) else _listed(part) for part in shapes)}]"
 
 
 def _value(info: TensorInfo, data: bytes) -> NDArray[Any]:

@@ -45,7 +45,22 @@ static int failed(const char *what)
     return 1;
 }
 
-/* run|memory|pool MODEL THREADS OUTPUT INPUT... [-- SIZE...]; an input called - is left out. */
+/* What NAME=FILE says of an input's value, or NAME:N,N of its shape. */
+static dlc_given given_by(char *text)
+{
+    static int64_t shapes[8][4];
+    static int used;
+    dlc_given given = {0};
+    char *at = text + strcspn(text, "=:"), kind = *at;
+    *at++ = 0;
+    given.name = text;
+    if (kind == '=') given.value = content(at, &given.bytes);
+    else for (given.shape = shapes[used]; *at; at += *at == ',') shapes[used][given.rank++] = strtoll(at, &at, 10);
+    used += kind == ':';
+    return given;
+}
+
+/* run|memory|pool MODEL THREADS OUTPUT INPUT... [-- SIZE...] [-- GIVEN...]; an input called - is left out. */
 static int run(int argc, char **argv)
 {
     char message[256] = "";
@@ -59,11 +74,19 @@ static int run(int argc, char **argv)
     options.threads = atoi(argv[3]), options.message = message, options.message_bytes = sizeof message, options.verify = 1;
     if (!strcmp(argv[1], "pool")) options.parallel = backwards;
     void *memory = strcmp(argv[1], "memory") ? NULL : content(argv[2], &bytes);
+    dlc_given given[8];
+    int last = argc;
+    for (int dashes = 0, i = 5; i < argc; i++) {
+        if (dashes == 2) given[options.given_count++] = given_by(argv[i]);
+        dashes += !strcmp(argv[i], "--");
+        if (dashes == 2 && last == argc) last = i;
+    }
+    options.given = given;
     int code = memory ? dlc_open_memory(memory, bytes, &options, &model) : dlc_open(argv[2], &options, &model);
     if (code) return failed(message);
     int a = 5, k;
     for (k = 0; a < argc && strcmp(argv[a], "--"); k++, a++) inputs[k] = content(argv[a], &bytes);
-    for (k = 0, a++; a < argc; k++, a++) sizes[k] = atoll(argv[a]);
+    for (k = 0, a++; a < last; k++, a++) sizes[k] = atoll(argv[a]);
     if (dlc_context_create(model, NULL, &context)) return 1;
     if (dlc_resize(context, sizes)) return failed(dlc_message(context));
     FILE *file = fopen(argv[4], "wb");
@@ -83,6 +106,7 @@ static int run(int argc, char **argv)
     dlc_close(model);
     free(memory);
     for (k = 0; k < 8; k++) free((void *)inputs[k]);
+    for (k = 0; k < options.given_count; k++) free((void *)given[k].value);
     return 0;
 }
 

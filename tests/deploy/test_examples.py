@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -50,3 +51,30 @@ def test_rust(mnist: Model, first: str, tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     done = subprocess.run(["./run_mnist"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert first in done.stdout
+
+
+def test_go(mnist: Model, first: str, tmp_path: Path) -> None:
+    if shutil.which("go") is None:
+        pytest.skip("no go")
+    write_library(mnist, tmp_path / "mnist.a")
+    shutil.copy(EXAMPLES / "run_mnist.go", tmp_path)
+    done = subprocess.run(["go", "run", "run_mnist.go"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert first in done.stdout
+
+
+def test_java(mnist: Model, first: str, tmp_path: Path) -> None:
+    homes = sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
+    java = next((home for home in homes if _java_version(home) >= 22), None)
+    if java is None:
+        pytest.skip("no Java that calls C (22 or newer)")
+    write_library(mnist, tmp_path / "mnist.so")
+    command = [java, "--enable-native-access=ALL-UNNAMED", EXAMPLES / "RunMnist.java"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert first in done.stdout
+
+
+def _java_version(java: Path) -> int:
+    """The first number of a Java's version, from the file that its folder has beside it; 0 if there is none."""
+    release = java.parents[1] / "release"
+    said = re.search(r'JAVA_VERSION="(\d+)', release.read_text()) if release.exists() else None
+    return int(said[1]) if said else 0

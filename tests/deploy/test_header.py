@@ -10,21 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
 import dlc
+from dlc.arrays import TensorInfo
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
+from dlc.dims import Dim
 from dlc.forms import Border
 from dlc.runtime import image
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
-from dlc.runtime.variants import Variants
+from dlc.runtime.variants import Shapes, Values, Variants
 from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, printing, sizes_of, update
 
@@ -57,15 +60,16 @@ def ran(
     inputs: Sequence[NDArray[Any] | None],
     threads: int = 1,
     emulator: Sequence[str] = (),
+    of: Sequence[str] = (),
 ) -> Any:
-    """The outputs, or what the program says."""
+    """The outputs, or what the program says; `of` is what picks one of several programs."""
     given = ["-" if array is None else str(folder / f"{k}.in") for k, array in enumerate(inputs)]
     for path, array in zip(given, inputs, strict=True):
         if array is not None:
             array.tofile(path)
     sizes = map(str, sizes_of(model, inputs)) if inputs else ()
     command = [*emulator, str(folder / "harness"), mode, str(folder / f"{name}.dlc"), str(threads), str(folder / "out")]
-    done = subprocess.run([*command, *given, "--", *sizes], capture_output=True, text=True)
+    done = subprocess.run([*command, *given, "--", *sizes, "--", *of], capture_output=True, text=True)
     assert done.returncode in (0, 1), done
     if done.returncode:
         return done.stdout.strip()
@@ -112,6 +116,15 @@ def test_open_sizes_loops_and_branches(folder: Path, models: dict[str, Model], s
 
 
 @needs_cc
+def test_floats_of_16_bits(folder: Path) -> None:
+    x, y = X[:3].astype(ml_dtypes.bfloat16), X[:3].astype(np.float16)
+    model = dlc.jit(lambda x, y: (x * 2 + 1, y.astype(x.dtype) - x, -y)).lower(x, y).compile()
+    model.save(folder / "short_floats.dlc")
+    assert ran(folder, "run", model, "short_floats", [x, y]) == expected(model, [x, y])
+    assert [info.dtype for info in model.outputs] == [x.dtype, x.dtype, y.dtype]
+
+
+@needs_cc
 def test_an_output_over_an_input(folder: Path, models: dict[str, Model]) -> None:
     inputs = [X, X[::-1].copy()]
     assert ran(folder, "run", models["update"], "update", inputs) == expected(models["update"], inputs)
@@ -128,12 +141,6 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
     segments_model.save(folder / "several.dlc")
     assert "data decides sizes" in ran(folder, "run", models["layer"], "several", [])
-    shapes = Variants(
-        "shapes", models["layer"].inputs, models["layer"].outputs, (), lambda shapes, values: models["layer"]
-    ).model()
-    shapes(X, W[1])
-    shapes.save(folder / "shapes.dlc")
-    assert "the shapes or values of a call" in ran(folder, "run", models["layer"], "shapes", [])
     BorderedModel(models["layer"], Border((), (), ())).save(folder / "text.dlc")
     assert "text, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])
     data = bytearray((folder / "layer.dlc").read_bytes())
@@ -145,6 +152,49 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     (folder / "short.dlc").write_bytes(data[:100])
     told = ran(folder, "run", models["layer"], "short", [])
     assert "short.dlc: " in str(told)
+
+
+def scaled(shapes: Shapes, values: Values) -> Model:
+    """x · `by` · `more`, for values of `by` and then, where it is not 1, of `more`."""
+    if values and values["by"] != 1:
+        inner = [info for info in INPUTS if info.name != "by"]
+        return Variants("inner", inner, OUTPUTS, ["more"], lambda _, more: scaled({}, {"by": np.int64(1), **more})).model()
+    if values:
+        factor = int(values.get("more", 1))
+        return dlc.jit(lambda x: x * np.float32(factor)).lower(X[:2]).compile()
+    return dlc.jit(lambda x: x + W[0, 0]).lower(np.zeros(shapes["x"], np.float32)).compile()
+
+
+INPUTS = [TensorInfo("x", X[:2].shape, X.dtype), *(TensorInfo(n, (), np.dtype(np.int64)) for n in ("by", "more"))]
+OUTPUTS = [TensorInfo("y", X[:2].shape, X.dtype)]
+
+
+@needs_cc
+def test_one_of_several_programs_is_opened(folder: Path) -> None:
+    by_value = Variants("values", INPUTS, OUTPUTS, ["by"], scaled).model()
+    x, (one, two, three), program = X[:2], map(np.int64, (1, 2, 3)), scaled({}, {"by": np.ones((), np.int64)})
+    for by, more in ((one, two), (two, two), (two, three)):
+        by_value(x, by, more)
+    by_value.save(folder / "values.dlc")
+    for number in (one, two, three):
+        number.tofile(folder / f"{number}.in")
+
+    def picked(**given: int) -> Any:
+        of = [f"{name}={folder / f'{n}.in'}" for name, n in given.items()]
+        return ran(folder, "run", program, "values", [x], of=of)
+
+    assert picked(by=1) == x.tobytes() and picked(more=3, by=2) == (3 * x).tobytes()
+    assert "2 programs, for the values of by: none of them" in picked(by=3)
+    assert "2 programs, for the values of more: none of them" in picked(by=2)
+    assert dlc.load(folder / "values.dlc")(x, two, three)["y"].tobytes() == (3 * x).tobytes()
+
+    rows = [TensorInfo(name, (Dim.symbol("n"), 64), X.dtype) for name in ("x", "y")]
+    by_shape = Variants("shapes", rows[:1], rows[1:], [], scaled).model()
+    wanted = {count: np.asarray(by_shape(X[:count])["y"]).tobytes() for count in (3, 1)}
+    by_shape.save(folder / "shapes.dlc")
+    for count, y in wanted.items():
+        assert ran(folder, "run", program, "shapes", [X[:count]], of=[f"x:{count},64"]) == y
+    assert "for the shapes of x" in ran(folder, "run", program, "shapes", [x], of=["x:2,64"])
 
 
 @needs_cc

@@ -82,6 +82,13 @@ def _non_max_suppression(center_point: bool, most: int, threshold: float) -> Sam
     return Sample(dl.NonMaxSuppressionOp, (boxes, scores, *settings), expected, properties, label=f"best{most}_of_{threshold}")
 
 
+def _decode_picture(gray: bool) -> Sample:
+    """A picture in the plainest of formats, PNM: a line of text, and the bytes of its pixels."""
+    pixels = values(U8, 2, 3, 1 if gray else 3)
+    data = np.frombuffer(f"P{5 if gray else 6} 3 2 255\n".encode() + pixels.tobytes(), np.uint8)
+    return Sample(dl.DecodePictureOp, (data,), lambda _: pixels, {"size": (2, 3), "gray": gray}, label="gray" * gray)
+
+
 SAMPLES: list[Sample] = [
     _nonzero(3, 4, 2),
     _nonzero(17),
@@ -93,4 +100,6 @@ SAMPLES: list[Sample] = [
     _unique(np.round(values(F32, 2, 8, scale=0.6)) + 0.0, 1, keep_order=True),
     _non_max_suppression(center_point=False, most=4, threshold=0.3),
     _non_max_suppression(center_point=True, most=12, threshold=-1.0),
+    _decode_picture(gray=False),
+    _decode_picture(gray=True),
 ]

@@ -114,7 +114,7 @@ def _movement() -> list[Sample]:
         ),
         Sample(dl.BroadcastToOp, (np.array(2, I32),), lambda x: np.full((2, 2), 2), {"shape": (2, 2)}, label="scalar"),
         Sample(dl.ReshapeOp, (x,), lambda x: x.flatten().reshape(4, 6), {"shape": (4, 6)}),
-        *(Sample(dl.WordsOp, (values(d, 3, 8),), lambda x: x.view(np.int32)) for d in (I8, U8, I16)),
+        *(Sample(dl.WordsOp, (values(d, 3, 8),), lambda x: x.view(np.int32)) for d in (I8, U8, I16, BF16)),
         Sample(dl.ReshapeOp, (values(I8, 1, 1),), lambda x: x[0, 0], {"shape": ()}, label="scalar"),
         Sample(
             dl.SliceOp,

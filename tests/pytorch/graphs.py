@@ -21,6 +21,8 @@ def plain(value: Any) -> Any:
         return {"ref": value.name}
     if isinstance(value, np.dtype):
         return {"dtype": value.name}
+    if isinstance(value, Graph):
+        return {"graph": graph_to_json(value)}
     if isinstance(value, float) and not np.isfinite(value):
         return {"float": str(value)}
     return [plain(v) for v in value] if isinstance(value, list | tuple) else value
@@ -33,7 +35,7 @@ def argument(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, text),) = value.items()
-    return {"ref": Ref, "dtype": np.dtype, "float": float}[kind](text)
+    return {"ref": Ref, "dtype": np.dtype, "float": float, "graph": lambda g: graph_from_json(g, {})}[kind](text)
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:

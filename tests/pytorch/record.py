@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch._higher_order_ops.while_loop import while_loop
 
 from dlc.pytorch import backend
 from dlc.pytorch.calls import Read
@@ -167,6 +168,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
      (f(2, 4, 5), GROUPS, *torch.native_group_norm(GROUPS, None, None, 2, 4, 5, 2, 1e-5)[1:], f(4), 2, 4, 5, 2, [True] * 3), {}),
     ("convolution_backward",
      (f(1, 4, 3, 4), IMAGE, KERNEL, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]), {}),
+    ("_pdist_forward", (X[0],), {}), ("scatter_reduce.two", (Y, 0, i(3, 2, 4), f(2, 4), "mean"), {}),
+    ("scatter_reduce.two", (Y, 0, i(3, 2, 4), f(2, 4), "amin"), {"include_self": False}),
 ]  # fmt: skip
 
 
@@ -184,6 +187,35 @@ class Network(nn.Module):
         found = torch.max_pool2d(torch.relu(self.norm(self.conv(image))), 2).flatten(2).transpose(1, 2)
         both = self.attention(torch.cat([found, self.row(self.embedding(words))], 1))
         return {"scores": self.head(both.mean(1)), "attended": both}
+
+
+class Decided(nn.Module):
+    """Branches, loops, sizes that data decides, complex numbers, factors of matrices: what is no single operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums, self.largest = nn.EmbeddingBag(7, 4, padding_idx=2), nn.EmbeddingBag(7, 4, mode="max")
+
+    def forward(self, x: Any, words: Any, cuts: Any) -> dict[str, Any]:
+        positive = x > 0
+        rows = torch.index_put(x, (positive[:, 0],), x[:1] * 2)
+        pairs = torch.view_as_complex(x.reshape(5, 2, 2)) * torch.polar(x[:, :2], x[:, 2:])
+        spectrum = torch.fft.rfft(x) / 2
+        return {
+            "kept": x[positive[:, 0]].sum(0),
+            "columns": x[:, positive[1]].sum(1),
+            "places": torch.nonzero(positive).sum(0),
+            "selected": torch.masked_select(x, positive).sum(),
+            "unique": torch.unique(words).sum(),
+            "put": torch.index_put(rows, (positive,), -x.sum(), accumulate=True),
+            "bags": torch.cat([self.sums(words, cuts), self.largest(words, cuts)], 1),
+            "turned": torch.view_as_real(pairs.transpose(0, 1)),
+            "filtered": torch.fft.irfft(spectrum * spectrum.conj() + spectrum, n=4),
+            "spectrum": torch.fft.fft(torch.fft.ifft(x, dim=0), norm="ortho").abs(),
+            "inverse": torch.linalg.inv(x.T @ x + torch.eye(4)),
+            "branch": torch.cond(x.sum() > 0, lambda x: x.relu() + 1, lambda x: x.abs() * 2, (x,)),
+            "doubled": while_loop(lambda n, y: y.sum() < 100, lambda n, y: (n + 1, 2 * y), (cuts[0] + 0, x.abs() + 1))[1],
+        }
 
 
 def recorded_op(op: str, args: Any, kwargs: dict[str, Any]) -> tuple[Graph, list[Any], list[Any]]:
@@ -259,6 +291,9 @@ def main() -> None:
         keep(
             "network", graph_of(torch.export.export(network, inputs), "network"), list(inputs), list(network(*inputs).values())
         )
+        decided, inputs = Decided().eval(), (f(5, 4), torch.tensor([3, 0, 2, 2, 6, 1, 3]), torch.tensor([0, 2, 2, 5]))
+        graph = graph_of(torch.export.export(decided, inputs), "decided")
+        keep("decided", graph, list(inputs), list(decided(*inputs).values()))
     for name, graph, given, results in trained():
         keep(name, graph, given, results)
     overloads = [getattr(p, o) for n in dir(torch.ops.aten) for p in [getattr(torch.ops.aten, n)] if hasattr(p, "overloads")

@@ -35,6 +35,7 @@ from dlc.dialects.dl import (
     selection,
     sorted,
     sorting,
+    text,
     transformations,
     trees,
     walks,
@@ -71,6 +72,7 @@ from dlc.dialects.dl.rows import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
+from dlc.dialects.dl.text import *
 from dlc.dialects.dl.transformations import *
 from dlc.dialects.dl.trees import *
 from dlc.dialects.dl.walks import *
@@ -104,6 +106,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     sorted,
     trees,
     selection,
+    text,
     composite,
     normalization,
     quantization,

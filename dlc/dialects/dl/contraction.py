@@ -36,6 +36,7 @@ from dlc.ir import (
     AffineExpr,
     AffineMap,
     Attribute,
+    BoolAttr,
     DenseArrayBase,
     IntegerAttr,
     SSAValue,
@@ -102,10 +103,10 @@ def _magnitude(a: Array) -> int:
 
 
 class ProductSum(Contraction):
-    """A contraction whose products are those of numbers, or of words of narrow integers.
+    """A contraction whose products are those of numbers, or of words of narrow numbers.
 
     `result` is the type of the sum, where it is not the operands'. `dot` names the product of two words (`DOTS`): both operands
-    are of words then, along the last axis that is summed over, and the result is of i32.
+    are of words then, along the last axis that is summed over, and the result is of i32, or f32 where the numbers are floats.
     """
 
     result_element = opt_prop_def(Attribute, prop_name="result")
@@ -129,14 +130,15 @@ class ProductSum(Contraction):
         types = [element_type_of(v) for v in self.operands]
         if self.dot_name.data not in DOTS or types != [i32, i32] or self.result_element is not None:
             raise DTypeError(f"{self.name}: dot {self.dot_name} of {types}; expected words, by {', '.join(DOTS)}")
-        return i32
+        return DOTS[self.dot_name.data].total
 
     def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+        if self.dot is not None:
+            return self.dot.added(body, total, *elements)
         # The operands' own signs decide how they widen; a literal's is that of its type.
         types = map(element_type_of, self.operands)
         a, b = (scalar.convert(body, x, t, total.type) for x, t in zip(elements, types, strict=True))
-        product = scalar.multiply(body, a, b) if self.dot is None else self.dot.scalar(body, a, b)
-        return scalar.add(body, product, total)
+        return scalar.add(body, scalar.multiply(body, a, b), total)
 
     def contracted(self, compute: Callable[[Array, Array], Array], operands: Sequence[Array]) -> Array:
         """`compute`, a sum of products, of the operands' numbers."""
@@ -167,8 +169,11 @@ class MatmulOp(ProductSum):
 
     (C1) both operands have rank 1 or more; a rank-1 `a` is a row, a rank-1 `b` a column, and their axis is dropped from the
     result; (C2) the contracted sizes are equal; (C3) leading axes broadcast; (C4) element types are equal numbers, or
-    integers with the type of the sum in `result`, or words of integers (`dl.words`) whose product `dot` names, i16 or u8i8,
-    and the sum is i32. An empty contraction is 0.
+    integers with the type of the sum in `result`, which may be f32 for floats of 16 bits, or words (`dl.words`) whose product
+    `dot` names: of integers, i16 or u8i8, with a sum of i32, or of bf16 with one of f32. An empty contraction is 0.
+
+    `rounds_rows` allows whoever computes the product with dequantised weights to make integers of rows as well; the reference
+    does not.
 
         >>> b(MatmulOp, x, w)                  # f32[8, 4] · f32[4, 2] → f32[8, 2]
         >>> b(MatmulOp, x, w, result=i32)      # ui8[8, 4] · i8[4, 2] → i32[8, 2]
@@ -177,6 +182,7 @@ class MatmulOp(ProductSum):
     name = "dl.matmul"
     lhs = operand_def(TensorType)
     rhs = operand_def(TensorType)
+    rounds_rows = opt_prop_def(BoolAttr)
 
     @property
     def word_axes(self) -> tuple[int, int]:

@@ -218,10 +218,10 @@ class RowComposite(Composite, ABC):
 
 
 class DataDependent(DlOp, ABC):
-    """Results whose sizes are data, so that no kernel can be made for them or for what follows until they are computed.
+    """Results of which data decides the sizes, or that are text: the host computes them, between two segments of the program.
 
-    Its types name such a size by a symbol of its own. The run-time computes it with NumPy, between two segments of the
-    program: what is called like the op in `runtime/selection.py`, which is its definition.
+    Until then no kernel can be made for them or for what follows. Types name such a size by a symbol of its own. What is
+    called like the op in `runtime/selection.py` computes it, and is its definition.
     """
 
     @property

@@ -21,7 +21,7 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.contraction import differ
-from dlc.dialects.dl.dtypes import is_integer
+from dlc.dialects.dl.dtypes import element_type, is_integer
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
@@ -147,3 +147,29 @@ class NonMaxSuppressionOp(Selection):
     @property
     def settings(self) -> Mapping[str, Setting]:
         return {"center_point": flag(self.center_point)}
+
+
+@irdl_op_definition
+class DecodePictureOp(DataDependent):
+    """The pixels of a picture that is encoded as files are: `result[y, x, c]` of red, green and blue, or of gray alone.
+
+    Which of the formats of files it is (PNG, JPEG, WebP, BMP, TIFF, PNM, …) its bytes say; transparency is dropped.
+    (C1) `data` is ui8 of rank 1; (C2) the result is ui8 of the shape (`size`, 3), or (`size`, 1) if `gray`: `size` are the
+    height and the width. Bytes that are no picture, and an empty `data`, are an error.
+    """
+
+    name = "dl.decode_picture"
+    data = operand_def(TensorType)
+    size = prop_def(DenseArrayBase | DimsAttr)
+    gray = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        byte = element_type("uint8")
+        if element_type_of(self.data) != byte or rank_of(self.data) != 1:
+            raise DTypeError(f"{self.name}: {self.data.type}; expected bytes, ui8 of rank 1 (C1)")
+        return [tensor_type((*sizes(self.size), 1 if flag(self.gray) else 3), byte)]
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        return {"gray": flag(self.gray)}

@@ -136,7 +136,7 @@ class MatmulPairsOp(Contraction):
             zero = scalar.like(body, middle, total) if zero is None else scalar.add(body, zero, scalar.like(body, middle, zero))
         products = scalar.like(body, 0, word)
         for j, pair in enumerate((first, *others)):
-            products = scalar.add(body, DOTS["i16"].scalar(body, pair, self._pair(body, word, j)), products)
+            products = DOTS["i16"].added(body, products, pair, self._pair(body, word, j))
         products = scalar.multiply(body, scalar.convert(body, products, i32, f32), row_scale)
         if zero is not None:
             products = scalar.multiply_add(body, body(arith.NegfOp(row_sum)), zero, products)

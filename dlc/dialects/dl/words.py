@@ -1,4 +1,4 @@
-"""Words: narrow integers that share 32 bits, as processors multiply and add them up."""
+"""Words: narrow numbers that share 32 bits, as processors multiply and add them up."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import numpy as np
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, is_narrow, shape_of, tensor_type
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_integer, numpy_dtype
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Attribute, SSAValue, TensorType, arith, i32, irdl_op_definition, operand_def, result_def
+from dlc.ir import Attribute, SSAValue, TensorType, arith, bf16, f32, i32, irdl_op_definition, operand_def, result_def
 
 WORD_BITS = 32
 
 
 @dataclass(frozen=True)
 class Dot:
-    """The product of two words: `Σⱼ aⱼ · bⱼ` of the integers in them, the first of each in the lowest bits.
+    """The product of two words: `Σⱼ aⱼ · bⱼ` of the numbers in them, the first of each in the lowest bits.
 
-    The sum is exact, but that it wraps as i32.
+    A sum of integers is exact, but that it wraps as i32. Of bf16 it is of f32: the last product is added to the total, then
+    the one before it, each rounded once.
     """
 
     data: Attribute
@@ -30,19 +31,29 @@ class Dot:
 
     @property
     def count(self) -> int:
-        """How many integers a word holds."""
+        """How many numbers a word holds."""
         return WORD_BITS // scalar.bits(self.data)
 
-    def scalar(self, body: Body, a: SSAValue, b: SSAValue) -> SSAValue:
-        """The product of two words of i32."""
-        terms = [scalar.multiply(body, part(body, a, self.data, j), part(body, b, self.weights, j)) for j in range(self.count)]
-        return reduce(lambda x, y: scalar.add(body, x, y), terms)
+    @property
+    def total(self) -> Attribute:
+        """The type of the sum."""
+        return f32 if is_float(self.data) else i32
+
+    def added(self, body: Body, total: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
+        """`total` and the product of two words of i32."""
+        pairs = [(part(body, a, self.data, j), part(body, b, self.weights, j)) for j in range(self.count)]
+        if is_float(self.data):
+            return reduce(lambda t, pair: scalar.multiply_add(body, *pair, t), reversed(pairs), total)
+        terms = (scalar.multiply(body, *pair) for pair in pairs)
+        return scalar.add(body, reduce(lambda x, y: scalar.add(body, x, y), terms), total)
 
 
-# By name: operands of data, then of weights. A processor multiplies pairs of i16 (vpmaddwd), or fours of bytes (vpdpbusd).
+# By name: operands of data, then of weights. A processor multiplies pairs of i16 (vpmaddwd) or of bf16 (vdpbf16ps), or fours
+# of bytes (vpdpbusd).
 DOTS: Mapping[str, Dot] = {
     "i16": Dot(ELEMENT_TYPES["int16"], ELEMENT_TYPES["int16"]),
     "u8i8": Dot(ELEMENT_TYPES["uint8"], ELEMENT_TYPES["int8"]),
+    "bf16": Dot(bf16, bf16),
 }
 
 
@@ -53,8 +64,12 @@ def shifts(element_type: Attribute, j: int) -> tuple[int, int]:
 
 
 def part(body: Body, word: SSAValue, element_type: Attribute, j: int) -> SSAValue:
-    """Integer `j` of a word, as i32."""
+    """Number `j` of a word: an integer as i32, bf16, which has the upper half of its bits, as f32."""
     up, down = shifts(element_type, j)
+    if is_float(element_type):
+        upper = scalar.like(body, -1 << down, word)
+        bits = arith.ShLIOp(word, scalar.like(body, up, word)) if up else arith.AndIOp(word, upper)
+        return body(arith.BitcastOp(body(bits), f32))
     if up:
         word = body(arith.ShLIOp(word, scalar.like(body, up, word)))
     shift = arith.ShRUIOp if is_unsigned(element_type) else arith.ShRSIOp
@@ -62,22 +77,23 @@ def part(body: Body, word: SSAValue, element_type: Attribute, j: int) -> SSAValu
 
 
 def parts_of(words: Array, axis: int, element_type: Attribute) -> Array:
-    """The integers in words of i32, those of one word one after the other along `axis`."""
-    dtype = numpy_dtype(element_type)
+    """The numbers in words of i32, those of one word one after the other along `axis`."""
+    dtype, axis = numpy_dtype(element_type), axis % words.ndim
+    if is_float(element_type):
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(words, axis, -1)).view(dtype), -1, axis)
     ups, downs = zip(*(shifts(element_type, j) for j in range(WORD_BITS // scalar.bits(element_type))), strict=True)
     wide = words.view(np.uint32 if is_unsigned(element_type) else np.int32)[..., None]
     parts = (wide << np.array(ups, wide.dtype) >> np.array(downs, wide.dtype)).astype(dtype)
-    axis %= words.ndim
     return np.moveaxis(parts, -1, axis + 1).reshape(*words.shape[:axis], len(ups) * words.shape[axis], *words.shape[axis + 1 :])
 
 
 @irdl_op_definition
 class WordsOp(DlOp):
-    """The integers along the last axis of `x`, as many to a word of i32 as fit: NumPy's `x.view(numpy.int32)`.
+    """The numbers along the last axis of `x`, as many to a word of i32 as fit: NumPy's `x.view(numpy.int32)`.
 
-    `[…, n·r]` becomes `[…, n]`, the first of r integers in the lowest bits: another name of the same buffer.
+    `[…, n·r]` becomes `[…, n]`, the first of r numbers in the lowest bits: another name of the same buffer.
 
-    (C1) `x` is of integers of 8 or 16 bits; (C2) it has an axis, whose size is a multiple of r.
+    (C1) `x` is of integers of 8 or 16 bits, or of bf16; (C2) it has an axis, whose size is a multiple of r.
     """
 
     name = "dl.words"
@@ -86,15 +102,16 @@ class WordsOp(DlOp):
 
     @property
     def count(self) -> int:
-        """How many integers a word holds."""
+        """How many numbers a word holds."""
         return WORD_BITS // scalar.bits(element_type_of(self.x))
 
     def infer(self) -> Sequence[Tensor]:
         element, shape = element_type_of(self.x), shape_of(self.x)
-        if not is_integer(element) or is_narrow(element) or scalar.bits(element) not in (8, 16):
-            raise DTypeError(f"dl.words: element type {element}; expected integers of 8 or 16 bits (C1)")
+        is_whole = is_integer(element) and not is_narrow(element) and scalar.bits(element) in (8, 16)
+        if not is_whole and element != bf16:
+            raise DTypeError(f"dl.words: element type {element}; expected integers of 8 or 16 bits, or bf16 (C1)")
         if not shape or (isinstance(shape[-1], int) and shape[-1] % self.count):
-            raise ShapeError(f"dl.words: {self.count} integers share a word, but the last axis of {shape} is no multiple (C2)")
+            raise ShapeError(f"dl.words: {self.count} numbers share a word, but the last axis of {shape} is no multiple (C2)")
         return [tensor_type((*shape[:-1], shape[-1] // self.count), i32)]
 
     def reference(self, *operands: Array) -> Array:

@@ -1,34 +1,41 @@
 """Products of words (`dl.words`): one instruction instead of the arithmetic that says what they are.
 
-Kernels say a product as it is defined, in shifts, multiplications and sums of i32, so that every stage can be run and every
-language written:
+Kernels say a product as it is defined, in shifts, multiplications and sums, so that every stage can be run and every language
+written:
 
-    Σⱼ ((a << up) >> down) · ((b << up) >> down) + c
+    Σⱼ ((a << up) >> down) · ((b << up) >> down) + c                    of integers, and
+    f32(a << 16) · f32(b << 16) + (f32(a & upper) · f32(b & upper) + c)    of pairs of bf16, by their bits
 
 Where the target has an instruction for it, it is written for the last sum, and the rest is not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import is_unsigned
-from dlc.dialects.dl.words import DOTS, Dot, shifts
+from dlc.dialects.dl.words import DOTS, shifts
 from dlc.emission.llvm.core import Writer, text_of
 from dlc.emission.llvm.order import Place
 from dlc.emission.visit.constants import number_in
 from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import Attribute, Operation, SSAValue, VectorType, arith, func, i32
+from dlc.ir import Attribute, Operation, SSAValue, VectorType, arith, func, vector
 from dlc.target import Target
 
-# What intrinsics are called on an architecture, by the width of a register in words; those of u8i8 add to what is there.
+# What intrinsics are called on an architecture, by the width of a register in words; but for those of i16, they add to what
+# is there.
 _NAMES = {
     ("x86_64", "i16"): {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"},
     ("x86_64", "u8i8"): {4: "x86.avx512.vpdpbusd.128", 8: "x86.avx512.vpdpbusd.256", 16: "x86.avx512.vpdpbusd.512"},
+    ("x86_64", "bf16"): {w: f"x86.avx512bf16.dpbf16ps.{32 * w}" for w in (4, 8, 16)},
     ("aarch64", "i16"): {4: "aarch64.neon.smull.v4i32"},
     ("aarch64", "u8i8"): {4: "aarch64.neon.usdot.v4i32.v16i8"},
 }
+# What they call the numbers of words.
+_PARTS = {"i16": "i16", "u8i8": "i8", "bf16": "bfloat"}
 
 
 @dataclass(frozen=True)
@@ -43,30 +50,25 @@ class Product:
 
 
 def products(kernel: func.FuncOp, target: Target) -> dict[Operation, Product]:
-    """The sums of i32 in a kernel that end a product for which the target has an instruction."""
+    """The sums in a kernel that end a product for which the target has an instruction."""
     found: dict[Operation, Product] = {}
     for op in kernel.walk() if target.dots else ():
-        if isinstance(op, arith.AddiOp) and isinstance(op.result.type, VectorType) and op.result.type.element_type == i32:
-            product = next((p for p in (_product(op, dot) for dot in target.dots) if p is not None), None)
-            if product is not None:
+        if isinstance(op, arith.AddiOp | vector.FMAOp) and isinstance(kind := op.results[0].type, VectorType):
+            names = [name for name in target.dots if DOTS[name].total == kind.element_type]
+            if (product := next((p for p in (_product(op, name) for name in names) if p is not None), None)) is not None:
                 found[op] = product
     return found
 
 
-def _product(op: arith.AddiOp, name: str) -> Product | None:
-    for total, c in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
-        inner: list[Operation] = []
-        words = _words(total, DOTS[name], inner)
-        ops = frozenset(inner)
-        # What others read of it has to be there.
-        if words is not None and all(use.operation in ops or use.operation is op for o in ops for use in o.results[0].uses):
-            return Product(name, *words, c, ops)
-    return None
+def _product(op: arith.AddiOp | vector.FMAOp, name: str) -> Product | None:
+    if isinstance(op, vector.FMAOp):
+        return _of_floats(op, name)
+    return _of_integers(op, op.lhs, op.rhs, name) or _of_integers(op, op.rhs, op.lhs, name)
 
 
-def _words(total: SSAValue, dot: Dot, inner: list[Operation]) -> tuple[SSAValue, SSAValue] | None:
-    """The words a and b of `Σⱼ aⱼ · bⱼ`, or None; adds the ops in between to `inner`."""
-    terms: list[SSAValue] = []
+def _of_integers(op: Operation, total: SSAValue, c: SSAValue, name: str) -> Product | None:
+    """`total + c` with `total = Σⱼ aⱼ · bⱼ`"""
+    dot, inner, terms = DOTS[name], list[Operation](), list[SSAValue]()
     for _ in range(dot.count - 1):
         if not isinstance(total.owner, arith.AddiOp):
             return None
@@ -74,31 +76,70 @@ def _words(total: SSAValue, dot: Dot, inner: list[Operation]) -> tuple[SSAValue,
         terms.insert(0, total.owner.rhs)
         total = total.owner.lhs
     terms.insert(0, total)
-    pairs: set[tuple[SSAValue, SSAValue]] = set()
-    for j, term in enumerate(terms):
+    factors: list[Sequence[SSAValue]] = []
+    for term in terms:
         if not isinstance(term.owner, arith.MuliOp):
             return None
         inner.append(term.owner)
-        a, b = (_word(v, kind, j, inner) for v, kind in zip(term.owner.operands, (dot.data, dot.weights), strict=True))
-        if a is None or b is None:
+        factors.append(term.owner.operands)
+    return _of_words(op, factors, c, inner, name)
+
+
+def _of_floats(op: vector.FMAOp, name: str) -> Product | None:
+    """`a₀ · b₀ + (a₁ · b₁ + c)`"""
+    inner, factors, last = list[Operation](), [op.operands[:2]], op
+    for _ in range(DOTS[name].count - 1):
+        if not isinstance(last.acc.owner, vector.FMAOp):
             return None
-        pairs.add((a, b))
-    return pairs.pop() if len(pairs) == 1 else None
+        last = last.acc.owner
+        inner.append(last)
+        factors.append(last.operands[:2])
+    return _of_words(op, factors, last.acc, inner, name)
+
+
+def _of_words(
+    op: Operation, factors: Sequence[Sequence[SSAValue]], c: SSAValue, inner: list[Operation], name: str
+) -> Product | None:
+    """The product that `op` ends, of numbers 0, 1, … of two words, if it is one; `inner` are the ops before it."""
+    dot, pairs = DOTS[name], set[tuple[SSAValue | None, SSAValue | None]]()
+    for j, (x, y) in enumerate(factors):
+        pairs.add((_word(x, dot.data, j, inner), _word(y, dot.weights, j, inner)))
+    (a, b), ops = pairs.pop(), frozenset(inner)
+    if pairs or a is None or b is None:
+        return None
+    # What others read of it has to be there.
+    if any(use.operation not in ops and use.operation is not op for o in ops for use in o.results[0].uses):
+        return None
+    return Product(name, a, b, c, ops)
 
 
 def _word(part: SSAValue, kind: Attribute, j: int, inner: list[Operation]) -> SSAValue | None:
-    """The word whose integer `j` this is."""
+    """The word whose number `j` this is."""
     up, down = shifts(kind, j)
-    if not isinstance(part.owner, arith.ShRUIOp if is_unsigned(kind) else arith.ShRSIOp) or number_in(part.owner.rhs) != down:
+    if is_float(kind):
+        # Nothing has to move down: what is below a float's bits is zero.
+        if not isinstance(part.owner, arith.BitcastOp):
+            return None
+        inner.append(part.owner)
+        return _shifted(part.owner.input, arith.ShLIOp, up, inner) if up else _masked(part.owner.input, -1 << down, inner)
+    word = _shifted(part, arith.ShRUIOp if is_unsigned(kind) else arith.ShRSIOp, down, inner)
+    return _shifted(word, arith.ShLIOp, up, inner) if up and word is not None else word
+
+
+def _shifted(x: SSAValue, shift: type[Operation], by: int, inner: list[Operation]) -> SSAValue | None:
+    """What `x` is, moved by so many bits."""
+    if not isinstance(x.owner, shift) or number_in(x.owner.operands[1]) != by:
         return None
-    inner.append(part.owner)
-    word = part.owner.lhs
-    if not up:
-        return word
-    if not isinstance(word.owner, arith.ShLIOp) or number_in(word.owner.rhs) != up:
+    inner.append(x.owner)
+    return x.owner.operands[0]
+
+
+def _masked(x: SSAValue, mask: int, inner: list[Operation]) -> SSAValue | None:
+    """What `x` has these bits of."""
+    if not isinstance(x.owner, arith.AndIOp) or number_in(x.owner.rhs) != mask:
         return None
-    inner.append(word.owner)
-    return word.owner.lhs
+    inner.append(x.owner)
+    return x.owner.lhs
 
 
 class DotWriter(Writer):
@@ -123,14 +164,14 @@ class DotWriter(Writer):
 
     def dot(self, name: str, t: Register, a: str, b: str, c: str) -> str:
         """`dot(a, b) + c`"""
-        parts = Register("i16" if name == "i16" else "i8", DOTS[name].count * t.width)
-        whole, split = text_of(t), text_of(parts)
-        a, b = (self.once(f"bitcast {whole} {x} to {split}", x, place=Place.MOVABLE) for x in (a, b))
+        words, count = text_of(t.of("i32")), DOTS[name].count * t.width
+        whole, split = text_of(t), f"<{count} x {_PARTS[name]}>"
+        a, b = (self.once(f"bitcast {words} {x} to {split}", x, place=Place.MOVABLE) for x in (a, b))
         function = f"call {whole} @llvm.{self.names[name][t.width]}"
-        if name == "u8i8":
+        if name != "i16":
             return self.define(f"{function}({whole} {c}, {split} {a}, {split} {b})", c, a, b)
         if self.target.architecture == "aarch64":
-            return self.compute("add", t, self._added_pairs(function, parts, a, b), c)
+            return self.compute("add", t, self._added_pairs(function, Register("i16", count), a, b), c)
         return self.compute("add", t, self.define(f"{function}({split} {a}, {split} {b})", a, b), c)
 
     def _added_pairs(self, multiply: str, parts: Register, a: str, b: str) -> str:

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, defs
 
-from dlc.arrays import TensorInfo
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.forms import OBJECTS, Form, Nothing, Plain, Rows, Several, told
+from dlc.forms import OBJECTS, Form, Nothing, Plain, Rows, Several
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.values import Absent, Maps, SequenceValue, Text
 from dlc.frontend.problems import NodeProblem
-
-# Operators that take text and do more with it than to move it or to tell whether it is equal.
-_MORE = ("Cast", "CastLike", "Unique")
 
 
 def text_outputs(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> frozenset[int]:
@@ -29,7 +25,7 @@ def text_outputs(node: NodeProto, opset: int, inputs: Sequence[Value | None]) ->
     schema = defs.get_schema(node.op_type, opset)
     formal = [schema.inputs[min(k, len(schema.inputs) - 1)] for k in given]
     for k, of in zip(given, formal, strict=True):
-        if node.op_type in _MORE or not ({"tensor(string)", "V"} & {*of.types, of.type_str}):
+        if not {"tensor(string)", "V"} & {*of.types, of.type_str}:
             raise NodeProblem("dtype", f"input {k} ('{node.input[k]}') is text, which is not supported here")
     names = {of.type_str for of in formal}
     last = len(schema.outputs) - 1
@@ -51,15 +47,6 @@ class Output:
     def tensors(self) -> Iterator[tuple[str, Value]]:
         yield from _tensors(self.name, self.value)
 
-    @property
-    def info(self) -> TensorInfo:
-        """What users are told of it."""
-        if isinstance(self.value, Maps):
-            return told(self.name, self.form, self.value.rows.shape[:1], numpy_dtype(self.value.rows.element_type))
-        if isinstance(self.value, SequenceValue | Absent):
-            return TensorInfo(self.name, (), OBJECTS)
-        return told(self.name, self.form, self.value.shape, numpy_dtype(self.value.element_type))
-
 
 def _form(value: Value) -> Form:
     match value:
@@ -70,7 +57,7 @@ def _form(value: Value) -> Form:
         case Absent():
             return Nothing()
         case _:
-            return Plain(value.is_text)
+            return Plain(OBJECTS if value.is_text else numpy_dtype(value.element_type), value.shape)
 
 
 def _tensors(name: str, value: Value) -> Iterator[tuple[str, Value]]:

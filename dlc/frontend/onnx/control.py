@@ -12,9 +12,10 @@ from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dims import Dim, Size, product
 from dlc.errors import DTypeError, ModelError, ShapeError
-from dlc.frontend.emit import Emitter, Value, discard
+from dlc.frontend.emit import Emitter, Step, Value, discard
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.values import NoTensor
 from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, contradictions
 from dlc.ir import Block, i64
 
@@ -64,6 +65,9 @@ def _branch(node: Node, graph: GraphProto) -> tuple[Block, list[Tensor] | None]:
     def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
         results, found = node.attempt(graph, arguments, inner)
         problems.extend(found)
+        if any(isinstance(v, NoTensor) for v in results):
+            message = "its condition is computed from data, and a result is a sequence or an optional: it has to be known then"
+            raise NodeProblem("value", message, [node[0]])
         types.extend(v.type for v in results)
         return results
 
@@ -89,7 +93,8 @@ def loop(node: Node) -> Sequence[Value]:
     states = [node[k] for k in range(2, len(node.inputs))]
     if len(body.output) <= len(states):
         raise ModelError(f"{node.place}: its body has {len(body.output)} results for a condition and {len(states)} states")
-    for form in (_folded, _scanned, _conditional):
+    # How many elements a sequence has is known at import only.
+    for form in () if any(isinstance(state, NoTensor) for state in states) else (_folded, _scanned, _conditional):
         results = form(node, body, limit, going, states)
         if results is not None:
             return results
@@ -291,18 +296,46 @@ def scan(node: Node) -> Sequence[Value]:
     if len(lengths) > 1:
         raise ModelError(f"{node.place}: its sequences have {' and '.join(map(str, lengths))} elements")
 
-    def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        results = list(node.inline(body, [*states, *elements], inner))
-        if _has_sizes_of_its_own(inner):
-            raise NodeProblem("operator", "in its body sizes depend on data")
-        return results[:first], results[first:]
-
-    last, results = emit.scan([node[k] for k in range(first)], sequences, sequences[0].shape[0], step)
+    last, results = emit.scan([node[k] for k in range(first)], sequences, sequences[0].shape[0], _step(node, body, first))
     moved = [
         _moved(emit, directed(emit, x, bool(backward)), 0, node.axis(axis, x.rank))
         for x, axis, backward in zip(results, made_axes, made_turned, strict=True)
     ]
     return [*last, *moved]
+
+
+@table("Scan", until=8)
+def batched_scan(node: Node) -> Sequence[Value]:
+    """A scan for each element of a batch, along the second axis."""
+    count = node.integer("num_scan_inputs")
+    first = len(node.inputs) - 1 - count
+    turned = node.integers("directions", [0] * count)
+    if count < 1 or first < 0 or len(turned) != count:
+        raise ModelError(f"{node.place}: {count} sequences of {len(turned)} directions among {len(node.inputs) - 1} inputs")
+    if node.get(0) is not None:
+        raise NodeProblem("input", "sequence_lens is not supported, only sequences of one length")
+    step = _step(node, node.graph("body"), first)
+
+    def scanned(inner: Emitter, _: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        pairs = zip(elements[first:], turned, strict=True)
+        sequences = [directed(inner, sequence, bool(backward)) for sequence, backward in pairs]
+        last, made = inner.scan(elements[:first], sequences, sequences[0].shape[0], step)
+        return [], [*last, *made]
+
+    batches = [node[1 + k] for k in range(first + count)]
+    return node.emit.scan([], batches, batches[0].shape[0], scanned)[1]
+
+
+def _step(node: Node, body: GraphProto, count: int) -> Step:
+    """A step of a scan with so many states."""
+
+    def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        results = list(node.inline(body, [*states, *elements], inner))
+        if _has_sizes_of_its_own(inner):
+            raise NodeProblem("operator", "in its body sizes depend on data, or text is made")
+        return results[:count], results[count:]
+
+    return step
 
 
 def directed(emit: Emitter, sequence: Value, backward: bool) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
@@ -10,10 +11,11 @@ from dlc.dialects.dl.dtypes import element_type, is_bool, is_float
 from dlc.dialects.dl.narrow import FORMATS
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
+from dlc.frontend.onnx import text
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.tensors import dtype_of
-from dlc.frontend.problems import NodeProblem
+from dlc.frontend.onnx.values import Text
 from dlc.ir import Attribute, i8
 
 table = Table()
@@ -50,17 +52,6 @@ table("Where")(_direct(dl.SelectOp, 3))
 @table("Identity")
 def identity(node: Node) -> Value:
     return node[0]
-
-
-@table("Dropout")
-def dropout(node: Node) -> list[Value]:
-    node.ignore("ratio", "seed")
-    node.ignore_input(1)
-    x = node[0]
-    training = node.get(2) is not None and bool(node.number(2, "training_mode"))
-    if training and (node.get(1) is None or node.number(1, "ratio")):
-        raise NodeProblem("input", "training_mode is not supported, only inference, or a ratio of 0")
-    return [x, node.emit.full(True, x.shape, element_type(bool))] if node.wants(1) else [x]
 
 
 @table("Pow")
@@ -128,16 +119,21 @@ def clip(node: Node) -> Value:
 
 @table("Cast")
 def cast(node: Node) -> Value:
-    return _converted(node, element_type(dtype_of(node.integer("to"))))
+    to = node.integer("to")
+    return _converted(node, None if to == TensorProto.STRING else element_type(dtype_of(to)))
 
 
 @table("CastLike")
 def cast_like(node: Node) -> Value:
-    return _converted(node, node[1].element_type)
+    return _converted(node, None if isinstance(node[1], Text) else node[1].element_type)
 
 
-def _converted(node: Node, to: Attribute) -> Value:
+def _converted(node: Node, to: Attribute | None) -> Value:
+    """`Cast`; to text if `to` is None."""
     node.ignore("round_mode")  # of float8e8m0
+    if to is None or isinstance(node[0], Text):
+        node.ignore("saturate")
+        return text.converted(node, to)
     saturate = node.flag("saturate", True) and to in FORMATS
     return node.emit(dl.CastOp, node[0], to=to, saturate=True) if saturate else node.emit.cast(node[0], to)
 

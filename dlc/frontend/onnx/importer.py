@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections import ChainMap
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,12 @@ import onnx
 from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
 from dlc.arrays import TensorInfo
-from dlc.dialects.dl.base import Array, Tensor, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.text import OnText
 from dlc.dims import is_static
 from dlc.errors import DTypeError, ModelError
-from dlc.forms import Border, Plain, told
+from dlc.forms import OBJECTS, Border, Form, FormInfo, Maybe, Plain, Several, form_of, hangs_on_the_call, told
 from dlc.frontend.addressable import require_addressable
 from dlc.frontend.emit import Emitter, Value, location
 from dlc.frontend.entry import entry_function
@@ -45,12 +46,12 @@ from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators import OPERATORS, OTHER_OPERATORS
 from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
-from dlc.frontend.onnx.signature import is_text, signature, sizes_of
+from dlc.frontend.onnx.signature import signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
-from dlc.frontend.onnx.values import NoTensor, Text
+from dlc.frontend.onnx.values import Absent, NoTensor, SequenceValue, Text
 from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, as_problems, refusal
 from dlc.given_shapes import GivenShapes
-from dlc.ir import Block, ModuleOp
+from dlc.ir import Block, ModuleOp, SSAValue, i64
 from dlc.weights import WeightStore
 
 
@@ -144,7 +145,9 @@ class _Importer:
         # Placeholders are arguments of a block that is part of no program.
         self._detached = Block()
         # What the initialisers hold that are inputs.
-        self._taken: dict[str, Array] = {}
+        self._defaults: dict[str, Array] = {}
+        # The inputs of the program.
+        self._names: list[str] = []
         self._origins = Origins()
         self._inputs: Sequence[TensorInfo] = ()
 
@@ -155,31 +158,51 @@ class _Importer:
         self.emit: Emitter = Emitter(block, self.weights)
         self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
-        inputs = (
+        self._inputs = (
             *self._specialised(signature(declared, self.input_shapes, self._note)),
             *map(self._parameter, self.parameters),
         )
-        self._inputs = inputs
-        texts = {i.name for i in declared if is_text(i)}
-        for info in inputs:
-            argument = self.emit.argument(tensor_type(info.shape, element_type(info.dtype)))
-            require_addressable(f"input '{info.name}'", tensor_of(argument))
-            argument.name_hint = short_name(info.name)
-            self._origins.add(argument, [info.name])
-            value = Value(tensor_of(argument), ssa=argument, name=info.name)
-            self.scope.values[info.name] = Text.of(value) if info.name in texts else value
-        # What is no tensor was noted.
-        self.scope.values.update({i.name: None for i in declared if not i.type.HasField("tensor_type")})
+        for info in self._inputs:
+            self.scope.values[info.name] = self._input(info)
         self._check_opset()
         for node in nodes:
             self._convert(node)
-        return self._finished(block, inputs, texts)
+        return self._finished(block)
+
+    def _input(self, info: TensorInfo) -> Value | None:
+        """What an input of the model is made of, as inputs of the program; none where only a call says it."""
+        if hangs_on_the_call(info):
+            what = "whether it has a value" if isinstance(form_of(info), Maybe) else "how many elements it has"
+            self._note(f"input '{info.name}'", NodeProblem("value", f"{what} is known when the model is called"))
+            return None
+        return self._taken(info.name, form_of(info), [info.name])
+
+    def _taken(self, name: str, form: Form, origins: Sequence[str]) -> Value:
+        """A value of a form; `origins` are the inputs whose values may be asked for to know it."""
+        match form:
+            case Several():
+                return SequenceValue(self._taken(f"{name}[{k}]", part, ()) for k, part in enumerate(form.parts))
+            case Plain(shape=tuple(shape)):
+                argument = self.emit.argument(tensor_type(shape, i64 if form.is_text else element_type(form.dtype)))
+                require_addressable(f"input '{name}'", tensor_of(argument))
+                argument.name_hint = short_name(name)
+                self._origins.add(argument, () if form.is_text else origins)
+                self._names.append(name)
+                value = Value(tensor_of(argument), ssa=argument, name=name)
+                return Text.of(value) if form.is_text else value
+            case _:
+                return Absent()
 
     def _specialised(self, inputs: Sequence[TensorInfo]) -> tuple[TensorInfo, ...]:
         """The inputs without those whose values are given: these are constants."""
         for info in inputs:
             value = self.input_values.get(info.name)
             if value is None:
+                continue
+            if isinstance(info, FormInfo):
+                raise DTypeError(f"input {info}: only a tensor is made a constant; give its shape")
+            if info.dtype == OBJECTS:
+                self.scope.values[info.name] = Text.known_as(self.emit, value, info.name)
                 continue
             if value.dtype != info.dtype:
                 raise DTypeError(f"input '{info.name}': a value of {value.dtype} given where the model has {info.dtype}")
@@ -192,7 +215,7 @@ class _Importer:
         value = self.scope.values.get(name)
         if value is None or value.known is None:
             raise ModelError(f"{self.model.name}: no initialiser is called '{name}'")
-        self._taken[name] = value.known
+        self._defaults[name] = value.known
         return TensorInfo(name, value.shape, value.known.dtype)
 
     def _read_initialisers(self, graph: GraphProto) -> None:
@@ -380,7 +403,7 @@ class _Importer:
         names = self._origins.of(v.ssa for v in problem.unknown if v.ssa is not None)
         asked = [i for i in self._inputs if i.name in names]
         large = next((i for i in asked if not may_be_known(i)), None)
-        are_open = not all(is_static(i.shape) for i in self._inputs)
+        are_open = not all(is_static(i.shape) and not hangs_on_the_call(i) for i in self._inputs)
         message = problem.message
         if large is not None and not are_open:
             message += f" (it hangs on input {large}; a model is compiled for values of up to {most_elements(large)} elements)"
@@ -402,36 +425,38 @@ class _Importer:
             element = element_type(dtype_of(info.type.tensor_type.elem_type))
         except NodeProblem:
             return None
-        t: Tensor = tensor_type(sizes_of(info), element)
+        t: Tensor = tensor_type(sizes_of(name, info.type.tensor_type), element)
         argument = self._detached.insert_arg(t, len(self._detached.args))
         self._origins.add(argument, hangs_on)
         return Value(t, ssa=argument, name=name)
 
     # The finished program
 
-    def _finished(self, block: Block, inputs: Sequence[TensorInfo], texts: Collection[str]) -> ImportedModel:
+    def _finished(self, block: Block) -> ImportedModel:
         names = [*(o.name for o in self.graph.output), *self.extra_outputs]
         if self.problems:
             declared = signature(self.graph.output, {}, lambda where, problem: None)
-            return ImportedModel(ModuleOp([]), self.weights, tuple(inputs), declared)
+            return ImportedModel(ModuleOp([]), self.weights, tuple(self._inputs), declared)
         made = [Output(name, value) for name in names if (value := self.scope.values.get(name)) is not None]
         if len(made) != len(names):
             missing = next(n for n in names if self.scope.values.get(n) is None)
             raise ModelError(f"{self.model.name}: no tensor is called '{missing}'")
         border = None
-        if texts or any(output.form != Plain() for output in made):
-            taken = ((info, Plain(info.name in texts)) for info in inputs)
-            border = Border(
-                tuple((told(info.name, form, info.shape, info.dtype), form) for info, form in taken),
-                tuple((output.info, output.form) for output in made),
-                tuple(self.emit.texts),
-            )
-        found = [(name, value, self.emit.ssa(value)) for output in made for name, value in output.tensors]
-        names, results = [name for name, _, _ in found], [result for _, _, result in found]
-        outputs = tuple(TensorInfo(name, shape_of(r), numpy_dtype(v.element_type)) for name, v, r in found)
-        main = entry_function(block, [i.name for i in inputs], results, names)
+        outputs = tuple(told(output.name, output.form) for output in made)
+        has_text = any(isinstance(op, OnText) for op in block.walk())
+        if has_text or any(info.dtype == OBJECTS for info in (*self._inputs, *outputs)):
+            border = Border(tuple(self._inputs), outputs, tuple(self.emit.texts))
+        found = [(name, self.emit.ssa(value)) for output in made for name, value in output.tensors]
+        names, results = [name for name, _ in found], [result for _, result in found]
+        inputs, returned = _infos(self._names, block.args), _infos(names, results)
+        main = entry_function(block, self._names, results, names)
         files = self.tensors.files
-        return ImportedModel(ModuleOp([main]), self.weights, tuple(inputs), outputs, files, self._taken, border)
+        return ImportedModel(ModuleOp([main]), self.weights, inputs, returned, files, self._defaults, border)
+
+
+def _infos(names: Sequence[str], values: Sequence[SSAValue]) -> tuple[TensorInfo, ...]:
+    pairs = zip(names, values, strict=True)
+    return tuple(TensorInfo(name, shape_of(value), numpy_dtype(element_type_of(value))) for name, value in pairs)
 
 
 def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value | None]) -> FunctionProto | None:

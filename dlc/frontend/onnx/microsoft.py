@@ -155,11 +155,11 @@ def matmul_n_bits(node: Node) -> Value:
     """`B` [N, blocks, bytes] has numbers of 4 or 8 bits, the first in the lowest of a byte, in blocks along K with a scale.
 
     Zero points are packed likewise, or floats; without them they are half of the range. The last block may be longer than
-    what is left of K: rows have zeros there.
+    what is left of K: rows have zeros there. An `accuracy_level` of 4 allows to compute with rows of 8 bits.
     """
     emit, x = node.emit, node[0]
     k, n, bits, block = (node.integer(name) for name in ("K", "N", "bits", "block_size"))
-    node.ignore("accuracy_level")
+    rounds_rows = True if node.integer("accuracy_level", 0) == 4 else None
     if bits not in (4, 8) or node.get(4) is not None:
         raise NodeProblem("attribute", f"numbers of {bits} bits, or in groups by g_idx, are not supported; 4 and 8 are")
     blocks, stored = -(-k // block), element_type(f"uint{bits}")
@@ -178,7 +178,7 @@ def matmul_n_bits(node: Node) -> Value:
         # Bytes are of whole numbers for each row.
         zero = numbers(zeros, blocks)
     w = emit.unfolded(dl.DequantizeOp, numbers(node[1], blocks * block), scales, zero, axis=1)[0]
-    y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)))
+    y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)), rounds_rows=rounds_rows)
     if zeros is not None and not in_steps:
         # Σ x · (w - z) · s = Σ x · w · s - Σ over blocks of (Σ x) · z · s
         offsets = emit(dl.MulOp, emit.reshape(zeros, (n, blocks)), scales)

@@ -58,5 +58,5 @@ def settings_of(file: ModelFile) -> frozenset[str]:
 def classes_of(file: ModelFile, output: str) -> int | None:
     """How many classes the logits of a graph's output have, where the file says so."""
     declared = (o for o in (*file.proto.graph.output, *file.proto.graph.value_info) if o.name == output)
-    sizes = next((list(sizes_of(o)) for o in declared), None)
+    sizes = next((list(sizes_of(o.name, o.type.tensor_type)) for o in declared), None)
     return sizes[-1] if sizes and isinstance(sizes[-1], int) else None

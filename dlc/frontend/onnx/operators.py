@@ -18,6 +18,7 @@ from dlc.frontend.onnx import (
     normalization,
     pooling,
     quantization,
+    random,
     recurrence,
     reduction,
     regions,
@@ -28,6 +29,7 @@ from dlc.frontend.onnx import (
     shape,
     signal,
     sorting,
+    text,
     training,
     transformers,
 )
@@ -36,7 +38,7 @@ from dlc.frontend.onnx.registry import Entry
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
     shape, movement, indexing, sorting, selection, creation, resize, sampling, regions, attention, signal,
-    quantization, recurrence, control, sequences, ngrams,
+    quantization, recurrence, control, sequences, text, ngrams, random,
 )  # fmt: skip
 
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}

@@ -8,8 +8,10 @@ from dlc.dialects.dl.dtypes import is_bool
 from dlc.dims import product
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
+from dlc.frontend.onnx import text
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.values import Text
 from dlc.ir import Attribute, Block, f32, i64
 
 table = Table()
@@ -49,6 +51,8 @@ def compress(node: Node) -> Value:
 
 @table("Unique")
 def unique(node: Node) -> tuple[Value, ...]:
+    if isinstance(node[0], Text):
+        return text.unique(node)
     axis = node.axis(node.integer("axis"), node[0].rank) if node.has("axis") else None
     return _selected(node, dl.UniqueOp, node[0], axis=axis, keep_order=not node.flag("sorted", True))
 
@@ -63,3 +67,12 @@ def non_max_suppression(node: Node) -> Value:
     settings = (setting(2, 0, i64), setting(3, 0.0, f32), setting(4, float("-inf"), f32))
     center_point = node.flag("center_point_box")
     return _selected(node, dl.NonMaxSuppressionOp, node[0], node[1], *settings, center_point=center_point)[0]
+
+
+@table("ImageDecoder", since=20)
+def image_decoder(node: Node) -> Value:
+    """A picture in the bytes of a file."""
+    emit, order = node.emit, node.choice("pixel_format", "RGB", ("RGB", "BGR", "Grayscale"))
+    size = (emit.new_size("height"), emit.new_size("width"))
+    pixels = emit.unfolded(dl.DecodePictureOp, node[0], size=size, gray=order == "Grayscale")[0]
+    return emit(dl.ReverseOp, pixels, axes=(2,)) if order == "BGR" else pixels

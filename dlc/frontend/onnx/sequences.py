@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
+from dlc.forms import MOST_PARTS
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
@@ -21,9 +22,6 @@ from dlc.frontend.onnx.values import Absent, SequenceValue
 from dlc.frontend.problems import NodeProblem
 
 table = Table()
-
-# Each is an op of its own.
-_MOST_PARTS = 10_000
 
 
 def _sequence(node: Node, k: int = 0) -> tuple[Value, ...]:
@@ -119,8 +117,8 @@ def _parts(node: Node, size: Size) -> Sequence[int]:
     each = int(node.number(1, "parts")) if part is not None else 1
     if each < 1:
         raise ModelError(f"{node.place}: parts of {each} elements")
-    if -(-size // each) > _MOST_PARTS:
-        raise NodeProblem("value", f"a sequence of {-(-size // each)} parts is not supported, up to {_MOST_PARTS} are")
+    if -(-size // each) > MOST_PARTS:
+        raise NodeProblem("value", f"a sequence of {-(-size // each)} parts is not supported, up to {MOST_PARTS} are")
     return [min(each, size - k) for k in range(0, size, each)]
 
 

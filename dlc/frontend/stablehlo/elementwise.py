@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type
 from dlc.frontend.stablehlo.node import Converter, Node
-from dlc.ir import SSAValue
+from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
 
 _SAME: dict[str, type[DlOp]] = {
     "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,
@@ -32,6 +33,8 @@ _LOGIC: dict[str, tuple[type[DlOp], type[DlOp]]] = {
 _COMPARISONS: dict[str, type[DlOp]] = {
     "EQ": dl.EqualOp, "NE": dl.NotEqualOp, "LT": dl.LessOp, "LE": dl.LessEqualOp, "GT": dl.GreaterOp, "GE": dl.GreaterEqualOp,
 }  # fmt: skip
+# By the bits of their exponents and mantissas.
+_FLOATS: dict[tuple[int, int], Attribute] = {(5, 10): f16, (8, 7): bf16, (8, 23): f32, (11, 52): f64}
 
 
 def _same(op: type[DlOp]) -> Converter:
@@ -111,6 +114,18 @@ def shift_right(node: Node) -> SSAValue:
     return node.b(dl.CastOp, shifted, to=node.element)
 
 
+def reduce_precision(node: Node) -> SSAValue:
+    """To the numbers of a narrower float and back."""
+    said = re.findall(r"\d+", str(node.op.attributes.get("format", ""))) or [
+        node.get("exponent_bits"),
+        node.get("mantissa_bits"),
+    ]
+    exponent, mantissa = map(int, said)
+    if (exponent, mantissa) not in _FLOATS:
+        raise node.unsupported(f"to {exponent} bits of exponent and {mantissa} of mantissa, which no element type has")
+    return node.b(dl.CastOp, node.b(dl.CastOp, node[0], to=_FLOATS[exponent, mantissa]), to=node.element)
+
+
 def constant_like(node: Node) -> SSAValue:
     return node.broadcast(node.scalar(node.get("value"), node[0]), node.shape)
 
@@ -135,6 +150,7 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.shift_right_arithmetic": shift_right,
     "stablehlo.shift_right_logical": shift_right,
     "stablehlo.optimization_barrier": same,
+    "stablehlo.reduce_precision": reduce_precision,
     "chlo.square": square,
     "chlo.erfc": erfc,
     "chlo.constant_like": constant_like,

@@ -1,21 +1,19 @@
-"""Ops that move elements: shapes, slices, places that data says."""
+"""Ops that move elements: shapes, slices, orders."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dlc.dialects import dl
-from dlc.dialects.dl.base import element_type_of, shape_of
-from dlc.frontend.stablehlo.node import Converter, Node, fields_of
+from dlc.dialects.dl.base import element_type_of
+from dlc.frontend.stablehlo.node import Converter, Node, element_of, sizes_of
 from dlc.ir import SSAValue, i64
 
 
 def broadcast_in_dim(node: Node) -> SSAValue:
     """Axis k of the operand becomes axis dims[k] of the result; all others are repeated."""
     dims, x = node.integers("dims", "broadcast_dimensions"), node[0]
-    sizes = _sizes(x)
+    sizes = sizes_of(x)
     order = sorted(range(len(dims)), key=lambda k: dims[k])
     shape = [1] * len(node.shape)
     for size, axis in zip(sizes, dims, strict=True):
@@ -47,7 +45,7 @@ def slice_(node: Node) -> SSAValue:
 
 
 def concatenate(node: Node) -> SSAValue:
-    operands = [v for v in node.operands if 0 not in shape_of(v)] or node.operands[:1]
+    operands = [v for v in node.operands if 0 not in sizes_of(v)] or node.operands[:1]
     return node.b(dl.ConcatOp, *operands, axis=node.get("dim", "dimension")) if len(operands) > 1 else operands[0]
 
 
@@ -65,19 +63,15 @@ def pad(node: Node) -> SSAValue:
 
 def spaced(node: Node, x: SSAValue, value: SSAValue, axis: int, count: int) -> SSAValue:
     """So many values between neighbours along an axis."""
-    sizes = _sizes(x)
+    sizes = sizes_of(x)
     if not count or sizes[axis] < 2:
         return x
     wide = node.reshape(x, [*sizes[: axis + 1], 1, *sizes[axis + 1 :]])
     none = (0,) * (len(sizes) + 1)
     wide = node.b(dl.PadOp, wide, value, low=none, high=(*none[: axis + 1], count, *none[axis + 2 :]), pad_mode="constant")
     merged = node.reshape(wide, [*sizes[:axis], sizes[axis] * (count + 1), *sizes[axis + 1 :]])
-    limits = [n if a != axis else n - count for a, n in enumerate(_sizes(merged))]
+    limits = [n if a != axis else n - count for a, n in enumerate(sizes_of(merged))]
     return node.b(dl.SliceOp, merged, starts=(0,) * len(sizes), limits=tuple(limits), strides=(1,) * len(sizes))
-
-
-def _sizes(x: SSAValue) -> list[int]:
-    return [int(size) for size in shape_of(x)]
 
 
 def _start(node: Node, index: SSAValue, most: int) -> SSAValue:
@@ -93,7 +87,7 @@ def _counted(node: Node, count: int) -> SSAValue:
 def dynamic_slice(node: Node) -> SSAValue:
     x, starts = node[0], node.operands[1:]
     for axis, size in enumerate(node.integers("sizes", "slice_sizes")):
-        whole = _sizes(x)[axis]
+        whole = sizes_of(x)[axis]
         if size != whole:
             places = node.b(dl.AddOp, _counted(node, size), _start(node, starts[axis], whole - size))
             x = node.b(dl.GatherOp, x, places, axis=axis)
@@ -103,8 +97,8 @@ def dynamic_slice(node: Node) -> SSAValue:
 def dynamic_update_slice(node: Node) -> SSAValue:
     """Each element looks for the one of the update that belongs to it, and whether there is one."""
     x, update, starts = node[0], node[1], node.operands[2:]
-    sizes, inside = _sizes(x), None
-    for axis, (whole, size) in enumerate(zip(sizes, _sizes(update), strict=True)):
+    sizes, inside = sizes_of(x), None
+    for axis, (whole, size) in enumerate(zip(sizes, sizes_of(update), strict=True)):
         if size == whole:
             continue
         apart = node.b(dl.SubOp, _counted(node, whole), _start(node, starts[axis], whole - size))
@@ -114,34 +108,6 @@ def dynamic_update_slice(node: Node) -> SSAValue:
         within = node.reshape(within, [whole if a == axis else 1 for a in range(len(sizes))])
         inside = within if inside is None else node.b(dl.AndOp, inside, within)
     return update if inside is None else node.b(dl.SelectOp, inside, update, x)
-
-
-def gather(node: Node) -> SSAValue:
-    """Of whole slices along axes that are named: what indexing by arrays is."""
-    x, places = node[0], node[1]
-    fields = fields_of(node.get("dimension_numbers"))
-    offsets, collapsed = fields.get("offset_dims", []), fields.get("collapsed_slice_dims", [])
-    named, vector = fields.get("start_index_map", []), fields.get("index_vector_dim", [len(_sizes(places))])[0]
-    sizes, rank = node.integers("slice_sizes"), len(_sizes(x))
-    rest = [a for a in range(rank) if a not in named]
-    others = [a for a in rest if sizes[a] != _sizes(x)[a]]
-    if fields.get("operand_batching_dims") or sorted(collapsed) != sorted(named) or others or any(sizes[a] != 1 for a in named):
-        raise node.unsupported("slices of more than one element along the axes that indices name, or batches of them")
-    if vector == len(_sizes(places)):
-        places = node.reshape(places, [*_sizes(places), 1])
-    else:
-        places = node.transpose(places, [a for a in range(len(_sizes(places))) if a != vector] + [vector])
-    places = node.b(dl.CastOp, places, to=i64) if element_type_of(places) != i64 else places
-    most = node.b.constant(np.asarray([_sizes(x)[a] - 1 for a in named], np.int64), i64)
-    places = node.b(dl.MinimumOp, node.b(dl.MaximumOp, places, node.scalar(0, places)), most)
-    y = node.b(dl.GatherNdOp, node.transpose(x, [*named, *rest]), places)
-    batch = len(_sizes(places)) - 1
-    where = [a for a in range(len(node.shape)) if a not in offsets]
-    order = [0] * len(node.shape)
-    for k, axis in enumerate([*where, *offsets]):
-        order[axis] = k
-    assert batch == len(where)
-    return node.transpose(y, order)
 
 
 def sort(node: Node) -> Sequence[SSAValue]:
@@ -156,6 +122,17 @@ def sort(node: Node) -> Sequence[SSAValue]:
     return [node.b(dl.GatherElementsOp, v, places, axis=axis) for v in node.operands]
 
 
+def top_k(node: Node) -> Sequence[SSAValue]:
+    """The largest elements along the last axis, the first of equal ones first, and their places."""
+    x, count = node[0], node.get("k")
+    sizes = sizes_of(x)
+    order = node.b(dl.ArgsortOp, x, axis=len(sizes) - 1, descending=True)
+    limits = (*sizes[:-1], count)
+    order = node.b(dl.SliceOp, order, starts=(0,) * len(sizes), limits=limits, strides=(1,) * len(sizes))
+    largest = node.b(dl.GatherElementsOp, x, order, axis=len(sizes) - 1)
+    return [largest, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
+
+
 OPERATORS: dict[str, Converter] = {
     "stablehlo.broadcast_in_dim": broadcast_in_dim,
     "stablehlo.reshape": reshape,
@@ -167,6 +144,6 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.pad": pad,
     "stablehlo.dynamic_slice": dynamic_slice,
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
-    "stablehlo.gather": gather,
     "stablehlo.sort": sort,
+    "chlo.top_k": top_k,
 }

@@ -103,6 +103,11 @@ class Node:
         return x if shape_of(x) == tuple(shape) else self.b(BroadcastToOp, x, shape=tuple(shape))
 
 
+def sizes_of(value: SSAValue) -> tuple[int, ...]:
+    """A value's shape, in a module whose sizes are all known."""
+    return tuple(int(size) for size in shape_of(value))
+
+
 def fields_of(text: Any) -> dict[str, list[int]]:
     """The lists of integers in an attribute such as `#stablehlo.dot<lhs_contracting_dimensions = [1], …>`."""
     found = re.findall(r"(\w+) = (\[[\d, ]*\]|\d+)", str(text))

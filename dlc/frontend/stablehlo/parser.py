@@ -240,7 +240,13 @@ class _Parser:
                 # A constant has its type behind it.
                 return name, operands, attributes, [], [value.type]
             self.accept(",")
-        return name, operands, attributes, [], self.types() if self.accept(":") else []
+        return (
+            name,
+            operands,
+            attributes,
+            [],
+            self.types(every=name == "stablehlo.optimization_barrier") if self.accept(":") else [],
+        )
 
     def item(self, operands: list[str], attributes: dict[str, Any]) -> None:
         """An operand, several in parentheses, a word, a named value, attributes, or ranges."""
@@ -248,7 +254,9 @@ class _Parser:
         if token.kind == "value":
             operands.append(self.take().text)
         elif self.accept("("):
-            operands += self.separated(")", lambda: self.expect_kind("value"))
+            while not self.accept(")"):
+                self.item(operands, attributes)
+                self.accept(",")
         elif token.kind == "word":
             self.take()
             if self.accept("="):
@@ -330,17 +338,16 @@ class _Parser:
 
     # Types and attributes
 
-    def types(self) -> list[Type]:
-        """What an op gives, by its types: those behind the arrow, or the last one, or as many as a loop has."""
+    def types(self, *, every: bool = False) -> list[Type]:
+        """What an op gives, by its types: those behind the arrow, or the last one, or `every` one, as of a loop."""
         if self.sees("("):
             return self.function_type()[1]
         found = [self.type()]
         while self.accept(","):
             found.append(self.type())
         if self.accept("->"):
-            return [self.type()]
-        loop = self.sees("cond", "attributes")
-        return found if loop else found[-1:]
+            return self.separated(")", self.type) if self.accept("(") else [self.type()]
+        return found if every or self.sees("cond", "attributes") else found[-1:]
 
     def function_type(self) -> tuple[list[Type], list[Type]]:
         self.expect("(")

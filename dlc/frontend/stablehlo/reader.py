@@ -20,7 +20,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.entry import ReadModel, entry_function
-from dlc.frontend.stablehlo import elementwise, moving, sums
+from dlc.frontend.stablehlo import elementwise, moving, places, sums, windows
 from dlc.frontend.stablehlo.node import Converter, Node, element_of, type_of
 from dlc.frontend.stablehlo.parser import parse
 from dlc.frontend.stablehlo.syntax import Dense, Function, Op, Region
@@ -35,7 +35,9 @@ from dlc.ir import (
 )
 from dlc.weights import WeightStore
 
-OPERATORS: dict[str, Converter] = {**elementwise.OPERATORS, **moving.OPERATORS, **sums.OPERATORS}
+OPERATORS: dict[str, Converter] = {
+    **elementwise.OPERATORS, **moving.OPERATORS, **places.OPERATORS, **sums.OPERATORS, **windows.OPERATORS,
+}  # fmt: skip
 _RETURNS = ("return", "func.return", "stablehlo.return")
 _CALLS = ("call", "func.call")
 # The most elements of a literal in the IR; a larger constant is a weight.
@@ -83,7 +85,8 @@ class _Reader:
         def look(ops: Sequence[Op]) -> None:
             for op in ops:
                 if op.name not in known:
-                    unknown.setdefault(op.name, []).append(op.line)
+                    called = op.attributes.get("callee") or op.attributes.get("call_target_name")
+                    unknown.setdefault(f"{op.name} @{called}" if called else op.name, []).append(op.line)
                 for region in op.regions:
                     look(region.ops)
 
@@ -134,7 +137,7 @@ class _Reader:
             made = OPERATORS[op.name](Node(op, operands, b, inline, where))
         except (ShapeError, DTypeError) as error:
             raise ModelError(f"{where}: {error}") from error
-        except (IndexError, ValueError) as error:
+        except (LookupError, ValueError) as error:
             raise ModelError(f"{where}: its operands or attributes do not fit together: {error}") from error
         return [made] if isinstance(made, SSAValue) else made
 

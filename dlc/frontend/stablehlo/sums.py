@@ -1,4 +1,4 @@
-"""Products, convolutions, reductions and windows."""
+"""Products, convolutions and reductions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.scalar import limits
 from dlc.frontend.stablehlo.moving import spaced
-from dlc.frontend.stablehlo.node import Converter, Node, fields_of
+from dlc.frontend.stablehlo.node import Converter, Node, fields_of, sizes_of
 from dlc.frontend.stablehlo.syntax import Dense, Region
 from dlc.ir import Operation, SSAValue
 
@@ -59,12 +59,15 @@ def convolution(node: Node) -> SSAValue:
     strides, dilations = setting("stride", "window_strides", 1), setting("rhs_dilate", "rhs_dilation", 1)
     holes, groups = setting("lhs_dilate", "lhs_dilation", 1), node.get("feature_group_count", default=1)
     turned = window.get("reverse") or node.get("window_reversal", default=[False] * rank)
-    if node.get("batch_group_count", default=1) != 1:
-        raise node.unsupported("groups of the batch")
-    padding = window.get("pad") or _pairs(node, node.get("padding", default=[[0, 0]] * rank), rank)
+    padding = window.get("pad") or pairs(node, node.get("padding", default=[[0, 0]] * rank), rank)
     spatial = [str(k) for k in range(rank)]
     x = node.transpose(_as(node, node[0]), [x_axes.index(a) for a in ("b", *spatial, "f")])
     w = node.transpose(_as(node, node[1]), [w_axes.index(a) for a in (*spatial, "i", "o")])
+    if (parts := node.get("batch_group_count", default=1)) != 1:
+        # Groups of the batch are groups of features that all results share.
+        n, *between, c = sizes_of(x)
+        x = node.transpose(node.reshape(x, (parts, n // parts, *between, c)), [*range(1, rank + 2), 0, rank + 2])
+        x, groups = node.reshape(x, (n // parts, *between, parts * c)), groups * parts
     zero = node.scalar(0, x)
     for k in range(rank):
         x = spaced(node, x, zero, k + 1, holes[k] - 1)
@@ -77,7 +80,7 @@ def convolution(node: Node) -> SSAValue:
     return node.transpose(y, [["b", *spatial, "f"].index(a) for a in y_axes])
 
 
-def _pairs(node: Node, padding: Any, rank: int) -> list[list[int]]:
+def pairs(node: Node, padding: Any, rank: int) -> list[list[int]]:
     """Padding before and after each axis, which the generic form has as a constant."""
     if not isinstance(padding, Dense):
         return padding
@@ -88,7 +91,7 @@ def _pairs(node: Node, padding: Any, rank: int) -> list[list[int]]:
     return [numbers[2 * k : 2 * k + 2] for k in range(rank)]
 
 
-def _kind(node: Node, region: Region | None) -> str:
+def kind_of(node: Node, region: Region | None) -> str:
     """What a reduction combines by: the only op of its region."""
     name = str(node.op.attributes.get("applies", "")) or (region.ops[0].name if region and len(region.ops) == 2 else "")
     kind = name.removeprefix("stablehlo.")
@@ -104,12 +107,12 @@ def reduce(node: Node) -> SSAValue | Sequence[SSAValue]:
         return _place(node, region, axes)
     if len(node.operands) != 2:
         raise node.unsupported(f"of {len(node.operands) // 2} operands at once")
-    kind, (x, begin) = _kind(node, region), node.operands
+    kind, (x, begin) = kind_of(node, region), node.operands
     y = node.b(_REDUCTIONS[kind], x, axes=axes) if axes else x
-    return y if _is_neutral(begin, kind) else node.b(_COMBINE[kind], y, begin)
+    return y if is_neutral(begin, kind) else node.b(_COMBINE[kind], y, begin)
 
 
-def _is_neutral(value: SSAValue, kind: str) -> bool:
+def is_neutral(value: SSAValue, kind: str) -> bool:
     """Whether a scalar is known to change nothing: most are constants."""
     owner = value.owner
     if not isinstance(owner, dl.ConstantOp):
@@ -142,44 +145,8 @@ def _source(value: SSAValue) -> Operation | None:
     return owner if isinstance(owner, Operation) else None
 
 
-def reduce_window(node: Node) -> SSAValue:
-    """Windows along some axes: the others become one in front."""
-    x, begin = node.operands
-    sizes = [int(size) for size in shape_of(x)]
-    kernel, ones = node.integers("window_dimensions"), [1] * len(sizes)
-    strides, dilations = (node.integers(name, default=ones) for name in ("window_strides", "window_dilations"))
-    kind, padding = (
-        _kind(node, node.op.regions[0]),
-        _pairs(node, node.get("padding", default=[[0, 0]] * len(sizes)), len(sizes)),
-    )
-    pool = {"maximum": dl.MaxPoolOp, "add": dl.SumPoolOp}.get(kind)
-    if pool is None or node.integers("base_dilations", default=ones) != ones or not _is_neutral(_scalar(begin), kind):
-        raise node.unsupported(f"windows of {kind}, with holes in the operand, or that begin with a number")
-    if any(any(pair) for pair in padding):
-        low, high = (tuple(pair[side] for pair in padding) for side in range(2))
-        x = node.b(dl.PadOp, x, _scalar(begin), low=low, high=high, pad_mode="constant")
-    sizes = [int(size) for size in shape_of(x)]
-    y = node.b(
-        pool,
-        node.reshape(x, (1, *sizes, 1)),
-        kernel=tuple(kernel),
-        strides=tuple(strides),
-        dilations=tuple(dilations),
-    )
-    return node.reshape(y, node.shape)
-
-
-def _scalar(value: SSAValue) -> SSAValue:
-    """A constant before it was broadcast to no axes."""
-    owner = value.owner
-    return (
-        owner.operands[0] if isinstance(owner, dl.BroadcastToOp | dl.ReshapeOp) and not shape_of(owner.operands[0]) else value
-    )
-
-
 OPERATORS: dict[str, Converter] = {
     "stablehlo.dot_general": dot_general,
     "stablehlo.convolution": convolution,
     "stablehlo.reduce": reduce,
-    "stablehlo.reduce_window": reduce_window,
 }

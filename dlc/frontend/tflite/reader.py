@@ -41,8 +41,9 @@ OPERATORS: dict[str, Converter] = {
     **control.table.entries,
     **recurrence.table.entries,
 }
-# Graphs that run graphs make a small file a large program, and a deep one; no model comes near.
-_MOST_OPERATORS = 300_000
+# Graphs that run graphs make a small file a large program, and a deep one: this many operators beside those of the file, of
+# which each may be in graphs that two others run. No model comes near.
+_MOST_OPERATORS = 10_000
 _DEEPEST = 32
 
 
@@ -69,6 +70,7 @@ class _Reader:
         self._detached = Block()
         self._running: list[int] = []
         self._count = 0
+        self._most = _MOST_OPERATORS + 4 * sum(len(graph.operators) for graph in file.graphs)
 
     def run(self) -> ReadModel:
         graph, block = self.file.graphs[0], Block()
@@ -123,8 +125,8 @@ class _Reader:
         if len(arguments) != len(graph.inputs):
             raise ModelError(f"{self.file.name}: graph {number} has {len(graph.inputs)} inputs, it is given {len(arguments)}")
         self._count += len(graph.operators)
-        if self._count > _MOST_OPERATORS:
-            raise ModelError(f"{self.file.name}: its graphs unfold to more than {_MOST_OPERATORS} operators")
+        if self._count > self._most:
+            raise ModelError(f"{self.file.name}: its graphs unfold to more than {self._most} operators")
         values: dict[int, Value | None] = dict(zip(graph.inputs, arguments, strict=True))
         for k, operator in enumerate(graph.operators):
             place = self._place(graph, k)

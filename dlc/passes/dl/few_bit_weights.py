@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, flag, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import MatmulOp
 from dlc.dialects.dl.conversion import CastOp
@@ -20,18 +20,19 @@ from dlc.dialects.dl.scalar import bits
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.dl.words import WORD_BITS
 from dlc.dims import Range
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, f32, f64
-from dlc.passes.dl.few_bit_products import Weights, product_in_words, rows_of
+from dlc.ir import Context, ModuleOp, SSAValue, f32, f64
+from dlc.passes.base import TargetPass
+from dlc.passes.dl.few_bit_products import Weights, product_in_pairs, product_in_words, rows_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
 
 # Each register tile makes floats of the weights anew: with more rows that costs more than to read them from memory.
-_MANY_ROWS = 64
+_MANY_ROWS = 32
 _SIGNED = {ELEMENT_TYPES[f"uint{n}"]: ELEMENT_TYPES[f"int{n}"] for n in (4, 8)}
 
 
 @dataclass(frozen=True)
-class FewBitWeightsPass(ModulePass):
-    """`few-bit-weights`: x · ((w - z) · s)  =  Σ over blocks of s · (x · (w - z)), where w are integers of 4 or 8 bits.
+class FewBitWeightsPass(TargetPass):
+    """`few-bit-weights{target="cpu"}`: x · ((w - z) · s)  =  Σ over blocks of s · (x · (w - z)), w integers of 4 or 8 bits.
 
         %w = dl.dequantize %q, %s, %z {axis = 0};  %y = dl.matmul %x, %w
     →   %words = dl.words (dl.transpose (dl.reshape %q));  %y = dl.matmul_words %x, %words, %s, %z {of = ui4}
@@ -40,9 +41,10 @@ class FewBitWeightsPass(ModulePass):
     Words of what follows one another along K, and zero points in floats, are expressions of weights, evaluated once. A zero
     point in the middle of the range, the same for all, makes them integers with a sign instead.
 
-    Of few rows the sums over words are multiplied by scales, of more the weights, which all rows share.
+    Of few rows the sums over words are multiplied by scales, of more the weights, which all rows share. Where the product
+    `rounds_rows`, up to four rows (two for weights of 8 bits) become integers of 16 bits, if the target multiplies pairs.
 
-    Blocks hold whole words, and rows are 64 at most; others stay, and are dequantised as an expression of weights. Requires
+    Blocks hold whole words, and rows are 32 at most; others stay, and are dequantised as an expression of weights. Requires
     `dl.dequantize` whole.
     """
 
@@ -52,21 +54,24 @@ class FewBitWeightsPass(ModulePass):
         ranges = ranges_of(op)
         for block in program_blocks(op):
             constant = WeightExpressions(block)
-            rewrite_forward(block, lambda op, c=constant: _in_words(op, c, ranges))
+            rewrite_forward(block, lambda op, c=constant: self._in_words(op, c, ranges))
 
-
-def _in_words(op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
-    if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:
-        return None
-    element, transpose = element_type_of(op.rhs), defining(op.rhs, TransposeOp)
-    stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
-    if stored is None or element == f64 or element_type_of(stored.x) not in FEW_BITS:
-        return None
-    if rows_of(op.lhs, ranges) > _MANY_ROWS:
-        return None
-    b = Build(op)
-    weights = _dequantized(b, stored, transpose is not None)
-    return None if weights is None else [product_in_words(b, op.lhs, weights, ranges)]
+    def _in_words(self, op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
+        if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:
+            return None
+        element, transpose = element_type_of(op.rhs), defining(op.rhs, TransposeOp)
+        stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
+        if stored is None or element == f64 or element_type_of(stored.x) not in FEW_BITS:
+            return None
+        if rows_of(op.lhs, ranges) > _MANY_ROWS:
+            return None
+        b = Build(op)
+        weights = _dequantized(b, stored, transpose is not None)
+        if weights is None:
+            return None
+        if flag(op.rounds_rows) and "i16" in self.target.dots and rows_of(op.lhs, ranges) <= weights.rows_in_pairs:
+            return [product_in_pairs(b, op.lhs, weights)]
+        return [product_in_words(b, op.lhs, weights, ranges)]
 
 
 def _dequantized(b: Build, stored: DequantizeOp, is_transposed: bool) -> Weights | None:

@@ -1,4 +1,4 @@
-"""Contractions of narrow integers, by words."""
+"""Contractions of narrow numbers, by words."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
+from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.dl.words import DOTS, WordsOp
 from dlc.dims import is_static
-from dlc.ir import Context, ModuleOp, SSAValue, i32
+from dlc.ir import Context, ModuleOp, SSAValue
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
 
 
 @dataclass(frozen=True)
 class PackWordsPass(TargetPass):
-    """`pack-words{target="cpu"}`: a contraction of data and weights in i32, with an instruction for words of them.
+    """`pack-words{target="cpu"}`: a contraction of data and weights that the target has an instruction for, of words of them.
 
         %y = dl.conv %x, %w {result = i32}
     →   %y = dl.conv (dl.words %x), %words {dot = "i16"}
 
-    The words of weights are an expression of weights. What has no multiple of a word's numbers along the axis that is summed
-    over is padded; channels of fewer, as pictures have them, lie in words together with those of the next pixels, if windows
-    begin with a word. Convolutions in groups multiply numbers one by one. Requires channels last.
+    Integers with sums of i32, or bf16 with sums of f32. The words of weights are an expression of weights. What has no multiple
+    of a word's numbers along the axis that is summed over is padded; channels of fewer, as pictures have them, lie in words
+    together with those of the next pixels, if windows begin with a word and they are integers: of floats the next pixel may be
+    infinite, and the weight 0. Convolutions in groups multiply numbers one by one. Requires channels last.
     """
 
     name = "pack-words"
@@ -37,16 +39,24 @@ class PackWordsPass(TargetPass):
             rewrite_forward(block, lambda inner, constant=constant: _packed(inner, constant, self.target.dots))
 
 
-def _packed(op: DlOp, constant: WeightExpressions, dots: Sequence[str]) -> Sequence[SSAValue] | None:
-    if not isinstance(op, ConvOp | MatmulOp) or element_type_of(op.results[0]) != i32:
-        return None
+def dot_of(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -> str | None:
+    """The product of words that data and weights of a contraction can go by; None where there is none."""
     x, w = op.operands
-    types = element_type_of(x), element_type_of(w)
-    name = next((d for d in dots if types == (DOTS[d].data, DOTS[d].weights)), None)
-    if name is None or x in constant or w not in constant or min(rank_of(x), rank_of(w)) < 2:
+    if x in constant or w not in constant or min(rank_of(x), rank_of(w)) < 2:
         return None
     if isinstance(op, ConvOp) and number(op.groups) != 1:
         return None
+    types = element_type_of(x), element_type_of(w)
+    return next((d for d in dots if types == (DOTS[d].data, DOTS[d].weights)), None)
+
+
+def _packed(op: DlOp, constant: WeightExpressions, dots: Sequence[str]) -> Sequence[SSAValue] | None:
+    if not isinstance(op, ConvOp | MatmulOp):
+        return None
+    name = dot_of(op, constant, dots)
+    if name is None or element_type_of(op.results[0]) != DOTS[name].total:
+        return None
+    x, w = op.operands
     b, count = Build(op), DOTS[name].count
     properties = {key: value for key, value in op.properties.items() if key != "result"}
     if isinstance(op, ConvOp) and _shares_words(op, count):
@@ -57,6 +67,8 @@ def _packed(op: DlOp, constant: WeightExpressions, dots: Sequence[str]) -> Seque
 
 def _shares_words(op: ConvOp, count: int) -> bool:
     """Whether rows of a window are fewer words if pixels share them, and begin with a word."""
+    if is_float(element_type_of(op.x)):
+        return False
     kernel, c = shape_of(op.w)[-3], int(shape_of(op.w)[-2])
     if not is_static((*shape_of(op.x)[1:], kernel)) or ints(op.dilations)[-1] != 1 or (ints(op.strides)[-1] * c) % count:
         return False
@@ -100,5 +112,5 @@ def _to_multiple(b: Build, x: SSAValue, axis: int, count: int) -> SSAValue:
     high, pad = [0] * rank_of(x), defining(x, PadOp)
     high[axis] = missing
     # Weights have zeros there: data may have what it is padded with already, which makes one pad of two.
-    known = splat(pad.value) if pad is not None and axis == -1 else None
+    known = splat(pad.value) if pad is not None and axis == -1 and not is_float(element_type_of(x)) else None
     return b(PadOp, x, b.scalar(known or 0, like=x), low=(0,) * rank_of(x), high=high, pad_mode="constant")

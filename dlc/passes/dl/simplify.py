@@ -9,7 +9,7 @@ from dlc.dialects.dl.base import DlOp, has_open_sizes, shape_of, tensor_of, tens
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import dense_attribute
-from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.interfaces import DataDependent, Elementwise
 from dlc.dims import product
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
@@ -57,7 +57,7 @@ def simplified(op: DlOp) -> Sequence[SSAValue] | None:
 
 def _folded(op: DlOp) -> Sequence[SSAValue] | None:
     """f(constants) = constant."""
-    if isinstance(op, ConstantOp | WeightOp) or len(op.results) != 1:
+    if isinstance(op, ConstantOp | WeightOp | DataDependent) or len(op.results) != 1:
         return None
     constants = [defining(v, ConstantOp) for v in op.operands]
     size = product(shape_of(op.results[0]))

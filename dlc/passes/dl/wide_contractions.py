@@ -17,7 +17,9 @@ from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Range
 from dlc.ir import Block, Context, ModuleOp, Operation, SSAValue, bf16, f16, f32
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.pack_words import dot_of
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward, splat
+from dlc.target import Target
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class WideContractionsPass(TargetPass):
     from there. Weights of f32 are an expression of weights, and Winograd's algorithm sees them.
 
     Where weights are read once, by few rows, memory decides: they stay as they are. So do contractions of two that are
-    data. Requires channels last, and scales folded.
+    data, and those for which the target multiplies words, whose sums are cast: `pack-words` is for them. Requires channels
+    last, and scales folded.
     """
 
     name = "wide-contractions"
@@ -43,29 +46,33 @@ class WideContractionsPass(TargetPass):
             return
         ranges = ranges_of(op)
         for block in program_blocks(op):
-            rewrite_forward(block, _Rewriter(block, self.target.machine.few_rows, ranges).rewritten)
+            rewrite_forward(block, _Rewriter(block, self.target, ranges).rewritten)
 
 
 class _Rewriter:
-    def __init__(self, block: Block, few_rows: int, ranges: Mapping[str, Range]) -> None:
-        self.constant, self.few_rows, self.ranges = WeightExpressions(block), few_rows, ranges
+    def __init__(self, block: Block, target: Target, ranges: Mapping[str, Range]) -> None:
+        self.constant, self.target, self.ranges = WeightExpressions(block), target, ranges
         # Values of 16 bits as f32.
         self.wide: dict[SSAValue, SSAValue] = {}
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
-        if not isinstance(op, ConvOp | MatmulOp) or element_type_of(op.results[0]) not in (f16, bf16):
+        if not isinstance(op, ConvOp | MatmulOp) or element_type_of(op.operands[0]) not in (f16, bf16):
             return None
-        x, w = op.operands
-        if x in self.constant or w not in self.constant or (isinstance(op, MatmulOp) and self.is_bound_by_memory(op)):
+        (x, w), element = op.operands, element_type_of(op.results[0])
+        if x in self.constant or w not in self.constant:
             return None
         b = Build(op)
+        if dot_of(op, self.constant, self.target.dots) is not None:
+            return None if element == f32 else [b(CastOp, b(type(op), x, w, **{**op.properties, "result": f32}), to=element)]
+        if isinstance(op, MatmulOp) and self.is_bound_by_memory(op):
+            return None
         y = b(type(op), self.widened(b, x), b(CastOp, w, to=f32), **op.properties)
-        return [b(CastOp, y, to=element_type_of(op.results[0]))]
+        return [b(CastOp, y, to=element)]
 
     def is_bound_by_memory(self, op: MatmulOp) -> bool:
         """Whether weights serve too few rows to be converted ahead; batches of matrices count as such."""
         rows = prod(representative(s, self.ranges) for s in shape_of(op.lhs)[:-1])
-        return rank_of(op.rhs) != 2 or rows <= self.few_rows
+        return rank_of(op.rhs) != 2 or rows <= self.target.machine.few_rows
 
     def widened(self, b: Build, x: SSAValue) -> SSAValue:
         """`x` as f32: made where the numbers are, and moved as they are."""

@@ -259,7 +259,7 @@ class Leaf:
 
         row, body = split_scatter(stage.op, scatter, place, load)
         op = linalg.GenericOp.create(operands=stage.op.operands, properties=stage.op.properties, regions=[body])
-        self.emit(place, replace(stage, op=op, reductions=frozenset()), {**tile, rows: Range(row, 1)})
+        self.emit(place, replace(stage, op=op, reductions=frozenset()), {**tile, rows: Range(row, 1, row, row)})
         op.erase()
 
     def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:

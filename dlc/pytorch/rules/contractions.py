@@ -205,4 +205,11 @@ def cdist(x: Any, y: Any, p: float = 2.0, compute_mode: int | None = None) -> An
         return dnp.sqrt(dnp.sum(dnp.square(apart), -1))
     if p == float("inf"):
         return dnp.max(apart, -1)
+    if p == 0:
+        return dnp.sum(convert(dnp.not_equal(apart, 0), x.dtype), -1)
     return dnp.sum(apart, -1) if p == 1 else dnp.power(dnp.sum(dnp.power(apart, p), -1), 1 / p)
+
+
+@table("_pdist_forward pdist")
+def pdist(x: Any, p: float = 2.0) -> Any:
+    return cdist(x, x, p)[np.triu_indices(x.shape[0], 1)]

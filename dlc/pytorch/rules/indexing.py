@@ -11,7 +11,7 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.errors import UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import apply, convert, refuse
+from dlc.numpy.apply import apply, convert, is_floating, refuse
 from dlc.pytorch.rules.table import Table
 
 table = Table()
@@ -47,12 +47,12 @@ def _key(indices: Sequence[Any]) -> tuple[Any, ...]:
 
 def _places(index: Any) -> Any:
     if isinstance(index, Tracer) and index.dtype == np.bool_:
-        refuse(UnsupportedError("a mask as an index, whose elements decide the size of the result; use torch.where"))
+        refuse(UnsupportedError("a mask beside other indices as places to write at; write by one after the other"))
     return index if index.dtype == np.bool_ else convert(index, np.int64)
 
 
-@table("index.Tensor _unsafe_index.Tensor")
 def index(x: Any, indices: Sequence[Any]) -> Any:
+    """The elements at places that are integers."""
     named = [k for k, i in enumerate(indices) if i is not None]
     if len(named) == 1 and indices[named[0]].dtype != np.bool_:
         return dnp.take(x, indices[named[0]], axis=named[0])
@@ -61,12 +61,25 @@ def index(x: Any, indices: Sequence[Any]) -> Any:
 
 @table("index_put _unsafe_index_put")
 def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    masks = [i for i in indices if i is not None and i.dtype == np.bool_]
-    if len(masks) == 1 == len(indices) and values.ndim == 0 and not accumulate:
-        mask = dnp.reshape(masks[0], (*masks[0].shape, *(1,) * (x.ndim - masks[0].ndim)))
-        return dnp.where(mask, convert(values, x.dtype), x)
+    values = convert(values, x.dtype)
+    if len(indices) == 1 and isinstance(indices[0], Tracer) and indices[0].dtype == np.bool_:
+        meant = _spread(x, indices[0], values)
+        mask = dnp.reshape(indices[0], (*indices[0].shape, *(1,) * (x.ndim - indices[0].ndim)))
+        return dnp.where(mask, dnp.add(x, meant) if accumulate else meant, x)
     place = dnp.at(x)[_key(indices)]
-    return place.add(convert(values, x.dtype)) if accumulate else place.set(convert(values, x.dtype))
+    return place.add(values) if accumulate else place.set(values)
+
+
+def _spread(x: Any, mask: Any, values: Any) -> Any:
+    """For each element of `x` the value that is meant for it where the mask is true: one for each true element, in order, or
+    one for all."""
+    if values.ndim <= x.ndim - mask.ndim:
+        return values
+    if values.shape[0] == 1:
+        return values[0]
+    number = dnp.maximum(dnp.subtract(dnp.cumsum(convert(dnp.ravel(mask), np.int64), 0), 1), 0)
+    taken = dnp.take(values, number, axis=0)
+    return dnp.reshape(taken, (*mask.shape, *taken.shape[1:]))
 
 
 def _scatter(x: Any, dim: int, index: Any, source: Any, mode: str) -> Any:
@@ -98,14 +111,29 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
 
 @table("scatter_reduce.two")
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
-    if reduce == "mean" or not include_self:
-        more = "" if include_self else " without the elements that are there"
-        refuse(UnsupportedError(f"scatter_reduce of {reduce!r}{more}; add up counts and divide"))
-    return _scatter(x, dim, index, src, _MODES[reduce])
+    if include_self and reduce != "mean":
+        return _scatter(x, dim, index, src, _MODES[reduce])
+    count = _scatter(dnp.zeros(x.shape, np.int64), dim, index, dnp.ones(index.shape, np.int64), "add")
+    written = dnp.greater(count, 0)
+    start = x if include_self else dnp.where(written, convert(_neutral(reduce, x.dtype), x.dtype), x)
+    y = _scatter(start, dim, index, src, _MODES[reduce])
+    if reduce != "mean":
+        return y
+    divide = dnp.divide if is_floating(x.dtype) else dnp.floor_divide
+    return dnp.where(written, divide(y, convert(dnp.add(count, int(include_self)), x.dtype)), y)
+
+
+def _neutral(reduce: str, dtype: Any) -> Any:
+    """What an element is before anything is combined with it."""
+    if reduce in ("amax", "amin") and is_floating(dtype):
+        return -np.inf if reduce == "amax" else np.inf
+    if reduce in ("amax", "amin"):
+        return np.iinfo(dtype).min if reduce == "amax" else np.iinfo(dtype).max
+    return 1 if reduce == "prod" else 0
 
 
 _MODES = {
-    "none": "none", "add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min",
+    "none": "none", "add": "add", "sum": "add", "mean": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min",
 }  # fmt: skip
 
 
@@ -129,8 +157,7 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """The elements of the source, one after the other, where the mask is true."""
     mask = dnp.broadcast_to(mask, x.shape)
-    number = dnp.maximum(dnp.subtract(dnp.cumsum(convert(dnp.ravel(mask), np.int64), 0), 1), 0)
-    return dnp.where(mask, dnp.reshape(dnp.take(dnp.ravel(source), number, axis=0), x.shape), x)
+    return dnp.where(mask, _spread(x, mask, dnp.ravel(source)), x)
 
 
 @table("bucketize.Tensor")
@@ -143,6 +170,31 @@ def isin(x: Any, values: Any, assume_unique: bool = False, invert: bool = False)
     return dnp.isin(x, values, invert=invert)
 
 
-@table("nonzero")
-def nonzero(x: Any) -> Any:
-    return dnp.transpose(apply(dl.NonzeroOp, x))
+@table("_embedding_bag _embedding_bag_forward_only")
+def embedding_bag(
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """Sums (mode 0), means (1) or maxima (2) of the rows of each bag, which begins at its offset; 0 of a bag without any."""
+    bags = offsets.shape[0] - include_last_offset
+    bag = dnp.subtract(dnp.searchsorted(offsets[:bags], dnp.arange(indices.shape[0]), side="right"), 1)
+    counted = dnp.not_equal(indices, padding_idx % weight.shape[0]) if padding_idx >= 0 else dnp.ones(indices.shape, np.bool_)
+    rows = dnp.take(weight, indices, axis=0)
+    if per_sample_weights is not None:
+        rows = dnp.multiply(rows, dnp.expand_dims(per_sample_weights, -1))
+    count = dnp.at(dnp.zeros((bags,), np.int64))[bag].add(convert(counted, np.int64))
+    least = -np.inf if mode == 2 else 0
+    rows = dnp.where(dnp.expand_dims(counted, -1), rows, convert(least, rows.dtype))
+    place = dnp.at(dnp.full((bags, weight.shape[1]), least, rows.dtype))[bag]
+    y = place.max(rows) if mode == 2 else place.add(rows)
+    several = dnp.expand_dims(dnp.maximum(count, 1), -1)
+    y = dnp.divide(y, convert(several, y.dtype)) if mode == 1 else y
+    y = dnp.where(dnp.expand_dims(dnp.greater(count, 0), -1), y, convert(0, y.dtype))
+    return y, bag, count, count

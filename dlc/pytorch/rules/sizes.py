@@ -73,9 +73,13 @@ def item(x: Any) -> Any:
     return x.item()
 
 
-@table(
-    "_assert_async.msg _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size "
-    "_functional_assert_async.msg _functional_sym_constrain_range operator._assert"
+# What PyTorch found when it made the graph holds for the sizes that it was made for; dlc checks those of each call.
+CHECKS = (
+    *("_assert_async.msg", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"),
+    *("_functional_assert_async.msg", "_functional_sym_constrain_range", "operator._assert", "_linalg_check_errors"),
 )
+
+
+@table(" ".join(CHECKS))
 def checked(*_: Any, **__: Any) -> None:
-    """What PyTorch found when it made the graph holds for the sizes that it was made for; dlc checks those of each call."""
+    """Nothing."""

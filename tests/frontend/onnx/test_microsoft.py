@@ -103,7 +103,7 @@ CASES: list[tuple[str, str, Mapping[str, Any], Mapping[str, np.ndarray], Callabl
         lambda: ((NIBBLES - np.array([3.0, 12.0]).repeat(16)) * HALVES.repeat(16, 1))[PLACES_OF_ROWS],
     ),
     ("MatMulNBits", "x packed scales", NARROW, {"x": X}, lambda: X @ unpacked(8).T),
-    ("MatMulNBits", "x packed scales zeros", NARROW, {"x": X}, lambda: X @ unpacked(ZEROS).T),
+    ("MatMulNBits", "x packed scales zeros", {**NARROW, "accuracy_level": 4}, {"x": X}, lambda: X @ unpacked(ZEROS).T),
     ("MatMulNBits", "x packed scales places  bias", NARROW, {"x": X}, lambda: X @ unpacked(PLACES).T + BIAS),
     (
         "MatMulNBits", "x bytes scales", {**NARROW, "bits": 8, "block_size": 16, "K": 32}, {"x": X[:, :32]},

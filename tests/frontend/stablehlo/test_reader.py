@@ -161,7 +161,16 @@ def test_ops(name: str) -> None:
             "%0 = stablehlo.custom_call @solve(%a) {operand_layouts = [dense<0> : tensor<1xindex>]} : (tensor<3xi32>) -> "
             "tensor<3xi32>\nreturn %0 : tensor<3xi32>",
             UnsupportedError,
-            r"stablehlo.custom_call \(line 3\)",
+            r"stablehlo.custom_call @solve \(line 3\)",
+        ),
+        (
+            "%p = stablehlo.reshape %a : (tensor<3xi32>) -> tensor<3x1xi32>\n"
+            '%0 = "stablehlo.scatter"(%a, %p, %a) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], '
+            "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({\n^bb0(%q: tensor<i32>, %r: tensor<i32>):\n"
+            "  %1 = stablehlo.subtract %q, %r : tensor<i32>\n  stablehlo.return %1 : tensor<i32>\n"
+            "}) : (tensor<3xi32>, tensor<3x1xi32>, tensor<3xi32>) -> tensor<3xi32>\nreturn %0 : tensor<3xi32>",
+            UnsupportedError,
+            "m.mlir:4: stablehlo.scatter: its body is none of",
         ),
     ],
 )

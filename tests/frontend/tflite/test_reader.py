@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -16,8 +17,8 @@ from dlc.compiler.program import load_program
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.explore.sources import tflite_listing
 from dlc.frontend.problems import OpenInputsError
-from dlc.frontend.tflite import read_model
-from dlc.frontend.tflite.schema import BUILTINS, Tensor, read_file
+from dlc.frontend.tflite import read_model, reader
+from dlc.frontend.tflite.schema import BUILTINS, Graph, Operator, Tensor, TfliteFile, read_file
 from tests.frontend.tflite.recorded import recorded
 
 
@@ -121,6 +122,31 @@ def test_vectors_that_are_shared_do_not_add_up_without_end() -> None:
     file = head + root + struct.pack("<I", count) + offsets + code_vtable + table + names
     with pytest.raises(ModelError, match="its vectors hold more than"):
         read_file(file)
+
+
+def test_graphs_that_unfold_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Options:
+        """Those of an operator that runs a graph."""
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def scalar(self, *_: object) -> int:
+            return self.number
+
+    tensors = [Tensor(f"t{k}", 0, (2,), (2,), None, None, False, False) for k in range(3)]
+    levels = [
+        Graph(
+            tensors, (0,), (2,), [Operator("STABLEHLO_COMPOSITE", (n,), (n + 1,), cast(Any, Options(k + 1))) for n in range(2)]
+        )
+        for k in range(30)
+    ]
+    last = Graph(tensors, (0,), (2,), [Operator("ABS", (n,), (n + 1,), None) for n in range(2)])
+    file = TfliteFile("deep.tflite", [*levels, last], {}, {})
+    monkeypatch.setattr(reader, "read_file", lambda source: file)
+    monkeypatch.setattr(reader, "_MOST_OPERATORS", 500)
+    with pytest.raises(ModelError, match="its graphs unfold to more than 748 operators"):
+        read_model(b"")
 
 
 def test_sizes_that_reading_hangs_on_are_those_of_the_call() -> None:

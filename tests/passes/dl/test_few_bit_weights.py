@@ -26,7 +26,15 @@ def integers(dtype: Any, *shape: int) -> np.ndarray:
     return RNG.integers(int(low), int(high) + 1, shape).astype(dtype)
 
 
-def product(dtype: Any, parameters: tuple[int, ...], axis: int, transposed: bool, zero: Any, rows: int = 2) -> Program:
+def product(
+    dtype: Any,
+    parameters: tuple[int, ...],
+    axis: int,
+    transposed: bool,
+    zero: Any,
+    rows: int = 2,
+    rounds_rows: bool | None = None,
+) -> Program:
     """Rows times dequantised weights, with parameters of a shape; a zero point that is an array is a weight."""
 
     def body(b: Writer, x: SSAValue) -> SSAValue:
@@ -34,7 +42,8 @@ def product(dtype: Any, parameters: tuple[int, ...], axis: int, transposed: bool
         scale = b.weight(RNG.uniform(0.01, 0.02, parameters).astype(np.float32))
         own = b.weight(zero) if isinstance(zero, np.ndarray) else b.scalar(zero, like=element_tensor(dtype))
         w = b(dl.DequantizeOp, w, scale, own, axis=axis)
-        return b(dl.MatmulOp, x, b(dl.TransposeOp, w, permutation=(1, 0)) if transposed else w)
+        w = b(dl.TransposeOp, w, permutation=(1, 0)) if transposed else w
+        return b(dl.MatmulOp, x, w, rounds_rows=rounds_rows)
 
     return program(body, *randoms((rows, K)))
 
@@ -58,7 +67,9 @@ def element_tensor(dtype: Any) -> Any:
 def test_dequantised_weights_stay_integers(
     dtype: Any, parameters: tuple[int, ...], axis: int, transposed: bool, zero: Any, of: Any, rows: int
 ) -> None:
-    p = product(dtype, parameters, axis, transposed, zero, rows).apply(FewBitWeightsPass(), tolerance=2e-5)
+    p = product(dtype, parameters, axis, transposed, zero, rows).apply(
+        FewBitWeightsPass(resolve("cpu:generic")), tolerance=2e-5
+    )
     (op,) = [op for op in p.main.body.block.ops if isinstance(op, dl.MatmulWordsOp)]
     assert op.of == element_type(of) and (op.scale_weights is None) == (rows <= 2)
 
@@ -70,12 +81,25 @@ def test_dequantised_weights_stay_integers(
 )
 def test_others_are_dequantised_ahead(dtype: Any, parameters: tuple[int, ...], axis: int) -> None:
     p = product(dtype, parameters, axis, False, 0)
-    assert p.apply(FewBitWeightsPass()).ops[-1] == "matmul"
+    assert p.apply(FewBitWeightsPass(resolve("cpu:generic"))).ops[-1] == "matmul"
+
+
+@pytest.mark.parametrize(
+    "dtype, rows, target, ends_in",
+    [(UINT4, 4, "cpu:generic", "pairs"), (UINT4, 5, "cpu:generic", "words"), (np.int8, 3, "cpu:generic", "words"),
+     (np.int8, 2, "cpu:generic", "pairs"), (UINT4, 1, "cpu:riscv64", "words")],
+)  # fmt: skip
+def test_rows_that_may_be_rounded(dtype: Any, rows: int, target: str, ends_in: str) -> None:
+    p = product(dtype, (3, N), 0, False, 1, rows, rounds_rows=True).apply(FewBitWeightsPass(resolve(target)), tolerance=2e-3)
+    assert [op for op in p.ops if op.startswith("matmul")] == [f"matmul_{ends_in}"]
 
 
 def test_weights_of_many_rows_are_dequantised_ahead() -> None:
-    for rows, last in ((64, "matmul_words"), (65, "matmul")):
-        assert product(np.int8, (N,), 1, False, 0, rows).apply(FewBitWeightsPass(), tolerance=2e-5).ops[-1] == last
+    for rows, last in ((32, "matmul_words"), (33, "matmul")):
+        assert (
+            product(np.int8, (N,), 1, False, 0, rows).apply(FewBitWeightsPass(resolve("cpu:generic")), tolerance=2e-5).ops[-1]
+            == last
+        )
 
 
 def made(w: np.ndarray, weights: str, group: int) -> np.ndarray:

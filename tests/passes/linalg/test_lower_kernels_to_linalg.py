@@ -25,7 +25,9 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
         (dl.ArgmaxOp, dl.ArgminOp, dl.CumsumOp, dl.CumprodOp, dl.ArgsortOp, dl.SortOp),
         "decomposed, it has procedures, which are kernels by themselves",
     ),
-    **dict.fromkeys((dl.NonzeroOp, dl.UniqueOp, dl.NonMaxSuppressionOp), "the host computes what has a size of its own"),
+    **dict.fromkeys(
+        (dl.NonzeroOp, dl.UniqueOp, dl.NonMaxSuppressionOp, dl.DecodePictureOp), "the host computes what has a size of its own"
+    ),
 }
 
 IN_KERNELS = [s for s in SAMPLES if s.op not in NOT_IN_KERNELS and all(o.size for o in s.operands)]

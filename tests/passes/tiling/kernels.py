@@ -160,6 +160,22 @@ builtin.module {
 }
 """
 
+# The same into a buffer of the kernel's own, which is then transposed.
+SCATTER_TURNED = (
+    SCATTER.replace("%y: tensor<7x21xf32>)\n      -> tensor<7x21xf32>", "%y: tensor<21x7xf32>)\n      -> tensor<21x7xf32>")
+    .replace("    %c = linalg", "    %own = tensor.empty() : tensor<7x21xf32>\n    %c = linalg")
+    .replace("outs(%y :", "outs(%own :")
+    .replace(
+        "    func.return %r : tensor<7x21xf32>",
+        """    %t = linalg.generic {indexing_maps = [affine_map<(s, r) -> (r, s)>, affine_map<(s, r) -> (s, r)>],
+        iterator_types = ["parallel", "parallel"]} ins(%r : tensor<7x21xf32>) outs(%y : tensor<21x7xf32>) {
+    ^bb0(%re: f32, %before: f32):
+      linalg.yield %re : f32
+    } -> tensor<21x7xf32>
+    func.return %t : tensor<21x7xf32>""",
+    )
+)
+
 # The product of two matrices row by row, without anything that a tile could share.
 DOTS = """
 builtin.module {
@@ -272,6 +288,7 @@ KERNELS = {
     "rows": ROWS,
     "columns": COLUMNS,
     "scatter": SCATTER,
+    "scatter, turned": SCATTER_TURNED,
     "dots": DOTS,
     "turned": TURNED,
     "attention": ATTENTION,

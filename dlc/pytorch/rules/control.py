@@ -1,0 +1,26 @@
+"""Branches and loops, whose bodies are functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dlc.numpy as dnp
+from dlc import lax
+from dlc.pytorch.rules.table import Table
+
+table = Table()
+
+
+@table("higher_order.cond")
+def cond(holds: Any, true: Callable[..., Any], false: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    return lax.cond(holds, lambda: tuple(true(*operands)), lambda: tuple(false(*operands)))
+
+
+@table("higher_order.while_loop")
+def while_loop(goes_on: Callable[..., Any], body: Callable[..., Any], carried: Sequence[Any], more: Sequence[Any] = ()) -> Any:
+    def holds(values: tuple[Any, ...]) -> Any:
+        (result,) = goes_on(*values, *more)
+        return dnp.reshape(result, ())
+
+    return lax.while_loop(holds, lambda values: tuple(body(*values, *more)), tuple(carried))

@@ -1,0 +1,30 @@
+"""Pictures out of the formats of files, by Pillow."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from io import BytesIO
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.errors import DlcError, UnsupportedError
+
+Array: TypeAlias = "NDArray[Any]"
+
+
+def decode_picture(data: Array, *, gray: bool = False) -> tuple[Array, ...]:
+    """`dl.decode_picture`. Raises UnsupportedError where Pillow is not installed, DlcError for bytes that are no picture."""
+    try:
+        # Pillow is an optional dependency, and takes a while to import.
+        pillow = import_module("PIL.Image")
+    except ImportError:
+        raise UnsupportedError("pictures are decoded by Pillow, which is not installed: pip install 'dlc[pictures]'") from None
+    try:
+        with pillow.open(BytesIO(data.tobytes())) as picture:
+            pixels = np.asarray(picture.convert("L" if gray else "RGB"))
+    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
+        # What Pillow says of bytes that are no picture, or a damaged one, or one that is far larger than pictures are.
+        raise DlcError(f"a picture that cannot be decoded: {error}") from error
+    return (pixels[..., None] if gray else pixels,)

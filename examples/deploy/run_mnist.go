@@ -1,0 +1,74 @@
+// A model that is linked to a Go program by cgo. Beside this file:
+//
+//	dlc compile mnist_cnn.onnx -o mnist.a && go run run_mnist.go
+package main
+
+/*
+#cgo LDFLAGS: ${SRCDIR}/mnist.a
+#include <stdlib.h>
+#include "mnist.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Mnist is the model with memory for one call at a time. All of it is C's: the model follows pointers.
+type Mnist struct {
+	call    *C.dlc_call
+	picture *[784]float32
+	digits  *[10]float32
+}
+
+func newMnist() *Mnist {
+	model := &Mnist{
+		call:    (*C.dlc_call)(C.calloc(1, C.sizeof_dlc_call)),
+		picture: (*[784]float32)(C.calloc(784, 4)),
+		digits:  (*[10]float32)(C.calloc(10, 4)),
+	}
+	// Without memory it answers how much a call takes.
+	C.dlc_model_mnist(model.call)
+	model.call.bytes = (model.call.needed + 63) / 64 * 64
+	model.call.memory = C.aligned_alloc(64, C.size_t(model.call.bytes))
+	model.call.inputs = (*unsafe.Pointer)(pointerTo(unsafe.Pointer(model.picture)))
+	model.call.outputs = (*unsafe.Pointer)(pointerTo(unsafe.Pointer(model.digits)))
+	return model
+}
+
+func pointerTo(array unsafe.Pointer) unsafe.Pointer {
+	pointer := C.calloc(1, C.size_t(unsafe.Sizeof(array)))
+	*(*unsafe.Pointer)(pointer) = array
+	return pointer
+}
+
+// Run gives the probabilities of the ten digits.
+func (model *Mnist) Run(picture *[784]float32) ([10]float32, error) {
+	*model.picture = *picture
+	if code := C.dlc_model_mnist(model.call); code != 0 {
+		return [10]float32{}, fmt.Errorf("dlc_model_mnist: %d", code)
+	}
+	return *model.digits, nil
+}
+
+// Close frees what is C's.
+func (model *Mnist) Close() {
+	for _, memory := range []unsafe.Pointer{
+		model.call.memory, unsafe.Pointer(model.call.inputs), unsafe.Pointer(model.call.outputs),
+		unsafe.Pointer(model.call), unsafe.Pointer(model.picture), unsafe.Pointer(model.digits),
+	} {
+		C.free(memory)
+	}
+}
+
+func main() {
+	model := newMnist()
+	defer model.Close()
+	digits, err := model.Run(&[784]float32{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("of zeros: %.4f\n", digits)
+}
