@@ -1,25 +1,24 @@
 """Pages of whole programs in a browser: python benchmarks/explorer_pages.py [MODEL …].
 
 Each MODEL of the tests' skeletons (resnet50, bert_base_128), a function with a scan, and a training step with its optimiser:
-seconds to compile it, seconds to compile it with its page, megabytes of the page, and seconds until Chromium shows it. In the
-page of a model the first convolution or product is clicked and followed to its loops. Exits with 1 where a page takes twice as
-long as compiling, has over 15 MB, opens in over 2 s, fetches anything, has an error, or does not lead to the loops.
+the seconds of processors that compiling it takes, and compiling it with its page; megabytes of the page; and seconds until
+Chromium shows it. In each page the first convolution or product is followed to its vector loop, by a click and by keys; what a
+reader of screens, the keyboard or weak eyes cannot use is looked for in light and dark. Exits with 1 where any of that fails,
+or a page takes twice as long as compiling, has over 15 MB, opens in over 2 s, or fetches anything.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from os import times
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import sync_playwright
 
 import dlc
 import dlc.numpy as dnp
@@ -33,6 +32,7 @@ from dlc.options import Options
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.explore.opened import VIEWS, Opened, chromium  # noqa: E402
 from tests.models import skeletons  # noqa: E402
 
 OPTIONS = Options.of(num_threads=1, cache=False)
@@ -85,49 +85,28 @@ def of_function(function: Callable[..., Any], *arguments: Any) -> Subject:
     return dlc.jit(function).lower(*arguments).program, [np.asarray(leaf) for leaf in leaves]
 
 
-class Shown:
-    """A page in the browser: how long it took to open, and what should not be."""
-
-    def __init__(self, browser: Any, file: Path) -> None:
-        self.wrong: list[str] = []
-        self.page = browser.new_page(viewport={"width": 1440, "height": 900})
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("request", lambda request: self._fetched(request.url))
-        began = perf_counter()
-        self.page.goto(file.as_uri())
-        self.page.wait_for_selector("main:not([aria-busy])")
-        self.seconds = perf_counter() - began
-
-    def _fetched(self, url: str) -> None:
-        if not url.startswith("file:"):
-            self.wrong.append(f"fetched {url}")
-
-    def follow(self) -> None:
-        """From the first kernel of sums to its loops."""
-        found = self.page.locator('.box.kernel[aria-label^="kernel conv"], .box.kernel[aria-label^="kernel matmul"]')
-        if not found.count():
-            self.wrong.append("no kernel of a convolution or a product")
-            return
-        found.first.click()
-        self.page.click("text=Follow it through the passes")
-        self.page.wait_for_selector(".row.selected")
-        if not any("vector.fma" in row for row in self.page.locator(".pane:nth-child(2) .row.related").all_inner_texts()):
-            self.wrong.append("it does not lead to the vector loop")
-
-
-def measure(browser: Any, name: str, subject: Subject, file: Path) -> bool:
+def measure(browser: Any, name: str, subject: Subject, file: Path, pictures: Path | None) -> bool:
     """Prints a row; whether all is as it should be."""
     program, inputs = subject
     seconds: list[float] = []
     for make in (lambda: compile(program, "cpu", OPTIONS), lambda: explore(program, "cpu", OPTIONS, inputs=inputs).save(file)):
-        began = perf_counter()
+        began = sum(times()[:4])
         make()
-        seconds.append(perf_counter() - began)
-    size, shown = file.stat().st_size / 1e6, Shown(browser, file)
-    shown.follow()
-    bounds = {"takes": seconds[1] < 2 * seconds[0], "has": size < 15, "opens": shown.seconds < 2}
-    wrong = [*shown.wrong, *(f"{what} too much" for what, kept in bounds.items() if not kept)]
-    row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {shown.seconds:.2f} | {'; '.join(wrong) or 'as it should be'}"
+        seconds.append(sum(times()[:4]) - began)
+    size, opened = file.stat().st_size / 1e6, Opened(browser, file)
+    kept = {
+        "it takes too much": seconds[1] < 2 * seconds[0],
+        "it has too much": size < 15,
+        "it opens too late": opened.seconds < 2,
+        "it does not lead to the vector loop": any("vector.fma" in line for line in opened.to_vector_loop()),
+        "keys do not lead to a kernel": opened.by_keys().startswith("kernel "),
+        "keys go round in another order": all(map(opened.tabs_in_order, VIEWS)),
+    }
+    wrong = [*(problem for problem, is_kept in kept.items() if not is_kept), *opened.audit(), *opened.wrong]
+    if pictures is not None:
+        opened.pictures(pictures)
+    opened.page.close()
+    row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {opened.seconds:.2f} | {'; '.join(wrong) or 'as it should be'}"
     print(f"| {name} | {row} |", flush=True)
     return not wrong
 
@@ -135,17 +114,19 @@ def measure(browser: Any, name: str, subject: Subject, file: Path) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["resnet50", "bert_base_128"])
-    models = parser.parse_args().models
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, of the first program")
+    arguments = parser.parse_args()
+    models, pictures = arguments.models, arguments.pictures
     subjects = {name: (lambda name=name: network(name)) for name in models}
     subjects |= {"a scan": recurrence, "a training step": training_step}
     print("| program | compiled, s | with its page, s | MB | opens, s | |\n|---|---|---|---|---|---|")
-    with sync_playwright() as playwright, TemporaryDirectory() as folder:
-        chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with chromium() as browser, TemporaryDirectory() as folder:
         # What the first compilation of a process finds for the others, and the machine's limits, are not of any of them.
         explore(*of_function(lambda x: x + 1, np.ones(4, np.float32))[:1], "cpu", OPTIONS, inputs=[np.ones(4, np.float32)])
-        found = [measure(browser, name, make(), Path(folder) / "page.html") for name, make in subjects.items()]
-        browser.close()
+        found = [
+            measure(browser, name, make(), Path(folder) / "page.html", None if k else pictures)
+            for k, (name, make) in enumerate(subjects.items())
+        ]
     sys.exit(0 if all(found) else 1)
 
 

@@ -310,7 +310,6 @@ def explore_file(
     if inputs is not None:
         given = {**program.defaults, **inputs(program)}
         arrays = [given[info.name] for info in program.inputs]
-        program = program.for_inputs(arrays)
     listing = None
     if isinstance(model, ModelFile):
         listing = onnx_listing(model)

@@ -142,7 +142,7 @@ class JitFunction:
         lowered = self.lower(*args, **kwargs)
         arrays = [self._native(leaf) for leaf in lowered.leaves]
         options = replace(self._options, dump_ir=None)
-        return explore(lowered.program.for_inputs(arrays), self._target, options, inputs=arrays)
+        return explore(lowered.program, self._target, options, inputs=arrays)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """What a call with these arguments takes: kernels, time and memory, and what compiling it took."""

@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 import dlc
 
 ROOT = Path(__file__).parents[1]
-MODEL, EXPLORED = ROOT / "tests" / "models" / "small" / "mnist_cnn.onnx", "explored.html"
+MODEL, EXPLORED = ROOT / "examples" / "models" / "blazeface_front.onnx", "explored.html"
 # Where the pages of the repository's own files are.
 _REPOSITORY = "repository"
 _NAMED = re.compile(r"\[([\w./]+\.md)\]\(([^)#\s]+\.md)")
@@ -40,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             content = _shown(target)
             files.append(File.generated(config, _page_of(target), content=content))
             pending.append((_page_of(target), content))
-    page = dlc.compile_model(MODEL).explore(np.zeros((1, 1, 28, 28), np.float32))
+    page = dlc.compile_model(MODEL).explore(np.zeros((1, 128, 128, 3), np.float32))
     files.append(File.generated(config, EXPLORED, content=page.html))
     return files
 
@@ -52,8 +52,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = _NAMED.sub(lambda link: f"[{_title(uri, link[2], files)}]({link[2]}", markdown)
     if uri == "explorer.md":
         title, _, rest = markdown.partition("\n")
-        shown = f'<iframe src="{EXPLORED}" title="The page of a small model" loading="lazy"></iframe>'
-        markdown = f"{title}\n\n[The page of a small model that reads digits]({EXPLORED}), to try:\n\n{shown}\n{rest}"
+        shown = f'<iframe src="{EXPLORED}" title="The page of a model that finds faces" loading="lazy"></iframe>'
+        markdown = f"{title}\n\n[The page of BlazeFace, a model that finds faces]({EXPLORED}), to try:\n\n{shown}\n{rest}"
     return markdown
 
 

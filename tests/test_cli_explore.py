@@ -12,8 +12,9 @@ from click.testing import CliRunner, Result
 from dlc.cli import explore, main
 from dlc.dialects import dl
 from dlc.errors import DlcError
+from dlc.explore import Page
 from dlc.measure import kernels
-from tests.explore.programs import LIMITS, tiny
+from tests.explore.programs import LIMITS, rows, tiny
 
 FUNCTION = """
 import dlc
@@ -120,6 +121,15 @@ def test_a_bug_of_dlc_is_not_the_users(tmp_path: Path, monkeypatch: pytest.Monke
     result = run("f.py:f", "--shape", "x=4,8")
     told = " ".join(result.stderr.split())
     assert result.exit_code == 1 and "ZeroDivisionError" in told and "met at f.py:3" in told and "This is a bug of dlc" in told
+
+
+def test_sizes_that_nobody_says_are_those_of_plans(tmp_path: Path) -> None:
+    model, page = tmp_path / "rows.onnx", tmp_path / "page.html"
+    model.write_bytes(rows().SerializeToString())
+    for more, n in (([], 4), (["--shape", "x=n:16..64,8"], 32)):
+        assert run(model, "-o", page, "--target", "cpu:avx2", *more).exit_code == 0
+        shown = Page.read(page).shown
+        assert shown.sizes == {"n": n} and shown.measured is not None
 
 
 def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

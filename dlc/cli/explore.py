@@ -186,8 +186,8 @@ class _Explored:
 
 
 def _given(inputs: tuple[str, ...], seed: int, program: Program) -> dict[str, NDArray[Any]]:
-    """The inputs of a program, as options say."""
-    arrays = make_inputs(program.inputs, inputs, seed, program.defaults)
+    """The inputs of a program, as options say; sizes that they leave open are those that plans are made for."""
+    arrays = make_inputs(program.inputs, inputs, seed, program.defaults, program.planned_sizes)
     given = [info for info in program.inputs if info.name in arrays]
     require_fitting(program.name, given, [arrays[info.name] for info in given])
     return arrays

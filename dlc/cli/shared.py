@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 import click
@@ -231,12 +232,17 @@ def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def make_inputs(
-    infos: tuple[TensorInfo, ...], given: tuple[str, ...], seed: int, optional: Collection[str] = ()
+    infos: tuple[TensorInfo, ...],
+    given: tuple[str, ...],
+    seed: int,
+    optional: Collection[str] = (),
+    planned: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What each input is: from a `.npy` file, or random (the default) where all sizes are known, or follow from a file's.
 
     `given` holds `NAME=FILE.npy`, `NAME=random`, folders in which inputs are called `NAME.npy`, and `.npz` files; the elements
-    of a list are called `NAME[0]`, `NAME[1]`, …. Of those that are `optional` there is none unless it is given.
+    of a list are called `NAME[0]`, `NAME[1]`, …. Of those that are `optional` there is none unless it is given. `planned` are
+    sizes for those that nothing else says.
     """
     names = [info.name for info in infos]
     values: dict[str, str] = {}
@@ -271,6 +277,7 @@ def make_inputs(
     for info in tensors:
         if info.name in read and read[info.name].ndim == len(info.shape):
             bind_sizes(info.shape, read[info.name].shape, sizes)
+    sizes = {**planned, **sizes}
     arrays = {info.name: read[info.name] if info.name in read else _random(info, sizes, generator) for info in tensors}
     return {name: assembled(name, form, arrays) for name, form in forms.items()}
 

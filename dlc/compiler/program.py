@@ -16,10 +16,10 @@ from dlc.dialects.dl.binding import bind_dims
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.ranges import state_ranges
+from dlc.dialects.dl.ranges import ranges_of, representative, state_ranges
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
-from dlc.dims import Size, bind_sizes, is_static, substitute
+from dlc.dims import Dim, Size, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.forms import Border
 from dlc.frontend.onnx import import_model
@@ -108,10 +108,22 @@ class Program:
 
     def for_inputs(self, arrays: Sequence[NDArray[Any]]) -> Program:
         """This program with the sizes that inputs of these shapes, which fit, give to its symbols."""
+        sizes = self.sizes_of(arrays)
+        return self.with_sizes(sizes) if sizes else self
+
+    @property
+    def planned_sizes(self) -> dict[str, int]:
+        """A size for each symbol of the inputs: the one that plans are made for."""
+        ranges = ranges_of(self.module)
+        symbols = sorted({name for info in self.inputs for size in info.shape for name in Dim.lift(size).symbols()})
+        return {name: representative(Dim.symbol(name), ranges) for name in symbols}
+
+    def sizes_of(self, arrays: Sequence[NDArray[Any]]) -> dict[str, int]:
+        """What inputs of these shapes, which fit, make of the program's symbols."""
         sizes: dict[str, int] = {}
         for info, array in zip(self.inputs, arrays, strict=True):
             bind_sizes(info.shape, array.shape, sizes)
-        return self.with_sizes(sizes) if sizes else self
+        return sizes
 
 
 def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, kind: str) -> tuple[TensorInfo, ...]:

@@ -15,6 +15,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.compiler.open_sizes import domain_of, within
 from dlc.compiler.program import Program
 from dlc.compiler.segments import split
+from dlc.dialects.dl.indexed import checked_places
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.garbage import collected_rarely
@@ -183,6 +184,7 @@ def _kept(c: Compilation, file: CachedFile | None) -> Artifact | Executable:
 
 
 def _key(c: Compilation) -> Key:
-    # Without the places it comes from: a function is the same wherever it stands, as in each session of a notebook.
+    # Without the places it comes from, but for those that messages name: a function is the same wherever it stands.
     program, text = c.program, print_module(c.program.module, locations=False)
+    text = "\n".join([text, *checked_places(program.module)])
     return program_key(text, program.weights, program.remaining, c.backend.target, c.options)

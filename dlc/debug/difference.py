@@ -115,13 +115,14 @@ def _first(
     one: ModuleOp, other: ModuleOp, before: Trace, after: Trace, wrong: Sequence[int], arrays: Sequence[Array]
 ) -> First | None:
     step = culprit(before, after, wrong)
-    if step is not None:
-        return First(_line(step.op), step.origins, step.kernel)
     known = Counterparts([*arrays, *before.arrays, *(a for run in before.runs for a in run.outputs)])
+    # An op whose operands are others already goes on from a kernel that is a function, and has no steps.
+    if step is not None and all(value.constant or known.has(value.array) for value in step.operands):
+        return First(_line(step.op), step.origins, step.kernel)
     for run in after.runs:
         if not all(map(known.has, run.outputs)):
             return _in_kernel(one, other, run)
-    return None
+    return None if step is None else First(_line(step.op), step.origins, step.kernel)
 
 
 def _in_kernel(one: ModuleOp, other: ModuleOp, run: KernelRun) -> First:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.backends.base import Backend, KernelBackend
-from dlc.backends.read_host import is_open, read_host
+from dlc.backends.read_host import is_open, read_host, read_open
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile
 from dlc.cpus import usable_cpus
@@ -35,6 +35,9 @@ from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact
 
+# A program is run for this part of the time that compiling it took, or a few times.
+_MEASURING = 0.1
+
 
 def collect(
     program: Program,
@@ -47,6 +50,9 @@ def collect(
 ) -> Exploration:
     """What compiling `program` makes of it, and on `inputs`, where its time goes; `source` is what the user wrote.
 
+    Where sizes come with a call, they are those of `inputs`, or else the ones that plans are made for; a program that is not
+    compiled for all sizes is compiled for those of `inputs`.
+
     Raises UnsupportedError for a program that is not compiled as one, and what compiling raises.
     """
     options, report = options or Options(), Report()
@@ -55,6 +61,10 @@ def collect(
         raise UnsupportedError(f"{program.name}: the target {backend} runs modules as they are; explore it for cpu or opencl")
     recorder = Recorder((FormKernelsPass.name, "fusion"), _plans)
     compile(program, target, options, report=report, progress=progress, recorder=recorder)
+    if "end" not in recorder.modules and inputs is not None and not program.is_static:
+        known = program.for_inputs(inputs)
+        if known.is_static:
+            return collect(known, target, options, inputs=inputs, source=source, progress=progress)
     if "end" not in recorder.modules:
         raise UnsupportedError(
             f"{program.name}: it is compiled in parts, when it is called: {report.each_size or 'data decides sizes'}; "
@@ -64,12 +74,14 @@ def collect(
         raise UnsupportedError(
             f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
         )
-    seen = _Seen(program, backend.compiling(), recorder, report)
+    sizes = program.sizes_of(inputs) if inputs is not None else program.planned_sizes
+    seen = _Seen(program, backend.compiling(), recorder, report, sizes)
     measured = None
     if inputs is not None:
         if progress is not None:
             progress(Doing("measuring"))
-        measured = run_of(recorder.made, inputs, options.num_threads or usable_cpus())
+        threads, seconds = options.num_threads or usable_cpus(), _MEASURING * report.seconds
+        measured = run_of(recorder.made, inputs, threads, seconds)
     return seen.exploration(source, measured)
 
 
@@ -95,6 +107,7 @@ class _Seen:
     backend: Backend
     recorder: Recorder
     report: Report
+    sizes: Mapping[str, int]
 
     def exploration(self, source: Listing | None, run: Run | None) -> Exploration:
         recorder, report, end = self.recorder, self.report, self.recorder.modules["end"]
@@ -127,7 +140,8 @@ class _Seen:
             report.phases,
             report.seconds,
             tuple((r.stage, r.spec, r.seconds) for r in report.passes),
-            memory_of(end, read_host(end)) if not is_open(end) else None,
+            memory_of(end, read_open(end) if is_open(end) else read_host(end), self.sizes),
+            dict(self.sizes),
             run.measured if run is not None else None,
         )
 

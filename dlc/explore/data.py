@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dlc.instrument.recording import Listing
 from dlc.measure.timeline import Span
@@ -148,7 +148,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What one compilation made of a program."""
+    """What one compilation made of a program; `sizes` are of the call that memory and times are of."""
 
     name: str
     target: str
@@ -161,7 +161,8 @@ class Exploration:
     phases: dict[str, float]
     seconds: float
     passes: tuple[tuple[str, str, float], ...]
-    memory: Memory | None = None
+    memory: Memory
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
     measured: Measured | None = None
 
 

@@ -17,7 +17,7 @@ from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram
 from dlc.target import host_supports
 
-# How often a program is run to measure its kernels.
+# How often a program is run on a device to measure its kernels.
 _ROUNDS = 5
 
 
@@ -37,17 +37,20 @@ class Run:
     kernels: Mapping[str, Taken]
 
 
-def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int) -> Run | None:
-    """What runs of a program show, if it is one that is looked into: kernels on a CPU, or on an OpenCL device."""
+def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> Run | None:
+    """What runs of a program show, if it is one that is looked into: kernels on a CPU, or on an OpenCL device.
+
+    On a CPU it is run for about so many seconds, but a few times at least.
+    """
     if isinstance(made, Artifact):
-        return _on_cpu(made, inputs, threads) if host_supports(made.target) else None
+        return _on_cpu(made, inputs, threads, seconds) if host_supports(made.target) else None
     if isinstance(made, OpenOpenCLProgram):
         made = made.at(inputs)
     return _on_device(made, inputs) if isinstance(made, OpenCLProgram) else None
 
 
-def _on_cpu(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int) -> Run:
-    measured = measure(artifact, inputs, threads, _ROUNDS)
+def _on_cpu(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> Run:
+    measured = measure(artifact, inputs, threads, seconds=seconds)
     limits, spans = measured.limits, measured.timeline
     shown = Measured(spans, thread_names(spans), limits.flops, limits.cache, limits.memory)
     return Run(shown, {t.name: Taken(t.seconds, t.bytes, t.flops, t.least) for t in measured.kernels})

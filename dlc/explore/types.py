@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dims import Size
 from dlc.ir import Attribute, MemRefType
 
 
-def type_text(type: Attribute) -> str:
-    """`float32[1, 64]` of a tensor or a buffer of it."""
+def type_text(type: Attribute, sizes: Sequence[Size] | None = None) -> str:
+    """`float32[1, 64]` of a tensor or a buffer of it, of which `sizes` may say more than its type does."""
     if isinstance(type, MemRefType):
-        type = tensor_type(type.get_shape(), cast("MemRefType[Attribute]", type).element_type)
+        type = tensor_type(sizes or type.get_shape(), cast("MemRefType[Attribute]", type).element_type)
     return f"{numpy_dtype(element_type_of(type))}[{', '.join(map(str, shape_of(type)))}]"

@@ -31,7 +31,21 @@ from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.dims import Dim, Size, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend import symbolic
-from dlc.ir import Attribute, Block, LocationAttr, NameLoc, NoneAttr, Operation, SSAValue, StringAttr, SymbolRefAttr, i64
+from dlc.ir import (
+    Attribute,
+    Block,
+    LocationAttr,
+    NameLoc,
+    NoneAttr,
+    Operation,
+    SSAValue,
+    StringAttr,
+    SymbolRefAttr,
+    bf16,
+    f16,
+    f32,
+    i64,
+)
 from dlc.weights import WeightStore
 
 # Shape arithmetic and scalars lie far below; tables of weights far above stay expressions for the compiler.
@@ -178,6 +192,10 @@ class Emitter:
 
     def cast(self, x: Value, to: Attribute) -> Value:
         return x if x.element_type == to else self(dl.CastOp, x, to=to)
+
+    def wide(self, x: Value) -> Value:
+        """Floats of 16 bits in f32: what takes several steps is rounded once, at its end."""
+        return self.cast(x, f32) if x.element_type in (f16, bf16) else x
 
     def slice(self, x: Value, axis: int, start: Size, limit: Size) -> Value:
         """The elements `start` to `limit` of one axis."""

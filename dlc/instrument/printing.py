@@ -39,13 +39,13 @@ class _CachedPrinter(Printer):
         if op.regions or op.successors:
             super().print_op(op)
             return
-        types = (v.type for v in op.operands)
-        made_of = (*op.operands, *types, *op.properties.values(), *op.attributes.values(), *op.result_types)
+        values = (*op.operands, *op.results)
+        made_of = (*values, *[v.type for v in values], *op.properties.values(), *op.attributes.values())
         known = self.cache.ops.get(op)
         if known is None or known[0] != made_of:
             known = self.cache.ops[op] = made_of, self.parts_of(op)
-        for part in known[1]:
-            self.text.write(part if isinstance(part, str) else f"%{self.named(part)}")
+        names = self._ssa_values
+        self.text.write("".join([p if isinstance(p, str) else f"%{names.get(p) or self.named(p)}" for p in known[1]]))
 
     def parts_of(self, op: Operation) -> Parts:
         """The text of an op without regions, which is printed apart from the rest."""

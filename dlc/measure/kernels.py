@@ -18,8 +18,8 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.host_program import HostProgram, Launch, OpenLaunch, kernel_sizes, walk
 from dlc.runtime.open_program import OpenProgram
 
-# What is long is run less often: for so many seconds, but this often at least.
-_SECONDS, _FEWEST = 3.0, 3
+# What is long is run less often, but this often at least.
+_FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,12 @@ def numbers_of(host: HostProgram | OpenProgram, launches: Sequence[Launch]) -> l
     return [number.get(id(launch), -1) for launch in launches]
 
 
-def measure(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, rounds: int = 15) -> Measurement:
-    """Runs a compiled model up to `rounds` times, after a run that is not counted."""
+def measure(
+    artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, rounds: int = 15, seconds: float = 3.0
+) -> Measurement:
+    """Runs a compiled model up to `rounds` times, for about so many seconds, after a run that is not counted."""
     limits, watch = measured_limits(artifact.target, threads), Watch(artifact, inputs, threads)
     runs, began = list[Timed](), perf_counter()
-    while len(runs) < _FEWEST or (len(runs) < rounds and perf_counter() < began + _SECONDS):
+    while len(runs) < _FEWEST or (len(runs) < rounds and perf_counter() < began + seconds):
         runs.append(watch.run())
     return Measurement(artifact, threads, limits, runs)

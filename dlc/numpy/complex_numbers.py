@@ -1,8 +1,9 @@
 """Complex numbers: what transforms take and give, with their arithmetic.
 
 `dlc.numpy.fft`, `1j * x` and complex arguments make them. They have the operators + - * / @ ** (of whole exponents), == and !=,
-indexing, the methods of `METHODS`, and the functions here; for all else there are `.real` and `.imag`. Derivatives are those of
-both parts, as if they were two arrays: the gradient of a real function is the direction in which it grows fastest.
+the functions here, and whatever does the same to both parts (by_parts.py); for all else there are `.real` and `.imag`.
+Derivatives are those of both parts, as if they were two arrays: the gradient of a real function is the direction in which it
+grows fastest.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dlc.frontend.complex_numbers import Complex, is_complex, of_parts, parts_of
 from dlc.frontend.trace import is_number
 from dlc.numpy import comparing as cmp
 from dlc.numpy import elementwise as ew
-from dlc.numpy import floats, indexing, linear, reductions, shaping
+from dlc.numpy import floats, linear, shaping
 from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
 from dlc.numpy.creation import ones_like, zeros_like
 
@@ -116,13 +117,6 @@ RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     ew.add: _linear, ew.subtract: _subtract, ew.multiply: _multiply, ew.divide: _divide, ew.power: _power,
     linear.matmul: _product(linear.matmul), cmp.equal: _equal, cmp.not_equal: _not_equal,
 }  # fmt: skip
-# What is done to both parts alike.
-METHODS: Mapping[str, Callable[..., Any]] = {
-    f.__name__: f for f in (
-        shaping.ravel, shaping.repeat, shaping.squeeze, shaping.swapaxes, shaping.diagonal, indexing.take, linear.trace,
-        reductions.mean, reductions.sum,
-    )
-}  # fmt: skip
 
 
 def rule_of(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,15 +126,6 @@ def rule_of(function: Callable[..., Any]) -> Callable[..., Any]:
         return refuse(DTypeError(f"{function.__name__} of complex numbers; use it on .real and .imag"))
 
     return RULES.get(function, refused)
-
-
-def by_parts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that treats both parts alike."""
-
-    def method(z: Complex, *arguments: Any, **settings: Any) -> Any:
-        return of_parts(*(function(part, *arguments, **settings) for part in parts_of(z)))
-
-    return method
 
 
 def real(x: AnyNumbers, /) -> Any:

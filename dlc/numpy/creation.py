@@ -12,6 +12,7 @@ from dlc.dialects.dl.base import Array
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, is_number
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, has_tracer, operand, promote_to_float, refuse
+from dlc.numpy.by_parts import by_parts
 from dlc.numpy.comparing import greater_equal
 from dlc.numpy.elementwise import add, divide, multiply, subtract, where
 from dlc.numpy.namespace import check_device
@@ -37,6 +38,7 @@ def array(x: ArrayLike, /, dtype: Any = None) -> Any:
     return asarray(x, dtype, copy=True)
 
 
+@by_parts("x")
 def copy(x: ArrayLike, /) -> Any:
     """`x`, in memory of its own."""
     return asarray(x, copy=True)
@@ -161,12 +163,14 @@ def tri(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32) ->
     return np.tri(n, m, k, dtype=dtype)
 
 
+@by_parts("x")
 def tril(x: ArrayLike, /, *, k: int = 0) -> Any:
     """The elements on and below the diagonal `k` above the main one of the last two axes, others 0."""
     x = operand(x)
     return where(_lower(x, k), x, np.zeros((), x.dtype))
 
 
+@by_parts("x")
 def triu(x: ArrayLike, /, *, k: int = 0) -> Any:
     """The elements on and above the diagonal `k` above the main one of the last two axes, others 0."""
     x = operand(x)

@@ -25,6 +25,7 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
+from dlc.numpy.by_parts import by_parts
 from dlc.numpy.namespace import check_device
 from dlc.numpy.rules import with_tangent
 
@@ -90,7 +91,7 @@ floor_divide = _binary("floor_divide", dl.FloordivOp, "The largest whole number 
 remainder = _binary("remainder", dl.ModOp, "x1 - x2 · floor(x1 / x2): the sign of x2; 0 where an integer is divided by 0.")
 power = _binary("power", dl.PowOp, "x1 to the power of x2; integers wrap around, negative powers of them are truncated.")
 
-negative = _unary("negative", dl.NegOp, "-x.")
+negative = by_parts("x")(_unary("negative", dl.NegOp, "-x."))
 abs = _unary("abs", dl.AbsOp, "|x|.", bools=True)
 sign = _unary("sign", dl.SignOp, "-1, 0 or 1; NaN for NaN.")
 
@@ -142,6 +143,7 @@ def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     return apply(dl.PowOp, convert(x1, np.float64), convert(x2, np.float64))
 
 
+@by_parts("x")
 def positive(x: ArrayLike, /) -> Any:
     """x itself."""
     x = operand(x)
@@ -244,6 +246,7 @@ def rad2deg(x: ArrayLike, /) -> Any:
     return multiply(*promote_to_float(x, least=np.float16), 180 / math.pi)
 
 
+@by_parts("x1", "x2")
 def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | None = None, /) -> Any:
     """x1 where `condition` is true (not zero), else x2."""
     if x1 is None or x2 is None:

@@ -18,6 +18,7 @@ from dlc.dialects.dl.base import Array, DlOp
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
+from dlc.numpy.by_parts import by_parts
 from dlc.numpy.comparing import maximum, minimum
 from dlc.numpy.elementwise import remainder, where
 from dlc.numpy.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, reshape
@@ -46,6 +47,7 @@ class Along:
 Entry = Along | tuple[int, Operand] | None
 
 
+@by_parts("x")
 def getitem(x: ArrayLike, key: Any, /) -> Any:
     """`x[key]` for integers, slices, None, Ellipsis, arrays of integers, and masks that are not traced."""
     x = operand(x)
@@ -191,6 +193,7 @@ def _require_inside(places: Operand, x: Operand, axis: int) -> None:
         refuse(ShapeError(f"indices from {places.min()} to {places.max()} are out of bounds for axis {axis} of {x.shape}"))
 
 
+@by_parts("x")
 def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str | None = None) -> Any:
     """The slices of `x` along `axis` that `indices` name; None: of the flattened array. `mode`: "clip" or "wrap"."""
     (x, axis), places = along("take", x, axis), operand(indices)
@@ -204,6 +207,7 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: 
     return _checked(dl.GatherOp, x, places, axis=axis)
 
 
+@by_parts("x")
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) -> Any:
     """The elements that `indices` name along `axis`, each from its own row; None: of the flattened array."""
     (x, axis), places = along("take_along_axis", x, axis), operand(indices)
@@ -223,6 +227,7 @@ def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str
     return reshape(apply(dl.GatherElementsOp, table, expand_dims(numbers), axis=0), numbers.shape)
 
 
+@by_parts("choices", "default")
 def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], /, default: ArrayLike = 0) -> Any:
     """For each element the choice of the first condition that is true, `default` if none is."""
     if len(conditions) != len(choices) or not conditions:

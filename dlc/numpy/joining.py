@@ -13,6 +13,7 @@ from dlc.dialects import dl
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, operand, promote, refuse
+from dlc.numpy.by_parts import by_parts
 from dlc.numpy.shaping import (
     atleast_1d,
     atleast_2d,
@@ -34,6 +35,7 @@ __all__ = [
 Arrays = Sequence[ArrayLike] | Tracer
 
 
+@by_parts("arrays")
 def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     """The arrays one after the other along `axis`; flattened first if it is None."""
     given = list(cast("Sequence[ArrayLike]", arrays))
@@ -48,6 +50,7 @@ def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: Any = None) -> Any
     return apply(dl.ConcatOp, *operands, axis=axis) if len(operands) > 1 else operands[0]
 
 
+@by_parts("arrays")
 def stack(arrays: Arrays, /, axis: int = 0) -> Any:
     """The arrays side by side along a new axis."""
     given = [operand(x) for x in cast("Sequence[ArrayLike]", arrays)]
@@ -58,33 +61,39 @@ def stack(arrays: Arrays, /, axis: int = 0) -> Any:
     return concat([expand_dims(x, place) for x in given], axis=place)
 
 
+@by_parts("arrays")
 def hstack(arrays: Arrays, /) -> Any:
     """The arrays one after the other along the second axis; vectors along their only one."""
     given = [atleast_1d(x) for x in cast("Sequence[ArrayLike]", arrays)]
     return concat(given, axis=0 if given and given[0].ndim == 1 else 1)
 
 
+@by_parts("arrays")
 def vstack(arrays: Arrays, /) -> Any:
     """The arrays one below the other; vectors are rows."""
     return concat([atleast_2d(x) for x in cast("Sequence[ArrayLike]", arrays)], axis=0)
 
 
+@by_parts("arrays")
 def dstack(arrays: Arrays, /) -> Any:
     """The arrays one behind the other along the third axis."""
     return concat([atleast_3d(x) for x in cast("Sequence[ArrayLike]", arrays)], axis=2)
 
 
+@by_parts("arrays")
 def column_stack(arrays: Arrays, /) -> Any:
     """The arrays side by side; vectors are columns."""
     given = [operand(x) for x in cast("Sequence[ArrayLike]", arrays)]
     return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], axis=1)
 
 
+@by_parts("x", "values")
 def append(x: ArrayLike, values: ArrayLike, /, axis: int | None = None) -> Any:
     """`values` after `x` along `axis`; both flattened if it is None."""
     return concat([x, values], axis=axis)
 
 
+@by_parts("x")
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
     """The slices of `x` along `axis`, without that axis."""
     x = operand(x)
@@ -92,6 +101,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Any, ...]:
     return tuple(squeeze(p, axis) for p in split(x, x.shape[axis], axis)) if x.shape[axis] else ()
 
 
+@by_parts("x")
 def split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> list[Any]:
     """`x` in so many equal parts along `axis`, or cut before these places."""
     size = operand(x).shape[axis_of("split", operand(x), axis)]
@@ -100,6 +110,7 @@ def split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> list[An
     return array_split(x, parts, axis)
 
 
+@by_parts("x")
 def array_split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> list[Any]:
     """`x` in so many parts along `axis`, the first ones larger by one if need be, or cut before these places."""
     x = operand(x)
@@ -115,16 +126,19 @@ def array_split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> l
     return [part(x, axis, start, max(start, stop)) for start, stop in pairwise(cuts)]
 
 
+@by_parts("x")
 def hsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
     """`split` along the second axis, of a vector along its only one."""
     return split(x, parts, 0 if operand(x).ndim == 1 else 1)
 
 
+@by_parts("x")
 def vsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
     """`split` along the first axis."""
     return split(x, parts, 0)
 
 
+@by_parts("x")
 def dsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
     """`split` along the third axis."""
     return split(x, parts, 2)
@@ -133,6 +147,7 @@ def dsplit(x: ArrayLike, parts: int | Sequence[int], /) -> list[Any]:
 PAD_MODES = "constant", "edge", "reflect", "symmetric", "wrap"
 
 
+@by_parts("x", "constant_values")
 def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_values: ArrayLike = 0) -> Any:
     """New elements around `x`: `(before, after)` for each axis, or for all; mode constant, edge, reflect, symmetric or wrap."""
     x = operand(x)

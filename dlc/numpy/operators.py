@@ -13,6 +13,7 @@ from dlc.numpy import complex_numbers, indexing, linear, reductions, running, sh
 from dlc.numpy import elementwise as ew
 from dlc.numpy.absent import ABSENT, COUNTED, raise_absent
 from dlc.numpy.apply import is_weak
+from dlc.numpy.by_parts import PARTWISE
 
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,11 +74,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
         reductions.mean, reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum, reductions.var,
     )},
 }  # fmt: skip
-# Of complex numbers both parts are treated alike.
-_BY_PARTS: dict[str, Callable[..., Any]] = {
-    "__getitem__": indexing.getitem, "__neg__": ew.negative, "__pos__": ew.positive, "reshape": _reshape,
-    "transpose": _transpose, "flatten": shaping.ravel, "copy": ew.positive,
-}  # fmt: skip
 _PROPERTIES: dict[str, Callable[[Tracer], Any]] = {
     "T": shaping.transpose, "mT": shaping.matrix_transpose, "at": updating.At, "flat": shaping.ravel,
     "real": complex_numbers.real, "imag": complex_numbers.imag,
@@ -108,10 +104,13 @@ def install() -> None:
         setattr(Tracer, name, function)
     for name, function in _PROPERTIES.items():
         setattr(Tracer, name, property(function))
-    for name, function in {**_BY_PARTS, **complex_numbers.METHODS}.items():
-        setattr(Complex, name, complex_numbers.by_parts(function))
+    for name, function in _METHODS.items():
+        if function in (*PARTWISE, _reshape, _transpose):
+            setattr(Complex, name, function)
+    for name, function in (("__neg__", ew.negative), ("__pos__", ew.positive)):
+        setattr(Complex, name, function)
     for name in ("T", "mT", "flat"):
-        setattr(Complex, name, property(complex_numbers.by_parts(_PROPERTIES[name])))
+        setattr(Complex, name, property(_PROPERTIES[name]))
     for name, function in (("__abs__", "abs"), ("conj", "conj"), ("conjugate", "conj")):
         setattr(Complex, name, getattr(complex_numbers, function))
     Tracer.__hash__ = _hash  # pyright: ignore[reportAttributeAccessIssue]

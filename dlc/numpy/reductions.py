@@ -26,6 +26,7 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
+from dlc.numpy.by_parts import by_parts
 from dlc.numpy.comparing import equal, isnan, logical_not, maximum, minimum, not_equal
 from dlc.numpy.elementwise import add, divide, multiply, sqrt, square, subtract
 from dlc.numpy.elementwise import where as select
@@ -51,6 +52,7 @@ def _summable(x: ArrayLike, dtype: Any, where: ArrayLike | None, identity: int) 
     return x if where is None else select(where, x, identity)
 
 
+@by_parts("x", "initial")
 def sum(
     x: ArrayLike,
     /,
@@ -145,6 +147,7 @@ def ptp(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
     return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
 
 
+@by_parts("x")
 def mean(
     x: ArrayLike, /, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False, where: ArrayLike | None = None
 ) -> Any:

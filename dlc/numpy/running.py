@@ -10,6 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, axis_of, convert, is_floating, operand, promote, refuse
+from dlc.numpy.by_parts import by_parts
 from dlc.numpy.comparing import isnan, not_equal
 from dlc.numpy.elementwise import add, multiply, subtract, where
 from dlc.numpy.joining import concat
@@ -31,6 +32,7 @@ def _running(op: type[DlOp], x: ArrayLike, axis: int | None, dtype: Any) -> Any:
     return apply(op, x, axis=axis)
 
 
+@by_parts("x")
 def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Any:
     """Each element's sum with those before it; integers are summed as 64-bit. None: of the flattened array."""
     return _running(dl.CumsumOp, x, axis, dtype)
@@ -53,6 +55,7 @@ def nancumprod(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> A
     return cumprod(where(isnan(x), 1, x) if is_floating(x.dtype) else x, axis, dtype)
 
 
+@by_parts("x")
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
     """`cumsum`, with a 0 before it if `include_initial`; `axis` may be None for vectors only."""
     return _cumulative(dl.CumsumOp, x, axis, dtype, 0 if include_initial else None)
@@ -75,6 +78,7 @@ def _cumulative(op: type[DlOp], x: ArrayLike, axis: int | None, dtype: Any, init
     return concat([first, result], axis=axis)
 
 
+@by_parts("x", "prepend", "append")
 def diff(
     x: ArrayLike,
     /,

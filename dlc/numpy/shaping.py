@@ -17,6 +17,7 @@ from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user
 from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, operand, refuse
+from dlc.numpy.by_parts import by_parts
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",
@@ -25,6 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@by_parts("x")
 def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Any:
     """The elements of `x`, in row-major order, in another shape; one size may be -1."""
     x = operand(x)
@@ -47,6 +49,7 @@ def _holds_tracer(shape: Any) -> bool:
     return any(isinstance(s, Tracer) for s in (cast("Sequence[Any]", shape) if isinstance(shape, Sequence) else [shape]))
 
 
+@by_parts("x")
 def ravel(x: ArrayLike, /) -> Any:
     """The elements of `x`, in row-major order, as a vector."""
     return along("ravel", x, None)[0]
@@ -68,6 +71,7 @@ def size(x: ArrayLike, /, axis: int | None = None) -> int:
     return x.size if axis is None else x.shape[axis_of("size", x, axis)]
 
 
+@by_parts("x")
 def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Any:
     """The axes of `x` in another order."""
     x = operand(x)
@@ -77,12 +81,14 @@ def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Any:
     return x if order == tuple(range(x.ndim)) else apply(dl.TransposeOp, x, permutation=order)
 
 
+@by_parts("x")
 def transpose(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Any:
     """The axes of `x` in the order `axes`; reversed if None."""
     x = operand(x)
     return permute_dims(x, tuple(reversed(range(x.ndim))) if axes is None else axes)
 
 
+@by_parts("x")
 def matrix_transpose(x: ArrayLike, /) -> Any:
     """The last two axes exchanged."""
     x = operand(x)
@@ -91,6 +97,7 @@ def matrix_transpose(x: ArrayLike, /) -> Any:
     return swapaxes(x, -1, -2)
 
 
+@by_parts("x")
 def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Any:
     """Two axes exchanged."""
     x = operand(x)
@@ -100,6 +107,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Any:
     return permute_dims(x, axes)
 
 
+@by_parts("x")
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Any:
     """Axes moved to other places; the rest keep their order."""
     x = operand(x)
@@ -112,6 +120,7 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
     return permute_dims(x, order)
 
 
+@by_parts("x")
 def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Any:
     """New axes of size 1, at these axes of the result."""
     x = operand(x)
@@ -123,6 +132,7 @@ def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Any:
     return reshape(x, sizes)
 
 
+@by_parts("x")
 def squeeze(x: ArrayLike, /, axis: Axes = None) -> Any:
     """Without the axes of size 1 that `axis` names; all of them if None."""
     x = operand(x)
@@ -132,24 +142,28 @@ def squeeze(x: ArrayLike, /, axis: Axes = None) -> Any:
     return reshape(x, [s for a, s in enumerate(x.shape) if a not in gone])
 
 
+@by_parts("x")
 def atleast_1d(x: ArrayLike, /) -> Any:
     """`x`, with an axis if it has none."""
     x = operand(x)
     return x if x.ndim else reshape(x, 1)
 
 
+@by_parts("x")
 def atleast_2d(x: ArrayLike, /) -> Any:
     """`x`, with axes before its own if it has fewer than two."""
     x = operand(x)
     return x if x.ndim >= 2 else reshape(x, (1,) * (2 - x.ndim) + x.shape)
 
 
+@by_parts("x")
 def atleast_3d(x: ArrayLike, /) -> Any:
     """`x`, with axes around its own if it has fewer than three: a vector becomes 1 × n × 1, a matrix m × n × 1."""
     x = operand(atleast_1d(x))
     return x if x.ndim >= 3 else reshape(x, (*((1,) if x.ndim == 1 else ()), *x.shape, 1))
 
 
+@by_parts("x")
 def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Any:
     """`x` repeated along new axes and axes of size 1."""
     x, sizes = operand(x), (shape,) if isinstance(shape, int) else tuple(shape)
@@ -170,6 +184,7 @@ def broadcast_arrays(*arrays: ArrayLike) -> list[Any]:
     return [broadcast_to(x, sizes) for x in operands]
 
 
+@by_parts("x")
 def flip(x: ArrayLike, /, axis: Axes = None) -> Any:
     """The order along the axes reversed; along all if None."""
     x = operand(x)
@@ -177,16 +192,19 @@ def flip(x: ArrayLike, /, axis: Axes = None) -> Any:
     return apply(dl.ReverseOp, x, axes=axes) if axes else x
 
 
+@by_parts("x")
 def flipud(x: ArrayLike, /) -> Any:
     """The order along the first axis reversed."""
     return flip(x, 0)
 
 
+@by_parts("x")
 def fliplr(x: ArrayLike, /) -> Any:
     """The order along the second axis reversed."""
     return flip(x, 1)
 
 
+@by_parts("x")
 def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """`x` turned by k · 90°, from the first of two axes to the second."""
     x = operand(x)
@@ -205,6 +223,7 @@ def part(x: Operand, axis: int, start: int, stop: int) -> Any:
     return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=[1] * x.ndim)
 
 
+@by_parts("x")
 def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None) -> Any:
     """The elements moved by `shift` places along `axis`, those that leave it at the other end; None: in the flattened array."""
     x = operand(x)
@@ -230,6 +249,7 @@ def _rolled(x: Operand, shift: int | Tracer, axis: int) -> Any:
     return apply(dl.ConcatOp, *(part(x, axis, start, stop) for start, stop in ((cut, size), (0, cut))), axis=axis)
 
 
+@by_parts("x")
 def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | None = None) -> Any:
     """Each element along `axis` so many times in a row (as often as its entry of `repeats` says); None: flattened."""
     if isinstance(repeats, Tracer):
@@ -247,6 +267,7 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
     return reshape(spread, (*before[:-1], before[-1] * count, *after))
 
 
+@by_parts("x")
 def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
     """`x` so many times side by side along each of its last axes."""
     x = operand(x)
@@ -260,6 +281,7 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
     return reshape(spread, [n * s for n, s in zip(counts, sizes, strict=True)])
 
 
+@by_parts("x")
 def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The elements of equal index along two axes, `offset` further along the second, as a new last axis."""
     x = operand(moveaxis(x, (axis1, axis2), (-2, -1)))
@@ -269,6 +291,7 @@ def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -
     return apply(dl.GatherOp, reshape(x, (*rest, rows * columns)), first + np.arange(count) * (columns + 1), axis=len(rest))
 
 
+@by_parts("x")
 def diag(x: ArrayLike, /, k: int = 0) -> Any:
     """The diagonal `k` above the main one of a matrix; of a vector, the matrix that has it there and 0 elsewhere."""
     x = operand(x)

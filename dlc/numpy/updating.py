@@ -136,6 +136,8 @@ class Update:
 
 def _written(x: Operand, places: Operand, updates: Operand, mode: str) -> Any:
     """`x` with rows combined with updates; places that are traced are checked when the function is called."""
+    if x.shape[0] == 0 and places.size:
+        refuse(ShapeError(f"an index on axis 0 of {x.shape}, which has no elements"))
     if 0 in x.shape or 0 in updates.shape:
         return x
     checked = isinstance(places, Tracer) or None

@@ -248,7 +248,7 @@ def weight_array(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArr
     """
     array = weights.get(info.name)
     if array is None:
-        raise ModelError(f"weight {info.name}: the store does not have it")
+        raise ModelError(f"weight {info.name}: the store does not have it; a dump has its own beside the modules")
     if array.shape != info.shape or array.dtype != info.dtype:
         raise ModelError(f"weight {info.name}: expected {info}, the store has {array.dtype}{list(array.shape)}")
     return aligned(array)

@@ -83,6 +83,24 @@ def test_the_kernel_is_named_that_another_stage_has_not(stages: Path) -> None:
     assert result.exit_code == 1 and "in kernel @" in result.stderr and "from product, sum, positive" in result.stderr
 
 
+VIEWED = """
+func.func @main(%x: tensor<8xf32>) -> tensor<4x2xf32> {
+  %0 = dl.relu %x : (tensor<8xf32>) -> tensor<8xf32> loc("positive")
+  %1 = dl.reshape %0 {shape = array<i64: 4, 2>} : (tensor<8xf32>) -> tensor<4x2xf32> loc("view")
+  func.return %1 : tensor<4x2xf32>
+}
+"""
+
+
+def test_a_kernel_is_named_and_no_view_of_its_result(stages: Path) -> None:
+    lowering = Lowering(Compilation(Program(parse_module(make_context(), VIEWED), WeightStore()), backend_of("cpu:avx2")))
+    lowering.until("linalg")
+    (stages / "viewed.mlir").write_text(print_module(lowering.module))
+    file = stages / "viewed.mlir"
+    result = diff(file, edited(file, "arith.maximumf", "arith.minimumf"))
+    assert result.exit_code == 1 and "arith.minimumf" in result.stderr and "in kernel @relu" in result.stderr, result.stderr
+
+
 def test_planned_programs_have_outputs_alone(stages: Path) -> None:
     wrong = edited(stages / "start.mlir", "dl.mul %x, %x", "dl.add %x, %x")
     result = diff(stages / "host.mlir", wrong, "--json")

@@ -1,4 +1,4 @@
-"""What the explorer's tests look at: a small function with a loop, and the smallest of models, each explored once."""
+"""What the explorer's tests look at: functions that are like whole models, and the smallest of models, each explored once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper
 
 import dlc
 import dlc.numpy as dnp
-from dlc import lax
+from dlc import lax, nn, optim
 from dlc.api import program_of
 from dlc.backends.cpu.limits import Limits
 from dlc.explore import collect
@@ -46,6 +46,15 @@ def tiny(op: str, result: int = TensorProto.FLOAT, rank: int = 1, size: int = 4)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
+def rows() -> ModelProto:
+    """A model of two kernels on rows, of which there may be any number."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8]) for name in "xy")
+    nodes = [helper.make_node("Softmax", ["x"], ["s"], "one"), helper.make_node("CumSum", ["s", "axis"], ["y"], "other")]
+    axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
+    graph = helper.make_graph(nodes, "rows", [x], [y], [axis])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
 @cache
 def explored() -> Exploration:
     """The function."""
@@ -61,6 +70,44 @@ def mnist() -> Exploration:
     program = program_of(MNIST, None, None, None)
     options = Options.of(num_threads=1)
     return collect(program, "cpu:avx2", options, inputs=[x], source=onnx_listing(MNIST))
+
+
+def _residual(x, w):
+    h = nn.relu(nn.conv(x, w, padding="same"))
+    return nn.relu(nn.conv(h, w, padding="same") + x)
+
+
+def _block(x, w):
+    q, k, v = dnp.split(x @ w, 3, axis=-1)
+    scores = nn.softmax(q @ k.T)
+    return nn.gelu(x + scores @ v)
+
+
+def _step(weights, state, x, labels):
+    def loss(weights):
+        return nn.softmax_cross_entropy(nn.relu(x @ weights[0]) @ weights[1], labels).mean()
+
+    value, gradients = dlc.value_and_grad(loss)(weights)
+    return value, _ADAM.update(gradients, state, weights)
+
+
+_ADAM = optim.adamw(1e-3, weight_decay=0.01)
+_WEIGHTS = [np.ones((16, 32), np.float32), np.ones((32, 10), np.float32)]
+FUNCTIONS = {
+    "a residual net": (_residual, (np.ones((1, 8, 8, 8), np.float32), np.ones((3, 3, 8, 8), np.float32))),
+    "attention": (_block, (np.ones((16, 32), np.float32), np.ones((32, 96), np.float32))),
+    "a training step": (_step, (_WEIGHTS, _ADAM.init(_WEIGHTS), np.ones((8, 16), np.float32), np.arange(8))),
+}
+
+
+@cache
+def explored_function(name: str) -> Exploration:
+    """One of the functions that are like whole models."""
+    kernels.measured_limits = lambda target, threads=1: LIMITS
+    function, arguments = FUNCTIONS[name]
+    lowered = dlc.jit(function).lower(*arguments)
+    arrays = [np.asarray(leaf) for leaf in lowered.leaves]
+    return collect(lowered.program, "cpu:avx2", Options.of(num_threads=1), inputs=arrays)
 
 
 def changed() -> Exploration:

@@ -2,71 +2,61 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlc.explore import Page
-from tests.explore.programs import changed, mnist
+from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist
 
 playwright = pytest.importorskip("playwright.sync_api")
 
-# What can be reached, and has nothing to be called by.
-NAMELESS = """() => [...document.querySelectorAll('button, select, input, [role=button], [tabindex="0"]')]
-    .filter((e) => e.id !== 'view' && !(e.getAttribute('aria-label') ?? e.textContent).trim()).map((e) => e.outerHTML)"""
-VIEWS = ("graph", "pipeline", "kernels", "memory", "time")
+from tests.explore.opened import VIEWS, Opened, chromium  # noqa: E402
+
+WHOLE = {"a scan": explored, **{name: lambda name=name: explored_function(name) for name in FUNCTIONS}}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Generator[Any]:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    with playwright.sync_playwright() as p:
-        try:
-            # A container has no user that Chromium would keep apart.
-            launched = p.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        except playwright.Error as error:
-            pytest.skip(f"no Chromium: {str(error).splitlines()[0]}")
-        yield launched
-        launched.close()
+    launched = ExitStack()
+    try:
+        yield launched.enter_context(chromium())
+    except playwright.Error as error:
+        pytest.skip(f"no Chromium: {str(error).splitlines()[0]}")
+    launched.close()
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Generator[Opened]:
     file: Path = tmp_path_factory.mktemp("page") / "page.html"
     Page(mnist()).save(file)
-    return file.as_uri()
-
-
-@pytest.fixture(scope="module")
-def opened(browser: Any, address: str) -> Generator[tuple[Any, list[str]]]:
-    """The page, and whatever it fetches, and any error in it."""
-    opened = browser.new_page(viewport={"width": 1300, "height": 800})
-    wrong: list[str] = []
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    opened.on("request", lambda request: wrong.append(request.url) if not request.url.startswith("file:") else None)
-    opened.goto(address)
-    opened.wait_for_selector("main:not([aria-busy])")
-    yield opened, wrong
-    opened.close()
+    opened = Opened(browser, file)
+    yield opened
+    opened.page.close()
 
 
 @pytest.fixture
-def page(opened: tuple[Any, list[str]], address: str) -> Generator[Any]:
-    """The page at its first view; an error in it fails the test."""
-    page, wrong = opened
-    show(page, address, "time")
-    show(page, address, "graph")
-    yield page
-    assert not wrong
+def page(opened: Opened) -> Generator[Any]:
+    """The page at its first view; an error in it fails the test, and whatever it fetches."""
+    opened.show("time")
+    opened.show("graph")
+    yield opened.page
+    assert not opened.wrong
 
 
-def show(page: Any, address: str, place: str) -> None:
-    page.goto(f"{address}#{place}")
-    page.wait_for_selector(f'#tab-{place.partition("?")[0]}[aria-selected="true"]')
+@pytest.mark.parametrize("name", WHOLE)
+def test_pages_of_whole_programs(browser: Any, name: str, tmp_path: Path) -> None:
+    """A product is followed to its vector loop, by a click and by keys; everybody can read it, and nothing is fetched."""
+    Page(WHOLE[name]()).save(tmp_path / "page.html")
+    opened = Opened(browser, tmp_path / "page.html")
+    assert any("vector.fma" in line for line in opened.to_vector_loop())
+    assert opened.by_keys().startswith("kernel ")
+    assert opened.audit() == []
+    opened.page.close()
+    assert not opened.wrong
 
 
 def texts(page: Any, selector: str) -> list[str]:
@@ -94,8 +84,8 @@ def test_a_convolution_is_followed_to_its_vector_loop_and_back(page: Any) -> Non
     assert [("vector.fma" in row) for row in texts(page, left + ".row.related")] == [True]
 
 
-def test_a_pass_marks_what_it_changed(page: Any, address: str) -> None:
-    show(page, address, "pipeline?unit=program")
+def test_a_pass_marks_what_it_changed(page: Any, opened: Opened) -> None:
+    opened.show("pipeline?unit=program")
     page.click('.steps >> text="simplify"')
     removed = texts(page, ".row.removed")
     assert len(removed) == 2 and all("dl.transpose" in row for row in removed)
@@ -104,8 +94,8 @@ def test_a_pass_marks_what_it_changed(page: Any, address: str) -> None:
     assert page.locator(".row.renumbered").count() >= 10
 
 
-def test_a_value_is_lit_on_both_sides(page: Any, address: str) -> None:
-    show(page, address, "pipeline?unit=program")
+def test_a_value_is_lit_on_both_sides(page: Any, opened: Opened) -> None:
+    opened.show("pipeline?unit=program")
     page.click('.steps >> text="simplify"')
     page.locator('.pane:nth-child(1) [data-v="%11"]').first.click()
     lit = [texts(page, f".pane:nth-child({k}) .t-val.lit") for k in (1, 2)]
@@ -133,24 +123,26 @@ def test_keys_reach_everything(page: Any) -> None:
     assert page.get_attribute('th:has-text("GFLOP/s")', "aria-sort") == "descending"
 
 
-def test_everything_has_a_name(page: Any, address: str) -> None:
-    for view in VIEWS:
-        show(page, address, view)
-        assert page.evaluate(NAMELESS) == []
+def test_everybody_can_use_it(page: Any, opened: Opened) -> None:
+    assert opened.audit() == []
 
 
-def test_nothing_is_wider_than_a_telephone(page: Any, address: str) -> None:
+def test_tab_goes_in_the_order_of_the_page(page: Any, opened: Opened) -> None:
+    assert [view for view in VIEWS if not opened.tabs_in_order(view)] == []
+
+
+def test_nothing_is_wider_than_a_telephone(page: Any, opened: Opened) -> None:
     page.set_viewport_size({"width": 420, "height": 800})
     for view in VIEWS:
-        show(page, address, view)
+        opened.show(view)
         assert page.evaluate("document.documentElement.scrollWidth") <= 420
     page.set_viewport_size({"width": 1300, "height": 800})
 
 
-def test_light_and_dark(browser: Any, address: str) -> None:
+def test_light_and_dark(browser: Any, opened: Opened) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     page = browser.new_page(color_scheme="dark")
-    page.goto(address)
+    page.goto(opened.address)
     page.wait_for_selector("main:not([aria-busy])")
     dark = page.evaluate(ground)
     page.click("#theme")
@@ -158,20 +150,19 @@ def test_light_and_dark(browser: Any, address: str) -> None:
     page.close()
 
 
-def test_memory_names_the_culprit(page: Any, address: str) -> None:
-    show(page, address, "memory")
+def test_memory_names_the_culprit(page: Any, opened: Opened) -> None:
+    opened.show("memory")
     assert "max_pool_pad" in page.inner_text("figcaption") and "32.5 KB" in page.inner_text(".facts")
     assert texts(page, "tbody tr:first-child td:last-child") == ["matmul_add"]
 
 
 def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
     Page(changed(), label="new").against(Page(mnist(), label="old")).save(tmp_path / "both.html")
-    page = browser.new_page(viewport={"width": 1300, "height": 800})
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto((tmp_path / "both.html").as_uri())
+    opened = Opened(browser, tmp_path / "both.html")
+    page, wrong = opened.page, opened.wrong
     page.wait_for_selector('#tab-compare[aria-selected="true"]')
-    assert page.evaluate(NAMELESS) == []
+    assert opened.audit(["compare"]) == []
+    opened.show("compare")
     rows = {row.split("\t")[0]: row for row in texts(page, '[aria-label="Kernels of both"] tbody tr')}
     assert "from tiling on" in rows["first · conv_add_relu"] and "only in old" in rows["softmax"]
     assert "nothing" in rows["matmul_add"] and "the same" in page.inner_text('.summary tr:has-text("arena")')

@@ -23,7 +23,7 @@ from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.devices import all_devices
-from tests.explore.programs import XS, W, explored, mnist, recurrence, tiny
+from tests.explore.programs import XS, W, explored, mnist, recurrence, rows, tiny
 
 
 def test_boxes_are_runs_of_kernels_in_their_loops() -> None:
@@ -67,6 +67,19 @@ def test_memory_is_that_of_the_arena() -> None:
         for b in memory.buffers[k + 1 :]:
             if a.first <= b.last and b.first <= a.last:
                 assert a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
+
+
+def test_memory_of_open_sizes_is_that_of_a_call() -> None:
+    model = dlc.compile_model(rows(), target="cpu:avx2", num_threads=1)
+    planned, given = model.explore().shown, model.explore(np.ones((100, 8), np.float32)).shown
+    for shown, n in ((planned, 4), (given, 100)):
+        assert shown.sizes == {"n": n} and shown.memory.input_bytes == shown.memory.output_bytes == n * 32
+        (buffer,) = shown.memory.buffers
+        assert (buffer.type, buffer.bytes, buffer.offset) == ("float32[n, 8]", n * 32, 0)
+        assert n * 32 <= shown.memory.arena_bytes < n * 32 + 64
+    # The kernels are those of all sizes.
+    assert [u.steps[-1].listing.text for u in planned.units] == [u.steps[-1].listing.text for u in given.units]
+    assert given.measured is not None and planned.measured is None
 
 
 def test_a_run_is_shown_launch_by_launch() -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz programs|control|lanes|derivatives|files --count N --seed S`: exit status 1 if anything is found."""
+"""`python -m tests.fuzz programs|control|lanes|derivatives|graphs|files --count N --seed S`: exit status 1 if anything is found."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlc.cpus import usable_cpus
-from tests.fuzz import control, derivatives, files, lanes, programs
+from tests.fuzz import control, derivatives, files, graphs, lanes, programs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "control", "lanes", "derivatives", "files"):
+    for name in ("programs", "control", "lanes", "derivatives", "graphs", "files"):
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="how many seeds")
         command.add_argument("--seed", type=int, default=0, help="the first of them")
@@ -28,6 +28,7 @@ def main() -> int:
     )
     kinds.choices["lanes"].add_argument("--target", help="one target; else the reference and the CPU")
     kinds.choices["derivatives"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
+    kinds.choices["graphs"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
     families = list(files.FAMILIES)
     kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
     given = parser.parse_args()
@@ -40,6 +41,7 @@ def main() -> int:
         "control": fuzz_control,
         "lanes": fuzz_lanes,
         "derivatives": fuzz_derivatives,
+        "graphs": fuzz_graphs,
         "files": fuzz_files,
     }
     return fuzzers[given.kind](given)
@@ -107,9 +109,19 @@ def _summary(given: argparse.Namespace, fuzz: Callable[[Callable[[object], None]
     return 1 if progress.failed else 0
 
 
+def fuzz_graphs(given: argparse.Namespace) -> int:
+    return _counted(given, graphs.fuzz(graphs.trials(given.seed, given.count, given.target), given.jobs))
+
+
 def fuzz_files(given: argparse.Namespace) -> int:
+    chosen = files.trials(given.seed, given.count, given.of or list(files.FAMILIES))
+    return _counted(given, files.fuzz(chosen, given.jobs))
+
+
+def _counted(given: argparse.Namespace, outcomes: Iterable[tuple[object, str, str | None]]) -> int:
+    """Reports failures, and how many trials became what."""
     progress, became = Progress(given.count), Counter[str]()
-    for trial, what, wrong in files.fuzz(files.trials(given.seed, given.count, given.of or list(files.FAMILIES)), given.jobs):
+    for trial, what, wrong in outcomes:
         progress.step(1)
         became[what] += 1
         if wrong is not None:

@@ -187,6 +187,9 @@ def _elementwise(op: Elementwise, operands: Sequence[Tracked], array: Array) -> 
         # Which of its last two operands a select takes is known where its condition is.
         if not (isinstance(op, dl.SelectOp) and o is not operands[0]):
             free = free | o.free
+    if isinstance(op, dl.SinOp | dl.CosOp | dl.TanOp):
+        # Between the ends may lie all of a wave.
+        free = free | (operands[0].errors > 1)
     if isinstance(op, dl.SelectOp):
         return _selected(operands, array)
     if isinstance(op, dl.BitcastOp):
@@ -211,7 +214,7 @@ def _elementwise(op: Elementwise, operands: Sequence[Tracked], array: Array) -> 
     if is_float(array.dtype) and isinstance(op, dl.ModOp):
         error = np.maximum(error, _drift(operands, wide, exact_value))
     if is_float(array.dtype) and not isinstance(op, EXACT):
-        error = error + _rounding(op, wide, exact_value, array)
+        error = error + _rounding(op, wide, exact_value, array, error)
     return np.where(free, np.inf, error)
 
 
@@ -260,11 +263,13 @@ def _selected(operands: Sequence[Tracked], array: Array) -> Array | None:
     return np.where(condition.free, either, np.broadcast_to(error, array.shape))
 
 
-def _rounding(op: Elementwise, wide: Sequence[Array], exact: Array, array: Array) -> Array:
-    """What rounding and the approximation of the function may change in the result."""
+def _rounding(op: Elementwise, wide: Sequence[Array], exact: Array, array: Array, error: Array) -> Array:
+    """What rounding and the approximation of the function may change in the result, which `error` has moved before."""
     size = array.dtype.itemsize
     if isinstance(op, ROUNDED_ONCE):
-        return np.where(exact == extended(array), 0, unless_it_may_overflow(exact, spacing(array), array.dtype))
+        return np.where(
+            (exact == extended(array)) & (error == 0), 0, unless_it_may_overflow(exact, spacing(array), array.dtype)
+        )
     ulps = spacing(array) * (1 if size == 2 else FUNCTION_ULPS)
     # Denormal results of functions are not promised.
     ulps = np.where(np.isfinite(exact), ulps + smallest_of(computed_in(array.dtype)), 0)

@@ -12,7 +12,8 @@ from dlc.dialects.dl.build import Build
 from dlc.ir import Block, Operation
 from dlc.weights import WeightStore
 from tests.fuzz.contractions import conv
-from tests.fuzz.random_program import FLOATS, Known, RandomProgram, Unsuitable
+from tests.fuzz.draws import FLOATS, Unsuitable
+from tests.fuzz.random_program import Known, RandomProgram
 from tests.fuzz.recipes import OPS, recipe
 from tests.ops.sample import is_float
 
@@ -78,7 +79,7 @@ def random_program(
     p.left_out = leave_out
     if dtype is not None:
         p.types, p.special = [dtype], False
-    p.grow(_step, size or p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))
+    p.grow(lambda: _step(p), size or p.random.choice([1, 1, 1, 2, 2, 3, 4, 6]))
     while not p.values:
-        p.grow(_step, 1)
+        p.grow(lambda: _step(p), 1)
     return p

@@ -47,6 +47,10 @@ def smallest_of(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).smallest_normal)
 
 
+def least_of(dtype: np.dtype) -> float:
+    return float(ml_dtypes.finfo(dtype).smallest_subnormal) if is_float(dtype) else 0.0
+
+
 def spacing(x: Array) -> Array:
     """The distance between an element and the next number of its type; 0 for integers, infinities and NaN."""
     if not is_float(x.dtype):

@@ -23,9 +23,10 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import Block, ModuleOp, Region, SSAValue, func
 from tests.fuzz.bounds import track
 from tests.fuzz.drawing import random_program
+from tests.fuzz.expected import track_scan
 from tests.fuzz.programs import OPTIONS
 from tests.fuzz.random_control import PLAIN, Interpreter, RandomControl
-from tests.fuzz.random_program import RandomProgram, named_values, track_scan
+from tests.fuzz.random_program import RandomProgram, named_values
 from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import Tracked, difference
 
@@ -163,7 +164,7 @@ def _tracked(program: RandomProgram, inputs: Sequence[Array], results: Sequence[
         if op.results[0] in known:
             continue
         operands = [known[v] for v in op.operands]
-        made = track(op, *operands) if isinstance(op, DlOp) else track_scan(op, *operands)
+        made = track(op, *operands) if isinstance(op, DlOp) else track_scan(op, operands, {})
         known.update(zip(op.results, made, strict=True))
     return [known[v] for v in results]
 

@@ -33,7 +33,8 @@ from tests.fuzz.contractions import (
     winograd_input,
     winograd_output,
 )
-from tests.fuzz.random_program import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL, Known, RandomProgram
+from tests.fuzz.draws import ANY, FLOATS, INTEGERS, NARROW, NUMBERS, SMALL
+from tests.fuzz.random_program import Known, RandomProgram
 from tests.ops.sample import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, is_float
 
 Recipe = Callable[[RandomProgram, type[DlOp]], Known]

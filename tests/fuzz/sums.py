@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
-from dlc.dialects.dl.interfaces import Contraction, Window
+from dlc.dialects.dl.interfaces import Contraction, Sequential, Window
 from dlc.dialects.dl.words import parts_of
 from dlc.ir import Block, StringAttr, f64, i64
 from tests.fuzz.floats import (
@@ -17,6 +17,7 @@ from tests.fuzz.floats import (
     extended,
     finite_magnitudes,
     largest_of,
+    least_of,
     smallest_of,
     spacing,
     unit_of,
@@ -30,7 +31,7 @@ FACTOR = 2.0**16
 
 def touched(op: DlOp, operands: Sequence[Tracked]) -> Array:
     """Integers and bools: free where an operand that takes part is."""
-    if isinstance(op, Contraction):
+    if isinstance(op, Contraction | Sequential):
         return np.full(shape_of(op.results[0]), np.inf)
     x = operands[0]
     if x.array.dtype == bool:
@@ -74,7 +75,8 @@ def contracted(op: DlOp, operands: Sequence[Tracked], array: Array) -> Array | N
     x, y = finite_magnitudes(a.array), finite_magnitudes(b.array)
     count, sums, unit = of(np.ones(x.shape), np.ones(y.shape)), of(x, y), unit_of(array.dtype)
     exact = of(a.array.astype(np.float64), b.array.astype(np.float64))
-    error = np.where(np.isfinite(exact), count * unit * sums, 0)
+    # A product of small numbers is rounded to a whole number of the least ones, or is not.
+    error = np.where(np.isfinite(exact), count * (unit * sums + least_of(computed_in(array.dtype))), 0)
     if a.error is None and b.error is None and all_whole(a.array) and all_whole(b.array) and np.max(sums, initial=0) * unit < 1:
         error = np.zeros_like(error)
     if a.error is not None or b.error is not None:

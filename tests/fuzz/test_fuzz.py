@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from dlc.dialects import dl
 from dlc.ir import Block
-from tests.fuzz import derivatives, files, lanes, programs
+from tests.fuzz import derivatives, files, graphs, lanes, programs
 from tests.fuzz.bounds import track
 from tests.fuzz.drawing import random_program
+from tests.fuzz.draws import Unsuitable
+from tests.fuzz.graph_recipes import OPERATORS, RECIPES
+from tests.fuzz.random_graph import RandomGraph
 from tests.fuzz.recipes import OPS
 from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import Tracked, difference
@@ -51,6 +55,23 @@ def test_functions_in_lanes(target: str, count: int) -> None:
 def test_derivatives_of_functions() -> None:
     failures = list(derivatives.fuzz(derivatives.trials(0, 8, "reference"), 1))
     assert not failures, "\n".join(map(str, failures))
+
+
+def test_graphs_beside_the_reference_of_onnx() -> None:
+    outcomes = list(graphs.fuzz(graphs.trials(0, 60), 1))
+    assert not [f"{trial}\n{wrong}" for trial, _, wrong in outcomes if wrong is not None]
+    assert sum(what == "compared" for _, what, _ in outcomes) > 55
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_every_operator_is_drawn(op: str) -> None:
+    for seed in range(300):
+        graph = RandomGraph(seed)
+        with suppress(Unsuitable):
+            RECIPES[op](graph, op)
+        if any(node.op_type == op for node in graph.nodes):
+            return
+    pytest.fail("not by 300 seeds")
 
 
 @pytest.mark.filterwarnings("ignore")

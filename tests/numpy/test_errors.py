@@ -100,3 +100,27 @@ def test_an_attribute_that_is_not_there() -> None:
         dlc.jit(lambda x: x.nonzero())(X)
     with pytest.raises(AttributeError, match="has no 'colour'"):
         dlc.jit(lambda x: x.colour)(X)
+
+
+def test_equal_functions_name_their_own_lines() -> None:
+    """Though what is compiled for one would do for the other."""
+
+    def one(x: Any, i: Any) -> Any:
+        return x[i]
+
+    def other(x: Any, i: Any) -> Any:
+        return x[i]
+
+    for function in (one, other):
+        line = inspect.getsourcelines(function)[1] + 1
+        with pytest.raises(DlcError, match=rf"test_errors\.py:{line}: index 9 is outside axis 0 of size 3"):
+            dlc.jit(function)(X, np.int64(9))
+
+
+@pytest.mark.parametrize("key", [0, -1])
+def test_an_array_without_elements_has_no_place_to_write(key: int) -> None:
+    with pytest.raises(ShapeError, match=r"an index on axis 0 of \(0, 4\), which has no elements"):
+        dlc.jit(lambda x, i: x.at[i].set(1))(X[:0], np.int64(key))
+    assert dlc.jit(lambda x, i: x.at[i].set(1))(X[:0], np.zeros(0, np.int64)).shape == (0, 4)
+    with pytest.raises(DlcError, match=r"index -?[01] is outside axis 0 of size 0"):
+        dlc.jit(lambda x, i: x.at[i, i].set(1))(X[:0], np.int64([key]))

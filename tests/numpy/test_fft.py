@@ -35,6 +35,16 @@ ARITHMETIC: dict[str, Function] = {
     "comparison": lambda m, x, z: (z == z[0], z != x),
     "functions": lambda m, x, z: (m.abs(z), abs(z), m.angle(z), m.angle(x), m.conj(z), m.real(z), m.imag(z), m.imag(x), m.exp(z)),
     "methods": lambda m, x, z: (z[1:, ::2], z.reshape(-1)[3], z.sum(0), z.mean(), z.T, z.transpose(1, 0), z.real, z.conj()),
+    "joined": lambda m, x, z: (
+        m.where(x > 0, z, x), m.where(x > 0, 1j, z), m.concatenate([z, x], 1), m.stack([x, z]), m.vstack([z, z]), m.append(z, x[0]),
+        m.pad(z, 2), m.pad(z, ((0, 1), (2, 0)), constant_values=1 - 2j), m.pad(z, 1, "reflect"), m.hstack([x, 1j * x]),
+        m.select([x > 1, x > 0], [z, x], 2j), *m.split(z, 2, 1),
+    ),
+    "moved": lambda m, x, z: (
+        m.flip(z, 0), m.roll(z, 3, 1), m.tile(z, (2, 1)), m.moveaxis(z, 0, 1), z.swapaxes(0, 1), m.take(z, x.argsort(1)[0], 1),
+        m.diag(z[0]), m.tril(z), z.repeat(2, 0), z[:, 1].squeeze(), m.expand_dims(z, 0), m.rot90(z), m.atleast_2d(z[0]),
+    ),
+    "added up": lambda m, x, z: (m.cumsum(z, 1), m.diff(z), m.trace(z), z.sum(1, initial=1j), m.mean(z, axis=1, where=x > -9)),
 }  # fmt: skip
 
 

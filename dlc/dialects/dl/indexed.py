@@ -18,9 +18,9 @@ from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.reduction import ReduceMaxOp
 from dlc.dialects.dl.scalar import bits
 from dlc.dialects.places import place
-from dlc.dims import Size
+from dlc.dims import Size, is_static
 from dlc.errors import DlcError
-from dlc.ir import Block, IntegerType, Signedness, SSAValue, i32, i64
+from dlc.ir import Block, IntegerType, Operation, Signedness, SSAValue, i32, i64
 from dlc.runtime.control import failure
 
 
@@ -62,6 +62,11 @@ def misplaced(indices: Array, size: int) -> Array:
     return indices[(indices < -size) | (indices >= size)]
 
 
+def checked_places(module: Operation) -> list[str]:
+    """Where the ops of a program stand whose indices are checked, as their messages say it."""
+    return [place(op.location) for op in module.walk() if isinstance(op, Indexed) and op.is_checked]
+
+
 def _outside(op: DlOp, axis: int, size: Size) -> str:
     """The message about an index outside of an axis, with room for the index, and for a size that is not known."""
     return f"{place(op.location)}index {{}} is outside axis {axis} of size {size if isinstance(size, int) else '{}'}"
@@ -71,6 +76,8 @@ def fail_outside(b: Build, op: Indexed, indices: SSAValue, k: int) -> None:
     """A branch that fails if one of an op's indices is outside the k-th axis that places name."""
     axis = op.named_axes[k]
     size, element = shape_of(op.operands[0])[axis], element_type_of(indices)
+    if 0 in shape_of(indices):
+        return
     if op.has_columns:
         indices = _column(b, indices, k)
     # Counted from the end there are as many again, but for unsigned ones.
@@ -81,9 +88,10 @@ def fail_outside(b: Build, op: Indexed, indices: SSAValue, k: int) -> None:
     shifted = casted(b, shifted, IntegerType(width, Signedness.UNSIGNED))
     axes = tuple(range(rank_of(indices)))
     most = b(ReduceMaxOp, shifted, axes=axes, keepdims=False) if axes else shifted
-    # Of no indices, the largest is 0: there is no axis without elements to be read, and what is written is nothing.
-    limit = b.size(shift + size, like=most) if shift + size != 0 else b.scalar(1, like=most)
-    limit = limit if isinstance(size, int) else b(MaximumOp, limit, b.scalar(1, like=limit))
+    limit = b.size(shift + size, like=most)
+    if not is_static(shape_of(indices)):
+        # Of no indices the largest is 0, which is inside of anything.
+        limit = b(MaximumOp, limit, b.scalar(1, like=limit))
     inside = b(LessOp, most, limit)
     then, otherwise = Block(), Block()
     Build(then, b.location).insert(YieldOp([]))

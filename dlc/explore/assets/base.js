@@ -39,8 +39,8 @@ const seconds = (x) => (x ? scaled(x * 1e9, 1000, ["ns", "µs", "ms", "s"]) : "0
 const bytes = (x) => (x < 1024 ? `${x} B` : scaled(x, 1024, ["B", "KB", "MB", "GB"]));
 const count = (x) => (x < 1000 ? String(x) : scaled(x, 1000, ["", "k", "M", "G", "T"]).trim());
 const percent = (x) => (x > 0 && x < 0.001 ? "< 0.1 %" : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`);
-/** A place as short as it is clear: the file of a Python line without its folders. */
-const short = (name) => name.replace(/(?:[^\s/]*\/)+(?=[^/]+:\d+$)/, "");
+/** A place as short as it is clear: the file of a Python line without its folders, the last two parts of a long path of layers. */
+const short = (name) => name.replace(/(?:[^\s/]*\/)+(?=[^/]+:\d+$)/, "").replace(/\S{24,}/g, (path) => path.replace(/^.*\/(?=[^/]+\/[^/]+$)/, "…/"));
 
 /** Colours that are told apart, in the order of what takes most. */
 const HUES = [200, 25, 150, 280, 50, 340, 100, 230, 5, 175];

@@ -29,7 +29,7 @@ function compareView() {
           button("The programs, side by side", () => go("pipeline", { unit: "program", twin: "program" }))),
         table(columns, kernels, { by: timed ? columns.length - 1 : 1, label: "Kernels of both" }),
         ...(timed ? [el("h2.apart", {}, "A run of each"), el("p.quiet.small", {}, "On one scale; kernels that are the same have the same colour."), ...runs(kernels)] : []),
-        ...(PAGES.every((page) => page.memory) ? [el("h2.apart", {}, "The arena of each"), ...arenas()] : []),
+        el("h2.apart", {}, "The arena of each"), ...arenas(),
       );
     },
   };
@@ -54,8 +54,8 @@ function summary() {
     ["runs of kernels", (p) => total(p, "runs"), String],
     ["different kernels", (p) => p.kernels.length, String],
     ["code of kernels", (p) => total(p, "code_bytes"), bytes],
-    ["arena", (p) => p.memory?.arena_bytes, bytes],
-    ["weights, as kernels read them", (p) => p.memory && sum(p.memory.weights.map((w) => w.bytes)), bytes],
+    ["arena", (p) => p.memory.arena_bytes, bytes],
+    ["weights, as kernels read them", (p) => sum(p.memory.weights.map((w) => w.bytes)), bytes],
     ["compilation, as the clock ran", (p) => p.seconds, seconds],
   ];
   const cell = (value, write) => (value === null || value === undefined ? "–" : write(value));

@@ -213,7 +213,7 @@ function searchBox(boxes, choose) {
 
 function boxDetail(k, share, times, choose) {
   const box = DATA.graph.boxes[k], kernel = DATA.kernels.find((other) => other.name === box.name);
-  const links = (ends) => el("ul.bare", {}, ends.map(([other, type]) => el("li", {},
+  const links = (ends) => el("ul.bare.small", {}, ends.map(([other, type]) => el("li", {},
     button(DATA.graph.boxes[other].name, () => choose(other)), " ", el("span.quiet.mono", {}, type))));
   const into = DATA.graph.edges.filter((e) => e.target === k).map((e) => [e.source, e.type]);
   const out = DATA.graph.edges.filter((e) => e.source === k).map((e) => [e.target, e.type]);

@@ -5,12 +5,13 @@ const called = (b) => short(b.name || "a buffer");
 
 function memoryView() {
   const m = DATA.memory, body = el("div.scroll"), detail = el("aside", { "aria-label": "The chosen buffer", tabindex: 0 });
-  if (!m) return { nodes: [el("p.wait", {}, "Memory is planned when the program is called: its sizes come with a call.")], ready() {} };
   const { live, peak } = alive(m);
   const culprit = [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes)[0];
   const held = sum((live[peak] ?? []).map((b) => b.bytes)), separately = sum(m.buffers.map((b) => b.bytes));
   let chosen = culprit;
   const pick = (b) => { chosen = b; draw(); };
+
+  const highest = m.buffers.findLast((b) => b.offset + b.bytes > m.arena_bytes - 256), given = Object.entries(DATA.sizes);
 
   function draw() {
     const chart = arenaChart(m, m.arena_bytes, chosen, pick);
@@ -18,7 +19,9 @@ function memoryView() {
     body.replaceChildren(
       facts([bytes(m.arena_bytes), "arena"], [bytes(separately), "its buffers would take one by one"], [bytes(weights), "weights"], [bytes(m.input_bytes + m.output_bytes), "inputs and outputs"]),
       el("figure", {}, el("figcaption", {}, culprit
-        ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, called(culprit)), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`]
+        ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, called(culprit)), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`,
+          m.arena_bytes > 1.02 * held && highest ? [` The arena is ${bytes(m.arena_bytes - held)} larger, since its buffers do not move: `, button(called(highest), () => pick(highest)), " lies on top."] : [],
+          given.length ? ` Its sizes come with a call: this is for ${given.map(([name, size]) => `${name} = ${size}`).join(", ")}.` : ""].flat()
         : "Nothing lies in the arena: kernels read inputs and write outputs."), chart),
       m.weights.length ? el("h2", {}, "Weights, as kernels read them") : "",
       m.weights.length ? table([

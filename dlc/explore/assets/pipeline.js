@@ -202,7 +202,7 @@ function pipelineView(at) {
     if (step && next) { event.preventDefault(); next.focus(); next.click(); }
   });
   const side = el("aside.left", { "aria-label": "Passes" }, el("div.field", {}, units),
-    el("h3", {}, "Passes that changed it"), list);
+    el("h2", {}, "Passes that changed it"), list);
   return {
     nodes: [side, el("div.work", {}, el("div.panes", {}, panes.map((p) => p.node)), trail)],
     ready() {

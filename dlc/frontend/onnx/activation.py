@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.dtypes import is_float
 from dlc.dims import product
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
+from dlc.ir import f64
 
 table = Table()
 
@@ -47,10 +49,13 @@ def prelu(node: Node) -> Value:
 
 @table("Shrink")
 def shrink(node: Node) -> Value:
-    emit, x = node.emit, node[0]
+    emit, given = node.emit, node[0]
+    # Of integers differences are floats, and then truncated.
+    x = emit.wide(given) if is_float(given.element_type) else emit.cast(given, f64)
     bias, threshold = emit.scalar(node.real("bias", 0.0), x), node.real("lambd", 0.5)
     inside = emit(dl.SelectOp, emit(dl.LessOp, x, emit.scalar(-threshold, x)), emit(dl.AddOp, x, bias), emit.scalar(0, x))
-    return emit(dl.SelectOp, emit(dl.GreaterOp, x, emit.scalar(threshold, x)), emit(dl.SubOp, x, bias), inside)
+    made = emit(dl.SelectOp, emit(dl.GreaterOp, x, emit.scalar(threshold, x)), emit(dl.SubOp, x, bias), inside)
+    return emit.cast(made, given.element_type)
 
 
 def _hardmax(node: Node, x: Value, axis: int) -> Value:

@@ -91,9 +91,11 @@ for _name, _op in {"Max": dl.MaximumOp, "Min": dl.MinimumOp, "Sum": dl.AddOp}.it
 
 @table("Mean")
 def mean(node: Node) -> Value:
-    total = _folded(dl.AddOp)(node)
-    assert isinstance(total, Value)
-    return node.emit(dl.MulOp, total, node.emit.scalar(1 / len(node.inputs), total))
+    emit = node.emit
+    total = emit.wide(node[0])
+    for k in range(1, len(node.inputs)):
+        total = emit(dl.AddOp, total, emit.wide(node[k]))
+    return emit.cast(emit(dl.MulOp, total, emit.scalar(1 / len(node.inputs), total)), node[0].element_type)
 
 
 @table("Clip", until=10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from dlc.dialects.dl.base import Array
@@ -95,7 +96,8 @@ class Node(Operands):
         return bool(self.integer(name, int(default)))
 
     def real(self, name: str, default: float | None = None) -> float:
-        return float(self._attribute(name, AttributeProto.FLOAT, default))
+        # ONNX's defaults are of f32, as what a file says is.
+        return float(np.float32(self._attribute(name, AttributeProto.FLOAT, default)))
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._attribute(name, AttributeProto.STRING, default)
@@ -112,7 +114,7 @@ class Node(Operands):
         return tuple(map(int, self._attribute(name, AttributeProto.INTS, default)))
 
     def reals(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
-        return tuple(map(float, self._attribute(name, AttributeProto.FLOATS, default)))
+        return tuple(float(np.float32(v)) for v in self._attribute(name, AttributeProto.FLOATS, default))
 
     def texts(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
         return tuple(

@@ -11,7 +11,7 @@ from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.problems import NodeProblem
-from dlc.ir import bf16, f16, f32
+from dlc.ir import f32
 
 table = Table()
 
@@ -26,10 +26,8 @@ def batch_normalization(node: Node) -> Sequence[Value]:
     axis, momentum, running = min(1, x.rank - 1), node.real("momentum", 0.9), list[Value]()
     if node.flag("training_mode"):
         # The batch has statistics of its own, towards which those of the model move.
-        wide = node.emit.cast(x, f32) if kind in (f16, bf16) else x
-        batch = [
-            node.emit.reshape(v, (x.shape[axis],)) for v in _moments(node, wide, [a for a in range(x.rank) if a != axis])[1:]
-        ]
+        axes = [a for a in range(x.rank) if a != axis]
+        batch = [node.emit.reshape(v, (x.shape[axis],)) for v in _moments(node, node.emit.wide(x), axes)[1:]]
         running = [
             _mixed(node, node[k], node.emit.cast(v, node[k].element_type), momentum) for k, v in zip((3, 4), batch, strict=True)
         ]
@@ -103,21 +101,22 @@ def _standardised(node: Node, x: Value, axes: Sequence[int]) -> Value:
 
 def _scaled_channels(node: Node, x: Value, scale: Value, bias: Value) -> Value:
     def along_channels(v: Value) -> Value:
-        return node.emit.reshape(v, (*v.shape, *(1,) * (x.rank - 2)))
+        return node.emit.wide(node.emit.reshape(v, (*v.shape, *(1,) * (x.rank - 2))))
 
-    return node.emit(dl.AddOp, node.emit(dl.MulOp, x, along_channels(scale)), along_channels(bias))
+    scaled = node.emit(dl.AddOp, node.emit(dl.MulOp, x, along_channels(scale)), along_channels(bias))
+    return node.emit.cast(scaled, scale.element_type)
 
 
 @table("InstanceNormalization")
 def instance_normalization(node: Node) -> Value:
-    x = node[0]
+    x = node.emit.wide(node[0])
     return _scaled_channels(node, _standardised(node, x, range(2, x.rank)), node[1], node[2])
 
 
 @table("GroupNormalization", since=18)
 def group_normalization(node: Node) -> Value:
     node.ignore("stash_type")
-    emit, x, scale, bias, groups = node.emit, node[0], node[1], node[2], node.integer("num_groups")
+    emit, x, scale, bias, groups = node.emit, node.emit.wide(node[0]), node[1], node[2], node.integer("num_groups")
     if x.rank < 2 or groups < 1:
         raise ModelError(f"{node.place}: expected [N, C, ...] and a positive num_groups, got {list(x.shape)} and {groups}")
     batch, channels, *spatial = x.shape
@@ -134,18 +133,20 @@ def group_normalization(node: Node) -> Value:
 
 @table("MeanVarianceNormalization", since=13)
 def mean_variance_normalization(node: Node) -> Value:
-    emit, x, axes = node.emit, node[0], node.integers("axes", (0, 2, 3))
+    emit, x, axes = node.emit, node.emit.wide(node[0]), node.integers("axes", (0, 2, 3))
     centred, _, variance = _moments(node, x, axes)
     deviation = emit(dl.SqrtOp, variance)
-    return emit(dl.DivOp, centred, emit(dl.AddOp, deviation, emit.scalar(1e-9, x)))
+    made = emit(dl.DivOp, centred, emit(dl.AddOp, deviation, emit.scalar(1e-9, x)))
+    return emit.cast(made, node[0].element_type)
 
 
 @table("LpNormalization")
 def lp_normalization(node: Node) -> Value:
-    emit, x, order = node.emit, node[0], node.integer("p", 2)
+    emit, x, order = node.emit, node.emit.wide(node[0]), node.integer("p", 2)
     if order not in (1, 2):
         raise NodeProblem("attribute", f"p = {order}; supported: 1, 2")
     axis = node.axis(node.integer("axis", -1), x.rank)
     norm = emit(dl.ReduceL1Op if order == 1 else dl.ReduceL2Op, x, axes=(axis,), keepdims=True)
     # What has no length stays as it is.
-    return emit(dl.DivOp, x, emit(dl.SelectOp, emit(dl.EqualOp, norm, emit.scalar(0.0, x)), emit.scalar(1.0, x), norm))
+    divisor = emit(dl.SelectOp, emit(dl.EqualOp, norm, emit.scalar(0.0, x)), emit.scalar(1.0, x), norm)
+    return emit.cast(emit(dl.DivOp, x, divisor), node[0].element_type)

@@ -101,17 +101,21 @@ def _powered_sum(node: Node, x: Value, total: Callable[[Value], Value]) -> Value
     emit, order = node.emit, node.integer("p", 2)
     if order < 1:
         raise ModelError(f"{node.place}: p must be positive, got {order}")
-    size = emit(dl.AbsOp, x)
+    size = emit(dl.AbsOp, emit.wide(x))
     if order == 1:
-        return total(size)
-    return emit(dl.PowOp, total(emit(dl.PowOp, size, emit.scalar(order, x))), emit.scalar(1 / order, x))
+        return emit.cast(total(size), x.element_type)
+    powers = total(emit(dl.PowOp, size, emit.scalar(order, size)))
+    return emit.cast(emit(dl.PowOp, powers, emit.scalar(1 / order, size)), x.element_type)
 
 
 @table("LpPool")
 def lp_pool(node: Node) -> Value:
     x, w = node[0], _windows(node)
-    zero = node.emit.scalar(0.0, x)
-    return channels_first(node, _powered_sum(node, channels_last(node, x), lambda v: _pooled(node, dl.SumPoolOp, v, w, zero)))
+
+    def total(v: Value) -> Value:
+        return _pooled(node, dl.SumPoolOp, v, w, node.emit.scalar(0.0, v))
+
+    return channels_first(node, _powered_sum(node, channels_last(node, x), total))
 
 
 @table("GlobalLpPool")
@@ -122,12 +126,12 @@ def global_lp_pool(node: Node) -> Value:
 
 @table("AveragePool")
 def average_pool(node: Node) -> Value:
-    emit, x, w = node.emit, node[0], _windows(node)
+    emit, x, w = node.emit, node.emit.wide(node[0]), _windows(node)
     counts = _counts(x.shape[2:], w, *_counted(node, w))
     total = _pooled(node, dl.SumPoolOp, channels_last(node, x), w, emit.scalar(0.0, x))
     factors = 1.0 / (counts[..., np.newaxis] if counts.ndim else counts)
     factor = emit.constant(factors, numpy_dtype(x.element_type), f"{node.proto.output[0]}_reciprocal")
-    return channels_first(node, emit(dl.MulOp, total, factor))
+    return emit.cast(channels_first(node, emit(dl.MulOp, total, factor)), node[0].element_type)
 
 
 def _counted(node: Node, w: Windows) -> tuple[Sequence[int], Sequence[int]]:

@@ -142,7 +142,7 @@ def _crop(axis: Axis) -> Array:
 _TRANSFORMS: dict[str, Callable[[Axis], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
-    "pytorch_half_pixel": lambda axis: _half_pixel(axis) if axis.resized > 1 else np.zeros(1, np.float32),
+    "pytorch_half_pixel": lambda axis: _half_pixel(axis) if axis.resized > 1 else np.zeros(axis.resized, np.float32),
     "align_corners": _align_corners,
     "asymmetric": lambda axis: _range(axis) / np.float32(axis.scale),
     "tf_half_pixel_for_nn": lambda axis: (_range(axis) + np.float32(0.5)) / np.float32(axis.scale),

@@ -43,8 +43,6 @@ def _check(op: Indexed) -> None:
     del op.properties["checked"]
     indices = op.operands[1]
     low, high = interval_of(indices)
-    if 0 in shape_of(indices):
-        return
     for k, axis in enumerate(op.named_axes):
         size = shape_of(op.operands[0])[axis]
         if low == high == 0 or (isinstance(size, int) and -size <= low and high < size):

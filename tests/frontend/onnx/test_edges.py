@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,6 +36,49 @@ def test_scales_that_are_not_finite_are_refused(scale: float) -> None:
     source = model([node], {"x": [1, 1, 2, 2]}, ["y"], weights={"s": np.float32([1, 1, scale, 2])})
     with pytest.raises(dlc.ModelError, match=r"zoom.*not finite"):
         import_model(source)
+
+
+@pytest.mark.parametrize("transform", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_half_of_one_pixel_is_none(mode: str, transform: str) -> None:
+    settings = {"mode": mode, "coordinate_transformation_mode": transform}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], **settings)
+    source = model([node], {"x": [1, 1, 1, 4]}, ["y"], weights={"s": np.float32([1, 1, 0.5, 2])})
+    assert run(import_model(source), {"x": np.ones((1, 1, 1, 4), np.float32)})["y"].shape == (1, 1, 0, 8)
+
+
+def test_what_shrinks_integers_is_a_float() -> None:
+    node = helper.make_node("Shrink", ["x"], ["y"], bias=0.5, lambd=1.5)
+    source = model([node], {"x": [4]}, ["y"], dtypes={"x": TensorProto.INT8, "y": TensorProto.INT8})
+    # 80 - 0.5 and -80 + 0.5, truncated; 1 is not beyond 1.5.
+    assert run(import_model(source), {"x": np.int8([80, -80, 1, 2])})["y"].tolist() == [79, -79, 0, 1]
+
+
+def test_defaults_are_floats_of_32_bits() -> None:
+    source = model([helper.make_node("HardSigmoid", ["x"], ["y"])], {"x": [1]}, ["y"], dtypes={"x": 11, "y": 11})
+    assert run(import_model(source), {"x": np.float64([1])})["y"] == float(np.float32(0.2)) + 0.5
+
+
+IN_ONE_ROUNDING = {
+    "Mean": helper.make_node("Mean", ["x", "x", "x"], ["y"]),
+    "AveragePool": helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[8, 8]),
+    "LpPool": helper.make_node("LpPool", ["x"], ["y"], kernel_shape=[1, 1], p=2),
+    "LpNormalization": helper.make_node("LpNormalization", ["x"], ["y"], axis=3),
+    "InstanceNormalization": helper.make_node("InstanceNormalization", ["x", "one", "one"], ["y"]),
+}
+
+
+@pytest.mark.parametrize("name", IN_ONE_ROUNDING)
+def test_what_takes_several_steps_is_rounded_once(name: str) -> None:
+    """Sums of f16 go beyond its largest number, means do not."""
+    x = (30000 + 100 * np.random.default_rng(0).standard_normal((1, 1, 8, 8))).astype(np.float16)
+
+    def made(dtype: type) -> Any:
+        types = {"x": helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), "y": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+        source = model([IN_ONE_ROUNDING[name]], {"x": [1, 1, 8, 8]}, ["y"], weights={"one": np.ones(1, dtype)}, dtypes=types)
+        return run(import_model(source), {"x": x.astype(dtype)})["y"]
+
+    np.testing.assert_array_equal(made(np.float16), made(np.float32).astype(np.float16))
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])

@@ -1,0 +1,537 @@
+"""How operators of ONNX are drawn: operands and settings that fit them, in any opset.
+
+Left out is what ONNX does not define, such as divisions of integers by zero, and what `onnx.reference` computes otherwise than
+its specification and ONNX Runtime: functions in f64 by constants of f32, products of integers in floats, softmax over the
+axes that opsets before 13 mean, logarithms of what has become zero, transposed convolutions in groups, NaN in pools.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from tests.fuzz.draws import SMALL, Unsuitable
+from tests.fuzz.graph_windows import WINDOWS
+from tests.fuzz.random_graph import GraphValue, RandomGraph
+from tests.ops.sample import BOOL, F32, F64, I8, I32, I64, U8, is_float
+
+Recipe = Callable[[RandomGraph, str], GraphValue]
+
+UNARY = [
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitwiseNot",
+    "Ceil",
+    "Cos",
+    "Cosh",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "HardSwish",
+    "Identity",
+    "IsInf",
+    "IsNaN",
+    "Log",
+    "Mish",
+    "Neg",
+    "Not",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Tan",
+    "Tanh",
+]
+WITH_NUMBERS = {
+    "Celu": ["alpha"],
+    "Elu": ["alpha"],
+    "HardSigmoid": ["alpha", "beta"],
+    "LeakyRelu": ["alpha"],
+    "Selu": ["alpha", "gamma"],
+    "Shrink": ["bias", "lambd"],
+    "Swish": ["alpha"],
+    "ThresholdedRelu": ["alpha"],
+}
+BINARY = [
+    "Add",
+    "And",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Div",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Mod",
+    "Mul",
+    "Or",
+    "PRelu",
+    "Pow",
+    "Sub",
+    "Xor",
+]
+VARIADIC = ["Max", "Mean", "Min", "Sum"]
+REDUCTIONS = [f"Reduce{kind}" for kind in ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"]]
+
+
+def _unary(g: RandomGraph, op: str) -> GraphValue:
+    among = g.types_of(op)
+    return g.add(op, g.any([d for d in among if d != F64] if op in ("Erf", "Gelu", "HardSwish") else among))
+
+
+def _with_numbers(g: RandomGraph, op: str) -> GraphValue:
+    numbers = {name: g.random.choice([0.01, 0.2, 0.5, 1.0, 1.6]) for name in WITH_NUMBERS[op] if g.flag()}
+    dtype = g.dtype(g.types_of(op))
+    if is_float(dtype):
+        return g.add(op, g.any([dtype]), **numbers)
+    # How what leaves the range of integers is cast back is not defined.
+    return g.add(op, g.given(g.numbers.integers(2, 100, g.shape()).astype(dtype)), **numbers)
+
+
+def _binary(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op))
+    y = g.partner(x) if op != "PRelu" else g.fresh(x.dtype, [s if g.flag() else 1 for s in x.shape][g.random.choice([0, 1]) :])
+    if op != "PRelu" and g.flag():
+        x, y = y, x
+    if not is_float(x.dtype) and op in ("Div", "Mod", "Pow"):
+        # Divisions by zero and negative powers of integers are not defined.
+        y = g.given(np.maximum(g.numbers_of(y.dtype, y.shape) % 5, 1).astype(y.dtype))
+    if op == "PRelu":
+        y = g.without_nan(y)
+    return g.add(op, x, y, **({"fmod": 1} if op == "Mod" and (is_float(x.dtype) or g.flag()) else {}))
+
+
+def _shift(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op))
+    y = g.given((g.numbers.integers(0, 8 * x.dtype.itemsize, x.shape)).astype(x.dtype))
+    return g.add(op, x, y, direction=g.random.choice(["LEFT", "RIGHT"]))
+
+
+def _variadic(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op))
+    return g.add(op, x, *(g.partner(x) for _ in range(g.random.choice([0, 1, 1, 2]))))
+
+
+def _where(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any()
+    condition = g.like(BOOL, lambda s: s in (x.shape, ()), x.shape)
+    return g.add(op, condition, *g.random.sample([x, g.partner(x)], 2))
+
+
+def _clip(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op))
+    low, high = ((1, 3) if x.dtype.kind == "u" else (-1, 2)) if g.flag() else (2, 1)
+    bounds = {name: value for name, value in (("min", low), ("max", high)) if g.flag()}
+    if "min" in g.schema(op).attributes:
+        return g.add(op, x, **{name: float(value) for name, value in bounds.items()})
+    return g.add(op, x, **{name: np.asarray(value).astype(x.dtype) for name, value in bounds.items()})
+
+
+def _cast(g: RandomGraph, op: str) -> GraphValue:
+    x, to = g.any(g.types_of(op)), g.random.choice(g.types_of(op))
+    if is_float(x.dtype) and not is_float(to) and to != BOOL:
+        # What does not fit an integer becomes anything.
+        x = g.given(g.numbers.integers(0 if to.kind == "u" else -9, 10, x.shape).astype(x.dtype))
+    if op == "CastLike":
+        return g.add(op, x, g.fresh(to, (1,)))
+    return g.add(op, x, to=helper.np_dtype_to_tensor_dtype(to))
+
+
+# Along axes
+
+
+def _has_axes(shape: tuple[int, ...]) -> bool:
+    return len(shape) > 0
+
+
+def _reduction(g: RandomGraph, op: str) -> GraphValue:
+    among = [d for d in g.types_of(op) if is_float(d) or op != "ReduceMean"]
+    x = g.any(among, lambda s: 0 not in s or op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare"))
+    settings: dict[str, Any] = {"keepdims": int(g.flag())}
+    if g.random.random() < 0.8:
+        settings["axes"] = [a - len(x.shape) if g.opset > 10 and g.flag() else a for a in g.axes(x)]
+        if not settings["axes"]:
+            del settings["axes"]
+    if g.opset >= 18 and g.random.random() < 0.3:
+        settings["noop_with_empty_axes"] = 1
+    infinite = op == "ReduceLogSumExp" and np.isinf(x.array.astype(np.float64)).any()
+    return g.add(op, x, accepted=lambda y: y.dtype == x.dtype and not infinite, **settings)
+
+
+def _extremum(g: RandomGraph, op: str) -> GraphValue:
+    x = g.without_nan(g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s, exact=True))
+    return (
+        g.add(op, x, axis=g.random.randrange(len(x.shape)), keepdims=int(g.flag()), select_last_index=int(g.flag()))
+        if (g.opset >= 12)
+        else g.add(op, x, axis=g.random.randrange(len(x.shape)), keepdims=int(g.flag()))
+    )
+
+
+def _without_nan(g: RandomGraph, op: str, exact: bool = False) -> GraphValue:
+    x = g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s, exact=exact)
+    if is_float(x.dtype) and np.isnan(x.array.astype(np.float64)).any():
+        raise Unsuitable
+    return x
+
+
+def _top(g: RandomGraph, op: str) -> GraphValue:
+    x = g.without_nan(g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s, exact=True))
+    axis = g.random.randrange(len(x.shape))
+    count = g.random.randint(0, x.shape[axis])
+    more = {"largest": int(g.flag())} if g.opset >= 11 else {}
+    if "k" in g.schema(op).attributes:
+        return g.add(op, x, axis=axis, k=max(count, 1), results=2)
+    return g.add(op, x, axis=axis, K=np.int64([count]), results=2, **more)
+
+
+def _running(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op), _has_axes)
+    axis = np.asarray(g.axis(x), g.random.choice([np.int32, np.int64]))
+    return g.add(op, x, axis=axis, exclusive=int(g.flag()), reverse=int(g.flag()))
+
+
+def _along_axis(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s)
+    axis = g.random.randrange(len(x.shape)) if g.opset >= 13 else len(x.shape) - 1
+    return g.add(op, x, axis=axis, accepted=lambda y: op != "LogSoftmax" or not np.isinf(y.astype(np.float32)).any())
+
+
+def _trailing_norm(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s)
+    axis = g.random.randrange(len(x.shape))
+    parameters = [g.fresh(x.dtype, x.shape[axis:]) for _ in range(1 if op == "RMSNormalization" else g.random.choice([1, 2]))]
+    return g.add(op, x, *parameters, axis=axis, epsilon=g.random.choice([1e-5, 0.1]))
+
+
+def _channel_norm(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op), lambda s: len(s) > 2 and 0 not in s, (3, 4, 4))
+    if g.opset < 14 or x.dtype == F64:
+        raise Unsuitable
+    if op in ("GroupNormalization", "InstanceNormalization"):
+        x = g.tame(x.dtype, lambda s: len(s) > 2 and 0 not in s, (3, 4, 4))
+    channels = x.shape[1]
+    if op == "LRN":
+        x, size = g.fresh(x.dtype, (5, 5, 3, g.random.choice(SMALL))), g.random.choice([1, 3, 5])
+        return g.add(op, x, size=size, alpha=g.random.choice([1e-2, 0.5]), beta=g.random.choice([0.5, 0.75]), bias=1.0)
+    scale, bias = (g.fresh(x.dtype, (channels,)) for _ in range(2))
+    if op == "InstanceNormalization":
+        return g.add(op, x, scale, bias, epsilon=1e-3)
+    if op == "GroupNormalization":
+        return g.add(op, x, scale, bias, num_groups=g.random.choice([n for n in range(1, channels + 1) if channels % n == 0]))
+    variance = g.given((np.abs(g.numbers.standard_normal(channels)) + 0.1).astype(x.dtype))
+    return g.add(op, x, scale, bias, g.fresh(x.dtype, (channels,)), variance, epsilon=1e-3)
+
+
+# Movement
+
+
+def _transpose(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any()
+    return g.add(op, x, **({} if not x.shape or g.flag() else {"perm": g.random.sample(range(len(x.shape)), len(x.shape))}))
+
+
+def _reshape(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any()
+    size, shape = math.prod(x.shape), list[int]()
+    if size == 0:
+        return g.add(op, x, shape=np.int64([0] * len(x.shape)))
+    while size > 1 and len(shape) < 4:
+        shape.append(g.random.choice([f for f in range(1, size + 1) if size % f == 0]))
+        size //= shape[-1]
+    shape.append(size)
+    if g.flag():
+        shape[g.random.randrange(len(shape))] = -1
+    return g.add(op, x, shape=np.int64(shape))
+
+
+def _squeeze(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: 1 in s)
+    ones = [a for a, n in enumerate(x.shape) if n == 1]
+    return g.add(op, x, **({} if g.flag() else {"axes": g.random.sample(ones, g.random.randint(1, len(ones)))}))
+
+
+def _unsqueeze(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) < 4)
+    rank = len(x.shape) + g.random.choice([1, 1, 2])
+    return g.add(op, x, axes=sorted(g.random.sample(range(rank), rank - len(x.shape))))
+
+
+def _concat(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=_has_axes)
+    axis = g.random.randrange(len(x.shape))
+    parts = [x]
+    for _ in range(g.random.choice([0, 1, 1, 2, 4])):
+        parts.append(g.fresh(x.dtype, [g.random.choice((0, 1, 3, 16)) if a == axis else n for a, n in enumerate(x.shape)]))
+    return g.add(op, *g.random.sample(parts, len(parts)), axis=axis)
+
+
+def _split(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=_has_axes)
+    axis = g.random.randrange(len(x.shape))
+    cuts = sorted(g.random.randint(0, x.shape[axis]) for _ in range(g.random.choice([0, 1, 1, 2])))
+    lengths = [b - a for a, b in zip([0, *cuts], [*cuts, x.shape[axis]], strict=True)]
+    return g.add(op, x, axis=axis, split=np.int64(lengths) if g.opset >= 13 else lengths, results=len(lengths))
+
+
+def _slice(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) > 0 and min(s) > 3)
+    axes = g.random.sample(range(len(x.shape)), g.random.randint(1, len(x.shape)))
+    starts, ends = ([g.random.randint(-x.shape[a] - 2, x.shape[a] + 2) for a in axes] for _ in range(2))
+    if g.opset < 10:
+        return g.add(op, x, starts=starts, ends=ends, axes=axes)
+    # Backwards from before the beginning there is one element by the specification, none by `onnx.reference`.
+    steps = [
+        g.random.choice([1, 1, 2, 3, *([-1, -2] if start >= -x.shape[a] else [])])
+        for a, start in zip(axes, starts, strict=True)
+    ]
+    return g.add(op, x, **{n: np.int64(v) for n, v in (("starts", starts), ("ends", ends), ("axes", axes), ("steps", steps))})
+
+
+def _pad(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s)
+    mode = g.random.choice(["constant", "constant", "edge", "reflect"])
+    most = min(x.shape) - 1 if mode == "reflect" else 5
+    by = [g.random.choice([0, 0, min(1, most), min(2, most), most]) for _ in range(2 * len(x.shape))]
+    if g.opset < 11:
+        return g.add(op, x, pads=by, mode=mode)
+    more = {"constant_value": g.numbers_of(x.dtype, ())} if mode == "constant" and g.flag() else {}
+    return g.add(op, x, pads=np.int64(by), mode=mode, **more)
+
+
+def _expand(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any()
+    wide = [g.random.choice((1, *SMALL, 0, 17)) if s == 1 else s for s in x.shape]
+    return g.add(op, x, shape=np.int64([*g.random.choice([(), (2,), (1, 3)]), *wide]))
+
+
+def _tile(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=_has_axes)
+    return g.add(op, x, repeats=np.int64([g.random.choice([1, 1, 2, 3, 0]) for _ in x.shape]))
+
+
+def _flatten(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op), _has_axes)
+    return g.add(op, x, axis=g.random.randint(0, len(x.shape)))
+
+
+def _blocks(g: RandomGraph, op: str) -> GraphValue:
+    size = g.random.choice([1, 2, 3])
+    shape = [g.random.choice([1, 2]), *(g.random.choice(SMALL) for _ in range(3))]
+    shape = [n * size for n in shape] if op == "SpaceToDepth" else shape
+    if op == "DepthToSpace":
+        shape[1] *= size**2
+    x = g.fresh(g.dtype(g.types_of(op)), shape)
+    more = {"mode": g.random.choice(["DCR", "CRD"])} if op == "DepthToSpace" and g.opset >= 11 else {}
+    return g.add(op, x, blocksize=size, **more)
+
+
+def _trilu(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) > 1)
+    return g.add(op, x, k=np.asarray(g.random.randint(-3, 3)), upper=int(g.flag()))
+
+
+def _reverse_sequence(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) > 1 and 0 not in s[:2])
+    batch = g.random.choice([0, 1])
+    lengths = g.numbers.integers(1, x.shape[1 - batch] + 1, x.shape[batch])
+    return g.add(op, x, sequence_lens=lengths, batch_axis=batch, time_axis=1 - batch)
+
+
+# Places that are data
+
+
+def _places(g: RandomGraph, shape: tuple[int, ...], size: int) -> GraphValue:
+    low = -size if g.opset >= 11 else 0
+    return g.given(g.numbers.integers(low, max(size, low + 1), shape).astype(g.random.choice([I32, I64])))
+
+
+def _gather(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) > 0 and 0 not in s)
+    axis = g.random.randrange(len(x.shape))
+    if op == "Gather":
+        return g.add(op, x, _places(g, g.shape(g.random.choice([0, 1, 1, 2]), 64), x.shape[axis]), axis=axis)
+    shape = [g.random.randint(1, s) for s in x.shape]
+    shape[axis] = g.random.choice([1, 2, 5])
+    return g.add(op, x, _places(g, tuple(shape), x.shape[axis]), axis=axis)
+
+
+def _gather_nd(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) > 0 and 0 not in s)
+    batch = g.random.choice([0, 0, 1]) if len(x.shape) > 1 and g.opset >= 12 else 0
+    depth = g.random.randint(1, len(x.shape) - batch)
+    indices = g.given(g.numbers.integers(0, min(x.shape), (*x.shape[:batch], g.random.choice([1, 3]), depth)))
+    return g.add(op, x, indices, **({"batch_dims": batch} if batch else {}))
+
+
+def _scatter_elements(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) > 0 and 0 not in s and math.prod(s) < 600)
+    axis = g.random.randrange(len(x.shape))
+    shape = [g.random.randint(1, s) for s in x.shape]
+    # Without a reduction no place may be named twice.
+    order = np.argsort(g.numbers.random(x.shape), axis)
+    places = g.given(order[tuple(slice(n) for n in shape)])
+    return g.add(op, x, places, g.fresh(x.dtype, shape), axis=axis)
+
+
+def _scatter_nd(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) > 0 and 0 not in s and math.prod(s) < 600)
+    count = g.random.randint(1, x.shape[0])
+    places = g.given(g.numbers.permutation(x.shape[0])[:count, None].astype(I64))
+    more = {"reduction": g.random.choice(["add", "mul"])} if g.opset >= 16 and x.dtype != BOOL and g.flag() else {}
+    return g.add(op, x, places, g.fresh(x.dtype, (count, *x.shape[1:])), **more)
+
+
+def _one_hot(g: RandomGraph, op: str) -> GraphValue:
+    indices = g.given(g.numbers.integers(0, 5, g.shape(g.random.choice([1, 2]), 32)).astype(g.random.choice([I32, I64])))
+    values = g.numbers.integers(-9, 9, 2).astype(g.dtype([F32, I32, I64]))
+    return g.add(op, indices, depth=np.int64(5), values=values, axis=g.random.randint(-1, len(indices.shape)))
+
+
+# Products
+
+
+def _matmul(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s)
+    k, n = x.shape[-1], g.random.choice([1, 2, 5, 16, 17, 33])
+    batch = [s if g.flag() else 1 for s in x.shape[:-2]][g.random.choice([0, 2]) :]
+    shape = g.random.choice([(k,), (k, n), (k, n), (*batch, k, n)])
+    dtype = x.dtype if op == "MatMul" else g.random.choice([I8, U8])
+    if op == "MatMulInteger" and len(shape) == 1:
+        raise Unsuitable
+    return g.add(op, x, g.fresh(dtype, shape, k**-0.5))
+
+
+def _gemm(g: RandomGraph, op: str) -> GraphValue:
+    m, k, n = (g.random.choice([1, 3, 8, 17]) for _ in range(3))
+    dtype, turned = g.dtype([d for d in g.types_of(op) if is_float(d)]), [g.flag(), g.flag()]
+    a, b = (g.fresh(dtype, s[::-1] if t else s, k**-0.5) for s, t in zip(((m, k), (k, n)), turned, strict=True))
+    c = [g.fresh(dtype, g.random.choice([(n,), (m, n), (1, n), (m, 1), (1,)]))] if g.opset < 11 or g.flag() else []
+    factors = {name: g.random.choice([0.5, 1.0, 2.0]) for name in ("alpha", "beta")}
+    return g.add(op, a, b, *c, transA=int(turned[0]), transB=int(turned[1]), **factors)
+
+
+def _einsum(g: RandomGraph, op: str) -> GraphValue:
+    sizes = dict(zip("ijk", (g.random.choice(SMALL) for _ in range(3)), strict=True))
+    equation = g.random.choice(
+        ["ij,jk->ik", "ij,kj->ki", "ij->ji", "ij->i", "ij,ij->", "i,j->ij", "ijk,kj->i", "iik->ik", "ii->"]
+    )
+    terms = equation.split("->")[0].split(",")
+    dtype = g.dtype(g.types_of(op))
+    return g.add(op, *(g.fresh(dtype, [sizes[c] for c in t]) for t in terms), equation=equation)
+
+
+# Quantisation and creation
+
+
+def _quantization(g: RandomGraph, op: str) -> GraphValue:
+    if op == "DynamicQuantizeLinear":
+        return g.add(op, g.tame(F32, lambda s: math.prod(s) > 1), accepted=lambda y: y.any(), results=3)
+    of = g.random.choice([I8, U8])
+    x = g.tame(F32) if op == "QuantizeLinear" else g.any([of])
+    axis = g.random.randrange(len(x.shape)) if x.shape else 0
+    shape = (x.shape[axis],) if x.shape and g.opset >= 13 and g.flag() else ()
+    scale = np.asarray(g.numbers.choice([0.25, 0.5, 1.0, 0.1, 3.0], shape), np.float32)
+    zero = np.asarray(g.numbers.integers(0 if of.kind == "u" else -3, 4, shape)).astype(of)
+    more = {"axis": axis} if shape else {}
+    return g.add(op, x, g.constant(scale), g.constant(zero), **more)
+
+
+def _shape_of(g: RandomGraph, op: str) -> GraphValue:
+    return g.add(op, g.any())
+
+
+def _filled(g: RandomGraph, op: str) -> GraphValue:
+    value = numpy_helper.from_array(g.numbers_of(g.dtype(), (1,)))
+    return g.add(op, g.constant(np.int64(g.shape(largest=64))), value=value)
+
+
+def _eye(g: RandomGraph, op: str) -> GraphValue:
+    x = g.fresh(g.dtype(g.types_of(op)), g.shape(2))
+    return g.add(op, x, k=g.random.randint(-2, 2))
+
+
+def _range(g: RandomGraph, op: str) -> GraphValue:
+    dtype = g.random.choice(g.types_of(op))
+    start, step = g.random.choice([(0, 1), (7, -3), (1, 2)])
+    limit = start + step * g.random.randint(-1, 9)
+    return g.add(op, *(g.constant(np.asarray(v, dtype)) for v in (start, limit, step)))
+
+
+RECIPES: dict[str, Recipe] = {
+    **dict.fromkeys(UNARY, _unary),
+    **dict.fromkeys(WITH_NUMBERS, _with_numbers),
+    **dict.fromkeys(BINARY, _binary),
+    "BitShift": _shift,
+    **dict.fromkeys(VARIADIC, _variadic),
+    "Where": _where,
+    "Clip": _clip,
+    **dict.fromkeys(["Cast", "CastLike"], _cast),
+    **dict.fromkeys(REDUCTIONS, _reduction),
+    **dict.fromkeys(["ArgMax", "ArgMin"], _extremum),
+    "TopK": _top,
+    **dict.fromkeys(["CumSum", "CumProd"], _running),
+    **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax", "LpNormalization"], _along_axis),
+    **dict.fromkeys(["LayerNormalization", "RMSNormalization"], _trailing_norm),
+    **dict.fromkeys(["BatchNormalization", "GroupNormalization", "InstanceNormalization", "LRN"], _channel_norm),
+    "Transpose": _transpose,
+    "Reshape": _reshape,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Expand": _expand,
+    "Tile": _tile,
+    "Flatten": _flatten,
+    **dict.fromkeys(["DepthToSpace", "SpaceToDepth"], _blocks),
+    "Trilu": _trilu,
+    "ReverseSequence": _reverse_sequence,
+    **dict.fromkeys(["Gather", "GatherElements"], _gather),
+    "GatherND": _gather_nd,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "OneHot": _one_hot,
+    **dict.fromkeys(["MatMul", "MatMulInteger"], _matmul),
+    "Gemm": _gemm,
+    "Einsum": _einsum,
+    **dict.fromkeys(["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"], _quantization),
+    **dict.fromkeys(["Shape", "Size"], _shape_of),
+    "ConstantOfShape": _filled,
+    "EyeLike": _eye,
+    "Range": _range,
+    **WINDOWS,
+}
+OPERATORS = list(RECIPES)
+
+
+def random_graph(seed: int) -> RandomGraph:
+    """The graph of a seed, of a few nodes."""
+    g = RandomGraph(seed)
+
+    def step() -> None:
+        op = g.random.choice(OPERATORS)
+        RECIPES[op](g, op)
+
+    size = g.random.choice([1, 1, 2, 3, 4, 6, 8])
+    while not g.made:
+        g.grow(step, size)
+    return g

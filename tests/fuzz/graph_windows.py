@@ -1,0 +1,137 @@
+"""How operators of images and of sequences are drawn: convolutions, pools, resizes and recurrences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.draws import SMALL, Unsuitable
+from tests.fuzz.random_graph import GraphValue, RandomGraph
+from tests.ops.sample import F32, I8, U8
+
+
+def _image(g: RandomGraph, op: str) -> GraphValue:
+    return g.any(g.types_of(op), lambda s: len(s) in (3, 4, 5) and 0 not in s, (3, 4, 4, 4, 5))
+
+
+def _window(g: RandomGraph, spatial: tuple[int, ...], dilated: bool = True, ruled: bool = True) -> dict[str, Any]:
+    """Kernel, strides and either amounts of padding or a rule for them."""
+    kernel = [g.random.randint(1, min(4, s)) for s in spatial]
+    settings: dict[str, Any] = {"kernel_shape": kernel, "strides": [g.random.choice([1, 1, 2, 3]) for _ in spatial]}
+    if ruled and g.random.random() < 0.3:
+        return settings | {"auto_pad": g.random.choice(["SAME_UPPER", "SAME_LOWER", "VALID"])}
+    if dilated:
+        settings["dilations"] = [
+            g.random.choice([1, 2]) if (k - 1) * 2 < s else 1 for k, s in zip(kernel, spatial, strict=True)
+        ]
+    return settings | {"pads": [g.random.randint(0, k - 1) for k in (*kernel, *kernel)]}
+
+
+def _conv(g: RandomGraph, op: str) -> GraphValue:
+    x = _image(g, op)
+    channels, window = x.shape[1], _window(g, x.shape[2:])
+    groups = g.random.choice([1, 1, channels, *(n for n in (2, 3, 4) if channels % n == 0)]) if op != "ConvTranspose" else 1
+    outputs = g.random.choice([1, 2, 5]) if groups > 1 else g.random.choice([1, 3, 8, 16])
+    kernel = window["kernel_shape"]
+    if op == "ConvTranspose":
+        w = g.fresh(x.dtype, (channels, outputs, *kernel), 0.3)
+    else:
+        dtype = g.random.choice([I8, U8]) if op == "ConvInteger" else x.dtype
+        depth = channels // groups
+        w = g.fresh(dtype, (groups * outputs, depth, *kernel), (depth * math.prod(kernel)) ** -0.5)
+    bias = [g.fresh(x.dtype, (groups * outputs,))] if op != "ConvInteger" and g.flag() else []
+    return g.add(op, x, w, *bias, group=groups, **window)
+
+
+def _pool(g: RandomGraph, op: str) -> GraphValue:
+    x = g.without_nan(_image(g, op))
+    if g.opset < 10 and op == "MaxPool":
+        raise Unsuitable
+    window = _window(g, x.shape[2:], dilated=op == "MaxPool" and g.opset >= 10, ruled=False)
+    if op == "AveragePool":
+        window["count_include_pad"] = int(g.flag())
+    if op == "LpPool":
+        window["p"] = g.random.choice([1, 2])
+    elif g.opset >= 10:
+        window["ceil_mode"] = int(g.flag() and op == "MaxPool" and not any(window["pads"]))
+    if op == "MaxPool":
+        # Others are taken for those of another axis.
+        window["pads"] = [min(window["pads"])] * len(window["pads"])
+    return g.add(op, x, **window)
+
+
+def _global_pool(g: RandomGraph, op: str) -> GraphValue:
+    return g.add(op, g.any(g.types_of(op), lambda s: len(s) == 4 and 0 not in s, (4,)))
+
+
+def _resize(g: RandomGraph, op: str) -> GraphValue:
+    x = g.tame(F32, lambda s: len(s) in (3, 4) and 0 not in s, (3, 4, 4))
+    # Its weights are rounded in another way.
+    apart = 1e-5 * float(np.max(np.abs(x.array), initial=1))
+    scales = np.float32([1, 1, *(g.random.choice([0.5, 1, 1.5, 2, 3]) for _ in x.shape[2:])])
+    if op == "Upsample":
+        scales = np.maximum(scales, 1)
+        return g.add(
+            op, x, scales=scales.tolist() if g.opset < 9 else scales, mode=g.random.choice(["nearest", "linear"]), apart=apart
+        )
+    if g.opset < 11:
+        return g.add(op, x, scales=scales, mode=g.random.choice(["nearest", "linear"]), apart=apart)
+    mode = g.random.choice(["nearest", "linear", "cubic"] if len(x.shape) == 4 else ["nearest", "linear"])
+    ways = ["half_pixel", "asymmetric", *(["pytorch_half_pixel"] if mode != "cubic" else [])]
+    settings: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": g.random.choice(ways)}
+    if mode == "nearest":
+        settings["nearest_mode"] = g.random.choice(["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+    if g.flag():
+        return g.add(op, x, scales=scales, roi=np.zeros(0, np.float32), apart=apart, **settings)
+    sizes = [*x.shape[:2], *(max(1, math.floor(n * s)) for n, s in zip(x.shape[2:], scales[2:], strict=True))]
+    more = {} if g.opset >= 13 else {"roi": np.zeros(0, np.float32), "scales": np.zeros(0, np.float32)}
+    return g.add(op, x, sizes=np.int64(sizes), apart=apart, **more, **settings)
+
+
+def _grid_sample(g: RandomGraph, op: str) -> GraphValue:
+    x = g.tame(F32, lambda s: len(s) == 4 and 0 not in s, (4,))
+    grid = g.given(g.numbers.uniform(-1.2, 1.2, (x.shape[0], *(g.random.choice(SMALL) for _ in range(2)), 2)).astype(F32))
+    mode = g.random.choice(["bilinear", "nearest"] if g.opset < 20 else ["linear", "nearest"])
+    padding = g.random.choice(["zeros", "border", "reflection"])
+    return g.add(
+        op,
+        x,
+        grid,
+        mode=mode,
+        padding_mode=padding,
+        align_corners=int(g.flag()),
+        apart=1e-4 * float(np.max(np.abs(x.array), initial=1)),
+    )
+
+
+def _recurrence(g: RandomGraph, op: str) -> GraphValue:
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+    steps, batch, inputs, hidden = (g.random.choice([1, 2, 3]), g.random.choice([1, 2, 5]), *g.random.choices(SMALL, k=2))
+    both = g.random.choice(["forward", "reverse", "bidirectional"])
+    n = 2 if both == "bidirectional" else 1
+    x = g.fresh(F32, (steps, batch, inputs))
+    parameters = [g.fresh(F32, (n, gates * hidden, inputs), 0.5), g.fresh(F32, (n, gates * hidden, hidden), 0.5)]
+    parameters += [g.fresh(F32, (n, 2 * gates * hidden))] * g.flag()
+    settings: dict[str, Any] = {"hidden_size": hidden, "direction": both}
+    if op == "GRU":
+        settings["linear_before_reset"] = int(g.flag())
+    return g.add(op, x, *parameters, results=3 if op == "LSTM" else 2, **settings)
+
+
+def _det(g: RandomGraph, op: str) -> GraphValue:
+    n = g.random.choice([1, 2, 3, 5])
+    return g.add(op, g.given((g.numbers.standard_normal((2, n, n)) + 2 * n * np.eye(n)).astype(F32)))
+
+
+WINDOWS: dict[str, Callable[[RandomGraph, str], GraphValue]] = {
+    **dict.fromkeys(["Conv", "ConvInteger", "ConvTranspose"], _conv),
+    **dict.fromkeys(["AveragePool", "LpPool", "MaxPool"], _pool),
+    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool"], _global_pool),
+    **dict.fromkeys(["Resize", "Upsample"], _resize),
+    "GridSample": _grid_sample,
+    **dict.fromkeys(["RNN", "GRU", "LSTM"], _recurrence),
+    "Det": _det,
+}
