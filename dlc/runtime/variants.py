@@ -25,7 +25,7 @@ from dlc.runtime.form_format import given_from_json, given_to_json, shapes_from_
 from dlc.runtime.host_format import text
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
-from dlc.runtime.parts import Part, parts_block
+from dlc.runtime.parts import Condition, Part, parts_block
 from dlc.runtime.recompilations import Recompilations
 
 Shapes: TypeAlias = "Mapping[str, Any]"  # of inputs, as `forms.py` has them
@@ -98,10 +98,8 @@ class Variants:
         }
         if not all("image" in variant for variant in variants):
             return fields
-        names = [info.name for info in self._decisive]
         parts = [
-            Part(writer.placed(variant["image"]), tuple(zip(names, key, strict=True)))
-            for key, variant in zip(made, variants, strict=True)
+            Part(writer.placed(variant["image"]), self._conditions(key)) for key, variant in zip(made, variants, strict=True)
         ]
         return {**fields, "image": writer.add(memoryview(parts_block(parts)))}
 
@@ -146,6 +144,10 @@ class Variants:
 
     def _pairs(self, key: Any) -> list[tuple[TensorInfo, Any]]:
         return list(zip(self._decisive, key, strict=True))
+
+    def _conditions(self, key: Key) -> list[Condition]:
+        """What holds of the calls for which a program that takes tensors alone is."""
+        return [(info.name, cast("bytes | tuple[int, ...]", part)) for info, part in self._pairs(key)]
 
     def _told(self, key: Any) -> dict[str, str]:
         if self.values:
