@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dlc
-from dlc.backends.cpu.limits import Limits
+from dlc.backends.limits import Limits
 from dlc.measure import kernels
 from dlc.runtime.opencl.devices import all_devices
 from tests import documented

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.backends.cpu.limits import Limits
+from dlc.backends.limits import Limits
 from dlc.cli.run import input_option, prepared, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,

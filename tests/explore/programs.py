@@ -13,7 +13,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax, nn, optim
 from dlc.api import program_of
-from dlc.backends.cpu.limits import Limits
+from dlc.backends.limits import Limits
 from dlc.explore import collect
 from dlc.explore.data import Exploration, Step, Unit
 from dlc.explore.sources import onnx_listing
@@ -52,6 +52,28 @@ def rows() -> ModelProto:
     nodes = [helper.make_node("Softmax", ["x"], ["s"], "one"), helper.make_node("CumSum", ["s", "axis"], ["y"], "other")]
     axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
     graph = helper.make_graph(nodes, "rows", [x], [y], [axis])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def windows() -> ModelProto:
+    """A model of one kernel on a row of numbers, of which there are nine at least."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, size]) for name, size in (("x", "n"), ("y", None)))
+    graph = helper.make_graph([helper.make_node("MaxPool", ["x"], ["y"], "only", kernel_shape=[9])], "windows", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def chosen_rows() -> ModelProto:
+    """A model in parts: of the rows of `x` those with a sum above zero, with `exp` of each element."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 8])
+    nodes = [
+        helper.make_node("ReduceSum", ["x", "axis"], ["sums"], "sums", keepdims=0),
+        helper.make_node("Greater", ["sums", "zero"], ["is_above"], "above"),
+        helper.make_node("Compress", ["x", "is_above"], ["kept"], "kept", axis=0),
+        helper.make_node("Exp", ["kept"], ["y"], "grown"),
+    ]
+    known = [helper.make_tensor("axis", TensorProto.INT64, [1], [1]), helper.make_tensor("zero", TensorProto.FLOAT, [], [0])]
+    graph = helper.make_graph(nodes, "chosen", [x], [y], known)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
