@@ -71,7 +71,7 @@ function plan(lines) {
 function roofline(chosen, pick) {
   const shown = DATA.kernels.filter((k) => k.flops && k.seconds), m = DATA.measured;
   if (!shown.length) return el("p.quiet", {}, "No kernel has a contraction: all are bound by what they read and write.");
-  const W = 760, H = 270, L = 54, B = 34, T = 10, R = 16;
+  const W = 760, H = 282, L = 54, B = 34, T = 22, R = 16;
   const xs = shown.map((k) => k.flops / k.bytes), ys = shown.map((k) => k.flops / k.seconds);
   const [x0, x1] = [Math.min(...xs, m.flops / m.cache) / 2, Math.max(...xs, m.flops / m.memory) * 2];
   const [y0, y1] = [Math.min(...ys) / 2, Math.max(m.flops, ...ys) * 1.6];
@@ -86,7 +86,7 @@ function roofline(chosen, pick) {
     el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W}px`, role: "group", "aria-label": "Roofline" },
       decades(x0, x1).flatMap((v) => [el("line.axis", { x1: X(v), x2: X(v), y1: T, y2: H - B }), el("text.quiet", { x: X(v), y: H - B + 16, "text-anchor": "middle" }, String(v))]),
       decades(y0, y1).flatMap((v) => [el("line.axis", { x1: L, x2: W - R, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, String(v / 1e9))]),
-      el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: 4, y: T + 10 }, "GFLOP/s"),
+      el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: L - 8, y: T - 8, "text-anchor": "end" }, "GFLOP/s"),
       roof(m.memory, ""), roof(m.cache, ".near"),
       shown.map((k) => el(k === chosen ? "circle.mark-of.picked" : "circle.mark-of", {
         cx: X(k.flops / k.bytes), cy: Y(k.flops / k.seconds), r: 4 + 16 * Math.sqrt(k.seconds / total), tabindex: 0, role: "button",
