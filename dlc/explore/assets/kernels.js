@@ -86,7 +86,7 @@ function roofline(chosen, pick) {
     el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W}px`, role: "group", "aria-label": "Roofline" },
       decades(x0, x1).flatMap((v) => [el("line.axis", { x1: X(v), x2: X(v), y1: T, y2: H - B }), el("text.quiet", { x: X(v), y: H - B + 16, "text-anchor": "middle" }, String(v))]),
       decades(y0, y1).flatMap((v) => [el("line.axis", { x1: L, x2: W - R, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, String(v / 1e9))]),
-      el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: L - 8, y: T - 8, "text-anchor": "end" }, "GFLOP/s"),
+      el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: 0, y: T - 8 }, "GFLOP/s"),
       roof(m.memory, ""), roof(m.cache, ".near"),
       shown.map((k) => el(k === chosen ? "circle.mark-of.picked" : "circle.mark-of", {
         cx: X(k.flops / k.bytes), cy: Y(k.flops / k.seconds), r: 4 + 16 * Math.sqrt(k.seconds / total), tabindex: 0, role: "button",
