@@ -197,12 +197,24 @@ class _Study:
 
     def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:
         """The model's page, measured on these inputs, if there are any."""
+        # Who compiles anew needs it anyway.
+        from dlc.frontend.problems import OpenInputsError
+
+        try:
+            return self._page(inputs, {})
+        except OpenInputsError as found:
+            if inputs is None or not found.values:
+                raise
+            # What shapes hang on is taken from the call, as the model does it.
+            return self._page(inputs, {name: np.asarray(inputs[name]) for name in found.values})
+
+    def _page(self, inputs: Mapping[str, NDArray[Any]] | None, known: Mapping[str, NDArray[Any]]) -> Page:
         return explore_file(
             self.source,
             self.target,
             self.input_shapes,
             self.options,
-            values=self.values,
+            values={**(self.values or {}), **known},
             derived=self.derived,
             inputs=None if inputs is None else lambda _: inputs,
         )

@@ -62,6 +62,16 @@ def windows() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
+def sums() -> ModelProto:
+    """A model whose shapes hang on the values of an input."""
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])]
+    given += [helper.make_tensor_value_info("axes", TensorProto.INT64, [1])]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None])
+    node = helper.make_node("ReduceSum", ["x", "axes"], ["y"], "sums", keepdims=0)
+    graph = helper.make_graph([node], "sums", given, [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
 def chosen_rows() -> ModelProto:
     """A model in parts: of the rows of `x` those with a sum above zero, with `exp` of each element."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])

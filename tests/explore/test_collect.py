@@ -23,7 +23,7 @@ from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.devices import all_devices
-from tests.explore.programs import XS, W, chosen_rows, explored, mnist, recurrence, rows, tiny
+from tests.explore.programs import XS, W, chosen_rows, explored, mnist, recurrence, rows, sums, tiny
 
 
 def test_boxes_are_runs_of_kernels_in_their_loops() -> None:
@@ -205,6 +205,14 @@ def test_what_is_compiled_in_parts_is_shown_part_by_part(tmp_path: Path) -> None
         with pytest.raises(dlc.UnsupportedError, match="in parts"):
             refused()
     with pytest.raises(dlc.UnsupportedError, match="give inputs"):
+        model.explore()
+
+
+def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
+    model = dlc.compile_model(sums(), target="cpu:avx2", num_threads=1)
+    x = np.ones((4, 8), np.float32)
+    assert [model.explore(x, np.array([axis])).shown.outputs for axis in (0, 1)] == [("y: float32[8]",), ("y: float32[4]",)]
+    with pytest.raises(dlc.UnsupportedError, match="input 'axes'"):
         model.explore()
 
 
