@@ -133,7 +133,9 @@ def compared(browser: Any, file: Path, pictures: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["resnet50", "bert_base_128"])
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, most of the first program")
+    parser.add_argument(
+        "--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, most of the first program"
+    )
     arguments = parser.parse_args()
     models, pictures = arguments.models, arguments.pictures
     subjects = {name: (lambda name=name: network(name)) for name in models}

@@ -51,8 +51,9 @@ UNDONE = {
     "python -m tests.fuzz control  --count 100000 --seed 0 [--jobs 2] [--target plain|reference|cpu|open|opencl]": _LONG,
     "python -m tests.fuzz lanes    --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz derivatives --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
-    "onnx.md": "makes all of onnx's own tests, ten seconds long: tests/test_onnx_backend.py makes and runs some",
+    "python -m tests.fuzz graphs   --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz files    --count 100000 --seed 0 [--jobs 2] [--of nodes|onnx|external|dump|artifact|tflite]": _LONG,
+    "onnx.md": "makes all of onnx's own tests, ten seconds long: tests/test_onnx_backend.py makes and runs some",
 }
 # What is right has nothing to be reduced, and what was edited differs.
 TOLD = {

@@ -26,7 +26,9 @@ def commands_of(page: Path) -> list[str]:
     return [p.text for p in pieces(page) if p.language == "command" and p.reason is None]
 
 
-@pytest.mark.parametrize("page", [p for p in WRITTEN if python_of(p) and p.name not in (*QUOTED, *UNDONE)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [p for p in WRITTEN if python_of(p) and p.name not in (*QUOTED, *UNDONE)], ids=lambda p: p.name
+)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name])
