@@ -14,7 +14,7 @@ import dlc.numpy as dnp
 from dlc import lax, nn, optim
 from dlc.api import program_of
 from dlc.backends.limits import Limits
-from dlc.explore import collect
+from dlc.explore import Page, collect
 from dlc.explore.data import Exploration, Step, Unit
 from dlc.explore.sources import onnx_listing
 from dlc.measure import kernels
@@ -130,6 +130,14 @@ FUNCTIONS = {
     "attention": (_block, (np.ones((16, 32), np.float32), np.ones((32, 96), np.float32))),
     "a training step": (_step, (_WEIGHTS, _ADAM.init(_WEIGHTS), np.ones((8, 16), np.float32), np.arange(8))),
 }
+
+
+@cache
+def page_of_parts() -> Page:
+    """The model in parts, on six rows, of which three are kept."""
+    kernels.measured_limits = lambda target, threads=1: LIMITS
+    x = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]], np.float32)
+    return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(x)
 
 
 @cache

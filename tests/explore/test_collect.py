@@ -23,7 +23,7 @@ from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.devices import all_devices
-from tests.explore.programs import XS, W, chosen_rows, explored, mnist, recurrence, rows, sums, tiny
+from tests.explore.programs import XS, W, chosen_rows, explored, mnist, page_of_parts, recurrence, rows, sums, tiny
 
 
 def test_boxes_are_runs_of_kernels_in_their_loops() -> None:
@@ -186,9 +186,7 @@ def test_loaded_models_say_what_they_lack(tmp_path: Path) -> None:
 
 
 def test_what_is_compiled_in_parts_is_shown_part_by_part(tmp_path: Path) -> None:
-    model = dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1)
-    x = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]], np.float32)
-    page = model.explore(x)
+    page = page_of_parts()
     parts = page.parts
     turns = [(t.name, t.origins, t.runs, t.page) for t in parts.turns]
     assert turns == [
@@ -205,7 +203,7 @@ def test_what_is_compiled_in_parts_is_shown_part_by_part(tmp_path: Path) -> None
         with pytest.raises(dlc.UnsupportedError, match="in parts"):
             refused()
     with pytest.raises(dlc.UnsupportedError, match="give inputs"):
-        model.explore()
+        dlc.compile_model(chosen_rows(), target="cpu:avx2").explore()
 
 
 def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
