@@ -46,6 +46,7 @@ UNDONE = {
     "python -m tests.fuzz control  --count 100000 --seed 0 [--jobs 2] [--target plain|reference|cpu|open|opencl]": _LONG,
     "python -m tests.fuzz lanes    --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz derivatives --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
+    "python -m tests.fuzz graphs   --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz files    --count 100000 --seed 0 [--jobs 2] [--of nodes|onnx|external|dump|artifact|tflite]": _LONG,
     "tour.md": "docs/tour.py compiles its kernel, and .ci/run compares",
     "onnx.md": "onnx's own tests: tests/test_onnx_backend.py runs them",
