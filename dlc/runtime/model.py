@@ -20,6 +20,8 @@ from dlc.runtime.opencl.array import DeviceArray
 
 # Runs the program on checked inputs, in order: NumPy's arrays, and on an OpenCL device DeviceArrays.
 Run = Callable[[Sequence[Any]], Sequence[Any]]
+# Arrays that are taken as they are given.
+_PLAIN = frozenset[type]((np.ndarray, Array))
 
 
 class Study(Protocol):
@@ -66,8 +68,10 @@ class Model:
         # Of a model that this process compiled: who knows how.
         self.study: Study | None = None
         self._takes_device_arrays = takes_device_arrays
-        self._names = {info.name for info in self.inputs}
+        self._names = dict.fromkeys(info.name for info in self.inputs)
+        self._results = [info.name for info in self.outputs]
         self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
+        self._shapes = [info.shape for info in self.inputs]
         self._dtypes = [info.dtype for info in self.inputs]
 
     @property
@@ -88,15 +92,16 @@ class Model:
         unknown ones.
         """
         results = self.run(self.checked(*arguments, **named))
-        return {info.name: as_result(result) for info, result in zip(self.outputs, results, strict=True)}
+        return dict(zip(self._results, map(as_result, results), strict=True))
 
     def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
         """The inputs of a call as arrays, in order."""
         given = self._by_name(arguments, named)
-        arrays = [given_as(given[info.name], info) for info in self.inputs]
-        if not self._takes_device_arrays:
-            for array, info in zip(arrays, self.inputs, strict=True):
-                if isinstance(array, DeviceArray):
+        arrays = [given[name] for name in self._names]
+        if not _PLAIN.issuperset(map(type, arrays)):
+            arrays = [given_as(array, info) for array, info in zip(arrays, self.inputs, strict=True)]
+            if not self._takes_device_arrays:
+                for array, info in zip(arrays, self.inputs, strict=True):
                     require_on_cpu(array, f"input {info}")
         if not self._fits(arrays):
             require_fitting(self.name, self.inputs, arrays)
@@ -156,9 +161,10 @@ class Model:
 
     def _fits(self, arrays: Sequence[Any]) -> bool:
         """Whether arrays are surely what the inputs are; where symbols are no sizes by themselves, it does not say."""
-        if self._open is not None:
-            return [a.dtype for a in arrays] == self._dtypes and self._open.fit([a.shape for a in arrays])
-        return all(a.shape == info.shape and a.dtype == info.dtype for a, info in zip(arrays, self.inputs, strict=True))
+        shapes = [a.shape for a in arrays]
+        if [a.dtype for a in arrays] != self._dtypes:
+            return False
+        return shapes == self._shapes if self._open is None else self._open.fit(shapes)
 
     def __copy__(self) -> Model:
         """Itself: a model does not change."""
@@ -174,9 +180,9 @@ class Model:
     def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Mapping[str, Any]:
         if len(arguments) == 1 and isinstance(arguments[0], Mapping):
             arguments, named = (), {**cast("Mapping[str, Any]", arguments[0]), **named}
-        if not arguments and named.keys() == self._names:
+        if not arguments and named.keys() == self._names.keys():
             return named
-        names = [info.name for info in self.inputs]
+        names = list(self._names)
         given = {**self.defaults, **dict(zip(names, arguments, strict=False)), **named}
         problems: list[str] = []
         if len(arguments) > len(names):

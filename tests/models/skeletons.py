@@ -85,7 +85,12 @@ def recorded(name: str) -> tuple[dict[str, NDArray[np.generic]], dict[str, NDArr
 
 def recordings(name: str) -> Iterator[tuple[dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]]:
     """The recorded inputs and outputs of a model that is no skeleton, one pair per input set."""
-    with np.load(FOLDER / "expected" / f"{name}.npz") as arrays:
+    return pairs_in(FOLDER / "expected" / f"{name}.npz")
+
+
+def pairs_in(path: Path) -> Iterator[tuple[dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]]:
+    """The inputs and outputs in a file, those that there are, one pair per input set."""
+    with np.load(path) as arrays:
         for k in sorted({key.split("/", 1)[0] for key in arrays.files}):
             yield tuple(  # pyright: ignore[reportReturnType]
                 {key.split("/", 2)[2]: arrays[key] for key in arrays.files if key.startswith(f"{k}/{kind}/")}
