@@ -100,10 +100,10 @@ def mean(node: Node) -> Value:
 
 @table("Clip", until=10)
 def clip_10(node: Node) -> Value:
-    x = node[0]
-    for name, op in (("min", dl.MaximumOp), ("max", dl.MinimumOp)):
-        if node.has(name):
-            x = node.emit(op, x, node.emit.scalar(node.real(name), x))
+    # Infinities are beyond what bounds are that a file does not say.
+    x, largest = node[0], float(np.finfo(np.float32).max)
+    for name, op, default in (("min", dl.MaximumOp, -largest), ("max", dl.MinimumOp, largest)):
+        x = node.emit(op, x, node.emit.scalar(node.real(name, default), x))
     return x
 
 

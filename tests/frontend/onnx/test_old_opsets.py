@@ -34,3 +34,10 @@ def test_old_form(opset: int, op: str, weights: dict[str, Any], attributes: dict
     node = helper.make_node(op, ["x", *weights], outputs, **attributes)
     source = model([node], {"x": X.shape}, outputs, weights=weights, opset=opset)
     np.testing.assert_allclose(run(import_model(source), {"x": X})["y"], expected, 1e-6)
+
+
+def test_bounds_that_a_clip_does_not_say_are_the_largest_of_f32() -> None:
+    x = np.array([-np.inf, np.nan, 1, np.inf], np.float32)
+    source = model([helper.make_node("Clip", ["x"], ["y"], max=2.0)], {"x": x.shape}, ["y"], opset=7)
+    least = np.finfo(np.float32).min
+    np.testing.assert_array_equal(run(import_model(source), {"x": x})["y"], np.float32([least, np.nan, 1, 2]))
