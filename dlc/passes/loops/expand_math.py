@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dlc.dialects.dl.scalar import AT_MOST_ZERO
 from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
@@ -81,5 +82,6 @@ def expanded(op: Operation, place: Place, *, precise: bool = False) -> SSAValue:
         if narrow:
             value = place.insert(arith.ExtFOp, [value], wide)
         operands.append(Float(place, format_of(wide), value))
-    result = FORMULAS[type(op)](*operands).value
+    formula = exponential.exp_at_most_zero if AT_MOST_ZERO in op.attributes else FORMULAS[type(op)]
+    result = formula(*operands).value
     return place.insert(arith.TruncFOp, [result], t) if narrow else result
