@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, NodeProto
 
 from dlc.errors import ModelError
-from dlc.frontend.onnx.large_tensors import without_large_tensors
+from dlc.frontend.onnx.large_tensors import Content, content_of, without_large_tensors
 from dlc.frontend.onnx.other_formats import described
 
 
@@ -30,7 +30,7 @@ class ModelFile:
     proto: ModelProto
     folder: Path | None
     name: str
-    content: bytes | None = None
+    content: Content | None = None
 
     @property
     def stem(self) -> str:
@@ -51,19 +51,18 @@ def load(source: Source, *, whole: bool = True) -> ModelFile:
     if isinstance(source, ModelProto):
         return _checked(ModelFile(source, None, source.graph.name or "model"))
     if isinstance(source, bytes):
-        proto = _parse(source if whole else without_large_tensors(source), "model")
-        return replace(load(proto), content=None if whole else source)
+        return replace(load(_parse(source, "model", whole=whole)), content=None if whole else source)
     path = Path(source)
     try:
-        data = path.read_bytes()
+        content = content_of(path)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-    proto = _parse(data if whole else without_large_tensors(data), str(path))
-    return _checked(ModelFile(proto, path.parent, str(path), None if whole else data))
+    proto = _parse(content, str(path), whole=whole)
+    return _checked(ModelFile(proto, path.parent, str(path), None if whole else content))
 
 
-def _parse(data: bytes, name: str) -> ModelProto:
-    proto = ModelProto()
+def _parse(content: Content, name: str, *, whole: bool) -> ModelProto:
+    proto, data = ModelProto(), bytes(content) if whole else without_large_tensors(content)
     try:
         proto.ParseFromString(data)
     except DecodeError as error:

@@ -1,14 +1,18 @@
-"""Model files without their large tensors: arrays are read where they lie in the file, of which nothing is copied.
+"""Model files without their large tensors, which are read from where they lie in the file.
 
 protobuf copies what a message holds, and hands out another copy: with weights of half a gigabyte both are worth avoiding.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from onnx import ModelProto, TensorProto
 
+# What a file holds: in memory, or mapped into it.
+Content: TypeAlias = bytes | mmap
 # From how many bytes on a tensor is large.
 LARGE = 1 << 16
 # The location of external data that is inside of the model's own file: no file is called so.
@@ -18,15 +22,22 @@ _RAW = TensorProto.DESCRIPTOR.fields_by_name["raw_data"]
 _NUMBER, _EIGHT, _SO_MANY, _FOUR = 0, 1, 2, 5
 
 
-def without_large_tensors(data: bytes) -> bytes:
+def content_of(path: Path) -> Content:
+    """What a file holds. Raises OSError when it cannot be read."""
+    with path.open("rb") as file:
+        # What has no size of its own, a pipe say, cannot be mapped.
+        return mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size >= LARGE else file.read()
+
+
+def without_large_tensors(content: Content) -> bytes:
     """A model as its file holds it, with each large `raw_data` replaced by where it is: external data that is `INSIDE`.
 
     What is no message comes back as it is, for protobuf to say so.
     """
     try:
-        return b"".join(_cut(memoryview(data), 0, len(data), ModelProto.DESCRIPTOR))
+        return b"".join(_cut(memoryview(content), 0, len(content), ModelProto.DESCRIPTOR))
     except (IndexError, ValueError, RecursionError):
-        return data
+        return bytes(content)
 
 
 def _cut(data: memoryview, at: int, end: int, message: Any) -> list[bytes | memoryview]:

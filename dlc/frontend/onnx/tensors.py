@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
+from dlc.arrays import aligned_empty
 from dlc.errors import ModelError
-from dlc.frontend.onnx.large_tensors import INSIDE
+from dlc.frontend.onnx.large_tensors import INSIDE, Content
 from dlc.frontend.problems import NodeProblem
 from dlc.weights import Array
 
@@ -51,10 +52,10 @@ def data_type_of(dtype: np.dtype[Any]) -> int:
 class TensorReader:
     """Reads the tensors of one model; external data only from files inside the model's `folder`, memory-mapped.
 
-    `content`: what the model's own file holds, where large tensors are only found by where they lie in it.
+    `content`: what the model's own file holds, from where large tensors are read.
     """
 
-    def __init__(self, folder: Path | None, content: bytes | None = None) -> None:
+    def __init__(self, folder: Path | None, content: Content | None = None) -> None:
         self.folder = folder
         self._content = None if content is None else np.frombuffer(content, np.uint8)
         self._files: dict[Path, Array] = {}
@@ -65,7 +66,7 @@ class TensorReader:
         return tuple(self._files)
 
     def read(self, tensor: TensorProto, place: str) -> Array:
-        """The array that `tensor` holds, without copying where the file's bytes are the array's; of strings if it holds text.
+        """The array that `tensor` holds, copied at most once; of strings if it holds text.
 
         Raises ModelError when its sizes and its data disagree.
         """
@@ -116,7 +117,13 @@ class TensorReader:
         if offset < 0 or length < 0 or offset + length > source.size:
             end = offset + length
             raise ModelError(f"{place}: external data wants bytes {offset} to {end} of '{location}', which has {source.size}")
-        return source[offset : offset + length].view(dtype)
+        flat = source[offset : offset + length].view(dtype)
+        if source is not self._content:
+            return flat
+        # An array of its own: it would hold all of the file, and programs take what is aligned.
+        own = aligned_empty(flat.shape, dtype)
+        own[...] = flat
+        return own
 
     def _bytes_of(self, location: str, place: str) -> Array:
         """What the file at a location holds."""
