@@ -74,7 +74,14 @@ SAMPLES = [
         for label, x in _INPUTS
     ),
     *(
-        Sample(dl.ExpOp, (-np.abs(x),), exactly(np.exp), {"at_most_zero": True}, tolerance=_TOLERANCE[x.dtype], label=f"at_most_zero_{label}")
+        Sample(
+            dl.ExpOp,
+            (-np.abs(x),),
+            exactly(np.exp),
+            {"at_most_zero": True},
+            tolerance=_TOLERANCE[x.dtype],
+            label=f"at_most_zero_{label}",
+        )
         for label, x in _INPUTS
     ),
     # Beyond where x is reduced by fused multiply-adds.

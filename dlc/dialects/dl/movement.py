@@ -11,8 +11,8 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from dlc.arrays import aligned_empty
 from dlc import dims
+from dlc.arrays import aligned_empty
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import (
     Array,
