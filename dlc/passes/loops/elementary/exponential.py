@@ -62,12 +62,8 @@ def scale(p: Float, shifted: Bits) -> Float:
 
 
 def reduced_exp(r: Float) -> Float:
-    """eʳ = 1 + r + r²·q(r) for the reduced argument."""
-    coefficients = r.by_format(EXP_F32, EXP_F64)
-    if r.place.fused:
-        return polynomial(r, (1.0, 1.0, *coefficients))
-    # Where a product is rounded too, the largest term had better be added last, by itself.
-    return fma(r * r, polynomial(r, coefficients), r) + 1.0
+    """eʳ for the reduced argument: 1 + (r + r²·q(r)), its largest term added last."""
+    return fma(r * r, polynomial(r, r.by_format(EXP_F32, EXP_F64)), r) + 1.0
 
 
 def exp(x: Float) -> Float:
