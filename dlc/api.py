@@ -265,7 +265,7 @@ def _compiled_file(
 
     began = perf_counter()
     with report.timed("import"):
-        model = source if isinstance(source, Path) or is_tflite(source) else load(source)
+        model = source if isinstance(source, Path) or is_tflite(source) else load(source, whole=derived is not None)
         try:
             program = program_of(model, input_shapes, values, derived)
         except OpenInputsError as found:

@@ -73,6 +73,17 @@ SAMPLES = [
         for op, formula in _FUNCTIONS.items()
         for label, x in _INPUTS
     ),
+    *(
+        Sample(
+            dl.ExpOp,
+            (-np.abs(x),),
+            exactly(np.exp),
+            {"at_most_zero": True},
+            tolerance=_TOLERANCE[x.dtype],
+            label=f"at_most_zero_{label}",
+        )
+        for label, x in _INPUTS
+    ),
     # Beyond where x is reduced by fused multiply-adds.
     *(
         Sample(op, (_ANGLES.astype(d),), exactly(formula), tolerance=_TOLERANCE[d], label="large")

@@ -233,11 +233,11 @@ class SoftplusOp(Activation):
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         # log(1 + eˣ) = max(x, 0) + log1p(e^-|x|): the exponent is never positive.
-        return b(AddOp, b(MaximumOp, x, b.scalar(0.0, like=x)), b(Log1pOp, b(ExpOp, _negated_magnitude(b, x))))
+        return b(AddOp, b(MaximumOp, x, b.scalar(0.0, like=x)), b(Log1pOp, _exp_of_negated_magnitude(b, x)))
 
 
-def _negated_magnitude(b: Build, x: SSAValue) -> SSAValue:
-    return b(MulOp, b(AbsOp, x), b.scalar(-1.0, like=x))
+def _exp_of_negated_magnitude(b: Build, x: SSAValue) -> SSAValue:
+    return b(ExpOp, b(MulOp, b(AbsOp, x), b.scalar(-1.0, like=x)), at_most_zero=True)
 
 
 @irdl_op_definition
@@ -265,7 +265,7 @@ class MishOp(Activation):
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         # tanh(log(1 + eˣ)) = ((1 + eˣ)² - 1) / ((1 + eˣ)² + 1); with e = e^-|x| both sides of 0 stay finite:
         # x ≥ 0: (1 + 2e) / (1 + 2e + 2e²);  x < 0: (2e + e²) / (2e + e² + 2).
-        e = b(ExpOp, _negated_magnitude(b, x))
+        e = _exp_of_negated_magnitude(b, x)
         one, two = b.scalar(1.0, like=x), b.scalar(2.0, like=x)
         twice, square = b(MulOp, e, two), b(MulOp, e, e)
         negative = b(LessOp, x, b.scalar(0.0, like=x))

@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.base import Array, flag
 from dlc.dialects.dl.interfaces import Body
 from dlc.dialects.dl.pointwise import FloatFunction, MathOp
-from dlc.ir import Attribute, SSAValue, arith, i1, irdl_op_definition, math
+from dlc.ir import Attribute, BoolAttr, SSAValue, arith, i1, irdl_op_definition, math, opt_prop_def
 
 
 @irdl_op_definition
@@ -31,13 +31,21 @@ class SqrtOp(FloatFunction):
 
 @irdl_op_definition
 class ExpOp(FloatFunction):
-    """`e^x`."""
+    """`e^x`.
+
+    `at_most_zero` says that no element of `x` is above 0, as where a maximum was taken away from what it is the maximum of:
+    what becomes of others is not defined. -inf gives 0, NaN stays NaN.
+    """
 
     name = "dl.exp"
     MATH: ClassVar[MathOp | None] = math.ExpOp
+    at_most_zero = opt_prop_def(BoolAttr)
 
     def numpy(self, x: Array) -> Array:
         return np.exp(x)
+
+    def emit(self, body: Body, x: SSAValue) -> SSAValue:
+        return scalar.exp_at_most_zero(body, x) if flag(self.at_most_zero) else super().emit(body, x)
 
 
 @irdl_op_definition
@@ -330,7 +338,7 @@ class SigmoidOp(FloatFunction):
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         def formula(x: SSAValue) -> SSAValue:
-            e, one = body(math.ExpOp(body(arith.NegfOp(body(math.AbsFOp(x)))))), scalar.like(body, 1.0, x)
+            e, one = scalar.exp_at_most_zero(body, body(arith.NegfOp(body(math.AbsFOp(x))))), scalar.like(body, 1.0, x)
             negative = scalar.compare_with(body, "lt", x, 0.0, x.type)
             return body(arith.DivfOp(scalar.select(body, negative, e, one), scalar.add(body, one, e)))
 

@@ -12,6 +12,7 @@ from typing import ClassVar, cast
 import numpy as np
 
 from dlc import dims
+from dlc.arrays import aligned_empty
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import (
     Array,
@@ -490,10 +491,15 @@ class PackOp(Gathering):
     def reference(self, *operands: Array) -> Array:
         (x,), axis, tile = operands, self.packed_axis, number(self.tile)
         x = np.moveaxis(x, axis, -1)
-        tiles = -(-x.shape[-1] // tile)
-        padded = np.zeros((*x.shape[:-1], tiles * tile), x.dtype)
-        padded[..., : x.shape[-1]] = x
-        return np.ascontiguousarray(np.moveaxis(padded.reshape(*x.shape[:-1], tiles, tile), -2, 0))
+        *rest, size = x.shape
+        # Weights are large: they are written once, to where programs take them.
+        packed = aligned_empty((-(-size // tile), *rest, tile), x.dtype)
+        full, left = divmod(size, tile)
+        np.moveaxis(packed, 0, -2)[..., :full, :] = x[..., : full * tile].reshape(*rest, full, tile)
+        if left:
+            packed[full, ..., :left] = x[..., full * tile :]
+            packed[full, ..., left:] = 0
+        return packed
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         size, tile = static_size(self, shape_of(self.x)[self.packed_axis]), number(self.tile)

@@ -88,7 +88,7 @@ class SoftmaxOp(Softmaxes):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        e = b(ExpOp, self.shifted(b, operands[0]))
+        e = b(ExpOp, self.shifted(b, operands[0]), at_most_zero=True)
         # The sum is at least 1: one division per row, a product per element.
         total = b(ReduceSumOp, e, axes=self.row_axes, keepdims=True)
         return [casted(b, b(MulOp, e, b(DivOp, b.scalar(1.0, like=e), total)), element_type_of(operands[0]))]
@@ -113,7 +113,7 @@ class LogSoftmaxOp(Softmaxes):
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
         x = self.shifted(b, operands[0])
-        total = b(ReduceSumOp, b(ExpOp, x), axes=self.row_axes, keepdims=True)
+        total = b(ReduceSumOp, b(ExpOp, x, at_most_zero=True), axes=self.row_axes, keepdims=True)
         return [casted(b, b(SubOp, x, b(LogOp, total)), element_type_of(operands[0]))]
 
 

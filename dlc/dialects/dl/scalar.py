@@ -18,6 +18,7 @@ from dlc.ir import (
     IntegerAttr,
     IntegerType,
     SSAValue,
+    UnitAttr,
     arith,
     bf16,
     f16,
@@ -25,6 +26,7 @@ from dlc.ir import (
     i32,
     i64,
     index,
+    math,
     tensor,
 )
 
@@ -36,6 +38,8 @@ PREDICATES = {
 }  # fmt: skip
 
 
+# What a `math.exp` says of its operand.
+AT_MOST_ZERO = "at_most_zero"
 # Integers of so many bits are floats of 32.
 _EXACT_BITS = 16
 
@@ -134,6 +138,13 @@ def minimum(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SS
     if is_bool(x.type):
         return both(body, x, y)
     return body(arith.MinUIOp(x, y) if is_unsigned(element_type) else arith.MinSIOp(x, y))
+
+
+def exp_at_most_zero(body: Body, x: SSAValue) -> SSAValue:
+    """`e^x` of an `x` that is not above 0, for which there is a shorter formula."""
+    op = math.ExpOp(x)
+    op.attributes[AT_MOST_ZERO] = UnitAttr()
+    return body(op)
 
 
 def limits(element_type: Attribute) -> tuple[int | float, int | float]:

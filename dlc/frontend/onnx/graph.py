@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,16 +16,21 @@ from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, NodeProto
 
 from dlc.errors import ModelError
+from dlc.frontend.onnx.large_tensors import Content, content_of, without_large_tensors
 from dlc.frontend.onnx.other_formats import described
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A parsed model, the folder its external data may lie in, and what messages call it."""
+    """A parsed model, the folder its external data may lie in, and what messages call it.
+
+    `content`: what the file holds, where `proto` lacks the large tensors (large_tensors.py).
+    """
 
     proto: ModelProto
     folder: Path | None
     name: str
+    content: Content | None = None
 
     @property
     def stem(self) -> str:
@@ -36,24 +41,28 @@ class ModelFile:
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | ModelFile"
 
 
-def load(source: Source) -> ModelFile:
-    """The model of a path, of the bytes of a file, or a ModelProto; raises ModelError where there is none."""
+def load(source: Source, *, whole: bool = True) -> ModelFile:
+    """The model of a path, of the bytes of a file, or a ModelProto; raises ModelError where there is none.
+
+    Unless it is to be `whole`, large tensors of files stay where they are, as `content`.
+    """
     if isinstance(source, ModelFile):
         return source
     if isinstance(source, ModelProto):
         return _checked(ModelFile(source, None, source.graph.name or "model"))
     if isinstance(source, bytes):
-        return load(_parse(source, "model"))
+        return replace(load(_parse(source, "model", whole=whole)), content=None if whole else source)
     path = Path(source)
     try:
-        data = path.read_bytes()
+        content = content_of(path)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-    return _checked(ModelFile(_parse(data, str(path)), path.parent, str(path)))
+    proto = _parse(content, str(path), whole=whole)
+    return _checked(ModelFile(proto, path.parent, str(path), None if whole else content))
 
 
-def _parse(data: bytes, name: str) -> ModelProto:
-    proto = ModelProto()
+def _parse(content: Content, name: str, *, whole: bool) -> ModelProto:
+    proto, data = ModelProto(), bytes(content) if whole else without_large_tensors(content)
     try:
         proto.ParseFromString(data)
     except DecodeError as error:

@@ -102,7 +102,8 @@ def import_model(
     Raises ModelError for a malformed file, ShapeError for shapes that contradict the model, UnsupportedError (listing every
     problem) for what dlc does not support; OpenInputsError if giving shapes or values of inputs may help.
     """
-    importer = _Importer(load(source), input_shapes or {}, input_values or {}, extra_outputs, parameters)
+    model = load(source, whole=False)
+    importer = _Importer(model, input_shapes or {}, input_values or {}, extra_outputs, parameters)
     imported = importer.run()
     if importer.problems:
         given = bool(importer.input_shapes)
@@ -115,7 +116,7 @@ def check_model(source: Source, input_shapes: GivenShapes | None = None) -> list
 
     Raises ModelError for a malformed file.
     """
-    importer = _Importer(load(source), input_shapes or {}, {}, ())
+    importer = _Importer(load(source, whole=False), input_shapes or {}, {}, ())
     importer.run()
     return importer.problems
 
@@ -136,7 +137,7 @@ class _Importer:
         self.extra_outputs = extra_outputs
         self.parameters = parameters
         self.problems: list[Problem] = []
-        self.tensors = TensorReader(model.folder)
+        self.tensors = TensorReader(model.folder, model.content)
         self.weights = WeightStore()
         declared = {v.name: v for v in (*self.graph.value_info, *self.graph.output)}
         self.scope: _Scope = _Scope({"": None}, declared, opset_of(model.proto.opset_import))

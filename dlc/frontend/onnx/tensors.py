@@ -10,7 +10,9 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
+from dlc.arrays import aligned_empty
 from dlc.errors import ModelError
+from dlc.frontend.onnx.large_tensors import INSIDE, Content
 from dlc.frontend.problems import NodeProblem
 from dlc.weights import Array
 
@@ -48,10 +50,14 @@ def data_type_of(dtype: np.dtype[Any]) -> int:
 
 
 class TensorReader:
-    """Reads the tensors of one model; external data only from files inside the model's `folder`, memory-mapped."""
+    """Reads the tensors of one model; external data only from files inside the model's `folder`, memory-mapped.
 
-    def __init__(self, folder: Path | None) -> None:
+    `content`: what the model's own file holds, from where large tensors are read.
+    """
+
+    def __init__(self, folder: Path | None, content: Content | None = None) -> None:
         self.folder = folder
+        self._content = None if content is None else np.frombuffer(content, np.uint8)
         self._files: dict[Path, Array] = {}
 
     @property
@@ -60,7 +66,7 @@ class TensorReader:
         return tuple(self._files)
 
     def read(self, tensor: TensorProto, place: str) -> Array:
-        """The array that `tensor` holds, without copying where the file's bytes are the array's; of strings if it holds text.
+        """The array that `tensor` holds, copied at most once; of strings if it holds text.
 
         Raises ModelError when its sizes and its data disagree.
         """
@@ -101,22 +107,33 @@ class TensorReader:
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
-        path = self._path(location, place)
-        size = path.stat().st_size
+        source = self._bytes_of(location, place)
         try:
             offset = int(entries.get("offset", "0"))
             length = int(entries.get("length", str(count * dtype.itemsize)))
         except ValueError:
             raise ModelError(f"{place}: offset and length of external data must be integers, got {entries}") from None
         _expect(place, tensor, count * dtype.itemsize, length, "bytes")
-        if offset < 0 or length < 0 or offset + length > size:
+        if offset < 0 or length < 0 or offset + length > source.size:
             end = offset + length
-            raise ModelError(f"{place}: external data wants bytes {offset} to {end} of '{location}', which has {size}")
-        if length == 0:
-            return np.empty(0, dtype)
+            raise ModelError(f"{place}: external data wants bytes {offset} to {end} of '{location}', which has {source.size}")
+        flat = source[offset : offset + length].view(dtype)
+        if source is not self._content:
+            return flat
+        # An array of its own: it would hold all of the file, and programs take what is aligned.
+        own = aligned_empty(flat.shape, dtype)
+        own[...] = flat
+        return own
+
+    def _bytes_of(self, location: str, place: str) -> Array:
+        """What the file at a location holds."""
+        if location == INSIDE and self._content is not None:
+            return self._content
+        path = self._path(location, place)
         if path not in self._files:
-            self._files[path] = np.memmap(path, np.uint8, "r")
-        return self._files[path][offset : offset + length].view(dtype)
+            # Nothing cannot be mapped.
+            self._files[path] = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        return self._files[path]
 
     def _path(self, location: str, place: str) -> Path:
         if self.folder is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dlc.dialects.dl.scalar import AT_MOST_ZERO
 from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
@@ -49,7 +50,8 @@ class ExpandMathPass(KernelPass):
     Leaves of `math` only fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and rounded once; so is
     f32 in f64 where `precise` asks for it, which leaves errors of half a unit in the last place, and hardly more. Constants go
     to the start of the kernel, each once. Vectors stay whole: what a formula does for rare operands it does where a vector has
-    one of them. Without `fused`, fma rounds twice, which some formulas must know.
+    one of them. What is said of an operand (`math.exp %x {at_most_zero}`) makes its formula shorter. Without `fused`, fma
+    rounds twice, which some formulas must know.
     """
 
     name = "expand-math"
@@ -81,5 +83,6 @@ def expanded(op: Operation, place: Place, *, precise: bool = False) -> SSAValue:
         if narrow:
             value = place.insert(arith.ExtFOp, [value], wide)
         operands.append(Float(place, format_of(wide), value))
-    result = FORMULAS[type(op)](*operands).value
+    formula = exponential.exp_at_most_zero if AT_MOST_ZERO in op.attributes else FORMULAS[type(op)]
+    result = formula(*operands).value
     return place.insert(arith.TruncFOp, [result], t) if narrow else result

@@ -37,11 +37,12 @@ TANH_P = (1.0, 0.13379711, 0.003494026, 2.0583346e-05, 1.3318903e-08)
 TANH_Q = (1.0, 0.46713024, 0.025871038, 0.00032830788, 7.7619467e-07)
 
 
-def reduce(x: Float) -> tuple[Float, Bits, Float]:
-    """n, as a float and in the low bits of an integer from which `rounder_bits` is not yet taken away, and r."""
+def reduce(x: Float, offset: int = 0) -> tuple[Float, Bits, Float]:
+    """n, as a float, n + offset in the low bits of an integer from which `rounder_bits` is not yet taken away, and r."""
     high, low = x.by_format(LN2_F32, LN2_F64)
-    shifted = fma(x, LOG2E, x.format.rounder)
-    n = shifted - x.format.rounder
+    rounder = x.format.rounder + offset
+    shifted = fma(x, LOG2E, rounder)
+    n = shifted - rounder
     return n, shifted.bits(), fma(n, -low, fma(n, -high, x))
 
 
@@ -60,14 +61,29 @@ def scale(p: Float, shifted: Bits) -> Float:
     return (p * (first << f.mantissa).as_float()) * (second << f.mantissa).as_float()
 
 
+def reduced_exp(r: Float) -> Float:
+    """eʳ for the reduced argument: 1 + (r + r²·q(r)), its largest term added last."""
+    return fma(r * r, polynomial(r, r.by_format(EXP_F32, EXP_F64)), r) + 1.0
+
+
 def exp(x: Float) -> Float:
-    """eˣ. At most 1 ulp in f32 and in f64."""
+    """eˣ. At most 1.01 ulp in f32 and 1 in f64."""
     # Beyond these bounds the result is 0 or infinite; they keep n in the range of `scale`.
     x = x.at_least(x.by_format(-104.0, -746.0)).at_most(x.by_format(89.0, 710.0))
     _, shifted, r = reduce(x)
-    # eʳ = 1 + (r + r²·q(r)), its largest term added last.
-    p = fma(r * r, polynomial(r, x.by_format(EXP_F32, EXP_F64)), r) + 1.0
-    return scale(p, shifted)
+    return scale(reduced_exp(r), shifted)
+
+
+def exp_at_most_zero(x: Float) -> Float:
+    """eˣ for x that are not above 0. At most 1.01 ulp in f32 and 1 in f64.
+
+    2ⁿ is a denormal at the least, so that 2ⁿ⁺ᵉ, with e = 2 + the bits of the mantissa, is a normal number: the product by it is
+    exact, and the one by 2⁻ᵉ is rounded once.
+    """
+    f = x.format
+    up = f.mantissa + 2
+    _, shifted, r = reduce(x.at_least(x.by_format(-104.0, -746.0)), f.bias + up)
+    return reduced_exp(r) * (shifted << f.mantissa).as_float() * 2.0**-up
 
 
 def exp2(x: Float) -> Float:

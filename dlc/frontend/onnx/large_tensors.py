@@ -1,0 +1,102 @@
+"""Model files without their large tensors, which are read from where they lie in the file.
+
+protobuf copies what a message holds, and hands out another copy: with weights of half a gigabyte both are worth avoiding.
+"""
+
+from __future__ import annotations
+
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from onnx import ModelProto, TensorProto
+
+# What a file holds: in memory, or mapped into it.
+Content: TypeAlias = bytes | mmap
+# From how many bytes on a tensor is large.
+LARGE = 1 << 16
+# The location of external data that is inside of the model's own file: no file is called so.
+INSIDE = "\0"
+_RAW = TensorProto.DESCRIPTOR.fields_by_name["raw_data"]
+# How the value of a field is written, by the lowest bits of its tag: a number, 8 bytes, so many bytes, 4 bytes.
+_NUMBER, _EIGHT, _SO_MANY, _FOUR = 0, 1, 2, 5
+
+
+def content_of(path: Path) -> Content:
+    """What a file holds. Raises OSError when it cannot be read."""
+    with path.open("rb") as file:
+        # What has no size of its own, a pipe say, cannot be mapped.
+        return mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size >= LARGE else file.read()
+
+
+def without_large_tensors(content: Content) -> bytes:
+    """A model as its file holds it, with each large `raw_data` replaced by where it is: external data that is `INSIDE`.
+
+    What is no message comes back as it is, for protobuf to say so.
+    """
+    try:
+        return b"".join(_cut(memoryview(content), 0, len(content), ModelProto.DESCRIPTOR))
+    except (IndexError, ValueError, RecursionError):
+        return bytes(content)
+
+
+def _cut(data: memoryview, at: int, end: int, message: Any) -> list[bytes | memoryview]:
+    """The pieces of the message between two places. Raises IndexError or ValueError for what is none."""
+    pieces: list[bytes | memoryview] = []
+    taken, fields = at, message.fields_by_number
+    while at < end:
+        start = at
+        tag, at = _number(data, at)
+        wire = tag & 7
+        if wire == _NUMBER:
+            _, at = _number(data, at)
+        elif wire == _EIGHT:
+            at += 8
+        elif wire == _FOUR:
+            at += 4
+        elif wire == _SO_MANY:
+            size, at = _number(data, at)
+            field = fields.get(tag >> 3) if size >= LARGE else None
+            if at + size > end:
+                raise ValueError("a field goes beyond its message")
+            if field == _RAW:
+                pieces += [data[taken:start], _found_at(at, size)]
+                taken = at + size
+            elif field is not None and field.message_type is not None:
+                inner = _cut(data, at, at + size, field.message_type)
+                pieces += [data[taken:start], _encoded(tag), _encoded(sum(map(len, inner))), *inner]
+                taken = at + size
+            at += size
+        else:
+            raise ValueError(f"no field is written as {wire}")
+    if at > end:
+        raise ValueError("a field goes beyond its message")
+    return [*pieces, data[taken:end]]
+
+
+def _found_at(offset: int, size: int) -> bytes:
+    """The fields of a tensor that say so."""
+    tensor = TensorProto(data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", INSIDE), ("offset", str(offset)), ("length", str(size))):
+        tensor.external_data.add(key=key, value=value)
+    return tensor.SerializeToString()
+
+
+def _number(data: memoryview, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the lowest first, and where it ends."""
+    number, shift = 0, 0
+    while shift < 70:
+        byte = data[at]
+        number |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return number, at
+    raise ValueError("a number that does not end")
+
+
+def _encoded(number: int) -> bytes:
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    return bytes((*digits, number))

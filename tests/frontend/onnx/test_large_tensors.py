@@ -1,0 +1,98 @@
+"""Large tensors are read from where they lie in a file; protobuf gets what is left of it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import GraphProto, ModelProto, helper, numpy_helper
+
+from dlc.arrays import ALIGNMENT, address_of
+from dlc.errors import ModelError
+from dlc.frontend.onnx import import_model
+from dlc.frontend.onnx.graph import load
+from dlc.frontend.onnx.large_tensors import INSIDE, LARGE, without_large_tensors
+from tests.frontend.onnx.build import FLOAT, model
+
+# Just large, and just not.
+ARRAYS = {"large": np.arange(LARGE // 4, dtype=np.float32), "small": np.arange(LARGE // 4 - 1, dtype=np.float32)}
+
+
+def branching() -> ModelProto:
+    """A model with an initialiser, and with a constant in each branch."""
+
+    def branch(name: str) -> GraphProto:
+        value = numpy_helper.from_array(ARRAYS[name] + 1)
+        node = helper.make_node("Constant", [], ["c"], value=value)
+        size = helper.make_node("ReduceSum", ["c"], ["s"], keepdims=0)
+        return helper.make_graph([node, size], name, [], [helper.make_tensor_value_info("s", FLOAT, [])])
+
+    chosen = helper.make_node("If", ["condition"], ["s"], then_branch=branch("large"), else_branch=branch("small"))
+    nodes = [helper.make_node("ReduceSum", ["x"], ["t"], keepdims=0), helper.make_node("Cast", ["t"], ["condition"], to=9)]
+    nodes += [chosen, helper.make_node("Add", ["w", "s"], ["y"])]
+    return model(nodes, {"x": [1]}, ["y"], weights={"w": ARRAYS["large"]})
+
+
+def inside(proto: ModelProto, data: bytes) -> ModelProto:
+    """The model with what was taken out of it put back."""
+    tensors = [proto.graph.initializer[0]]
+    tensors += [a.g.node[0].attribute[0].t for n in proto.graph.node if n.op_type == "If" for a in n.attribute]
+    for tensor in tensors:
+        entries = {e.key: e.value for e in tensor.external_data}
+        if entries.get("location") == INSIDE:
+            start, size = int(entries["offset"]), int(entries["length"])
+            tensor.raw_data = data[start : start + size]
+            tensor.ClearField("data_location")
+            tensor.ClearField("external_data")
+    return proto
+
+
+def test_nothing_but_large_tensors_is_taken_out() -> None:
+    data = branching().SerializeToString()
+    left = without_large_tensors(data)
+    assert len(data) - 2 * LARGE < len(left) < len(data) - 2 * LARGE + 300
+    assert inside(ModelProto.FromString(left), data) == branching()
+
+
+def test_arrays_are_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(branching(), path)
+    for source in (path, path.read_bytes()):
+        weights = import_model(source).weights
+        large = [w for w in weights.values() if w.nbytes == LARGE]
+        assert sorted(float(w[0]) for w in large) == [0, 1]
+        assert all(np.array_equal(w - w[0], ARRAYS["large"]) for w in large)
+        assert all(address_of(w) % ALIGNMENT == 0 and w.flags.writeable for w in large)
+    # Who changes a model gets all of it.
+    assert load(path).proto == branching()
+
+
+def test_memory_is_for_the_arrays_alone(tmp_path: Path) -> None:
+    path, w = tmp_path / "model.onnx", np.arange(1 << 20, dtype=np.float32)
+    onnx.save(model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [1]}, ["y"], weights={"w": w}), path)
+    tracemalloc.start()
+    import_model(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert w.nbytes <= peak < 1.5 * w.nbytes
+
+
+def test_what_is_no_message_is_left_to_protobuf() -> None:
+    data = branching().SerializeToString()
+    for broken in (data[:-5], data[: LARGE // 2], data + b"\xff", bytes(2 * LARGE)):
+        assert without_large_tensors(broken) == broken
+        with pytest.raises(ModelError, match="not an ONNX model"):
+            load(broken, whole=False)
+
+
+def test_graphs_in_graphs_without_end_are_refused() -> None:
+    data = bytes(LARGE)
+    # A graph in an attribute in a node of a graph.
+    for tag in (b"\x32", b"\x2a", b"\x0a") * 3000:
+        size = len(data)
+        data = tag + bytes((size & 127 | 128, size >> 7 & 127 | 128, size >> 14)) + data
+    with pytest.raises(ModelError, match="not an ONNX model"):
+        load(b"\x3a" + bytes((len(data) & 127 | 128, len(data) >> 7 & 127 | 128, len(data) >> 14)) + data, whole=False)
