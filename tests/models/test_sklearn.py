@@ -33,4 +33,4 @@ def test_the_command_shows_and_saves_what_is_no_array(tmp_path: Path) -> None:
     assert [list(row) for row in told["output_probability"]] == [["setosa", "versicolor", "virginica"]] * 2
     saved = runner.invoke(main, ["run", path, "--shape", "X=2,4", "--target", "reference", "-o", str(tmp_path / "y.npz")])
     assert saved.exit_code == 1
-    assert "'output_probability' is no array" in saved.output
+    assert "'output_probability[0]' is no array" in saved.output
