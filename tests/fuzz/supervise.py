@@ -20,6 +20,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 _LENGTH = struct.Struct("<Q")
+# What waits for something that never comes takes no processor time: it is late after so many times what it may take.
+_WAITING = 10
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,14 @@ class _Child(Generic[T]):
     process: int
     pipe: int
     items: list[T]
-    began: float
+    began: float  # by the clock, its present item
+    spent: float = 0.0  # processor time before that item, in seconds
     data: bytes = b""
+
+    def is_late(self, seconds: float) -> bool:
+        """Whether its item takes too long: in processor time, which other processes do not lengthen."""
+        waited = time.monotonic() - self.began
+        return waited > seconds and (waited > _WAITING * seconds or _processor_time(self.process) - self.spent > seconds)
 
 
 def supervised(
@@ -51,7 +59,7 @@ def supervised(
 ) -> Iterator[Outcome[T]]:
     """`function(item)` for each item, in `jobs` processes at once, in the order in which they end.
 
-    An item may take `seconds`, its process `memory` bytes more of address space than this one has. Results are pickled;
+    An item may take `seconds` of a processor, its process `memory` bytes more of address space than this one has. Results are pickled;
     exceptions of `function` end the item as a death, with their traceback.
     """
     waiting = list(items)
@@ -69,9 +77,9 @@ def supervised(
                     child.data += part
                     ended = not part
                     for result, death in _messages(child):
-                        child.began = time.monotonic()
+                        child.began, child.spent = time.monotonic(), _processor_time(child.process)
                         yield Outcome(child.items.pop(0), result, death)
-                late = not ended and bool(child.items) and time.monotonic() - child.began > seconds
+                late = not ended and bool(child.items) and child.is_late(seconds)
                 if not ended and not late:
                     continue
                 children.remove(child)
@@ -131,6 +139,16 @@ def _end(child: _Child[T], kill: bool, seconds: float) -> str:
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"ended with status {os.waitstatus_to_exitcode(status)}"
+
+
+def _processor_time(process: int) -> float:
+    """What a process and the children that it has waited for have taken, in seconds; 0 of one that is gone."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _address_space() -> int:

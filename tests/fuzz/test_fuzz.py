@@ -96,6 +96,9 @@ def _misbehaves(how: str) -> str:
         case "crashes":
             os.abort()
         case "hangs":
+            while True:
+                pass
+        case "waits":
             time.sleep(60)
         case "allocates":
             return str(len(bytearray(8 << 30)))
@@ -107,11 +110,12 @@ def _misbehaves(how: str) -> str:
 
 
 def test_what_misbehaves_is_found_and_the_rest_goes_on() -> None:
-    items = ["well", "crashes", "hangs", "allocates", "raises", "exits", "again"]
-    outcomes = {o.item: o for o in supervised(_misbehaves, items, seconds=0.5, memory=1 << 30)}
+    items = ["well", "crashes", "hangs", "waits", "allocates", "raises", "exits", "again"]
+    outcomes = {o.item: o for o in supervised(_misbehaves, items, seconds=0.25, memory=1 << 30)}
     assert list(outcomes) == items
     assert [o.result for o in outcomes.values() if o.death is None] == ["well", "again"]
-    words = {"crashes": "SIGABRT", "hangs": "no end after", "allocates": "MemoryError", "raises": "wrong", "exits": "status 3"}
+    ends = dict.fromkeys(("hangs", "waits"), "no end after")
+    words = {"crashes": "SIGABRT", **ends, "allocates": "MemoryError", "raises": "wrong", "exits": "status 3"}
     for item, word in words.items():
         assert word in (outcomes[item].death or "")
 
