@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from os import times
 from pathlib import Path
@@ -60,24 +61,29 @@ def recurrence() -> Subject:
     return of_function(run, rng.standard_normal((256, 256), np.float32), rng.standard_normal((64, 4, 256), np.float32))
 
 
+def loss(weights: Any, x: Any, labels: Any) -> Any:
+    for w in weights[:-1]:
+        x = nn.relu(x @ w)
+    return nn.softmax_cross_entropy(x @ weights[-1], labels).mean()
+
+
+def example() -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """The weights of three dense layers, and rows for them with their labels."""
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal(pair, np.float32) * np.float32(0.05) for pair in pairwise((784, 512, 512, 10))]
+    return weights, rng.standard_normal((128, 784), np.float32), rng.integers(0, 10, 128)
+
+
 def training_step() -> Subject:
     """A step of AdamW on a network of three dense layers."""
-    rng = np.random.default_rng(0)
-    sizes = (784, 512, 512, 10)
-    weights = [rng.standard_normal(pair, np.float32) * np.float32(0.05) for pair in pairwise(sizes)]
     optimizer = optim.adamw(1e-3, weight_decay=0.01)
-
-    def loss(weights: Any, x: Any, labels: Any) -> Any:
-        for w in weights[:-1]:
-            x = nn.relu(x @ w)
-        return nn.softmax_cross_entropy(x @ weights[-1], labels).mean()
 
     def step(weights: Any, state: Any, x: Any, labels: Any) -> Any:
         value, gradients = dlc.value_and_grad(loss)(weights, x, labels)
         return value, optimizer.update(gradients, state, weights)
 
-    images, labels = rng.standard_normal((128, 784), np.float32), rng.integers(0, 10, 128)
-    return of_function(step, weights, optimizer.init(weights), images, labels)
+    weights, x, labels = example()
+    return of_function(step, weights, optimizer.init(weights), x, labels)
 
 
 def of_function(function: Callable[..., Any], *arguments: Any) -> Subject:
@@ -111,10 +117,25 @@ def measure(browser: Any, name: str, subject: Subject, file: Path, pictures: Pat
     return not wrong
 
 
+def compared(browser: Any, file: Path, pictures: Path) -> None:
+    """A picture of the gradient of a loss beside the loss."""
+    subjects = {"gradient": dlc.grad(loss), "loss": loss}
+    pages = []
+    for name, function in subjects.items():
+        program, inputs = of_function(function, *example())
+        pages.append(replace(explore(program, "cpu", OPTIONS, inputs=inputs), label=name))
+    pages[0].against(pages[1]).save(file)
+    opened = Opened(browser, file)
+    opened.picture("compare", pictures / "explorer-compared.png")
+    opened.page.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["resnet50", "bert_base_128"])
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, of the first program")
+    parser.add_argument(
+        "--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, most of the first program"
+    )
     arguments = parser.parse_args()
     models, pictures = arguments.models, arguments.pictures
     subjects = {name: (lambda name=name: network(name)) for name in models}
@@ -127,6 +148,8 @@ def main() -> None:
             measure(browser, name, make(), Path(folder) / "page.html", None if k else pictures)
             for k, (name, make) in enumerate(subjects.items())
         ]
+        if pictures is not None:
+            compared(browser, Path(folder) / "both.html", pictures)
     sys.exit(0 if all(found) else 1)
 
 

@@ -210,12 +210,24 @@ class _Study:
 
     def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:
         """The model's page, measured on these inputs, if there are any."""
+        # Who compiles anew needs it anyway.
+        from dlc.frontend.problems import OpenInputsError
+
+        try:
+            return self._page(inputs, {})
+        except OpenInputsError as found:
+            if inputs is None or not found.values:
+                raise
+            # What shapes hang on is taken from the call, as the model does it.
+            return self._page(inputs, {name: np.asarray(inputs[name]) for name in found.values})
+
+    def _page(self, inputs: Mapping[str, NDArray[Any]] | None, known: Mapping[str, NDArray[Any]]) -> Page:
         return explore_file(
             self.source,
             self.target,
             self.input_shapes,
             self.options,
-            values=self.values,
+            values={**(self.values or {}), **known},
             derived=self.derived,
             inputs=None if inputs is None else lambda _: inputs,
         )
@@ -309,7 +321,7 @@ def explore_file(
 ) -> Page:
     """The page of the model in a file, as `compile_file` takes it, measured on what `inputs` gives for its program.
 
-    Raises what compile_model raises, and UnsupportedError for a model that is compiled in parts.
+    Raises what compile_model raises, and UnsupportedError for a model that is compiled in parts, without inputs.
     """
     from dlc.explore import explore
     from dlc.explore.sources import onnx_listing, tflite_listing
@@ -319,16 +331,20 @@ def explore_file(
     listed = source.suffix not in (DUMPED, EXPORTED, TFLITE) if isinstance(source, Path) else not is_tflite(source)
     model = load(source) if listed else source
     program = program_of(model, input_shapes, values, derived)
-    arrays = None
-    if inputs is not None:
-        given = {**program.defaults, **inputs(program)}
-        arrays = [given[info.name] for info in program.inputs]
+
+    def arrays(known: Program) -> list[NDArray[Any]]:
+        assert inputs is not None, "what is measured is given"
+        given = {**known.defaults, **inputs(known)}
+        return [given[info.name] for info in known.inputs]
+
+    # Mistakes in what is given are told at once, but where sizes are those that one compilation serves.
+    measured = None if inputs is None else arrays(program) if program.is_static else arrays
     listing = None
     if isinstance(model, ModelFile):
         listing = onnx_listing(model)
     elif isinstance(model, bytes) or model.suffix == TFLITE:
         listing = tflite_listing(model)
-    return explore(program, target, options, inputs=arrays, source=listing, progress=progress)
+    return explore(program, target, options, inputs=measured, source=listing, progress=progress)
 
 
 def program_of(

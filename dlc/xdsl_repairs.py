@@ -4,7 +4,8 @@
 operands and results, the result type of a comparison, and the syntax of a selection by a vector of conditions. It also
 corrects the parser, which reads a float inside a dense constant that is written as its bits, as infinities are, as a number,
 and takes time exponential in the length of a line for a string that nothing ends. `isinstance` of its classes, which are
-abstract ones, is made as quick as of others: a compilation asks a million times.
+abstract ones, is made as quick as of others: a compilation asks a million times. Constraints of an op are checked once for
+the same types and properties: between two passes most ops stay as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from xdsl.dialects.builtin import (
     i1,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import AnyAttr, AttrConstraint, OperandDef, ResultDef
+from xdsl.irdl import AnyAttr, AttrConstraint, OpDef, OperandDef, ResultDef
 from xdsl.irdl.operations import get_accessors_from_op_def
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
@@ -143,12 +144,36 @@ def _with_derived(base: type) -> Iterator[type]:
         yield from _with_derived(derived)
 
 
+# What was found right of ops: a definition, and the types and properties, which stand for themselves while they are here.
+_right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = {}
+_MOST_RIGHT = 1 << 16
+
+
+def _verify(self: OpDef, op: Operation) -> None:
+    """The constraints of an op; of one that has only types and properties, those that were not found right before."""
+    if op.regions or op.successors or self.attributes:
+        _verify_all(self, op)
+        return
+    named = op.properties
+    held = (*[v.type for v in op.operands], *[v.type for v in op.results], *named.values())
+    key = (id(self), len(op.operands), len(op.results), *named, *map(id, held))
+    if key in _right:
+        for trait in self.traits:
+            trait.verify(op)
+        return
+    _verify_all(self, op)
+    if len(_right) >= _MOST_RIGHT:
+        _right.clear()
+    _right[key] = held
+
+
 # What is between quotes, with no way of matching it but one.
 _STRING = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 _literal: Any = AttrParser._TensorLiteralElement  # pyright: ignore[reportPrivateUsage]
 _decimal_to_type = _literal.to_type
 _scalar_cmpi = arith.CmpiOp.__init__
 _scalar_cmpf = arith.CmpfOp.__init__
+_verify_all = OpDef.verify
 _done = False
 
 
@@ -162,6 +187,7 @@ def repair() -> None:
         for derived in _with_derived(base):
             if type(derived) is ABCMeta:
                 derived.__class__ = _PlainMeta
+    OpDef.verify = _verify
     _literal.to_type = _literal_to_type
     cast(Any, MLIRLexer)._unescaped_characters_regex = _STRING
     _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _same_shape)

@@ -1,7 +1,7 @@
 """What the documentation tells a reader to do: its blocks of code and its commands, and the folder in which tests do it.
 
 A command is a line of a block, or text in a paragraph that names a file. What is not done as it is written stands in `UNDONE`,
-with the reason.
+with the reason; blocks that are parts of other files are compared with these (`QUOTED`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ WRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md") and not p.n
 
 _ENVIRONMENT = "sets up an environment: .ci/run does that, by the README"
 _LONG = "takes as long as one likes; the tests have a small one of it"
-# Commands, and pages whose blocks of Python are no programs, that are not run as they stand.
+# Pages whose blocks of Python are parts of files that tests run: lines of these.
+QUOTED = {
+    "tour.md": ["docs/tour.py"],
+    "extending.md": ["dlc/dialects/dl/elementwise.py", "dlc/frontend/onnx/activation.py", "examples/c_target.py"],
+}
+# Commands, and pages by their blocks of Python, that are not run as they stand.
 UNDONE = {
     "python3 -m venv .venv": _ENVIRONMENT,
     ".venv/bin/pip install -e .": _ENVIRONMENT,
@@ -46,10 +51,9 @@ UNDONE = {
     "python -m tests.fuzz control  --count 100000 --seed 0 [--jobs 2] [--target plain|reference|cpu|open|opencl]": _LONG,
     "python -m tests.fuzz lanes    --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz derivatives --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
+    "python -m tests.fuzz graphs   --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz files    --count 100000 --seed 0 [--jobs 2] [--of nodes|onnx|external|dump|artifact|tflite]": _LONG,
-    "tour.md": "docs/tour.py compiles its kernel, and .ci/run compares",
-    "onnx.md": "onnx's own tests: tests/test_onnx_backend.py runs them",
-    "extending.md": "parts of dlc and of examples/c_target.py, which tests run",
+    "onnx.md": "makes all of onnx's own tests, ten seconds long: tests/test_onnx_backend.py makes and runs some",
 }
 # What is right has nothing to be reduced, and what was edited differs.
 TOLD = {

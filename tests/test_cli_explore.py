@@ -14,7 +14,7 @@ from dlc.dialects import dl
 from dlc.errors import DlcError
 from dlc.explore import Page
 from dlc.measure import kernels
-from tests.explore.programs import LIMITS, rows, tiny
+from tests.explore.programs import LIMITS, rows, tiny, windows
 
 FUNCTION = """
 import dlc
@@ -130,6 +130,15 @@ def test_sizes_that_nobody_says_are_those_of_plans(tmp_path: Path) -> None:
         assert run(model, "-o", page, "--target", "cpu:avx2", *more).exit_code == 0
         shown = Page.read(page).shown
         assert shown.sizes == {"n": n} and shown.measured is not None
+
+
+def test_sizes_that_nobody_says_are_served(tmp_path: Path) -> None:
+    model, page = tmp_path / "windows.onnx", tmp_path / "page.html"
+    model.write_bytes(windows().SerializeToString())
+    assert run(model, "-o", page, "--target", "cpu:avx2").exit_code == 0
+    shown = Page.read(page).shown
+    assert shown.sizes["n"] >= 9 and shown.measured is not None
+    assert any("%s0" in step.listing.text for step in shown.units[1].steps)  # the kernel is that of all sizes
 
 
 def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import dlc
-from dlc.backends.cpu.limits import Limits
+from dlc.backends.limits import Limits
 from dlc.measure import kernels
 from dlc.runtime.opencl.devices import all_devices
 from tests import documented
-from tests.documented import ROOT, TOLD, UNDONE, WRITTEN, pieces, prepare
+from tests.documented import QUOTED, ROOT, TOLD, UNDONE, WRITTEN, pieces, prepare
 
 NEEDS = {"jax.md": "jax", "pytorch.md": "torch"}
 
@@ -26,7 +26,9 @@ def commands_of(page: Path) -> list[str]:
     return [p.text for p in pieces(page) if p.language == "command" and p.reason is None]
 
 
-@pytest.mark.parametrize("page", [p for p in WRITTEN if python_of(p) and p.name not in UNDONE], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [p for p in WRITTEN if python_of(p) and p.name not in (*QUOTED, *UNDONE)], ids=lambda p: p.name
+)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name])
@@ -42,6 +44,14 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         file = tmp_path / f"block{number}.py"
         file.write_text(block)
         exec(compile(block, str(file), "exec"), names)
+
+
+@pytest.mark.parametrize("page", [p for p in WRITTEN if p.name in QUOTED], ids=lambda p: p.name)
+def test_python_blocks_that_quote(page: Path) -> None:
+    """Each line stands in a file that tests run, but for what "…" leaves out and notes behind it."""
+    lines = {line.strip() for file in QUOTED[page.name] for line in (ROOT / file).read_text().splitlines()}
+    quoted = [re.split(r" {2,}#", line)[0].strip() for block in python_of(page) for line in block.splitlines()]
+    assert quoted and [line for line in quoted if line and "…" not in line and line not in lines] == []
 
 
 @pytest.mark.parametrize("page", [p for p in WRITTEN if commands_of(p)], ids=lambda p: p.name)

@@ -127,15 +127,16 @@ def photographs() -> list[tuple[np.ndarray, np.ndarray]]:
         return [(file[f"{k}/in/input"], file[f"{k}/out/logits"]) for k in range(4)]
 
 
-def test_the_quantised_classifier() -> None:
+def test_the_quantised_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    # As users have it: the example finds what is compiled here.
+    monkeypatch.delenv("DLC_VERIFY")
+    monkeypatch.setenv("DLC_CACHE", "1")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     model = dlc.compile_model(ROOT / "examples" / "models" / "efficientnet_lite0_int8.onnx")
     for x, expected in photographs():
         logits = model(x)["logits"]
         assert logits.argmax() == expected.argmax()
         assert np.linalg.norm(logits - expected) < 0.05 * np.linalg.norm(expected)
-
-
-def test_classify_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     image = pytest.importorskip("PIL.Image", reason="examples/classify_picture.py reads pictures with Pillow")
     cat = tmp_path / "cat.png"
     image.fromarray((photographs()[0][0][0].transpose(1, 2, 0) * 128 + 127).round().astype(np.uint8)).save(cat)

@@ -152,7 +152,8 @@ def test_an_edited_compiler_keeps_nothing(model: Path, monkeypatch: pytest.Monke
 
 
 def test_every_option_is_in_the_key_or_known_not_to_matter() -> None:
-    in_the_key, watched = {"pipeline", "numerics", "weights", "group", "tune"}, {"dump_ir", "verify", "check_each_pass"}
+    in_the_key = {"pipeline", "numerics", "precision", "weights", "group", "tune"}
+    watched = {"dump_ir", "verify", "check_each_pass"}
     # Other targets' own, and how a model is compiled or run, whatever it becomes.
     without_effect = {"until", "device", "num_threads", "workers", "cache"}
     assert {f.name for f in fields(Options)} == in_the_key | watched | without_effect

@@ -1,8 +1,9 @@
 """Comparison, selection and conversion work on vectors, print as MLIR does and are read back."""
 
 import pytest
+from xdsl.rewriter import Rewriter
 
-from dlc.ir import Builtin, Context, Linalg, ParseError, VerifyException, arith, func, parse_module, print_module, vector
+from dlc.ir import Builtin, Context, Linalg, ParseError, VerifyException, arith, func, i32, parse_module, print_module, vector
 
 ACCEPTED = [
     "%r = arith.cmpf olt, %a, %a : vector<2x4xf32>",
@@ -52,6 +53,20 @@ def test_a_comparison_of_vectors_has_a_vector_of_bools():
     _, module = parse(ACCEPTED[0])
     (op,) = [op for op in module.walk() if isinstance(op, arith.CmpfOp)]
     assert str(op.result.type) == "vector<2x4xi1>"
+
+
+def test_what_was_right_is_checked_again_when_it_is_something_else():
+    _, module = parse(ACCEPTED[0])
+    (op,) = [op for op in module.walk() if isinstance(op, arith.CmpfOp)]
+    module.verify()
+    predicate = op.properties.pop("predicate")
+    with pytest.raises(VerifyException, match="predicate"):
+        op.verify()
+    op.properties["predicate"] = predicate
+    op.verify()
+    rewritten = Rewriter.replace_value_with_new_type(op.result, i32)
+    with pytest.raises(VerifyException):
+        rewritten.owner.verify()
 
 
 def test_a_string_that_nothing_ends_is_found_in_no_time():

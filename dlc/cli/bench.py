@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.backends.cpu.limits import Limits
+from dlc.backends.limits import Limits
 from dlc.cli.run import input_option, prepared, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
@@ -43,6 +43,9 @@ from dlc.measure.trace import write_trace
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
+
+# How wide the bar of the kernel that takes longest is, in characters; on a terminal that is narrower, names need the room.
+_BAR, _WIDE = 10, 100
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
@@ -176,14 +179,16 @@ def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
     for column in table.columns[1:-1]:
         # Where there is little room, names give way.
         column.no_wrap, column.justify = True, "right"
-    total = sum(t.seconds for t in times)
+    table.columns[3].justify = "left"
+    total, most = sum(t.seconds for t in times), max((t.seconds for t in times), default=0.0)
+    is_wide = out.width >= _WIDE
     for t in times:
         first = t.origins[0] if t.origins else ""
         table.add_row(
             escape(t.name),
             str(t.runs),
             f"{t.seconds * 1e3:.3f}",
-            f"{t.seconds / total:.1%}",
+            f"{t.seconds / total:6.1%}{' ' + '█' * max(1, round(_BAR * t.seconds / most)) if is_wide else ''}",
             f"{t.flops / t.seconds / 1e9:.1f}" if t.flops else "",
             f"{t.bytes / t.seconds / 1e9:.1f}",
             _share(t.least / t.seconds),

@@ -19,6 +19,7 @@ from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
     fail,
+    json_number,
     json_option,
     make_inputs,
     model_argument,
@@ -169,7 +170,7 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
             "stage": c.step.stage,
             "step": c.step.name,
             "compared": c.checked,
-            "deviation": c.deviation,
+            "deviation": json_number(c.deviation),
             "seconds": c.seconds,
         }
         for c in verdict.checks

@@ -17,6 +17,7 @@ from dlc.cli.shared import (
     MODEL,
     Shapes,
     fail,
+    json_number,
     json_option,
     make_inputs,
     out,
@@ -65,7 +66,8 @@ def diff_command(
         sides = [side_of(path, shapes, values) for path in (one, other)]
         found = compared(sides[0], sides[1], inputs, seed, tolerance)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=1))
+        outputs = [{**asdict(output), "deviation": json_number(output.deviation)} for output in found.outputs]
+        click.echo(json.dumps({**asdict(found), "outputs": outputs}, indent=1))
     else:
         _print(one, other, found)
     if not found.agrees:

@@ -10,6 +10,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
@@ -210,6 +211,11 @@ def weights_options(command: Callable[..., T]) -> Callable[..., T]:
         "--group", type=click.IntRange(8), default=32, show_default=True, help="How many of these weights share a scale."
     )
     return kinds(group(command))
+
+
+def json_number(number: float) -> float | None:
+    """A number as JSON has it, which knows no infinity and no NaN."""
+    return number if isfinite(number) else None
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -10,6 +10,6 @@
 
 from dlc.compiler.checking import check
 from dlc.compiler.program import Program, load_program
-from dlc.compiler.spine import compile, emit
+from dlc.compiler.spine import compile, emit, recorded
 
-__all__ = ["Program", "check", "compile", "emit", "load_program"]
+__all__ = ["Program", "check", "compile", "emit", "load_program", "recorded"]

@@ -20,7 +20,6 @@ from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.garbage import collected_rarely
 from dlc.instrument.provenance import dispatches, header
-from dlc.instrument.recording import Recorder
 from dlc.instrument.report import Progress, Report
 from dlc.ir import print_module
 from dlc.keys import Key, program_key
@@ -45,7 +44,6 @@ def compile(
     report: Report | None = None,
     progress: Progress | None = None,
     file: CachedFile | None = None,
-    recorder: Recorder | None = None,
 ) -> Model:
     """The model that runs `program` on `target`.
 
@@ -53,19 +51,31 @@ def compile(
     of them when it is called; `report` says why.
 
     What was compiled for a CPU is kept in the cache, and found there; `file` is where the program came from, if it is by the
-    file that it is to be found. What a `recorder` watches takes place.
+    file that it is to be found.
 
     A model for a processor that this machine's is not can be saved; a call of it raises DeviceError. Raises UnsupportedError
     for what the target cannot do, DeviceError for a device that is not there, and CompileError for a bug of dlc.
     """
     options = options or Options()
     backend = backend_of(target, options.device).compiling()
-    c = Compilation(program, backend, options, report if report is not None else Report(), progress, recorder)
+    c = Compilation(program, backend, options, report if report is not None else Report(), progress)
     with collected_rarely():
         model = _compiled(c, file)
     model.defaults = program.defaults
     model.num_threads = options.num_threads
     return model
+
+
+def recorded(c: Compilation) -> Served | None:
+    """The model of a compilation whose recorder watches it: for all sizes that one serves; None if that is for none.
+
+    Raises what `compile` raises.
+    """
+    began = perf_counter()
+    with collected_rarely():
+        served, c.report.each_size = _served(c)
+    c.report.seconds += perf_counter() - began
+    return served
 
 
 def _compiled(c: Compilation, file: CachedFile | None) -> Model:

@@ -114,6 +114,8 @@ def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:
 def _first(
     one: ModuleOp, other: ModuleOp, before: Trace, after: Trace, wrong: Sequence[int], arrays: Sequence[Array]
 ) -> First | None:
+    if before.runs and not after.runs:
+        return _beside_kernel(before, after, arrays)
     step = culprit(before, after, wrong)
     known = Counterparts([*arrays, *before.arrays, *(a for run in before.runs for a in run.outputs)])
     # An op whose operands are others already goes on from a kernel that is a function, and has no steps.
@@ -123,6 +125,19 @@ def _first(
         if not all(map(known.has, run.outputs)):
             return _in_kernel(one, other, run)
     return None if step is None else First(_line(step.op), step.origins, step.kernel)
+
+
+def _beside_kernel(before: Trace, after: Trace, arrays: Sequence[Array]) -> First | None:
+    """The op that gives what the first kernel of the first program gives that the second has not.
+
+    A kernel that is a function shows no values inside: that they are not found says nothing.
+    """
+    known = Counterparts([*arrays, *after.arrays])
+    run = next((run for run in before.runs if not all(map(known.has, run.outputs))), None)
+    if run is None:
+        return None
+    steps = [step for step in after.steps if step.origins and set(step.origins) <= set(run.origins)]
+    return First(_line(steps[-1].op), steps[-1].origins, run.kernel) if steps else None
 
 
 def _in_kernel(one: ModuleOp, other: ModuleOp, run: KernelRun) -> First:

@@ -4,7 +4,8 @@
     page.save("page.html")                                       one file that needs no network
     page.against(other)                                          two beside each other
 
-`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, with `graph.py` (ops in
+`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, and `parts.py` that of a
+program of which data decides a size, with `graph.py` (ops in
 kernels), `layout.py` (where they are drawn), `running.py` (times), `memory.py` (buffers over time) and `sources.py` (what the
 user wrote); `matching.py` finds the kernels of one in another. `encode.py` writes it small, and `page.py` puts it into the
 template in `assets/`, whose scripts draw it in the browser.
@@ -12,20 +13,17 @@ template in `assets/`, whose scripts draw it in the browser.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from numpy.typing import NDArray
-
 from dlc.backends.base import Backend
 from dlc.compiler import Program
-from dlc.explore.collecting import collect
+from dlc.compiler.segments import split
+from dlc.explore.collecting import Inputs, collect
 from dlc.explore.page import Page
+from dlc.explore.parts import collect_parts
 from dlc.instrument.recording import Listing
 from dlc.instrument.report import Progress
 from dlc.options import Options
 
-__all__ = ["Page", "collect", "explore"]
+__all__ = ["Page", "collect", "collect_parts", "explore"]
 
 
 def explore(
@@ -33,9 +31,12 @@ def explore(
     target: str | Backend = "cpu",
     options: Options | None = None,
     *,
-    inputs: Sequence[NDArray[Any]] | None = None,
+    inputs: Inputs | None = None,
     source: Listing | None = None,
     progress: Progress | None = None,
 ) -> Page:
-    """The page of a program; what `collect` says."""
+    """The page of a program, or of one in parts; what `collect` and `collect_parts` say."""
+    if split(program).are_cut:
+        parts = collect_parts(program, target, options, inputs=inputs, source=source, progress=progress)
+        return Page.of_parts(parts)
     return Page(collect(program, target, options, inputs=inputs, source=source, progress=progress))

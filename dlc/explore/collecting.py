@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from numpy.typing import NDArray
 
 from dlc.backends.base import Backend, KernelBackend
 from dlc.backends.read_host import is_open, read_host, read_open
 from dlc.backends.registry import backend_of
-from dlc.compiler import Program, compile
+from dlc.compiler import Program, recorded
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.open_sizes import within
 from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
 from dlc.explore.data import Exploration, Kernel, Step, Unit
@@ -24,6 +26,7 @@ from dlc.explore.sources import python_listing
 from dlc.instrument.provenance import dispatches, origins
 from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
 from dlc.instrument.report import Doing, PassRecord, Progress, Report
+from dlc.instrument.work import flops as work
 from dlc.ir import ModuleOp, ModulePass
 from dlc.keys import DLC
 from dlc.options import Options
@@ -34,6 +37,10 @@ from dlc.passes.tiling.nests import nests_of
 from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.steps import Served
+
+# What a program is run on: arrays, or what gives them for the sizes that one compilation serves.
+Inputs: TypeAlias = "Sequence[NDArray[Any]] | Callable[[Program], Sequence[NDArray[Any]]]"
 
 # A program is run for this part of the time that compiling it took, or a few times.
 _MEASURING = 0.1
@@ -44,45 +51,44 @@ def collect(
     target: str | Backend = "cpu",
     options: Options | None = None,
     *,
-    inputs: Sequence[NDArray[Any]] | None = None,
+    inputs: Inputs | None = None,
     source: Listing | None = None,
     progress: Progress | None = None,
 ) -> Exploration:
     """What compiling `program` makes of it, and on `inputs`, where its time goes; `source` is what the user wrote.
 
     Where sizes come with a call, they are those of `inputs`, or else the ones that plans are made for; a program that is not
-    compiled for all sizes is compiled for those of `inputs`.
+    compiled for these sizes with others is compiled for them alone.
 
     Raises UnsupportedError for a program that is not compiled as one, and what compiling raises.
     """
-    options, report = options or Options(), Report()
-    backend = backend_of(target, options.device)
-    if not isinstance(backend, KernelBackend):
-        raise UnsupportedError(f"{program.name}: the target {backend} runs modules as they are; explore it for cpu or opencl")
-    recorder = Recorder((FormKernelsPass.name, "fusion"), _plans)
-    compile(program, target, options, report=report, progress=progress, recorder=recorder)
-    if "end" not in recorder.modules and inputs is not None and not program.is_static:
-        known = program.for_inputs(inputs)
-        if known.is_static:
-            return collect(known, target, options, inputs=inputs, source=source, progress=progress)
-    if "end" not in recorder.modules:
+    options = options or Options()
+    seen = Seen.of(program, backend_compiling(program, target, options), options, progress)
+    if seen.served is None and inputs is None:
         raise UnsupportedError(
-            f"{program.name}: it is compiled in parts, when it is called: {report.each_size or 'data decides sizes'}; "
+            f"{program.name}: it is compiled when it is called: {seen.report.each_size}; "
             "give the shapes of its inputs to see it for them"
         )
-    if "fusion" not in recorder.modules:
-        raise UnsupportedError(
-            f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
-        )
-    sizes = program.sizes_of(inputs) if inputs is not None else program.planned_sizes
-    seen = _Seen(program, backend.compiling(), recorder, report, sizes)
-    measured = None
-    if inputs is not None:
-        if progress is not None:
-            progress(Doing("measuring"))
-        threads, seconds = options.num_threads or usable_cpus(), _MEASURING * report.seconds
-        measured = run_of(recorder.made, inputs, threads, seconds)
-    return seen.exploration(source, measured)
+    narrowed = within(program, seen.served.domain) if seen.served is not None else program
+    arrays = inputs(narrowed) if callable(inputs) else inputs
+    if arrays is not None and (seen.served is None or not seen.served.domain.holds(program.sizes_of(arrays))):
+        known = program.known(program.sizes_of(arrays))
+        if not known.is_static:
+            raise UnsupportedError(
+                f"{program.name}: it is compiled in parts: {seen.report.each_size}; explore.parts shows them"
+            )
+        return collect(known, target, options, inputs=arrays, source=source, progress=progress)
+    if arrays is not None and progress is not None:
+        progress(Doing("measuring"))
+    return seen.exploration(arrays, narrowed.planned_sizes if arrays is None else program.sizes_of(arrays), source)
+
+
+def backend_compiling(program: Program, target: str | Backend, options: Options) -> KernelBackend[Any, Any]:
+    """The backend, which makes kernels. Raises UnsupportedError for one that does not."""
+    backend = backend_of(target, options.device).compiling()
+    if not isinstance(backend, KernelBackend):
+        raise UnsupportedError(f"{program.name}: the target {backend} runs modules as they are; explore it for cpu or opencl")
+    return cast("KernelBackend[Any, Any]", backend)
 
 
 def _plans(coming: ModulePass, module: ModuleOp) -> list[str]:
@@ -100,21 +106,37 @@ def _plans(coming: ModulePass, module: ModuleOp) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A compilation that has taken place."""
+class Seen:
+    """A compilation that was watched; `served` is what came of it, None if one compilation serves no sizes."""
 
     program: Program
-    backend: Backend
+    backend: KernelBackend[Any, Any]
+    options: Options
     recorder: Recorder
     report: Report
-    sizes: Mapping[str, int]
+    served: Served | None
 
-    def exploration(self, source: Listing | None, run: Run | None) -> Exploration:
+    @staticmethod
+    def of(program: Program, backend: KernelBackend[Any, Any], options: Options, progress: Progress | None) -> Seen:
+        """Compiles a program. Raises UnsupportedError for one whose kernels are formed, and what compiling raises."""
+        recorder, report = Recorder((FormKernelsPass.name, "fusion"), _plans), Report()
+        served = recorded(Compilation(program, backend, options, report, progress, recorder))
+        if served is not None and "fusion" not in recorder.modules:
+            raise UnsupportedError(
+                f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
+            )
+        return Seen(program, backend, options, recorder, report, served)
+
+    def exploration(
+        self, inputs: Sequence[NDArray[Any]] | None, sizes: Mapping[str, int], source: Listing | None
+    ) -> Exploration:
+        """What a page shows of it, for sizes that come with a call; measured on `inputs`, if there are any."""
         recorder, report, end = self.recorder, self.report, self.recorder.modules["end"]
+        module, run = recorder.modules["fusion"], self.run(inputs) if inputs is not None else None
         first = recorder.program[0].listing
         source = source or python_listing(list(dict.fromkeys(chain(*first.origins))))
-        module, inputs, outputs = recorder.modules["fusion"], self.program.inputs, self.program.outputs
-        graph = graph_of(module, [i.name for i in inputs], [o.name for o in outputs], self.ends())
+        infos, outputs = self.program.inputs, self.program.outputs
+        graph = graph_of(module, [i.name for i in infos], [o.name for o in outputs], self.ends())
         flops = Counter[str]()
         for box in graph.boxes:
             flops[box.name] += sum(part.flops for part in box.parts)
@@ -131,7 +153,7 @@ class _Seen:
         return Exploration(
             self.program.name,
             str(self.backend),
-            tuple(map(str, inputs)),
+            tuple(map(str, infos)),
             tuple(map(str, outputs)),
             DLC,
             tuple(units),
@@ -140,10 +162,15 @@ class _Seen:
             report.phases,
             report.seconds,
             tuple((r.stage, r.spec, r.seconds) for r in report.passes),
-            memory_of(end, read_open(end) if is_open(end) else read_host(end), self.sizes),
-            dict(self.sizes),
+            memory_of(end, read_open(end) if is_open(end) else read_host(end), sizes),
+            dict(sizes),
             run.measured if run is not None else None,
         )
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> Run | None:
+        """What a few runs of it show."""
+        threads, seconds = self.options.num_threads or usable_cpus(), _MEASURING * self.report.seconds
+        return run_of(self.recorder.made, inputs, threads, seconds, work(self.recorder.modules["fusion"]))
 
     def ends(self) -> Ends:
         """Where each kernel ended and why."""
@@ -164,8 +191,6 @@ class _Seen:
         artifact = self.recorder.made
         code = next((k for k in artifact.kernels if k.name == name), None) if isinstance(artifact, Artifact) else None
         taken = run.kernels.get(name) if run is not None else None
-        if taken is not None and taken.flops is not None:
-            flops = taken.flops
         return Kernel(
             name,
             origins,
@@ -174,7 +199,7 @@ class _Seen:
             made.object_bytes,
             made.seconds + sum(p.seconds for p in record.passes),
             tuple(record.notes),
-            flops,
+            taken.flops if taken else flops,
             taken.bytes if taken else None,
             taken.seconds if taken else None,
             taken.least if taken else None,

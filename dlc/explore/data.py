@@ -136,14 +136,14 @@ class Memory:
 class Measured:
     """A run of the program, and who was at work in it: `rows` are the names of threads, or of a device.
 
-    `flops`, `cache` and `memory` are the limits of the machine, operations and bytes per second; None where they are not known.
+    `flops`, `cache` and `memory` are the limits of the machine, or of the device: operations and bytes per second.
     """
 
     spans: tuple[Span, ...]
     rows: tuple[str, ...]
-    flops: float | None = None
-    cache: float | None = None
-    memory: float | None = None
+    flops: float
+    cache: float
+    memory: float
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,34 @@ class Exploration:
     memory: Memory
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     measured: Measured | None = None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What comes next in a program in parts: a part, or an op that the host computes between parts, `depth` loops deep.
+
+    Of a part, in one call of the program: how often it ran, the seconds of that, and its place among the pages; a part that
+    did not run has none.
+    """
+
+    name: str
+    origins: tuple[str, ...]
+    depth: int
+    results: tuple[str, ...]
+    runs: int | None = None
+    seconds: float | None = None
+    page: int | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A program of which data decides a size, as what comes one after the other; `seconds` is what a call takes."""
+
+    name: str
+    target: str
+    turns: tuple[Turn, ...]
+    pages: tuple[Exploration, ...]
+    seconds: float
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from itertools import repeat
 from types import UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from dlc.explore.data import Exploration, Pair
+from dlc.errors import UnsupportedError
+from dlc.explore.data import Exploration, Pair, Parts
 from dlc.instrument.recording import Listing
 
 # A page is read more often than it is made, but for one reader it is made once.
@@ -22,33 +23,39 @@ _LEVEL = 6
 _MOST = 1 << 30
 
 
-def encoded(pages: Sequence[Exploration], labels: Sequence[str], pairs: Sequence[Pair] = ()) -> str:
+def encoded(pages: Sequence[Exploration], labels: Sequence[str], pairs: Sequence[Pair] = (), parts: Parts | None = None) -> str:
     """The JSON of what a page shows, compressed, in base64."""
-    text = json.dumps(as_data(pages, labels, pairs), separators=(",", ":"))
+    text = json.dumps(as_data(pages, labels, pairs, parts), separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
 
 
-def as_data(pages: Sequence[Exploration], labels: Sequence[str], pairs: Sequence[Pair] = ()) -> dict[str, Any]:
-    """One exploration, or two and the pairs of their kernels, as JSON's values.
+def as_data(
+    pages: Sequence[Exploration], labels: Sequence[str], pairs: Sequence[Pair] = (), parts: Parts | None = None
+) -> dict[str, Any]:
+    """One exploration, or two and the pairs of their kernels, or those of parts, as JSON's values.
 
     A listing becomes its number in `texts`, the number of each line's set of origins in `sets`, and its lines; a set is
     numbers in `names`. All pages share these.
     """
     tables = _Tables()
     data = {"pages": [tables.plain(page) for page in pages], "labels": [*labels], "pairs": tables.plain(tuple(pairs))}
+    if parts is not None:
+        data["parts"] = {"turns": tables.plain(parts.turns), "seconds": parts.seconds}
     return data | {"texts": list(tables.texts), "sets": list(tables.sets), "names": list(tables.names)}
 
 
 def decoded(page: str) -> Exploration:
     """The exploration that a page shows, or the first of two.
 
-    Raises ValueError, KeyError or TypeError for a text that is none of this version's.
+    Raises ValueError, KeyError or TypeError for a text that is none of this version's, UnsupportedError for a program in parts.
     """
     found = re.search(r'<script type="text/plain" id="data">([^<]*)</script>', page)
     if found is None:
         raise ValueError("it has no data in it")
     unpacked = zlib.decompressobj(wbits=31).decompress(base64.b64decode(found[1], validate=True), _MOST)
     data = json.loads(unpacked)
+    if "parts" in data:
+        raise UnsupportedError("a page of a program in parts is not shown beside another")
     return cast("Exploration", _Reading(data).value(Exploration, data["pages"][0]))
 
 

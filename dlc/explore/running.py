@@ -9,10 +9,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dlc.backends.limits import Limits
+from dlc.backends.opencl.limits import measured_limits
+from dlc.dims import Size, substitute
 from dlc.explore.data import Measured
 from dlc.measure.kernels import measure, numbers_of
 from dlc.measure.timeline import Span, thread_names
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.host_program import kernel_sizes
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram
 from dlc.target import host_supports
@@ -23,12 +27,12 @@ _ROUNDS = 5
 
 @dataclass(frozen=True)
 class Taken:
-    """What the runs of a kernel take in one call; `flops` and `least`, the time that limits allow, where they are known."""
+    """What the runs of a kernel take in one call; `least` is the time that limits allow."""
 
     seconds: float
     bytes: int
-    flops: int | None = None
-    least: float | None = None
+    flops: int
+    least: float
 
 
 @dataclass(frozen=True)
@@ -37,27 +41,31 @@ class Run:
     kernels: Mapping[str, Taken]
 
 
-def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> Run | None:
+def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: float, work: Mapping[str, Size]) -> Run | None:
     """What runs of a program show, if it is one that is looked into: kernels on a CPU, or on an OpenCL device.
 
-    On a CPU it is run for about so many seconds, but a few times at least.
+    On a CPU it is run for about so many seconds, but a few times at least. `work` is the floating-point operations of a run of
+    each kernel.
     """
     if isinstance(made, Artifact):
         return _on_cpu(made, inputs, threads, seconds) if host_supports(made.target) else None
     if isinstance(made, OpenOpenCLProgram):
         made = made.at(inputs)
-    return _on_device(made, inputs) if isinstance(made, OpenCLProgram) else None
+    return _on_device(made, inputs, work) if isinstance(made, OpenCLProgram) else None
 
 
 def _on_cpu(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> Run:
     measured = measure(artifact, inputs, threads, seconds=seconds)
     limits, spans = measured.limits, measured.timeline
-    shown = Measured(spans, thread_names(spans), limits.flops, limits.cache, limits.memory)
-    return Run(shown, {t.name: Taken(t.seconds, t.bytes, t.flops, t.least) for t in measured.kernels})
+    return Run(
+        _measured(spans, thread_names(spans), limits),
+        {t.name: Taken(t.seconds, t.bytes, t.flops, t.least) for t in measured.kernels},
+    )
 
 
-def _on_device(program: OpenCLProgram, inputs: Sequence[NDArray[Any]]) -> Run:
+def _on_device(program: OpenCLProgram, inputs: Sequence[NDArray[Any]], work: Mapping[str, Size]) -> Run:
     """Each launch is waited for, so that times have that in them; the first run is not counted."""
+    limits = measured_limits(program.session)
     program.run(inputs)
     runs = [program.profile(inputs) for _ in range(_ROUNDS)]
     launches = [launch for launch, _ in runs[0]]
@@ -65,8 +73,13 @@ def _on_device(program: OpenCLProgram, inputs: Sequence[NDArray[Any]]) -> Run:
     spans, begin = list[Span](), 0.0
     for k, (launch, number) in enumerate(zip(launches, numbers_of(program.host, launches), strict=True)):
         name, seconds = launch.kernel or "copy", median(run[k][1] for run in runs)
-        before = taken.get(name, Taken(0.0, 0))
-        taken[name] = Taken(before.seconds + seconds, before.bytes + launch.bytes)
+        flops = int(substitute(work.get(name, 0), kernel_sizes(launch.numbers))) if launch.kernel else 0
+        before, least = taken.get(name, Taken(0.0, 0, 0, 0.0)), limits.seconds(flops, launch.bytes)
+        taken[name] = Taken(before.seconds + seconds, before.bytes + launch.bytes, before.flops + flops, before.least + least)
         spans.append(Span(number, name, begin, seconds))
         begin += seconds
-    return Run(Measured(tuple(spans), (str(program.session.device),)), taken)
+    return Run(_measured(tuple(spans), (str(program.session.device),), limits), taken)
+
+
+def _measured(spans: tuple[Span, ...], rows: tuple[str, ...], limits: Limits) -> Measured:
+    return Measured(spans, rows, limits.flops, limits.cache, limits.memory)

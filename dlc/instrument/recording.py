@@ -1,7 +1,7 @@
 """What a compilation makes of a program, text by text, for a reader: each with the origins of its lines.
 
     recorder = Recorder()
-    compile(program, target, options, recorder=recorder)
+    recorded(Compilation(program, backend, options, recorder=recorder))
     recorder.program                    the module after each pass that changed it, from the host's stage on its entry
     recorder.kernels["conv"].shots      a kernel after each of its passes, then its code
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.backends.cpu.limits import Limits, measured_limits
+from dlc.backends.cpu.limits import measured_limits
+from dlc.backends.limits import Limits
 from dlc.dims import substitute
 from dlc.measure.timeline import Span, Timed, Watch
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import HostProgram, Launch, OpenLaunch, kernel_sizes, walk
+from dlc.runtime.host_program import HostProgram, Launch, OpenLaunch, Place, kernel_sizes, walk
 from dlc.runtime.open_program import OpenProgram
 
 # What is long is run less often, but this often at least.
@@ -80,10 +83,13 @@ class Measurement:
 
 
 def numbers_of(host: HostProgram | OpenProgram, launches: Sequence[Launch]) -> list[int]:
-    """The number of each of some launches in the text of their program; -1 of a copy."""
-    kernels = (i for i, _ in walk(host.instructions) if isinstance(i, Launch | OpenLaunch) and i.kernel is not None)
-    number = {id(launch): k for k, launch in enumerate(kernels)}
-    return [number.get(id(launch), -1) for launch in launches]
+    """The number of each of some launches in the text of their program, of which alike ones take turns; -1 of a copy."""
+    kernels = [i for i, _ in walk(host.instructions) if isinstance(i, Launch | OpenLaunch) and i.kernel is not None]
+    numbers = defaultdict[tuple[str | None, tuple[Place, ...]], list[int]](list)
+    for k, launch in enumerate(kernels):
+        numbers[launch.kernel, launch.arguments].append(k)
+    turns = {key: cycle(own) for key, own in numbers.items()}
+    return [next(turns[launch.kernel, launch.arguments]) if launch.kernel is not None else -1 for launch in launches]
 
 
 def measure(

@@ -31,6 +31,14 @@ def test_derivatives_of_lanes_of_derivatives(call: Callable[..., Any]) -> None:
     np.testing.assert_allclose(call(dlc.grad(cubes))(X), 6 * X)
 
 
+def test_what_only_a_derivative_has_read_is_not_computed() -> None:
+    def slope(x: Any) -> Any:
+        y = dlc.vmap(dnp.sin)(x)
+        return dlc.grad(lambda t: dnp.sum(dlc.jvp(lambda u: 3 * u, (y,), (t,))[1]))(x)
+
+    np.testing.assert_array_equal(reference(slope)(X), [3, 3, 3])
+
+
 def test_orders() -> None:
     """The derivative of sinc at 0 is a rule's, of every order."""
     f, found = dnp.sinc, []

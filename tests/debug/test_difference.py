@@ -92,6 +92,12 @@ func.func @main(%x: tensor<8xf32>) -> tensor<4x2xf32> {
 """
 
 
+def test_what_is_inside_of_a_kernel_is_not_missed(stages: Path) -> None:
+    result = diff(edited(stages / "loops.mlir", "arith.maximumf", "arith.minimumf"), stages / "start.mlir")
+    assert result.exit_code == 1 and "= dl.mul %" in result.stderr and "from square" in result.stderr
+    assert "in kernel @matmul_add_relu_mul" in result.stderr
+
+
 def test_a_kernel_is_named_and_no_view_of_its_result(stages: Path) -> None:
     lowering = Lowering(Compilation(Program(parse_module(make_context(), VIEWED), WeightStore()), backend_of("cpu:avx2")))
     lowering.until("linalg")

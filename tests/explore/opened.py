@@ -135,13 +135,18 @@ class Opened:
 
     def pictures(self, folder: Path) -> None:
         """Writes what the page looks like, light: a picture of each view."""
+        self.to_vector_loop()
+        self.picture(None, folder / "explorer-pipeline.png")
+        for view in ("graph", "kernels", "memory", "time"):
+            self.picture(view, folder / f"explorer-{view}.png")
+
+    def picture(self, view: str | None, file: Path) -> None:
+        """Writes what a view looks like, light; or what is shown."""
         if self.page.get_attribute("html", "data-theme") == "dark":
             self.page.click("#theme")
-        self.to_vector_loop()
-        self.page.screenshot(path=folder / "explorer-pipeline.png")
-        for view in ("graph", "kernels", "memory", "time"):
+        if view is not None:
             self.show(view)
-            self.page.screenshot(path=folder / f"explorer-{view}.png")
+        self.page.screenshot(path=file)
 
     def audit(self, views: Iterable[str] = VIEWS) -> list[str]:
         """What a reader of screens, a keyboard or weak eyes cannot use, in light and in dark."""

@@ -13,8 +13,8 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax, nn, optim
 from dlc.api import program_of
-from dlc.backends.cpu.limits import Limits
-from dlc.explore import collect
+from dlc.backends.limits import Limits
+from dlc.explore import Page, collect
 from dlc.explore.data import Exploration, Step, Unit
 from dlc.explore.sources import onnx_listing
 from dlc.measure import kernels
@@ -52,6 +52,38 @@ def rows() -> ModelProto:
     nodes = [helper.make_node("Softmax", ["x"], ["s"], "one"), helper.make_node("CumSum", ["s", "axis"], ["y"], "other")]
     axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
     graph = helper.make_graph(nodes, "rows", [x], [y], [axis])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def windows() -> ModelProto:
+    """A model of one kernel on a row of numbers, of which there are nine at least."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, size]) for name, size in (("x", "n"), ("y", None)))
+    graph = helper.make_graph([helper.make_node("MaxPool", ["x"], ["y"], "only", kernel_shape=[9])], "windows", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def sums() -> ModelProto:
+    """A model whose shapes hang on the values of an input."""
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])]
+    given += [helper.make_tensor_value_info("axes", TensorProto.INT64, [1])]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None])
+    node = helper.make_node("ReduceSum", ["x", "axes"], ["y"], "sums", keepdims=0)
+    graph = helper.make_graph([node], "sums", given, [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def chosen_rows() -> ModelProto:
+    """A model in parts: of the rows of `x` those with a sum above zero, with `exp` of each element."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 8])
+    nodes = [
+        helper.make_node("ReduceSum", ["x", "axis"], ["sums"], "sums", keepdims=0),
+        helper.make_node("Greater", ["sums", "zero"], ["is_above"], "above"),
+        helper.make_node("Compress", ["x", "is_above"], ["kept"], "kept", axis=0),
+        helper.make_node("Exp", ["kept"], ["y"], "grown"),
+    ]
+    known = [helper.make_tensor("axis", TensorProto.INT64, [1], [1]), helper.make_tensor("zero", TensorProto.FLOAT, [], [0])]
+    graph = helper.make_graph(nodes, "chosen", [x], [y], known)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
@@ -98,6 +130,14 @@ FUNCTIONS = {
     "attention": (_block, (np.ones((16, 32), np.float32), np.ones((32, 96), np.float32))),
     "a training step": (_step, (_WEIGHTS, _ADAM.init(_WEIGHTS), np.ones((8, 16), np.float32), np.arange(8))),
 }
+
+
+@cache
+def page_of_parts() -> Page:
+    """The model in parts, on six rows, of which three are kept."""
+    kernels.measured_limits = lambda target, threads=1: LIMITS
+    x = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]], np.float32)
+    return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(x)
 
 
 @cache

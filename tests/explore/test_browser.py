@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dlc.explore import Page
-from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist
+from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_parts
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -179,4 +179,22 @@ def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
     page.click('#pages >> text="new"')
     page.wait_for_selector('#pages button:first-child[aria-pressed="true"]')
     assert "softmax" not in page.inner_text("tbody") and not wrong
+    page.close()
+
+
+def test_parts_are_chosen(browser: Any, tmp_path: Path) -> None:
+    page_of_parts().save(tmp_path / "parts.html")
+    opened = Opened(browser, tmp_path / "parts.html")
+    page = opened.page
+    page.wait_for_selector('#tab-parts[aria-selected="true"]')
+    assert opened.audit(["parts"]) == []
+    opened.show("parts")
+    assert [row.split("\t")[0] for row in texts(page, "tbody tr")] == ["part 1", "nonzero · by the host", "part 2"]
+    page.click('tbody >> text="part 2"')
+    page.wait_for_selector('#pages button:nth-child(2)[aria-pressed="true"]')
+    assert page.locator('.box.kernel[aria-label*="grown"]').count() == 1
+    page.click("#tab-memory")
+    page.click('#pages >> text="part 1"')
+    page.wait_for_selector('#pages button:first-child[aria-pressed="true"]')
+    assert page.get_attribute("#tab-memory", "aria-selected") == "true" and not opened.wrong
     page.close()

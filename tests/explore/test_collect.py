@@ -23,7 +23,7 @@ from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.devices import all_devices
-from tests.explore.programs import XS, W, explored, mnist, recurrence, rows, tiny
+from tests.explore.programs import XS, W, chosen_rows, explored, mnist, page_of_parts, recurrence, rows, sums, tiny
 
 
 def test_boxes_are_runs_of_kernels_in_their_loops() -> None:
@@ -79,7 +79,8 @@ def test_memory_of_open_sizes_is_that_of_a_call() -> None:
         assert n * 32 <= shown.memory.arena_bytes < n * 32 + 64
     # The kernels are those of all sizes.
     assert [u.steps[-1].listing.text for u in planned.units] == [u.steps[-1].listing.text for u in given.units]
-    assert given.measured is not None and planned.measured is None
+    assert planned.measured is None
+    assert [given.memory.launches[s.launch] for s in given.measured.spans] == [s.kernel for s in given.measured.spans]
 
 
 def test_a_run_is_shown_launch_by_launch() -> None:
@@ -96,7 +97,7 @@ def test_a_run_on_a_device_is_shown_too() -> None:
     program = program_of(load(tiny("Exp").SerializeToString()), None, None, None)
     shown = collect(program, "opencl", inputs=[np.zeros(4, np.float32)])
     (kernel,), (span,) = shown.kernels, shown.measured.spans
-    assert kernel.seconds > 0 and kernel.bytes == 32 and kernel.least is None and shown.measured.flops is None
+    assert kernel.bytes == 32 and 0 < kernel.least < kernel.seconds and shown.measured.flops > shown.measured.memory > 0
     assert span.kernel == kernel.name and span.thread == 0 and len(shown.measured.rows) == 1
     assert shown.memory is not None and shown.memory.launches == (kernel.name,)
 
@@ -184,10 +185,40 @@ def test_loaded_models_say_what_they_lack(tmp_path: Path) -> None:
         loaded.explore(x)
 
 
-def test_what_is_compiled_in_parts_is_refused() -> None:
-    model = dlc.compile_model(tiny("NonZero", TensorProto.INT64, 2), target="cpu:avx2")
-    with pytest.raises(dlc.UnsupportedError, match="compiled in parts"):
-        model.explore(np.arange(4, dtype=np.float32))
+def test_what_is_compiled_in_parts_is_shown_part_by_part(tmp_path: Path) -> None:
+    page = page_of_parts()
+    parts = page.parts
+    turns = [(t.name, t.origins, t.runs, t.page) for t in parts.turns]
+    assert turns == [
+        ("part 1", ("sums", "above"), 1, 0),
+        ("nonzero", ("kept",), None, None),
+        ("part 2", ("kept", "grown"), 1, 1),
+    ]
+    assert sum(t.seconds or 0 for t in parts.turns) <= parts.seconds and page.shown in parts.pages
+    # Kernels are those of all sizes, times and memory of this call.
+    assert [p.sizes for p in parts.pages] == [{"n": 6}, {"n": 6, "nonzero_0": 3}]
+    assert all(p.measured is not None and p.graph.boxes for p in parts.pages)
+    page.save(tmp_path / "page.html")
+    for refused in (lambda: page.against(page), lambda: Page.read(tmp_path / "page.html")):
+        with pytest.raises(dlc.UnsupportedError, match="in parts"):
+            refused()
+    with pytest.raises(dlc.UnsupportedError, match="give inputs"):
+        dlc.compile_model(chosen_rows(), target="cpu:avx2").explore()
+
+
+def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
+    model = dlc.compile_model(sums(), target="cpu:avx2", num_threads=1)
+    x = np.ones((4, 8), np.float32)
+    assert [model.explore(x, np.array([axis])).shown.outputs for axis in (0, 1)] == [("y: float32[8]",), ("y: float32[4]",)]
+    with pytest.raises(dlc.UnsupportedError, match="input 'axes'"):
+        model.explore()
+
+
+def test_what_the_host_computes_alone_has_no_page() -> None:
+    proto = tiny("NonZero", TensorProto.INT64, 2)
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.BOOL
+    with pytest.raises(dlc.UnsupportedError, match="the host computes all of it"):
+        dlc.compile_model(proto, target="cpu:avx2").explore(np.ones(4, bool))
 
 
 def test_what_has_no_kernels_is_refused() -> None:

@@ -1,14 +1,10 @@
-"""What this machine can do at most, measured: multiply-adds on registers, and bytes read from the cache and from memory.
-
-A kernel that reaches one of these limits cannot be made faster without doing less.
-"""
+"""What this machine can do at most, measured: multiply-adds on registers, and bytes read from the cache and from memory."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
 
@@ -16,6 +12,7 @@ import numpy as np
 
 from dlc.arrays import aligned_empty
 from dlc.backends.cpu.llvm import compile_text
+from dlc.backends.limits import FAR, NEAR, Limits
 from dlc.emission.llvm.kernel import attributes
 from dlc.runtime.cpu.loader import load_object
 from dlc.target import Target
@@ -23,22 +20,7 @@ from dlc.target import Target
 # Enough independent sums to hide the latency of a multiply-add.
 _SUMS = 12
 _STEPS = 2_000_000
-# What the second-level cache of one core holds, and more than all caches hold.
-_NEAR, _FAR = 256 << 10, 128 << 20
 _ROUNDS, _TIMES = 5, 50
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The most of each per second: floating-point operations (f32, a multiply-add is two), bytes from cache and from memory."""
-
-    flops: float
-    cache: float
-    memory: float
-
-    def seconds(self, flops: float, bytes: float) -> float:
-        """The least time that so much work takes; what the cache can hold may have been there."""
-        return max(flops / self.flops, bytes / (self.cache if bytes <= _NEAR else self.memory))
 
 
 @lru_cache
@@ -48,7 +30,7 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     peak, read = function(code.address("peak")), function(code.address("read"))
     scratch = [aligned_empty((4096,), np.dtype(np.float32)) for _ in range(threads)]
-    memory = np.ones(_FAR // 4, np.float32)
+    memory = np.ones(FAR // 4, np.float32)
     step = 4 * target.vector_bytes
     with ThreadPoolExecutor(threads) as pool:
 
@@ -67,10 +49,10 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
 
             return run
 
-        far = _FAR // threads // step * step
+        far = FAR // threads // step * step
         return Limits(
             rate(threads * peak_flops(target, _STEPS), lambda i: peak(scratch[i].ctypes.data, _STEPS)),
-            rate(threads * _NEAR * _TIMES, read_all(_NEAR, _TIMES)),
+            rate(threads * NEAR * _TIMES, read_all(NEAR, _TIMES)),
             rate(threads * far, read_all(far, 1)),
         )
 

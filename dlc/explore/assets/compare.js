@@ -5,7 +5,7 @@ function compareView() {
   const kernels = PAIRS.map((pair) => ({ ...pair, kernels: [of(PAGES[0], pair.one), of(PAGES[1], pair.other)] }));
   const took = (row, k) => row.kernels[k]?.seconds ?? 0, gap = (row) => took(row, 0) - took(row, 1);
   const timed = PAGES.every((page) => page.measured), most = Math.max(...kernels.map((row) => Math.abs(gap(row))), 1e-12);
-  const follow = (row) => go("pipeline", { page: row.one ? null : "b", unit: row.one || row.other, twin: row.one ? row.other : "", stage: row.differs });
+  const follow = (row) => go("pipeline", { page: row.one ? null : 1, unit: row.one || row.other, twin: row.one ? row.other : "", stage: row.differs });
   const name = (row) => [row.one && row.other ? button(row.one, () => follow(row)) : button(row.one || row.other, () => follow(row)),
     row.one && row.other && row.one !== row.other ? el("span.quiet", {}, ` · ${row.other}`) : null];
   const differs = (row) => (!row.other ? `only in ${LABELS[0]}` : !row.one ? `only in ${LABELS[1]}`
@@ -79,5 +79,5 @@ function runs(kernels) {
 
 function arenas() {
   const most = Math.max(...PAGES.map((page) => page.memory.arena_bytes));
-  return PAGES.flatMap((page, k) => [el("h3", {}, `${LABELS[k]}: ${bytes(page.memory.arena_bytes)}`), arenaChart(page.memory, most, null, () => go("memory", { page: k ? "b" : null }))]);
+  return PAGES.flatMap((page, k) => [el("h3", {}, `${LABELS[k]}: ${bytes(page.memory.arena_bytes)}`), arenaChart(page.memory, most, null, () => go("memory", { page: k || null }))]);
 }

@@ -20,16 +20,16 @@ function kernelsView(at) {
       ["share", false, (k) => [el("span.bar", { style: `width:${90 * (k.seconds ?? 0) / longest}px` }), ` ${percent((k.seconds ?? 0) / total)}`], (k) => k.seconds ?? 0],
       ["GFLOP/s", true, (k) => (k.flops ? digits(k.flops / k.seconds / 1e9) : ""), (k) => (k.seconds ? k.flops / k.seconds : 0)],
       ["GB/s", true, (k) => (k.seconds ? digits(k.bytes / k.seconds / 1e9) : ""), (k) => (k.seconds ? k.bytes / k.seconds : 0)],
-          ] : []),
-    ...(least ? [["of limit", true, (k) => (k.seconds ? percent(limit(k)) : ""), limit]] : []),
+      ["of limit", true, (k) => (k.seconds ? percent(limit(k)) : ""), limit],
+    ] : []),
     ["code", true, (k) => bytes(k.code_bytes), (k) => k.code_bytes],
     ["to compile", true, (k) => seconds(k.compile_seconds), (k) => k.compile_seconds],
   ];
   function draw() {
     body.replaceChildren(
       facts([String(DATA.kernels.length), "different kernels"], [String(sum(DATA.kernels.map((k) => k.runs))), "runs in a call"],
-        total && [seconds(total), "in all kernels"], least && [percent(Math.min(1, least / total)), "of what the machine could do"]),
-      least ? roofline(chosen, pick) : el("p.quiet", {}, total ? "The limits of this device are not known." : "Times are there where the program was run, with inputs."),
+        total && [seconds(total), "in all kernels"], total && [percent(Math.min(1, least / total)), "of what the machine could do"]),
+      total ? roofline(chosen, pick) : el("p.quiet", {}, "Times are there where the program was run, with inputs."),
       table(columns, DATA.kernels, { by: total ? 2 : 0, picked: (k) => k === chosen, pick, label: "Kernels" }),
     );
     detail.replaceChildren(...kernelDetail(chosen, total));
@@ -71,7 +71,7 @@ function plan(lines) {
 function roofline(chosen, pick) {
   const shown = DATA.kernels.filter((k) => k.flops && k.seconds), m = DATA.measured;
   if (!shown.length) return el("p.quiet", {}, "No kernel has a contraction: all are bound by what they read and write.");
-  const W = 760, H = 270, L = 54, B = 34, T = 10, R = 16;
+  const W = 760, H = 282, L = 54, B = 34, T = 22, R = 16;
   const xs = shown.map((k) => k.flops / k.bytes), ys = shown.map((k) => k.flops / k.seconds);
   const [x0, x1] = [Math.min(...xs, m.flops / m.cache) / 2, Math.max(...xs, m.flops / m.memory) * 2];
   const [y0, y1] = [Math.min(...ys) / 2, Math.max(m.flops, ...ys) * 1.6];
@@ -80,13 +80,13 @@ function roofline(chosen, pick) {
   const decades = (a, b) => { const all = []; for (let e = Math.ceil(Math.log10(a)); 10 ** e <= b; e += 1) all.push(10 ** e); return all; };
   const roof = (rate, kind) => el(`path.roof${kind}`, { d: `M${X(Math.max(x0, y0 / rate))} ${Y(Math.max(x0, y0 / rate) * rate)}L${X(m.flops / rate)} ${Y(m.flops)}L${X(x1)} ${Y(m.flops)}` });
   const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
-  const busy = Math.max(...ys) > 1.1 * m.flops ? " Some kernels went beyond them: the machine was busy while its limits were measured." : "";
+  const busy = Math.max(...ys) > 1.1 * m.flops ? " Some kernels went beyond them: the machine was busy while they were measured." : "";
   return el("figure", {},
-    el("figcaption", {}, `How fast kernels with contractions are, beside this machine's measured limits: ${digits(m.flops / 1e9)} GFLOP/s, ${digits(m.memory / 1e9)} GB/s from memory (solid), ${digits(m.cache / 1e9)} GB/s from the cache (dashed). A larger circle takes more of the time.${busy}`),
+    el("figcaption", {}, `How fast kernels with contractions are, beside the measured limits: ${digits(m.flops / 1e9)} GFLOP/s, ${digits(m.memory / 1e9)} GB/s from memory (solid), ${digits(m.cache / 1e9)} GB/s from the cache (dashed). A larger circle takes more of the time.${busy}`),
     el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W}px`, role: "group", "aria-label": "Roofline" },
       decades(x0, x1).flatMap((v) => [el("line.axis", { x1: X(v), x2: X(v), y1: T, y2: H - B }), el("text.quiet", { x: X(v), y: H - B + 16, "text-anchor": "middle" }, String(v))]),
       decades(y0, y1).flatMap((v) => [el("line.axis", { x1: L, x2: W - R, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, String(v / 1e9))]),
-      el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: 4, y: T + 10 }, "GFLOP/s"),
+      el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: 0, y: T - 8 }, "GFLOP/s"),
       roof(m.memory, ""), roof(m.cache, ".near"),
       shown.map((k) => el(k === chosen ? "circle.mark-of.picked" : "circle.mark-of", {
         cx: X(k.flops / k.bytes), cy: Y(k.flops / k.seconds), r: 4 + 16 * Math.sqrt(k.seconds / total), tabindex: 0, role: "button",

@@ -166,13 +166,12 @@ class Bufferizer:
         for value, argument in zip((*own, *elements), block.args, strict=False):
             self.buffers[value] = argument
             argument.name_hint = value.name_hint
-        changed = {value: self.buffers[state] for value, state in zip(states, own, strict=True) if is_changed(state, value)}
-        self.destinations |= changed
+        self.destinations |= {v: self.buffers[state] for v, state in zip(states, own, strict=True) if is_changed(state, v)}
         copies = [(v, place) for v, place in zip(made, places, strict=True) if not self.directed(v, place, source)]
         first: list[SSAValue] = []
         following: list[tuple[SSAValue, SSAValue | None]] = []
         for value, state in zip(states, own, strict=True):
-            if value is state or value in elements or value in changed or self.is_found(value, source, places):
+            if value is state or value in elements or is_changed(state, value) or self.is_found(value, source, places):
                 following.append((value, None))
                 continue
             free, _ = (block.insert_arg(buffer_type(state), len(own) + len(first) + k) for k in range(2))

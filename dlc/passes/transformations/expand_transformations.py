@@ -37,8 +37,10 @@ class ExpandTransformationsPass(ModulePass):
         DcePass().apply(ctx, op)
         # An op is walked before those in it: the last one has none inside.
         for inner in reversed([t for t in _transformations(op) if not isinstance(t, Custom)]):
-            _tidy(inner)
-            _expand(inner)
+            # What only an expanded body has read is erased with its reader.
+            if inner.parent is not None:
+                _tidy(inner)
+                _expand(inner)
         for inner in reversed(_transformations(op)):
             _expand(inner)
 

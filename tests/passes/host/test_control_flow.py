@@ -38,7 +38,7 @@ from dlc.runtime.host_program import (
 from dlc.weights import WeightStore
 from tests.targets import TARGETS
 
-V = "tensor<3xf32>"
+V, R = "tensor<3xf32>", "tensor<11x3xf32>"
 
 # h, m ← m, h + x: each state becomes the other one.
 SWAPPED = f"""
@@ -96,18 +96,21 @@ func.func @main(%x: {V}, %xs: tensor<9x3xf32>) -> ({V}, tensor<i64>) {{
   func.return %r, %n : {V}, tensor<i64>
 }}
 """
-# Row k of a table becomes x, and counts in row 1 of another one; what that was a step ago is a state too.
+# Row k of a table becomes x, and counts in row 1 of another one; what that was a step ago is a state too. The first table is
+# two states, and the rows of the second are added up once the next one is made.
 CHANGED = f"""
-func.func @main(%t: tensor<11x3xf32>, %k: tensor<i64>, %xs: tensor<11x3xf32>) -> (tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>) {{
+func.func @main(%t: {R}, %k: tensor<i64>, %h: {V}, %xs: {R}) -> ({R}, {R}, {R}, {R}, {V}) {{
   %one = dl.constant {{value = dense<1> : tensor<i64>}} : () -> tensor<i64>
-  %0, %1, %2, %3 = dl.scan %t, %t, %t, %k, %xs {{states = 4 : i64, length = array<i64: 11>}} : (tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>, tensor<i64>, tensor<11x3xf32>) -> (tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>, tensor<i64>) {{
-  ^bb0(%a: tensor<11x3xf32>, %b: tensor<11x3xf32>, %before: tensor<11x3xf32>, %i: tensor<i64>, %x: {V}):
-    %4 = dl.scatter_rows %a, %i, %x {{mode = "none"}} : (tensor<11x3xf32>, tensor<i64>, {V}) -> tensor<11x3xf32>
-    %5 = dl.scatter_rows %b, %one, %x {{mode = "add"}} : (tensor<11x3xf32>, tensor<i64>, {V}) -> tensor<11x3xf32>
-    %6 = dl.add %i, %one : (tensor<i64>, tensor<i64>) -> tensor<i64>
-    dl.yield %4, %5, %b, %6 : tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>, tensor<i64>
+  %0, %1, %2, %3, %4, %5 = dl.scan %t, %t, %t, %t, %h, %k, %xs {{states = 6 : i64, length = array<i64: 11>}} : ({R}, {R}, {R}, {R}, {V}, tensor<i64>, {R}) -> ({R}, {R}, {R}, {R}, {V}, tensor<i64>) {{
+  ^bb0(%a: {R}, %twin: {R}, %b: {R}, %before: {R}, %sum: {V}, %i: tensor<i64>, %x: {V}):
+    %6 = dl.scatter_rows %a, %i, %x {{mode = "none"}} : ({R}, tensor<i64>, {V}) -> {R}
+    %7 = dl.reduce_sum %twin {{axes = array<i64: 0>, keepdims = false}} : ({R}) -> {V}
+    %8 = dl.scatter_rows %b, %one, %x {{mode = "add"}} : ({R}, tensor<i64>, {V}) -> {R}
+    %9 = dl.add %i, %one : (tensor<i64>, tensor<i64>) -> tensor<i64>
+    %10 = dl.add %sum, %7 : ({V}, {V}) -> {V}
+    dl.yield %6, %6, %8, %b, %10, %9 : {R}, {R}, {R}, {R}, {V}, tensor<i64>
   }}
-  func.return %0, %1, %2 : tensor<11x3xf32>, tensor<11x3xf32>, tensor<11x3xf32>
+  func.return %0, %1, %2, %3, %4 : {R}, {R}, {R}, {R}, {V}
 }}
 """
 # What is not computed fails only where it is taken.
@@ -164,11 +167,15 @@ def test_states_that_are_found_where_they_are(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_state_of_which_rows_change(target: str) -> None:
     t = np.arange(33, dtype=np.float32).reshape(11, 3)
+    rows, sums, before, total = t.copy(), t.copy(), t.copy(), H
+    sums[1], before[1] = t[1] + XS.sum(0), t[1] + XS[:10].sum(0)
     # From row 3 on; beyond the last one nothing changes.
-    rows, sums, before = t.copy(), t.copy(), t.copy()
-    rows[3:], sums[1], before[1] = XS[:8], t[1] + XS.sum(0), t[1] + XS[:10].sum(0)
-    for got, expected in zip(run(CHANGED, target, [t, np.array(3), XS]), (rows, sums, before), strict=True):
-        np.testing.assert_array_equal(got, expected)
+    for k, x in enumerate(XS, 3):
+        total = total + rows.sum(0)
+        rows[k : k + 1] = x
+    expected = rows, rows, sums, before, total
+    for got, wanted in zip(run(CHANGED, target, [t, np.array(3), H, XS]), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
     np.testing.assert_array_equal(t, np.arange(33, dtype=np.float32).reshape(11, 3))
 
 
