@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo, given_array, require_unmasked
