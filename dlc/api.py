@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dlc.arrays import Array, TensorInfo
+from dlc.arrays import Array, TensorInfo, given_array, require_unmasked
 from dlc.derived import Derived, TrainStep, derived_of
-from dlc.errors import DlcError, UnsupportedError
+from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
 from dlc.model_cache import DUMPED, EXPORTED, TFLITE, CachedFile, reason_not_cached
@@ -107,11 +107,25 @@ def compile_model(
         group=group,
         tune=tune,
     )
-    values = {name: np.asarray(value) for name, value in (input_values or {}).items()}
+    values = _given_values(input_values)
     derived = derived_of(vjp, jvp, hvp, train_step, wrt)
     with _told(progress) as tell:
         shapes = given_shapes(input_shapes)
         return compile_file(path_or_bytes(model), target, shapes, options, values=values, derived=derived, progress=tell)
+
+
+def _given_values(values: object) -> dict[str, NDArray[Any]]:
+    """Values of inputs by name. Raises ShapeError and DTypeError for what is none."""
+    if not isinstance(values, Mapping | None):
+        raise DlcError(f"input_values: expected a dict from names of inputs to arrays, got {type(values).__name__}")
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, value in cast("Mapping[Any, Any]", values or {}).items():
+        try:
+            arrays[name] = given_array(value)
+        except (ShapeError, DTypeError) as error:
+            raise type(error)(f"input_values: {name!r}: {error}") from error
+        require_unmasked(value, f"input_values: {name!r}")
+    return arrays
 
 
 def _told(progress: bool | Progress) -> AbstractContextManager[Progress | None]:

@@ -85,12 +85,20 @@ def given_array(value: Any) -> NDArray[Any]:
         if str(getattr(value, "dtype", None)) == "torch.bfloat16" and not value.requires_grad:
             # NumPy has no such dtype, so that a tensor gives its bits as other numbers only.
             return np.asarray(value.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
-        return np.from_dlpack(value) if is_lent(value) else np.asarray(value)
+        array: NDArray[Any] = np.from_dlpack(value) if is_lent(value) else np.asarray(value)
     except ValueError as error:
         raise ShapeError(f"not an array: {error}") from error
     except (TypeError, RuntimeError, BufferError) as error:
         # What other libraries say: of a tensor that has a gradient, of one on another device, of a dtype that NumPy has not.
         raise DTypeError(f"a {type(value).__name__} cannot be read: {error}") from error
+    if array.dtype.kind == "U" and isinstance(value, list | tuple) and not are_text(np.asarray(value, object)):
+        raise DTypeError("a list of text and numbers, of which NumPy makes text")
+    return array
+
+
+def are_text(array: NDArray[Any]) -> bool:
+    """Whether all elements are strings."""
+    return all(isinstance(element, str) for element in array.reshape(-1).tolist())
 
 
 def address_of(array: NDArray[Any]) -> int:

@@ -89,7 +89,7 @@ class JitFunction:
             # What was compiled for nothing but these arrays is found at once.
             compiled = self._compiled.get((tree_of_arrays(len(args)), tuple([(a.shape, a.dtype) for a in args])))
             if compiled is not None and not is_jit_disabled(self._eager):
-                return unflatten(compiled.results, map(as_result, compiled.model.run(args)))
+                return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(args)))
         given = self._parameters.given(args, kwargs)
         arrays, kinds = given.leaves, ()
         if all([type(leaf) in ARRAYS and leaf.dtype.isnative for leaf in given.leaves]):
@@ -117,7 +117,7 @@ class JitFunction:
                 compiled = self._made(key, given, tuple([a.shape for a in arrays]))
         if self._parameters.has_open_sizes:
             require_fitting(self._parameters.name, compiled.model.inputs, arrays)
-        return unflatten(compiled.results, map(as_result, compiled.model.run(arrays)))
+        return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
 
     def __reduce__(self) -> str:
         """Pickled by its name, as functions are: it is compiled where it is called."""

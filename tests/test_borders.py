@@ -122,6 +122,9 @@ def test_how_it_is_described(path: Path, compiled: dlc.Model) -> None:
         (([], None, ["u"]), ModelError, r"node 'joined' \(ConcatFromSequence\): its sequence is empty"),
         (([A], [BIAS, B], ["u"]), ShapeError, r"input bias: .*not an array"),
         (([A], None, [1]), DTypeError, r"input names: text\[k\]: expected text"),
+        (([A], None, ["u", 1]), DTypeError, r"input names: text\[k\]: a list of text and numbers"),
+        (([A], None, np.ma.array(["u"], mask=[True])), DTypeError, r"input names: text\[k\] is a masked array"),
+        (([A], None, [["u"]]), ShapeError, r"input names: text\[k\]; got text\[1, 1\]"),
         (([A],), DlcError, r"input 'names' is missing; its inputs are frames: list of"),
     ],
 )
@@ -163,7 +166,7 @@ def test_saved_with_what_was_called(compiled: dlc.Model, tmp_path: Path) -> None
 
 def test_what_c_cannot_run_says_so(path: Path, tmp_path: Path) -> None:
     known = dlc.compile_model(path, input_shapes={"frames": [(2, 3), (1, 3)], "bias": None})
-    with pytest.raises(UnsupportedError, match="only Python runs"):
+    with pytest.raises(UnsupportedError, match="text, lists or None, of which only Python makes tensors"):
         write_library(known, tmp_path / "m.so")
 
 

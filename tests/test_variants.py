@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -17,7 +17,7 @@ import dlc
 from dlc.arrays import TensorInfo
 from dlc.cli import main
 from dlc.dims import Dim
-from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
+from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.emit import FOLD_LIMIT, LITERAL_LIMIT
 from dlc.frontend.onnx import check_model
 from dlc.runtime import kept
@@ -207,6 +207,13 @@ def test_saving(reduced: Path, tmp_path: Path) -> None:
 def test_a_value_of_another_dtype(reduced: Path) -> None:
     with pytest.raises(DTypeError, match="input 'axes': a value of float64"):
         dlc.compile_model(reduced, input_values={"axes": [1.0]})
+    for values, message in (
+        ({"axes": [[0], [0, 1]]}, "input_values: 'axes': not an array"),
+        ({"axes": np.ma.array([1], mask=True)}, "'axes' is a masked array"),
+        ([1], "expected a dict from names of inputs to arrays, got list"),
+    ):
+        with pytest.raises(DlcError, match=message):
+            dlc.compile_model(reduced, input_values=cast(Any, values))
 
 
 # What is told of it

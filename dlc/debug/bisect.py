@@ -52,7 +52,7 @@ def bisect(
         check(
             c,
             arrays,
-            lambda part: compile(part.program, backend, part.options).run,
+            lambda part: compile(part.program, backend, part.options).run_unchecked,
             every_kernel_pass=False,
             tolerance=tolerance,
             folder=folder,

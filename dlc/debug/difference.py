@@ -108,7 +108,7 @@ def _has_values(program: Program) -> bool:
 def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:
     if isinstance(side, Program):
         return evaluate(side.module, arrays, side.weights)
-    return [np.asarray(result) for result in side.run(arrays)]
+    return [np.asarray(result) for result in side.run_unchecked(arrays)]
 
 
 def _first(

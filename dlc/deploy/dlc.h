@@ -20,8 +20,8 @@
  *
  * A model does not change: any number of threads use it, each call with a context of its own. dlc_run allocates nothing and
  * keeps the processor's rounding mode; its arrays do not overlap, and its thread has the 8 MiB of stack that Linux gives.
- * Models that ask for the same number of threads share one pool of them; a call that finds the pool in use runs on its own
- * thread alone, and results do not depend on that. A child process after a fork runs models on the calling thread alone until
+ * Models that ask for the same number of threads share one pool of them, which ends with the last of these models; a call that
+ * finds the pool in use runs on its own thread alone, and results do not depend on that. A child process after a fork runs models on the calling thread alone until
  * it opens one itself. A file is mapped: processes share its weights; put another in its place by renaming. It holds machine
  * code: open what you would load as a library. What is checked (sizes, places, checksums) finds damage, not malice.
  *
@@ -186,7 +186,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 11, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 12, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
 enum { DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
 
@@ -197,7 +197,7 @@ typedef struct {
     int64_t arrays, weight_count, fills, fill_count, records, record_words;
     int64_t array_count, symbols, symbol_count, failures, failure_count, places, place_count, text;
     int64_t kernels, kernel_count, entries, entry_count, code_bytes;
-    int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, checksum_of;
+    int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_end, checksum_of;
 } dlc__image;
 typedef struct { int64_t name, dtype, element_bytes, rank, dims, otherwise, over; } dlc__tensor;
 typedef struct { int64_t kind, a, b; } dlc__operation;
@@ -217,6 +217,7 @@ typedef struct { int64_t name, is_value, where, count; } dlc__condition;
 typedef int64_t dlc__call_function(dlc_call *, const dlc__image *, const char *);
 typedef int64_t dlc__pool_bytes_function(void);
 typedef void *dlc__worker(void *);
+typedef void dlc__pool_end_function(void *);
 typedef void dlc__pool_init_function(void *, int64_t, long (*)(long, ...), int (*)(void));
 typedef uint32_t dlc__checksum_function(const void *, int64_t, uint32_t);
 
@@ -226,7 +227,7 @@ struct dlc_model {
     void *mapping, *copy;     /* of the file, and of the program in memory that was not executable */
     size_t mapping_bytes, copy_bytes;
     dlc_options options;
-    void *pool;
+    struct dlc__pool *pool;   /* NULL: none */
     int64_t *shapes;          /* -1 for open sizes */
 };
 
@@ -376,7 +377,8 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         || !dlc__within(image->places, image->place_count, sizeof(dlc__place), end)) return 0;
     if (image->weight_count < 0 || image->weight_count > image->array_count) return 0;
     if (image->slots > 1 << 28 || image->slots < 2 + tensors + image->weight_count) return 0;
-    const int64_t code[] = {image->call, image->pool_bytes, image->pool_init, image->pool_worker, image->checksum_of};
+    const int64_t code[] = {image->call, image->pool_bytes, image->pool_init, image->pool_worker, image->pool_end,
+                            image->checksum_of};
     for (size_t i = 0; i < sizeof code / sizeof *code; i++)
         if (!dlc__is_code(image, code[i])) return 0;
     if (image->runtime_bytes < 0 || image->runtime_bytes > image->code_bytes || image->arena < 0 || image->arena >= n) return 0;
@@ -536,13 +538,17 @@ static long dlc__usable(void)
     return most < 1 ? 1 : most;
 }
 
-/* Pools: threads run their code until the process ends, so that it is a copy of its own, which no model takes with it. */
+/* Pools: threads run a copy of their code, which no model takes with it, until the last model that has them is closed. */
 
 typedef struct dlc__pool {
     struct dlc__pool *next;
-    int64_t threads, bytes;   /* bytes of the code */
-    const void *code;
-    void *pool;
+    int64_t models, threads;  /* models that have it; threads that a call has, its own included */
+    int64_t started;          /* threads that there are */
+    size_t bytes, state_bytes;
+    char *code;               /* so many bytes */
+    void *state;
+    dlc__pool_end_function *end;
+    pthread_t *workers;
 } dlc__pool;
 static dlc__pool *dlc__pools;
 static pthread_mutex_t dlc__pools_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -552,6 +558,7 @@ static void dlc__after_fork(void) { pthread_mutex_unlock(&dlc__pools_lock); }
 /* A child has none of its parent's threads. */
 static void dlc__in_child(void)
 {
+    for (dlc__pool *pool = dlc__pools; pool; pool = pool->next) pool->started = 0;
     dlc__pools = NULL;
     pthread_mutex_unlock(&dlc__pools_lock);
 }
@@ -570,47 +577,71 @@ static void *dlc__mapped(const void *code, size_t bytes)
     return NULL;
 }
 
+/* Ends a pool that no model has. */
+static void dlc__end_pool(dlc__pool *pool)
+{
+    if (pool->started) pool->end(pool->state);
+    for (int64_t k = 0; k < pool->started; k++) pthread_join(pool->workers[k], NULL);
+    if (pool->code) munmap(pool->code, pool->bytes);
+    if (pool->state) munmap(pool->state, pool->state_bytes);
+    free(pool);
+}
+
 static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads)
 {
-    const char *runtime = (const char *)dlc__at(image, image->code);
-    dlc__pool *pool = (dlc__pool *)calloc(1, sizeof *pool);
-    char *code = (char *)dlc__mapped(runtime, (size_t)image->runtime_bytes);
-    size_t bytes = (size_t)DLC__FUNCTION(dlc__pool_bytes_function, dlc__at(image, image->pool_bytes))();
-    void *state = dlc__mapped(NULL, bytes);
+    dlc__pool *pool = (dlc__pool *)calloc(1, sizeof *pool + (size_t)threads * sizeof *pool->workers);
     pthread_attr_t attributes;
     sigset_t blocked, before;
-    pthread_t thread;
-    if (!pool || !code || !state) return NULL;
-    pool->threads = threads, pool->bytes = image->runtime_bytes, pool->code = code, pool->pool = state;
-    DLC__FUNCTION(dlc__pool_init_function, code + (image->pool_init - image->code))(state, threads, syscall, sched_getcpu);
-    dlc__worker *worker = DLC__FUNCTION(dlc__worker, code + (image->pool_worker - image->code));
+    if (!pool) return NULL;
+    pool->threads = threads, pool->workers = (pthread_t *)(void *)(pool + 1);
+    pool->bytes = (size_t)image->runtime_bytes;
+    pool->code = (char *)dlc__mapped(dlc__at(image, image->code), pool->bytes);
+    pool->state_bytes = (size_t)DLC__FUNCTION(dlc__pool_bytes_function, dlc__at(image, image->pool_bytes))();
+    pool->state = dlc__mapped(NULL, pool->state_bytes);
+    if (!pool->code || !pool->state) return dlc__end_pool(pool), (dlc__pool *)NULL;
+    DLC__FUNCTION(dlc__pool_init_function, pool->code + (image->pool_init - image->code))(pool->state, threads, syscall, sched_getcpu);
+    dlc__worker *worker = DLC__FUNCTION(dlc__worker, pool->code + (image->pool_worker - image->code));
+    pool->end = DLC__FUNCTION(dlc__pool_end_function, pool->code + (image->pool_end - image->code));
     /* Signals are for the program's own threads; faults are not blocked. */
     sigfillset(&blocked);
     sigdelset(&blocked, SIGSEGV), sigdelset(&blocked, SIGBUS), sigdelset(&blocked, SIGILL), sigdelset(&blocked, SIGFPE);
     pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, 8 << 20); /* kernels keep their tiles there */
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
-    int status = 0;
-    for (int64_t k = 1; k < threads && !status; k++) status = pthread_create(&thread, &attributes, worker, state);
+    while (pool->started < threads - 1 && !pthread_create(pool->workers + pool->started, &attributes, worker, pool->state))
+        pool->started++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
-    return status ? NULL : pool;
+    if (pool->started < threads - 1) return dlc__end_pool(pool), (dlc__pool *)NULL;
+    return pool;
 }
 
 /* This process's pool of so many threads; NULL if the system refuses one. */
-static void *dlc__pool_of(const dlc__image *image, int64_t threads)
+static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const void *runtime = dlc__at(image, image->code);
     pthread_once(&once, dlc__at_fork);
     pthread_mutex_lock(&dlc__pools_lock);
     dlc__pool *pool = dlc__pools;
-    while (pool && (pool->threads != threads || pool->bytes != image->runtime_bytes
-                    || memcmp(pool->code, runtime, (size_t)pool->bytes))) pool = pool->next;
+    while (pool && (pool->threads != threads || pool->bytes != (size_t)image->runtime_bytes
+                    || memcmp(pool->code, runtime, pool->bytes))) pool = pool->next;
     if (!pool && (pool = dlc__start_pool(image, threads))) pool->next = dlc__pools, dlc__pools = pool;
+    if (pool) pool->models++;
     pthread_mutex_unlock(&dlc__pools_lock);
-    return pool ? pool->pool : NULL;
+    return pool;
+}
+
+/* A model is closed that has the pool. */
+static void dlc__leave_pool(dlc__pool *pool)
+{
+    pthread_mutex_lock(&dlc__pools_lock);
+    int64_t models = --pool->models;
+    dlc__pool **at = &dlc__pools;
+    while (*at && *at != pool) at = &(*at)->next;
+    if (!models && *at) *at = pool->next;
+    pthread_mutex_unlock(&dlc__pools_lock);
+    if (!models) dlc__end_pool(pool);
 }
 
 /* Models */
@@ -648,7 +679,7 @@ static int dlc__holds(const dlc_options *o, const dlc__parts *list, const dlc__c
     const void *wanted = (const char *)list + c->where;
     for (int32_t k = 0; k < o->given_count; k++) {
         const dlc_given *g = o->given + k;
-        if (strcmp(g->name, name)) continue;
+        if (!g->name || strcmp(g->name, name)) continue;
         if (c->is_value) return g->value && g->bytes == (size_t)c->count && !memcmp(g->value, wanted, g->bytes);
         return (g->shape || !g->rank) && g->rank == c->count && !(g->rank && memcmp(g->shape, wanted, (size_t)g->rank * 8));
     }
@@ -671,6 +702,7 @@ static int dlc__refuse_parts(const dlc_options *o, const dlc__parts *list, const
 /* Finds the program for what is given, in lists of them: its block in `*image`, with what its arrays lie between. */
 static int dlc__pick(const dlc_options *o, const dlc__image **image, int64_t *first, int64_t *last)
 {
+    if (o->given_count > 0 && !o->given) return dlc__refuse(o, DLC_ARGUMENT, "given_count, and no given");
     while (*last >= (int64_t)sizeof(dlc__parts) && !memcmp((*image)->magic, "dlcparts", 8)) {
         const dlc__parts *list = (const dlc__parts *)(const void *)*image;
         const dlc__part *part = (const dlc__part *)(const void *)(list + 1);
@@ -854,6 +886,7 @@ void dlc_close(dlc_model *model)
 {
     if (!model) return;
     dlc_options options = model->options;
+    if (model->pool) dlc__leave_pool(model->pool);
     if (model->mapping) munmap(model->mapping, model->mapping_bytes);
     if (model->copy) munmap(model->copy, model->copy_bytes);
     dlc__release(&options, model->shapes);
@@ -980,7 +1013,7 @@ int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context
     c->model = model;
     c->call.shapes = (int64_t *)(c + 1);
     c->call.sizes = c->sizes = c->call.shapes + model->image->dim_count;
-    c->call.pool = model->pool, c->call.parallel = o->parallel, c->call.user = o->user;
+    c->call.pool = model->pool ? model->pool->state : NULL, c->call.parallel = o->parallel, c->call.user = o->user;
     int code = sizes || !model->image->symbol_count ? dlc_resize(c, sizes) : DLC_OK;
     if (code) dlc_context_destroy(c);
     else *result = c;

@@ -13,6 +13,7 @@ from dlc.arrays import ALIGNMENT
 from dlc.deploy.archive import archive
 from dlc.deploy.elf import Function, relocatable_object, shared_library
 from dlc.errors import UnsupportedError
+from dlc.forms import OBJECTS
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
 from dlc.runtime.container import Placed, bytes_of
@@ -53,9 +54,11 @@ def _not_one(model: Model) -> str:
         return f"this model is compiled for the values of {', '.join(model.values)}: give them (--value, input_values)"
     if model.artifact is None:
         return "this model was compiled for another target, or runs in Python: compile it for a target such as cpu"
+    if any(info.dtype == OBJECTS for info in (*model.inputs, *model.outputs)):
+        return "this model takes or returns text, lists or None, of which only Python makes tensors: save it as .dlc for Python"
     return (
         "this model is several, or has parts that only Python runs: where the shapes of a call decide, give them (--shape, "
-        "input_shapes); where data decides a size, or there is text, save it as .dlc for Python"
+        "input_shapes); where data decides a size, save it as .dlc for Python"
     )
 
 

@@ -31,7 +31,7 @@ class FormedModel(Model):
         return values
 
     def run_fitting(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        return self.run(arrays)
+        return self.run_unchecked(arrays)
 
     def _studied(self) -> Study:
         if any(info.dtype == OBJECTS for info in self.inputs):
@@ -59,7 +59,7 @@ class BorderedModel(FormedModel):
         texts = Texts(self._known)
         flat = [texts.numbers(array) if array.dtype == OBJECTS else array for array in _arrays_of(values)]
         with texts.in_use():
-            results = iter(self.program.run(self.program.checked(*flat)))
+            results = iter(self.program.run_unchecked(self.program.checked(*flat)))
         return [_made(form_of(info), results, texts) for info in self.border.outputs]
 
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:

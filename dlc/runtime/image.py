@@ -35,7 +35,7 @@ FIELDS = (
     *("arrays", "weight_count", "fills", "fill_count", "records", "record_words"),
     *("array_count", "symbols", "symbol_count", "failures", "failure_count", "places", "place_count", "text"),
     *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
-    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "checksum_of"),
+    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_end", "checksum_of"),
 )
 HEADER_BYTES = ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
 # As ONNX's TensorProto.DataType numbers them, from 1 on; 8 are strings.
@@ -274,7 +274,7 @@ class _Writer:
 
     def _written(self) -> bytes:
         code, entries = self.fields["code"], self.runtime.entries
-        for field in ("call", "pool_bytes", "pool_init", "pool_worker"):
+        for field in ("call", "pool_bytes", "pool_init", "pool_worker", "pool_end"):
             self.fields[field] = code + entries[f"dlc_{field}"]
         self.fields |= {"checksum_of": code + entries["dlc_crc32c"], "runtime_bytes": len(self.runtime.bytes)}
         self.fields["code_bytes"] = len(self.code)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import Array, TensorInfo, given_array, require_unmasked
+from dlc.arrays import Array, TensorInfo, given_array, require_unmasked, type_text
 from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.runtime.array_format import array_to_json
@@ -58,7 +58,8 @@ class Model:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.name = name
-        self.run = run
+        # What takes arrays of the right shapes and dtypes, in a list in order, and looks at nothing.
+        self.run_unchecked = run
         self.artifact = artifact
         # The inputs for whose values it is compiled when it is called.
         self.values = tuple(values)
@@ -91,7 +92,7 @@ class Model:
         Raises ShapeError or DTypeError for inputs that do not fit, naming all of them, and DlcError for missing and
         unknown ones.
         """
-        results = self.run(self.checked(*arguments, **named))
+        results = self.run_unchecked(self.checked(*arguments, **named))
         return dict(zip(self._results, map(as_result, results), strict=True))
 
     def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
@@ -157,7 +158,7 @@ class Model:
         """
         if not self._fits(arrays):
             require_fitting(self.name, self.inputs, arrays)
-        return self.run(arrays)
+        return self.run_unchecked(arrays)
 
     def _fits(self, arrays: Sequence[Any]) -> bool:
         """Whether arrays are surely what the inputs are; where symbols are no sizes by themselves, it does not say."""
@@ -226,7 +227,7 @@ def require_fitting(name: str, infos: Sequence[TensorInfo], arrays: Sequence[NDA
             continue
         bound = {n: size for n, size in sizes.items() if any(n in _symbols(s) for s in info.shape)}
         where = f" with {', '.join(f'{n} = {s}' for n, s in bound.items())}" if bound and not shape_fits else ""
-        problems.append(f"input {info}{where}; got {array.dtype}[{', '.join(map(str, array.shape))}]")
+        problems.append(f"input {info}{where}; got {type_text(array.dtype, array.shape)}")
         if array.dtype != info.dtype:
             dtype_fits = False
             problems[-1] += f", convert it with .astype({info.dtype.name!r})"
@@ -248,6 +249,8 @@ def given_as(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
         array = given_array(value)
     except (ShapeError, DTypeError) as error:
         raise type(error)(f"input {info}: {error}") from error
+    if array.dtype.hasobject:
+        raise DTypeError(f"input {info}: expected an array of numbers; got a {type(value).__name__}")
     if not hasattr(value, "dtype") and np.can_cast(array.dtype, info.dtype, "same_kind"):
         return array.astype(info.dtype)
     return array

@@ -13,6 +13,9 @@ from dlc.errors import DlcError, UnsupportedError
 
 Array: TypeAlias = "NDArray[Any]"
 
+# Those that ONNX names. Pillow knows more, and runs other programs for some of them.
+_FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+
 
 def decode_picture(data: Array, *, gray: bool = False) -> tuple[Array, ...]:
     """`dl.decode_picture`. Raises UnsupportedError where Pillow is not installed, DlcError for bytes that are no picture."""
@@ -22,9 +25,14 @@ def decode_picture(data: Array, *, gray: bool = False) -> tuple[Array, ...]:
     except ImportError:
         raise UnsupportedError("pictures are decoded by Pillow, which is not installed: pip install 'dlc[pictures]'") from None
     try:
-        with pillow.open(BytesIO(data.tobytes())) as picture:
+        with pillow.open(BytesIO(data.tobytes()), formats=_FORMATS) as picture:
+            if picture.mode in ("I", "F"):
+                raise ValueError("its pixels have 32 bits, of which nothing says what is white")
             pixels = np.asarray(picture.convert("L" if gray else "RGB"))
-    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
-        # What Pillow says of bytes that are no picture, or a damaged one, or one that is far larger than pictures are.
+    except pillow.UnidentifiedImageError:
+        raise DlcError(f"a picture that cannot be decoded: expected the bytes of one in {', '.join(_FORMATS)}") from None
+    except Exception as error:
+        # Of bytes that are no picture, or a damaged one, or one that is far larger than pictures are, Pillow raises all kinds
+        # of errors.
         raise DlcError(f"a picture that cannot be decoded: {error}") from error
     return (pixels[..., None] if gray else pixels,)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
+from reprlib import repr as short
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +20,8 @@ Array: TypeAlias = "NDArray[Any]"
 # Plain and scientific, and what no digits can say; Python's own `float` takes more.
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)\s*", re.IGNORECASE | re.ASCII)
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
+# Of more, Python may refuse to make an integer.
+_MOST_DIGITS = sys.int_info.str_digits_check_threshold
 
 
 def text_concat(x: Array, y: Array) -> tuple[Array, ...]:
@@ -77,7 +81,8 @@ def text_to_number(x: Array, *, to: str) -> tuple[Array, ...]:
     """`dl.text_to_number`. Raises DTypeError for a text that is no number, or none that the dtype has."""
     dtype = named_dtype(to)
     read = [_read(text, dtype) for text in texts_of_the_call().of(x).reshape(-1).tolist()]
-    return (np.array(read, np.float64 if dtype.kind in "fV" else dtype).astype(dtype).reshape(x.shape),)
+    with np.errstate(over="ignore"):
+        return (np.array(read, np.float64 if dtype.kind in "fV" else dtype).astype(dtype).reshape(x.shape),)
 
 
 def _written(number: bool | int | float) -> str:
@@ -89,13 +94,14 @@ def _written(number: bool | int | float) -> str:
 
 def _read(text: str, dtype: np.dtype[Any]) -> bool | int | float:
     if not _NUMBER.fullmatch(text):
-        raise DTypeError(f"{text!r} is no number; expected one such as 3, -0.5 or 1e-3, INF or NaN")
+        raise DTypeError(f"{short(text)} is no number; expected one such as 3, -0.5 or 1e-3, INF or NaN")
     if dtype.kind in "fV":
         return float(text)
-    number: int | float = int(text) if _INTEGER.fullmatch(text) else float(text)
+    is_integer = len(text) <= _MOST_DIGITS and _INTEGER.fullmatch(text)
+    number: int | float = int(text) if is_integer else float(text)
     if dtype.kind == "b":
         return number != 0
     limits = np.iinfo(dtype)
     if not limits.min - 1 < number < limits.max + 1:
-        raise DTypeError(f"{text!r} is no {dtype}, whose numbers are {limits.min} to {limits.max}")
+        raise DTypeError(f"{short(text)} is no {dtype}, whose numbers are {limits.min} to {limits.max}")
     return int(number)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.arrays import are_text, given_array, require_unmasked
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.forms import OBJECTS
 
@@ -55,11 +56,12 @@ class Texts:
 def text_array(value: Any, where: str) -> NDArray[Any]:
     """Text as an array of Python's strings. Raises DTypeError for what is none."""
     try:
-        array: NDArray[Any] = np.asarray(value)
-    except ValueError as error:
-        raise ShapeError(f"{where}: not an array: {error}") from error
+        array = given_array(value)
+    except (ShapeError, DTypeError) as error:
+        raise type(error)(f"{where}: {error}") from error
+    require_unmasked(value, where)
     is_empty = isinstance(value, list | tuple) and not array.size  # which NumPy takes for floats
-    if not is_empty and (array.dtype.kind not in "UOT" or not all(isinstance(x, str) for x in array.reshape(-1).tolist())):
+    if not is_empty and (array.dtype.kind not in "UOT" or not are_text(array)):
         raise DTypeError(f"{where}: expected text, an array of Python's or NumPy's strings; got {array.dtype}")
     return array.astype(OBJECTS, copy=False)
 

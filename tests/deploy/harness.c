@@ -240,7 +240,7 @@ static int threads(char **argv)
     return 0;
 }
 
-/* fork MODEL THREADS OUTPUT: a child uses a model of its parent's, and opens one; 0 if both compute the same. */
+/* fork MODEL THREADS OUTPUT: a child uses a model of its parent's, and opens one; 0 if both compute the same, and end. */
 static int forked(char **argv)
 {
     dlc_options options = {0};
@@ -259,10 +259,17 @@ static int forked(char **argv)
             wanted[1][0]++;
             status = dlc_run(own, inputs, others) || memcmp(wanted[0], wanted[1], sizeof wanted[0]);
         }
+        dlc_context_destroy(own);
+        dlc_context_destroy(context);
+        dlc_close(again);
+        dlc_close(model);
         _exit(status);
     }
     int status = 0;
-    return waitpid(child, &status, 0) != child || status || dlc_run(context, inputs, outputs);
+    if (waitpid(child, &status, 0) != child || status || dlc_run(context, inputs, outputs)) return 4;
+    dlc_context_destroy(context);
+    dlc_close(model);
+    return dlc__pools ? 5 : 0; /* it ended with the last model */
 }
 
 int main(int argc, char **argv)

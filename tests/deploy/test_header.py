@@ -290,7 +290,7 @@ def test_memory_is_in_order(folder: Path, models: dict[str, Model]) -> None:
         pytest.skip("valgrind is not there")
     inputs = [np.ones((2, 3, 4), np.float32)]
     inputs[0].tofile(folder / "v.in")
-    command = [folder / "harness", "run", folder / "loops.dlc", "1", folder / "out", folder / "v.in", "--", "2", "3"]
+    command = [folder / "harness", "run", folder / "loops.dlc", "2", folder / "out", folder / "v.in", "--", "2", "3"]
     checked = [valgrind, "-q", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=9"]
     subprocess.run([*checked, *command], check=True)
     assert (folder / "out").read_bytes() == expected(models["loops"], inputs)

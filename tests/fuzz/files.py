@@ -148,7 +148,7 @@ def _run(program: Program, target: str) -> str:
     inputs = [np.asarray(values(info.dtype, *map(int, info.shape), seed=k)) for k, info in enumerate(program.inputs)]
     expected = expected_of(program, inputs)
     model = compile(program, target, OPTIONS)
-    got = [np.asarray(r) for r in model.run(inputs)]
+    got = [np.asarray(r) for r in model.run_unchecked(inputs)]
     if expected is None:
         evaluate(program.module, inputs, program.weights)
         return "run"

@@ -84,7 +84,7 @@ def _attempt(trial: Trial) -> Report:
         at = "compiling"
         model = compile(batch.program, trial.target, OPTIONS)
         at = "running"
-        got = [np.asarray(r) for r in model.run(batch.inputs)]
+        got = [np.asarray(r) for r in model.run_unchecked(batch.inputs)]
     except Exception:
         report.failures.append(Failure(trial.seeds, trial.target, f"{at}:\n{traceback.format_exc()}"))
         return report

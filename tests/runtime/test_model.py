@@ -66,6 +66,9 @@ def test_all_that_does_not_fit_is_in_one_error():
         PAIR(X, 4.5)
     with pytest.raises(ShapeError, match="not an array"):
         PAIR([[1, 2], [3]], 4)
+    for value, message in (({"x": X}, "an array of numbers; got a dict"), (["1", 2], "a list of text and numbers")):
+        with pytest.raises(DTypeError, match=f"input x: .*{message}"):
+            PAIR(value, 4)
 
 
 def test_symbolic_sizes_agree_across_inputs():

@@ -50,7 +50,8 @@
   i64,         ; 14 threads, the caller's included
   [128 x i8],  ; 15 the processors that the threads may run on, as sched_getaffinity gives them
   ptr,         ; 16 who runs launches in this pool's place, parallel(whose, task, arguments, tasks); null: its threads do
-  ptr          ; 17 whose that is
+  ptr,         ; 17 whose that is
+  i32          ; 18 whether its threads end
 }
 
 declare i32 @llvm.umin.i32(i32, i32)
@@ -78,12 +79,29 @@ define void @dlc_pool_init(ptr %pool, i64 %threads, ptr %syscall, ptr %getcpu) {
   ret void
 }
 
-; A thread of the pool; never returns.
+; Ends the threads of a pool that nobody uses any more.
+define void @dlc_pool_end(ptr %pool) {
+  %ends.at = getelementptr %Pool, ptr %pool, i64 0, i32 18
+  %generation.at = getelementptr i8, ptr %pool, i64 4
+  %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
+  %syscall = load ptr, ptr %syscall.at
+  store atomic i32 1, ptr %ends.at monotonic, align 4
+  ; A generation without tasks, which is news to who spins and to who is about to sleep.
+  %old = load atomic i64, ptr %pool monotonic, align 8
+  %next = add i64 %old, 4294967296
+  store atomic i64 %next, ptr %pool seq_cst, align 8
+  %futex = call i64 @futex()
+  %woken = call i64 (i64, ...) %syscall(i64 %futex, ptr %generation.at, i32 129, i32 2147483647) ; FUTEX_WAKE
+  ret void
+}
+
+; A thread of the pool; returns when the pool ends.
 define ptr @dlc_pool_worker(ptr %pool) {
 entry:
   %generation.at = getelementptr i8, ptr %pool, i64 4
   %sleepers.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
+  %ends.at = getelementptr %Pool, ptr %pool, i64 0, i32 18
   %syscall = load ptr, ptr %syscall.at
   br label %idle
 
@@ -92,7 +110,12 @@ idle:
   %left = trunc i64 %state to i32
   %start = call i64 @ticks()
   %nothing = icmp eq i32 %left, 0
-  br i1 %nothing, label %spin, label %active
+  br i1 %nothing, label %free, label %active
+
+free:
+  %ends = load atomic i32, ptr %ends.at monotonic, align 4
+  %over = icmp ne i32 %ends, 0
+  br i1 %over, label %end, label %spin
 
 spin:
   call void @pause()
@@ -118,6 +141,9 @@ active:
   call void @leave_callers_processor(ptr %pool)
   call void @work(ptr %pool)
   br label %idle
+
+end:
+  ret ptr null
 }
 
 ; Whether a thread that has spun since `start` should sleep.

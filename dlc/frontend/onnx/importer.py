@@ -19,7 +19,7 @@ from pathlib import Path
 import onnx
 from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
-from dlc.arrays import TensorInfo
+from dlc.arrays import TensorInfo, are_text
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.text import OnText
@@ -203,6 +203,8 @@ class _Importer:
             if isinstance(info, FormInfo):
                 raise DTypeError(f"input {info}: only a tensor is made a constant; give its shape")
             if info.dtype == OBJECTS:
+                if not are_text(value):
+                    raise DTypeError(f"input {info}: a value of {value.dtype} given where the model has text")
                 self.scope.values[info.name] = Text.known_as(self.emit, value, info.name)
                 continue
             if value.dtype != info.dtype:

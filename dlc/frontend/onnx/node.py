@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
 from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.graph import place
-from dlc.frontend.onnx.tensors import TensorReader
+from dlc.frontend.onnx.tensors import TensorReader, decoded
 from dlc.frontend.onnx.values import Text
 from dlc.frontend.operands import Operands
 from dlc.frontend.problems import NodeProblem, Problem
@@ -101,7 +101,7 @@ class Node(Operands):
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._attribute(name, AttributeProto.STRING, default)
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        return decoded(value, f"{self.place}, attribute '{name}'")
 
     def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
         """A text attribute that has to be one of `choices`."""
@@ -117,10 +117,8 @@ class Node(Operands):
         return tuple(float(np.float32(v)) for v in self._attribute(name, AttributeProto.FLOATS, default))
 
     def texts(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
-        return tuple(
-            v.decode("utf-8", "replace") if isinstance(v, bytes) else v
-            for v in self._attribute(name, AttributeProto.STRINGS, default)
-        )
+        where = f"{self.place}, attribute '{name}'"
+        return tuple(decoded(v, where) for v in self._attribute(name, AttributeProto.STRINGS, default))
 
     def array(self, name: str) -> Value:
         """A tensor as a known value, text too."""

@@ -75,7 +75,7 @@ class TensorReader:
         count = math.prod(tensor.dims)
         if tensor.data_type == TensorProto.STRING:
             _expect(place, tensor, count, len(tensor.string_data), "elements")
-            return np.asarray([t.decode("utf-8", "replace") for t in tensor.string_data], object).reshape(tuple(tensor.dims))
+            return np.asarray([decoded(t, place) for t in tensor.string_data], object).reshape(tuple(tensor.dims))
         dtype = dtype_of(tensor.data_type)
         if tensor.data_type in _PACKED:
             flat = self._packed(tensor, dtype, count, place)
@@ -173,6 +173,14 @@ def _typed_data(tensor: TensorProto, dtype: np.dtype[Any], count: int, place: st
         return np.asarray(field, np.int32).astype(f"u{dtype.itemsize}").view(dtype)
     wide = np.asarray(field, np.int32) if field is tensor.int32_data else np.asarray(field, dtype)
     return wide.astype(dtype, copy=False)
+
+
+def decoded(data: bytes | str, place: str) -> str:
+    """Text of a file. Raises ModelError for bytes that are none."""
+    try:
+        return data.decode() if isinstance(data, bytes) else data
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{place}: text that is not UTF-8, which ONNX has: {data!r}") from error
 
 
 def _expect(place: str, tensor: TensorProto, expected: int, got: int, unit: str) -> None:

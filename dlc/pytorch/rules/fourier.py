@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import dlc.numpy as dnp
 from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
+from dlc.pytorch.rules import shaping
 from dlc.pytorch.rules.table import Rule, Table, promoted_floats
 
 table, of_complex = Table(), Table()
@@ -86,8 +87,8 @@ def resolved(x: Any) -> Any:
 
 BY_PARTS = (
     *("view", "_unsafe_view", "reshape", "permute", "transpose.int", "t", "unsqueeze", "squeeze.dim", "squeeze.dims", "expand"),
-    *("slice.Tensor", "select.int", "index_select", "cat", "stack", "flip", "roll", "repeat", "clone", "alias", "detach"),
-    *("constant_pad_nd", "split_with_sizes", "split.Tensor", "unbind.int", "flatten.using_ints", "unfold"),
+    *("slice.Tensor", "select.int", "index_select", "flip", "roll", "repeat", "clone", "alias", "detach"),
+    *("split_with_sizes", "split.Tensor", "unbind.int", "flatten.using_ints", "unfold"),
     *("neg", "sum", "sum.dim_IntList", "mean", "mean.dim", "cumsum"),
 )
 
@@ -105,6 +106,22 @@ def by_parts(rule: Rule) -> Rule:
         return [*map(of_parts, cast("Any", real), imag)] if isinstance(real, list | tuple) else of_parts(real, imag)
 
     return of_both
+
+
+@of_complex("cat")
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    return dnp.concat(tensors, axis=dim)
+
+
+@of_complex("stack")
+def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    return dnp.stack(tensors, axis=dim)
+
+
+@of_complex("constant_pad_nd")
+def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
+    real, imag = parts_of(x)
+    return of_parts(shaping.constant_pad(real, pad, value), shaping.constant_pad(imag, pad))
 
 
 @of_complex("abs")

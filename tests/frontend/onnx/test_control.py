@@ -123,9 +123,9 @@ def until(limit: str, **more: Any) -> Any:
 def test_a_loop_until_what_is_data(target: str, count: int | None, times: int) -> None:
     imported = import_model(until("" if count is None else "m"))
     model = compile(Program(imported.module, imported.weights), target, Options(num_threads=1, workers=1))
-    (got,) = model.run([X] if count is None else [X, np.array(count)])
+    (got,) = model.run_unchecked([X] if count is None else [X, np.array(count)])
     np.testing.assert_array_equal(np.asarray(got), X + times * np.float32([1, 2]))
-    again = model.run([X + 20] if count is None else [X + 20, np.array(count)])
+    again = model.run_unchecked([X + 20] if count is None else [X + 20, np.array(count)])
     np.testing.assert_array_equal(np.asarray(again[0]), X + 20 + min(times, 1) * np.float32([1, 2]))
 
 
@@ -137,7 +137,7 @@ def test_a_loop_that_data_ends_collects_as_many_values_as_it_made() -> None:
     imported = import_model(model(nodes, {"x": [3, 2], "more": []}, outputs, weights=known, dtypes={"more": TensorProto.BOOL}))
     compiled = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1, workers=1))
     for x, more in ((X, True), (X - 1e3, True), (X, False)):
-        last, tops, before, went = map(np.asarray, compiled.run([x, np.array(more)]))
+        last, tops, before, went = map(np.asarray, compiled.run_unchecked([x, np.array(more)]))
         states = [x]
         while more and len(states) <= 4:
             states.append(states[-1] + np.float32([1, 2]))
@@ -153,7 +153,7 @@ def test_a_loop_reads_what_is_computed_before_it() -> None:
     body = graph([node("Add", ["s", "t"], ["next"]), *GROWS[1:]], ["on", "next"], ["i", "c", "s"])
     nodes = [node("Tanh", ["x"], ["t"]), node("Loop", ["", "", "x"], ["last"], body=body)]
     imported = import_model(model(nodes, {"x": [3, 2]}, ["last"], weights={"limit": np.float32(7)}))
-    (got,) = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1, workers=1)).run([X])
+    (got,) = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1, workers=1)).run_unchecked([X])
     np.testing.assert_allclose(np.asarray(got), X + 2 * np.tanh(X), rtol=1e-6)
 
 
@@ -241,7 +241,7 @@ def test_results_of_a_loop_are_the_callers_own() -> None:
     source = model(nodes, {"x": [], "m": [], "t": []}, ["last", "same"], dtypes={"m": TensorProto.INT64})
     imported = import_model(source)
     x = np.array(1, np.float32)
-    last, same = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1)).run(
+    last, same = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1)).run_unchecked(
         [x, np.array(0), np.array(3, np.float32)]
     )
     assert not any(np.may_share_memory(a, b) for a, b in ((last, x), (same, x), (last, same)))
@@ -257,7 +257,7 @@ def test_what_is_made_of_a_size_that_is_data() -> None:
     imported = import_model(model(nodes, {"x": [3, 2]}, ["shape", "zeros"], dtypes={"shape": TensorProto.INT64}))
     compiled = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1))
     for x, count in ((X, 6), (X * [[1], [0], [0]], 2)):
-        shape, zeros = (np.asarray(a) for a in compiled.run([x.astype(np.float32)]))
+        shape, zeros = (np.asarray(a) for a in compiled.run_unchecked([x.astype(np.float32)]))
         assert shape.tolist() == [2, count] and zeros.shape == (2, count) and not zeros.any()
 
 
@@ -299,7 +299,7 @@ def test_a_loop_over_a_size_that_is_data() -> None:
     nodes = [node("Loop", ["", "", "x"], ["last"], body=graph(steps, ["on", "next"], ["i", "c", "s"]))]
     known = {"one": np.int64(1), "two": np.int64(2), "step": np.float32(1)}
     imported = import_model(model(nodes, {"x": [3, 2]}, ["last"], weights=known))
-    (got,) = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1, workers=1)).run([X])
+    (got,) = compile(Program(imported.module, imported.weights), "cpu", Options(num_threads=1, workers=1)).run_unchecked([X])
     expected, on = X, True
     while on:
         on, expected = np.count_nonzero(expected) > 2, np.maximum(expected - 1, 0)

@@ -12,7 +12,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 import dlc
-from dlc.errors import DlcError, DTypeError, UnsupportedError
+from dlc.errors import DlcError, DTypeError, ModelError, UnsupportedError
 from tests.frontend.onnx.build import model
 
 STRING, FLOAT, INT64 = TensorProto.STRING, TensorProto.FLOAT, TensorProto.INT64
@@ -96,6 +96,14 @@ def test_numbers_as_text_and_back() -> None:
     for text, message in [("1_0", "is no number"), ("abc", "is no number"), ("-1", "is no uint8"), ("inf", "is no uint8")]:
         with pytest.raises(DTypeError, match=rf"dl.text_to_number at .*as_\d+.*'{text}' {message}"):
             made(floats, np.int64([0]), np.array([True]), [text])
+    with pytest.raises(DTypeError, match=r"'9+\.\.\.9+' is no uint8"):
+        made(floats, np.int64([0]), np.array([True]), ["9" * 5000])
+
+
+def test_text_that_is_no_text_is_refused() -> None:
+    nodes = [node("StringNormalizer", ["x"], "y", stopwords=[b"\xff"])]
+    with pytest.raises(ModelError, match=r"'stopwords': text that is not UTF-8.*xff"):
+        compiled(nodes, {"x": ["n"]}, ["y"], {"x": STRING})
 
 
 def test_words_without_stopwords() -> None:
@@ -141,7 +149,9 @@ def test_a_picture_out_of_a_file() -> None:
     made = compiled(nodes, {"data": ["n"]}, ["y"], {"data": TensorProto.UINT8})
     data = np.frombuffer(b"P6 2 1 255\n" + bytes(range(6)), np.uint8)
     np.testing.assert_array_equal(made(data)["y"], [[[2, 1, 0], [5, 4, 3]]])
-    for spoiled in (data[:-1], data[2:], data[:0]):
+    # What Pillow reads and ONNX does not name, a picture of 32 bits, and one of more pixels than memory has.
+    others = [b"GIF89a\1\0\1\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;", b"Pf 1 1 -1.0\n" + bytes(4), b"P6 1000000 1000000 255\n"]
+    for spoiled in (data[:-1], data[2:], data[:0], *(np.frombuffer(other, np.uint8) for other in others)):
         with pytest.raises(DlcError, match=r"dl.decode_picture at .*y.*cannot be decoded"):
             made(spoiled)
 

@@ -138,8 +138,8 @@ def parsed(text: str) -> ModuleOp:
 
 def run(text: str, target: str, arrays: Sequence[Any]) -> list[np.ndarray]:
     model = compile(Program(parsed(text), WeightStore()), target, Options(num_threads=2, workers=1, cache=False))
-    first = [np.array(a) for a in model.run(arrays)]
-    for a, b in zip(first, model.run(arrays), strict=True):
+    first = [np.array(a) for a in model.run_unchecked(arrays)]
+    for a, b in zip(first, model.run_unchecked(arrays), strict=True):
         np.testing.assert_array_equal(a, np.asarray(b))
     return first
 
@@ -199,9 +199,9 @@ def test_a_branch_in_a_scan_in_a_while(target: str, scale: float) -> None:
 def test_a_branch_that_fails(target: str) -> None:
     model = compile(Program(parsed(FAILS), WeightStore()), target, Options(num_threads=1, workers=1, cache=False))
     for _ in range(2):
-        np.testing.assert_array_equal(np.asarray(model.run([np.array(True), H])[0]), -H)
+        np.testing.assert_array_equal(np.asarray(model.run_unchecked([np.array(True), H])[0]), -H)
         with pytest.raises(DlcError, match="there is no such branch"):
-            model.run([np.array(False), H])
+            model.run_unchecked([np.array(False), H])
 
 
 def test_planned_loops_are_read_back_as_written() -> None:

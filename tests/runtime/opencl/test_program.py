@@ -133,7 +133,7 @@ def test_a_program_tells_where_its_time_goes() -> None:
     imported = import_model(path_of("mnist_cnn"))
     model = compile(Program(imported.module, imported.weights), "opencl")
     zeros = np.zeros((1, 1, 28, 28), np.float32)
-    run: Any = model.run
+    run: Any = model.run_unchecked
     times = run.__self__.profile([zeros])
     assert len(times) > 2 and all(seconds > 0 for _, seconds in times)
     with pytest.raises(UnsupportedError, match="compiled for the CPU"):
@@ -165,8 +165,8 @@ def test_one_compilation_serves_the_sizes_of_every_call() -> None:
     with pytest.raises(ShapeError, match=r"N = 65, which was said to be 0\.\.64"):
         function(np.zeros((65, 8), np.float32))
     model: Any = function.lower(inputs[1]).compile()
-    assert isinstance(model.run.__self__, OpenOpenCLProgram)
-    assert all(seconds > 0 for _, seconds in model.run.__self__.at([inputs[3]]).profile([inputs[3]]))
+    assert isinstance(model.run_unchecked.__self__, OpenOpenCLProgram)
+    assert all(seconds > 0 for _, seconds in model.run_unchecked.__self__.at([inputs[3]]).profile([inputs[3]]))
 
 
 def test_read_only_arrays_are_weights_and_inputs() -> None:
