@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import ModelProto
 
+from dlc import load
 from dlc.cli import main
 from dlc.compiler import compile, load_program
 from dlc.pipelines import HOST, stages_of
@@ -31,7 +32,7 @@ def network() -> ModelProto:
 def ir(network: ModelProto, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("resnet50")
     onnx.save(network, folder / "resnet50.onnx")
-    command = ["compile", str(folder / "resnet50.onnx"), "--dump-ir", str(folder / "ir")]
+    command = ["compile", str(folder / "resnet50.onnx"), "--dump-ir", str(folder / "ir"), "-o", str(folder / "resnet50.dlc")]
     result = CliRunner().invoke(main, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return folder / "ir"
@@ -74,7 +75,7 @@ def each_convolution_is_readable(network: ModelProto, ir: Path) -> None:
 def each_stage_goes_on(network: ModelProto, ir: Path) -> None:
     arrays = list(inputs("resnet50", network).values())
     results = {s: compile(load_program(ir / f"stage-{s}.mlir"))(*arrays) for s in STAGES}
-    expected = compile(load_program(ir.parent / "resnet50.onnx"))(*arrays)
+    expected = load(ir.parent / "resnet50.dlc")(*arrays)
     for stage, got in results.items():
         assert got.keys() == expected.keys()
         for name, array in expected.items():
