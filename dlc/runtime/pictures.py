@@ -28,6 +28,9 @@ def decode_picture(data: Array, *, gray: bool = False) -> tuple[Array, ...]:
         with pillow.open(BytesIO(data.tobytes()), formats=_FORMATS) as picture:
             if picture.mode in ("I", "F"):
                 raise ValueError("its pixels have 32 bits, of which nothing says what is white")
+            if picture.mode.startswith("I;16"):
+                # Pillow would clip them; of colours with 16 bits it takes the upper 8.
+                picture = pillow.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
             pixels = np.asarray(picture.convert("L" if gray else "RGB"))
     except pillow.UnidentifiedImageError:
         raise DlcError(f"a picture that cannot be decoded: expected the bytes of one in {', '.join(_FORMATS)}") from None

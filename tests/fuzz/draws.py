@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -50,7 +51,7 @@ class Drawn(Protocol):
 V = TypeVar("V", bound=Drawn)
 
 
-class Draws(Generic[V]):
+class Draws(ABC, Generic[V]):
     """Draws of a seed, among the `values` that there are and new ones."""
 
     def __init__(self, seed: int) -> None:
@@ -63,13 +64,13 @@ class Draws(Generic[V]):
         self.types = self.random.choices(NUMBERS, [12, 3, 3, 3, *[1.5] * 8], k=self.random.choice([1, 1, 2]))
 
     @property
+    @abstractmethod
     def made(self) -> list[V]:
         """The values that ops compute."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fresh(self, dtype: np.dtype, shape: Sequence[int], scale: float = 1.0) -> V:
         """A new value that nothing computes."""
-        raise NotImplementedError
 
     def grow(self, step: Callable[[], object], size: int) -> None:
         """Takes steps until `size` ops are made; a step that does not fit is forgotten."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +145,14 @@ def test_text_in_a_loop_that_data_ends() -> None:
 
 
 def test_a_picture_out_of_a_file() -> None:
-    pytest.importorskip("PIL")
+    image = pytest.importorskip("PIL.Image")
     nodes = [node("ImageDecoder", ["data"], "y", pixel_format="BGR")]
     made = compiled(nodes, {"data": ["n"]}, ["y"], {"data": TensorProto.UINT8})
     data = np.frombuffer(b"P6 2 1 255\n" + bytes(range(6)), np.uint8)
     np.testing.assert_array_equal(made(data)["y"], [[[2, 1, 0], [5, 4, 3]]])
+    # Of 16 bits the upper ones.
+    image.fromarray(np.uint16([[0, 0x1234, 0xFFFF]])).save(deep := BytesIO(), "PNG")
+    np.testing.assert_array_equal(made(np.frombuffer(deep.getvalue(), np.uint8))["y"][0], [[0] * 3, [0x12] * 3, [0xFF] * 3])
     # What Pillow reads and ONNX does not name, a picture of 32 bits, and one of more pixels than memory has.
     others = [b"GIF89a\1\0\1\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;", b"Pf 1 1 -1.0\n" + bytes(4), b"P6 1000000 1000000 255\n"]
     for spoiled in (data[:-1], data[2:], data[:0], *(np.frombuffer(other, np.uint8) for other in others)):
