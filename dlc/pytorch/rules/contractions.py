@@ -192,6 +192,42 @@ def flash_attention(
     return y, special.logsumexp(scores, -1)
 
 
+@table("_trilinear")
+def trilinear(
+    x: Any,
+    y: Any,
+    z: Any,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    """Σ x·y·z along some axes, once each has got those of the others."""
+    expands = (expand1, expand2, expand3)
+    rank = x.ndim + len(expand1)
+    names = [[a for a in range(rank) if a not in expand] for expand in expands]
+    kept = [a for a in range(rank) if a not in sumdim]
+    letters = ["".join(chr(ord("a") + a) for a in axes) for axes in (*names, kept)]
+    return dnp.einsum(f"{letters[0]},{letters[1]},{letters[2]}->{letters[3]}", x, y, z)
+
+
+@table("_int_mm")
+def int_mm(x: Any, y: Any) -> Any:
+    return dnp.matmul(convert(x, np.int32), convert(y, np.int32))
+
+
+@table("mm.dtype bmm.dtype")
+def matmul_as(x: Any, y: Any, out_dtype: Any) -> Any:
+    return dnp.matmul(convert(x, out_dtype), convert(y, out_dtype))
+
+
+@table("_addmm_activation")
+def addmm_activation(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1, use_gelu: bool = False) -> Any:
+    found = addmm(bias, x, y, beta, alpha)
+    return nn.gelu(found) if use_gelu else nn.relu(found)
+
+
 @table("_weight_norm")
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
     axes = tuple(a for a in range(v.ndim) if a != dim % v.ndim)
