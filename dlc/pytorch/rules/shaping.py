@@ -71,7 +71,7 @@ def repeat(x: Any, repeats: Sequence[int]) -> Any:
 
 
 @table("repeat_interleave.self_int")
-def repeat_interleave(x: Any, repeats: int, dim: int | None = None) -> Any:
+def repeat_interleave(x: Any, repeats: int, dim: int | None = None, output_size: int | None = None) -> Any:
     return dnp.repeat(x, repeats, axis=dim)
 
 
