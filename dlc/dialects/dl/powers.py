@@ -15,6 +15,8 @@ from dlc.ir import Float8E8M0FNUType, SSAValue, arith, f32, i8, i32
 
 POWERS = Float8E8M0FNUType()
 _MANTISSA, _NAN = 23, 255
+# The bits of f32's 2^-127: its one is half way down the mantissa, where there is no exponent. To the nearest, half of the last
+# bit is added, which is half of that again below 2^-126.
 _SMALLEST, _NAN_BITS = 1 << (_MANTISSA - 1), 0x7FC00000
 
 
@@ -26,7 +28,7 @@ def widened(x: Array) -> Array:
 def narrowed(x: Array, saturate: bool) -> Array:
     """The power nearest to |x|, by NumPy: up from the middle of two; see `dl.cast`."""
     bits = np.abs(x.astype(np.float32)).view(np.int32)
-    codes = np.where(bits > _SMALLEST, (bits + (1 << (_MANTISSA - 1))) >> _MANTISSA, 0)
+    codes = (bits + np.where(bits < 1 << _MANTISSA, _SMALLEST // 2, _SMALLEST)) >> _MANTISSA
     codes = np.minimum(codes, _NAN - 1) if saturate else codes
     return np.where(bits >= _NAN << _MANTISSA, _NAN, codes).astype(np.uint8).view(numpy_dtype(POWERS))
 
@@ -51,9 +53,10 @@ def encoded(body: Body, x: SSAValue, saturate: bool) -> SSAValue:
         return scalar.constant(body, value, i32)
 
     bits = body(arith.AndIOp(body(arith.BitcastOp(x, i32)), literal((1 << 31) - 1)))
-    code = body(arith.ShRUIOp(scalar.add(body, bits, literal(1 << (_MANTISSA - 1))), literal(_MANTISSA)))
+    is_small = scalar.compare_with(body, "lt", bits, 1 << _MANTISSA, i32)
+    half = scalar.select(body, is_small, literal(_SMALLEST // 2), literal(_SMALLEST))
+    code = body(arith.ShRUIOp(scalar.add(body, bits, half), literal(_MANTISSA)))
     if saturate:
         code = body(arith.MinSIOp(code, literal(_NAN - 1)))
-    code = scalar.select(body, scalar.compare_with(body, "gt", bits, _SMALLEST, i32), code, literal(0))
     no_number = scalar.compare_with(body, "ge", bits, _NAN << _MANTISSA, i32)
     return body(arith.TruncIOp(scalar.select(body, no_number, literal(_NAN), code), i8))
