@@ -20,6 +20,7 @@ from dlc.runtime.container import Placed, bytes_of
 from dlc.runtime.host_program import HostProgram
 from dlc.runtime.image import memory_of, symbols_of
 from dlc.runtime.model import Model
+from dlc.runtime.variants import Variants
 from dlc.target import architecture_of
 from dlc.whole_files import write_whole_text, written_whole
 
@@ -56,6 +57,8 @@ def _not_one(model: Model) -> str:
         return "this model was compiled for another target, or runs in Python: compile it for a target such as cpu"
     if any(info.dtype == OBJECTS for info in (*model.inputs, *model.outputs)):
         return "this model takes or returns text, lists or None, of which only Python makes tensors: save it as .dlc for Python"
+    if isinstance(model.artifact, Variants):
+        return f"this model is compiled for {model.artifact.decided_by}: give them (--shape, input_shapes)"
     return (
         "this model is several, or has parts that only Python runs: where the shapes of a call decide, give them (--shape, "
         "input_shapes); where data decides a size, save it as .dlc for Python"

@@ -51,8 +51,8 @@ def array_of(tensor: Any) -> Array:
 
 
 def tensor_of(array: Array) -> Any:
-    """An array as a tensor in the same memory."""
-    plain = array.view(np.ndarray)
+    """An array as a tensor, in the same memory if its elements lie in the order of its axes."""
+    plain = np.ascontiguousarray(array).reshape(array.shape)
     if plain.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(plain)

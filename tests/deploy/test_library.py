@@ -24,6 +24,7 @@ from dlc.errors import UnsupportedError
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.variants import Variants
 from dlc.target import CPU_LEVELS
 from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
@@ -173,6 +174,9 @@ def test_what_is_several_programs_is_refused(tmp_path: Path) -> None:
         write_library(segments.compiled("cpu"), tmp_path / "m.so")
     with pytest.raises(UnsupportedError, match=r"one program.*another target"):
         write_library(dlc.jit(lambda x: x + 1, target="reference").lower(np.ones(2)).compile(), tmp_path / "m.so")
+    decided = Variants("m", layer().inputs, layer().outputs, (), lambda *_: layer()).model()
+    with pytest.raises(UnsupportedError, match=r"one program.*the shapes of its inputs: give them \(--shape"):
+        write_library(decided, tmp_path / "m.so")
     assert not list(tmp_path.iterdir())
 
 

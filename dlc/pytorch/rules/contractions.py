@@ -234,6 +234,29 @@ def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
     return dnp.multiply(v, dnp.divide(g, dnp.sqrt(dnp.sum(dnp.square(v), axes, keepdims=True))))
 
 
+@table("_weight_norm_interface_backward")
+def weight_norm_backward(g: Any, v: Any, scale: Any, norms: Any, dim: int) -> Any:
+    """Of w = v·scale/norms: gv = scale/norms·(g - v·Σ g·v/norms²), gscale = Σ g·v/norms."""
+    axes = tuple(a for a in range(v.ndim) if a != dim % v.ndim)
+    norms = dnp.reshape(norms, scale.shape)
+    along = dnp.divide(dnp.sum(dnp.multiply(g, v), axes, keepdims=True), norms)
+    inside = dnp.subtract(g, dnp.multiply(v, dnp.divide(along, norms)))
+    return dnp.multiply(dnp.divide(scale, norms), inside), along
+
+
+@table("_cdist_backward")
+def cdist_backward(g: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
+    """Of (Σ |x - y|ᵖ)^(1/p) by x: (x - y)·|x - y|^(p-2)·distance^(1-p); 0 where there is no distance."""
+    apart = dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3))
+    if p != 2:
+        size = dnp.abs(apart)
+        apart = dnp.multiply(dnp.sign(apart), dnp.power(size, p - 1) if p != 1 else convert(dnp.not_equal(size, 0), x.dtype))
+    none = dnp.equal(distances, 0)
+    share = dnp.divide(g, dnp.power(dnp.where(none, convert(1, x.dtype), distances), p - 1))
+    share = dnp.where(none, convert(0, x.dtype), share)
+    return dnp.sum(dnp.multiply(apart, dnp.expand_dims(share, -1)), -2)
+
+
 @table("_cdist_forward cdist")
 def cdist(x: Any, y: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
     apart = dnp.abs(dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3)))
