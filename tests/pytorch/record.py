@@ -185,6 +185,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("_weight_norm_interface_backward", (f(3, 4), f(3, 4), pos(3, 1), pos(3, 1), 0), {}),
     ("_cdist_backward", (f(3, 2), f(3, 4), f(2, 4), 2.0, pos(3, 2)), {}),
     ("_cdist_backward", (f(3, 2), f(3, 4), f(2, 4), 1.0, pos(3, 2)), {}),
+    ("hardshrink_backward", (X, Y, 0.5), {}), ("__rshift__.Scalar", (INTS, 1), {}),
     ("_int_mm", (i(9, 17, 8).to(torch.int8), i(9, 8, 8).to(torch.int8)), {}),
     ("_addmm_activation", (f(2), Y, f(4, 2)), {"use_gelu": True}),
     ("_linalg_eigh", (SQUARE + SQUARE.mT, "L", False), {}), ("_linalg_svd", (X, False, False), {}),

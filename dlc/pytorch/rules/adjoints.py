@@ -137,6 +137,11 @@ def threshold_backward(g: Any, x: Any, threshold: float) -> Any:
     return dnp.where(dnp.greater(x, threshold), g, convert(0, g.dtype))
 
 
+@table("hardshrink_backward softshrink_backward")
+def shrink_backward(g: Any, x: Any, lambd: float) -> Any:
+    return dnp.where(dnp.less_equal(dnp.abs(x), lambd), convert(0, g.dtype), g)
+
+
 @table("gelu_backward")
 def gelu_backward(g: Any, x: Any, approximate: str = "none") -> Any:
     def forward(x: Any) -> Any:

@@ -18,6 +18,12 @@ table = Table()
 _MOST_ROWS = 64
 
 
+def _bounds(ends: Any) -> tuple[Any, Any]:
+    """Where groups begin and end, one behind the other."""
+    limits: Any = convert(ends, np.int64)
+    return dnp.concat([np.zeros(1, np.int64), limits[:-1]]), limits
+
+
 class Blocks:
     """Rows [m, k] in groups that end at `ends` [groups], cut into blocks of as many rows as a group has on the average.
 
@@ -28,8 +34,7 @@ class Blocks:
     def __init__(self, rows: int, ends: Any) -> None:
         groups = int(ends.shape[0])
         self.size = min(_MOST_ROWS, 1 << (max(rows // groups, 1).bit_length() - 1))
-        self.ends = convert(ends, np.int64)
-        self.starts = dnp.concat([np.zeros(1, np.int64), self.ends[:-1]])
+        self.starts, self.ends = _bounds(ends)
         per_group = dnp.floor_divide(dnp.add(dnp.subtract(self.ends, self.starts), self.size - 1), self.size)
         last = dnp.cumsum(per_group)
         self.first = dnp.subtract(last, per_group)
@@ -62,14 +67,13 @@ def grouped_product(x: Any, weight: Any, offs: Any) -> Any:
 @table("transformers::grouped_mm_fallback_backward")
 def grouped_product_backward(x: Any, weight: Any, offs: Any, g: Any) -> Any:
     gx = grouped_product(g, dnp.swapaxes(weight, -1, -2), offs)
-    ends = convert(offs, np.int64)
-    starts, row = dnp.concat([np.zeros(1, np.int64), ends[:-1]]), np.arange(int(x.shape[0]))
+    row = np.arange(int(x.shape[0]))
 
-    def of_group(ends: Any) -> Any:
-        inside = dnp.logical_and(dnp.greater_equal(row, ends[0]), dnp.less(row, ends[1]))
+    def of_group(limits: Any) -> Any:
+        inside = dnp.logical_and(dnp.greater_equal(row, limits[0]), dnp.less(row, limits[1]))
         return dnp.matmul(dnp.transpose(dnp.where(dnp.expand_dims(inside, 1), x, convert(0, x.dtype))), g)
 
-    return gx, lax.map(of_group, (starts, ends))
+    return gx, lax.map(of_group, _bounds(offs))
 
 
 @table("_grouped_mm")

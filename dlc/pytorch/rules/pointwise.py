@@ -56,7 +56,9 @@ _OF_ONE_DTYPE: dict[str, Rule] = {
     "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor __or__.Tensor __or__.Scalar": dnp.bitwise_or,
     "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor __xor__.Tensor __xor__.Scalar": dnp.bitwise_xor,
     "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor": dnp.bitwise_left_shift,
+    "__lshift__.Tensor __lshift__.Scalar": dnp.bitwise_left_shift,
     "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor": dnp.bitwise_right_shift,
+    "__rshift__.Tensor __rshift__.Scalar": dnp.bitwise_right_shift,
 }  # fmt: skip
 
 for _names, _function in _OF_ONE_DTYPE.items():
