@@ -59,6 +59,16 @@ def _nonzero(*shape: int) -> Sample:
     return Sample(dl.NonzeroOp, (x,), nonzero, {"size": (int(x.sum()),)}, label="x".join(map(str, shape)) or "scalar")
 
 
+def _places(*flags: int) -> Sample:
+    """All that are true, and of those of a shorter result the first."""
+    x, size = np.array(flags, np.bool_), sum(flags) - (len(flags) > 4)
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        return np.array([*[k for k, flag in enumerate(x) if flag][:size], len(x)])
+
+    return Sample(dl.PlacesOp, (x,), expected, {"size": (size,)}, label="".join(map(str, flags)) or "nothing")
+
+
 def _unique(x: np.ndarray, axis: int | None, keep_order: bool) -> Sample:
     def expected(x: np.ndarray) -> tuple[np.ndarray, ...]:
         return unique(x, axis, keep_order)
@@ -93,6 +103,10 @@ SAMPLES: list[Sample] = [
     _nonzero(3, 4, 2),
     _nonzero(17),
     _nonzero(0, 3),
+    _places(),
+    _places(0, 0, 0),
+    _places(1, 0, 1, 1),
+    _places(0, 1, 1, 0, 1, 0, 1, 1),
     _unique(values(I64, 5, 4) // 4, None, keep_order=False),
     _unique(values(I64, 5, 4) // 4, None, keep_order=True),
     _unique(np.round(values(BF16, 23).astype(np.float32)).astype(BF16), None, keep_order=True),

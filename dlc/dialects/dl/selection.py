@@ -1,14 +1,20 @@
 """Selection: results with as many entries as the data has, which no type can know.
 
-Their types have a symbolic size of their own, the property `size`, until the data is there. The host computes them between
-two segments of a program (`dlc/compiler/segments.py`), by what is called so in `dlc/runtime/selection.py`.
+Their types have a symbolic size of their own, the property `size`, until the data is there. What is `Counted` is counted by
+kernels first, and `dl.decide` makes the number a size (`dlc/compiler/joining.py`). Else the host computes them between two
+segments of a program (`dlc/compiler/segments.py`), by what is called so in `dlc/runtime/selection.py`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from dlc.dialects.dl.activation import casted
 from dlc.dialects.dl.base import (
+    Array,
     DimsAttr,
     Tensor,
     element_type_of,
@@ -20,16 +26,24 @@ from dlc.dialects.dl.base import (
     sizes,
     tensor_type,
 )
+from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import differ
 from dlc.dialects.dl.dtypes import element_type, is_integer
-from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dims import Size
+from dlc.dialects.dl.elementwise import DivOp, MulOp, SubOp
+from dlc.dialects.dl.interfaces import DataDependent, Procedure
+from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.reduction import ReduceSumOp
+from dlc.dims import Size, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
     DenseArrayBase,
     IntegerAttr,
+    IRDLOperation,
+    ParsePropInAttrDict,
+    SSAValue,
     TensorType,
+    VerifyException,
     f32,
     i1,
     i64,
@@ -54,7 +68,76 @@ class Selection(DataDependent):
 
 
 @irdl_op_definition
-class NonzeroOp(Selection):
+class DecideOp(IRDLOperation):
+    """What follows is as large as data says: `count`, an i64 without axes, is the size `size` from here on.
+
+        dl.decide %count {size = #dl.dims<"k">} : tensor<i64>
+
+    It cuts a program in two: no kernel has ops from before and from behind it.
+    """
+
+    name = "dl.decide"
+    count = operand_def(TensorType)
+    size = prop_def(DimsAttr)
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$count attr-dict `:` type($count)"
+
+    def __init__(self, count: SSAValue, size: Size) -> None:
+        super().__init__(operands=[count], properties={"size": DimsAttr.of((size,))})
+
+    @property
+    def symbol(self) -> str:
+        """The name of the size."""
+        return str(self.size.sizes[0])
+
+    def verify_(self) -> None:
+        if self.count.type != tensor_type((), i64):
+            raise VerifyException(f"dl.decide: a count of {self.count.type}, expected an i64 without axes")
+
+
+@irdl_op_definition
+class PlacesOp(Procedure):
+    """The places of the true elements of `x`, ascending, and behind them the size of `x`, as i64.
+
+    (C1) `x` is bool of rank 1; (C2) the result has `size` + 1 elements: `x` has `size` true ones, of more the first are taken.
+    """
+
+    name = "dl.places"
+    x = operand_def(TensorType)
+    size = prop_def(DenseArrayBase | DimsAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        if element_type_of(self.x) != i1 or rank_of(self.x) != 1:
+            raise DTypeError(f"dl.places: {self.x.type}; expected bools of rank 1 (C1)")
+        return [tensor_type((sizes(self.size)[0] + 1,), i64)]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.append(np.flatnonzero(operands[0])[: int(sizes(self.size)[0])], operands[0].size).astype(np.int64)
+
+
+class Counted(Selection, ABC):
+    """A selection that kernels can make, once they have counted how much there is of it."""
+
+    @property
+    @abstractmethod
+    def most(self) -> Size:
+        """What `size` is at most."""
+
+    @abstractmethod
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        """The same results from simpler ops; a `dl.decide` among them says what the size is."""
+
+
+def places_of(build: Build, flags: SSAValue, size: Size) -> SSAValue:
+    """The places of the true elements of a vector, and behind them its size; `size` is decided by how many there are."""
+    count = build(ReduceSumOp, casted(build, flags, i64), axes=(0,))
+    build.insert(DecideOp(count, size))
+    return build(PlacesOp, flags, size=(size,))
+
+
+@irdl_op_definition
+class NonzeroOp(Counted):
     """The places of the true elements of `x` in row-major order, one column each: NumPy's `stack(nonzero(x))`, as i64.
 
     (C1) `x` is bool; (C2) the result has the shape (rank of `x`, `size`). A rank-0 `x` that is true has one place, without
@@ -69,6 +152,25 @@ class NonzeroOp(Selection):
         if element_type_of(self.x) != i1:
             raise DTypeError(f"dl.nonzero: element type {element_type_of(self.x)}; compare with 0 first (C1)")
         return [tensor_type((rank_of(self.x), self.count), i64)]
+
+    @property
+    def most(self) -> Size:
+        return product(shape_of(self.x))
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        build, (x,) = Build(self), operands
+        shape, size = shape_of(x), self.count
+        places = places_of(build, build(ReshapeOp, x, shape=(product(shape),)), size)
+        rest = build(SliceOp, places, starts=(0,), limits=(size,), strides=(1,))
+        rows: list[SSAValue] = []
+        # rest is i·n + j along an axis whose steps are n apart: first i, then j.
+        for axis in range(1, len(shape)):
+            step = build.size(product(shape[axis:]), like=rest)
+            rows.append(build(DivOp, rest, step))
+            rest = build(SubOp, rest, build(MulOp, rows[-1], step))
+        if not shape:
+            return [build(BroadcastToOp, build.scalar(0, like=rest), shape=(0, size))]
+        return [build(ConcatOp, *(build(ReshapeOp, row, shape=(1, size)) for row in (*rows, rest)), axis=0)]
 
 
 @irdl_op_definition

@@ -12,6 +12,7 @@ from dlc.ir import func
 from dlc.passes.linalg.on_buffers import function_on_buffers
 from dlc.passes.procedures import matrices
 from dlc.passes.procedures.code import Buffer, Code
+from dlc.passes.procedures.places import places
 from dlc.passes.procedures.rows import sort_columns, sort_digit
 from dlc.passes.procedures.trees import forest
 from dlc.passes.procedures.walks import accumulate, extreme_place
@@ -24,6 +25,7 @@ _RULES: dict[type[Procedure], Callable[..., None]] = {
     dl.SortColumnsOp: sort_columns,
     dl.SortDigitOp: sort_digit,
     dl.ForestOp: forest,
+    dl.PlacesOp: places,
     **{op: matrices.along_problems(rule) for op, rule in matrices.RULES.items()},
 }
 

@@ -1,0 +1,20 @@
+"""Where a vector of truth values is true."""
+
+from __future__ import annotations
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import shape_of, sizes
+from dlc.ir import i64
+from dlc.passes.procedures.code import Buffer, Code
+from dlc.passes.procedures.values import select
+
+
+def places(code: Code, op: dl.PlacesOp, x: Buffer, y: Buffer) -> None:
+    """Every place is written where the next one that counts belongs, so that there is nothing to predict."""
+    (n,), end = shape_of(op.x), code.size(sizes(op.size)[0])
+    with code.grid(1, n):
+        at = code.cell(code.index(0))
+        with code.loop(0, code.size(n)) as i:
+            y[at.value] = i.as_integer(i64)
+            at.value = code.least(select(x[i], at.value + 1, at.value), end)
+        y[end] = code.index(code.size(n)).as_integer(i64)
