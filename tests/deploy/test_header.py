@@ -28,6 +28,7 @@ from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Shapes, Values, Variants
+from tests import test_counts as counts
 from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, printing, sizes_of, update
 
@@ -113,6 +114,16 @@ def test_a_model_computes_the_same(folder: Path, models: dict[str, Model], mode:
 def test_open_sizes_loops_and_branches(folder: Path, models: dict[str, Model], size: tuple[int, int]) -> None:
     inputs = [np.random.default_rng(0).standard_normal((*size, 4)).astype(np.float32)]
     assert ran(folder, "run", models["loops"], "loops", inputs) == expected(models["loops"], inputs)
+
+
+@needs_cc
+@pytest.mark.parametrize("text", [counts.ROWS, counts.LOOP], ids=["rows", "loop"])
+def test_sizes_that_data_decides(folder: Path, text: str) -> None:
+    model = counts.compiled(text, "cpu")
+    model.save(folder / "counts.dlc")
+    for n in (5, 0, 300):
+        inputs = [3 * (counts.rows(n) if text is counts.ROWS else counts.rows(n)[:, 0].copy())]
+        assert ran(folder, "run", model, "counts", inputs, 3) == expected(model, inputs)
 
 
 @needs_cc

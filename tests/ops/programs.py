@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from dlc.dialects.dl.base import DlOp, PropertyValue
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.selection import Counted
-from dlc.dims import Dim
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Region, SSAValue, StringAttr, func
 from tests.ops.sample import Sample
 
@@ -21,10 +21,13 @@ def op_of(module: ModuleOp) -> DlOp:
     return op
 
 
-def module_of(sample: Sample) -> ModuleOp:
-    """`func.func @main` from the sample's operands, named `x0`, `x1`, …, to the op's results, named `y0`, `y1`, …"""
+def module_of(sample: Sample, properties: Mapping[str, PropertyValue] | None = None) -> ModuleOp:
+    """`func.func @main` from the sample's operands, named `x0`, `x1`, …, to the op's results, named `y0`, `y1`, …
+
+    `properties` are others than those of the sample.
+    """
     block = Block(arg_types=sample.operand_types)
-    op = sample.op.make(*block.args, **sample.properties | _open(sample))
+    op = sample.op.make(*block.args, **sample.properties | (properties or {}))
     block.add_ops([op, func.ReturnOp(*op.results)])
 
     def named(prefix: str, count: int) -> ArrayAttr | None:
@@ -39,11 +42,6 @@ def module_of(sample: Sample) -> ModuleOp:
         res_attrs=named("y", len(op.results)),
     )
     return ModuleOp([main])
-
-
-def _open(sample: Sample) -> dict[str, PropertyValue]:
-    """A size that data decides is open until it has."""
-    return {"size": (Dim.symbol("k"),)} if issubclass(sample.op, Counted) else {}
 
 
 def decomposed_results(op: DlOp, operands: tuple[np.ndarray, ...]) -> list[np.ndarray]:

@@ -59,14 +59,12 @@ def _nonzero(*shape: int) -> Sample:
     return Sample(dl.NonzeroOp, (x,), nonzero, {"size": (int(x.sum()),)}, label="x".join(map(str, shape)) or "scalar")
 
 
-def _places(*flags: int) -> Sample:
-    """All that are true, and of those of a shorter result the first."""
-    x, size = np.array(flags, np.bool_), sum(flags) - (len(flags) > 4)
-
+def _places(rows: int, n: int, size: int) -> Sample:
     def expected(x: np.ndarray) -> np.ndarray:
-        return np.array([*[k for k, flag in enumerate(x) if flag][:size], len(x)])
+        found = [[k for k, flag in enumerate(row) if flag] for row in x]
+        return np.array([(places + [n] * n)[:size] + [n] for places in found]).reshape(rows, size + 1)
 
-    return Sample(dl.PlacesOp, (x,), expected, {"size": (size,)}, label="".join(map(str, flags)) or "nothing")
+    return Sample(dl.PlacesOp, (values(BOOL, rows, n),), expected, {"size": (size,)}, label=f"{rows}x{n}_{size}")
 
 
 def _unique(x: np.ndarray, axis: int | None, keep_order: bool) -> Sample:
@@ -103,10 +101,10 @@ SAMPLES: list[Sample] = [
     _nonzero(3, 4, 2),
     _nonzero(17),
     _nonzero(0, 3),
-    _places(),
-    _places(0, 0, 0),
-    _places(1, 0, 1, 1),
-    _places(0, 1, 1, 0, 1, 0, 1, 1),
+    _places(1, 9, 9),
+    _places(3, 7, 2),
+    _places(2, 5, 0),
+    _places(1, 0, 0),
     _unique(values(I64, 5, 4) // 4, None, keep_order=False),
     _unique(values(I64, 5, 4) // 4, None, keep_order=True),
     _unique(np.round(values(BF16, 23).astype(np.float32)).astype(BF16), None, keep_order=True),

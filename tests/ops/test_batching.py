@@ -38,7 +38,6 @@ WITHOUT_LANES: dict[type[DlOp], str] = {
     dl.WordsOp: "made by quantized-contractions, when no transformation is left",
     dl.MatmulWordsOp: "made by few-bit-weights, when no transformation is left",
     dl.MatmulPairsOp: "made by quantize-weights, when no transformation is left",
-    dl.PlacesOp: "made of selections, when no transformation is left",
 }
 
 

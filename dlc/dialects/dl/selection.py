@@ -30,7 +30,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import differ
 from dlc.dialects.dl.dtypes import element_type, is_integer
 from dlc.dialects.dl.elementwise import DivOp, MulOp, SubOp
-from dlc.dialects.dl.interfaces import DataDependent, Procedure
+from dlc.dialects.dl.interfaces import DataDependent, Sequential
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dims import Size, product
@@ -96,10 +96,10 @@ class DecideOp(IRDLOperation):
 
 
 @irdl_op_definition
-class PlacesOp(Procedure):
-    """The places of the true elements of `x`, ascending, and behind them the size of `x`, as i64.
+class PlacesOp(Sequential):
+    """The places of the true elements in each row of `x` [a, n], ascending, as i64 [a, `size` + 1]; what is left of a row is n.
 
-    (C1) `x` is bool of rank 1; (C2) the result has `size` + 1 elements: `x` has `size` true ones, of more the first are taken.
+    Of more than `size` true elements the first count. (C1) `x` is bool of rank 2.
     """
 
     name = "dl.places"
@@ -108,12 +108,17 @@ class PlacesOp(Procedure):
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
-        if element_type_of(self.x) != i1 or rank_of(self.x) != 1:
-            raise DTypeError(f"dl.places: {self.x.type}; expected bools of rank 1 (C1)")
-        return [tensor_type((sizes(self.size)[0] + 1,), i64)]
+        if element_type_of(self.x) != i1 or rank_of(self.x) != 2:
+            raise DTypeError(f"dl.places: {self.x.type}; expected rows of bools (C1)")
+        return [tensor_type((shape_of(self.x)[0], sizes(self.size)[0] + 1), i64)]
 
     def reference(self, *operands: Array) -> Array:
-        return np.append(np.flatnonzero(operands[0])[: int(sizes(self.size)[0])], operands[0].size).astype(np.int64)
+        (x,), size = operands, int(sizes(self.size)[0])
+        result = np.full((len(x), size + 1), x.shape[1], np.int64)
+        for places, row in zip(result, x, strict=True):
+            found = np.flatnonzero(row)[:size]
+            places[: len(found)] = found
+        return result
 
 
 class Counted(Selection, ABC):
@@ -133,7 +138,8 @@ def places_of(build: Build, flags: SSAValue, size: Size) -> SSAValue:
     """The places of the true elements of a vector, and behind them its size; `size` is decided by how many there are."""
     count = build(ReduceSumOp, casted(build, flags, i64), axes=(0,))
     build.insert(DecideOp(count, size))
-    return build(PlacesOp, flags, size=(size,))
+    places = build(PlacesOp, build(ReshapeOp, flags, shape=(1, *shape_of(flags))), size=(size,))
+    return build(ReshapeOp, places, shape=(size + 1,))
 
 
 @irdl_op_definition
