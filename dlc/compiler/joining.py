@@ -21,6 +21,7 @@ from dlc.dialects.dl.selection import DecideOp
 from dlc.dialects.host import entry_of
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.options import Options
+from dlc.passes.fusion.dedupe_kernels import stem_of
 
 # Takes a part to dispatches of kernels, in a module of its own, by its options.
 Lower: TypeAlias = "Callable[[Part, Options], ModuleOp]"
@@ -76,7 +77,7 @@ class _Joiner:
         for op in list(module.ops):
             if isinstance(op, KernelOp):
                 op.detach()
-                names[op.symbol] = f"{op.symbol}_{next(self.numbers)}"
+                names[op.symbol] = f"{stem_of(op.symbol)}_{next(self.numbers)}"
                 op.sym_name = StringAttr(names[op.symbol])
                 self.kernels.append(op)
         for argument, value in zip(main.args, part.inputs, strict=True):

@@ -153,11 +153,12 @@ def _told_later(artifact: Artifact) -> list[str]:
     if not decided:
         return []
     own = [k for k, o in enumerate(artifact.host.outputs) for size in o.shape if Dim.lift(size).symbols() & {*decided}]
+    named = ", ".join(f"outputs[{k}]" for k in dict.fromkeys(own)) or "none"
     return [
         "",
         f"Data decides {_plain(', '.join(decided))}: a call may take more memory than was answered before. It ends with 2",
         "then, and is to be made again with call.needed bytes. Outputs of such sizes lie in the memory: the call sets the",
-        f"addresses of {', '.join(f'outputs[{k}]' for k in dict.fromkeys(own)) or 'none'}, and call.shapes says how large they are.",
+        f"addresses of {named}, and call.shapes says how large they are.",
     ]
 
 

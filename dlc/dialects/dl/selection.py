@@ -19,32 +19,27 @@ from dlc.dialects.dl.base import (
     Tensor,
     element_type_of,
     flag,
-    normalized_axes,
-    number,
     rank_of,
     shape_of,
     sizes,
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contraction import differ
-from dlc.dialects.dl.dtypes import element_type, is_integer
+from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.elementwise import DivOp, MulOp, SubOp
 from dlc.dialects.dl.interfaces import DataDependent, Sequential
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dims import Size, product
-from dlc.errors import DTypeError, ShapeError
+from dlc.errors import DTypeError
 from dlc.ir import (
     BoolAttr,
     DenseArrayBase,
-    IntegerAttr,
     IRDLOperation,
     ParsePropInAttrDict,
     SSAValue,
     TensorType,
     VerifyException,
-    f32,
     i1,
     i64,
     irdl_op_definition,
@@ -177,84 +172,6 @@ class NonzeroOp(Counted):
         if not shape:
             return [build(BroadcastToOp, build.scalar(0, like=rest), shape=(0, size))]
         return [build(ConcatOp, *(build(ReshapeOp, row, shape=(1, size)) for row in (*rows, rest)), axis=0)]
-
-
-@irdl_op_definition
-class UniqueOp(Selection):
-    """The distinct elements of `x`, or with `axis` its distinct slices, and how they come about; four results:
-
-    `y`, the distinct ones; `first`, the place of the first of each; `inverse`, the place in `y` of each element (slice) of
-    `x`; `counts`, how often each occurs. Ascending (slices lexicographically, NaN last), with `keep_order` in the order of
-    first occurrence. Without `axis`, elements count in row-major order and `y` has rank 1.
-    (C1) `axis` is an axis of `x`; (C2) places and counts are i64. NaN are equal to one another.
-    """
-
-    name = "dl.unique"
-    x = operand_def(TensorType)
-    axis = opt_prop_def(IntegerAttr)
-    keep_order = opt_prop_def(BoolAttr)
-    y = result_def(TensorType)
-    first = result_def(TensorType)
-    inverse = result_def(TensorType)
-    counts = result_def(TensorType)
-
-    @property
-    def unique_axis(self) -> int | None:
-        return None if self.axis is None else normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
-
-    def infer(self) -> Sequence[Tensor]:
-        shape, axis, total = shape_of(self.x), self.unique_axis, 1
-        if axis is None:
-            for size in shape:
-                total = size * total
-            y: tuple[Size, ...] = (self.count,)
-        else:
-            total = shape[axis]
-            y = (*shape[:axis], self.count, *shape[axis + 1 :])
-        places = tensor_type((self.count,), i64)
-        return [tensor_type(y, element_type_of(self.x)), places, tensor_type((total,), i64), places]
-
-    @property
-    def settings(self) -> Mapping[str, Setting]:
-        return {"axis": self.unique_axis, "keep_order": flag(self.keep_order)}
-
-
-@irdl_op_definition
-class NonMaxSuppressionOp(Selection):
-    """The boxes that are left when, by descending score, those that overlap a better one are dropped; rows (batch, class, box).
-
-    `boxes` [batch, n, 4] are two opposite corners (y, x, y, x), with `center_point` (x, y, width, height); `scores` [batch,
-    classes, n]. For each batch and class: of the boxes with a score above `score_threshold`, the best is selected, those
-    whose intersection with it exceeds `iou_threshold` times the union are dropped, and so on until `max_boxes` are selected.
-    Of equal scores the first counts as the best; a box without area overlaps nothing.
-    (C1) boxes, scores and thresholds are f32, `max_boxes` is an integer; (C2) the three settings have rank 0; (C3) the
-    result is i64 of shape (`size`, 3), in the order of batch, class and selection.
-    """
-
-    name = "dl.non_max_suppression"
-    boxes = operand_def(TensorType)
-    scores = operand_def(TensorType)
-    max_boxes = operand_def(TensorType)
-    iou_threshold = operand_def(TensorType)
-    score_threshold = operand_def(TensorType)
-    center_point = opt_prop_def(BoolAttr)
-    result = result_def(TensorType)
-
-    def infer(self) -> Sequence[Tensor]:
-        boxes, scores = shape_of(self.boxes), shape_of(self.scores)
-        settings = [self.max_boxes, self.iou_threshold, self.score_threshold]
-        if len(boxes) != 3 or len(scores) != 3 or differ(boxes[0], scores[0]) or differ(boxes[1], scores[2]):
-            raise ShapeError(f"{self.name}: boxes {boxes} and scores {scores}; expected [batch, n, 4] and [batch, classes, n]")
-        if differ(boxes[2], 4) or any(rank_of(v) for v in settings):
-            raise ShapeError(f"{self.name}: boxes {boxes}, settings {[shape_of(v) for v in settings]}; see (C2)")
-        floats = {element_type_of(v) for v in (self.boxes, self.scores, *settings[1:])}
-        if floats != {f32} or not is_integer(element_type_of(self.max_boxes)):
-            raise DTypeError(f"{self.name}: element types {[str(element_type_of(v)) for v in self.operands]}; see (C1)")
-        return [tensor_type((self.count, 3), i64)]
-
-    @property
-    def settings(self) -> Mapping[str, Setting]:
-        return {"center_point": flag(self.center_point)}
 
 
 @irdl_op_definition
