@@ -15,7 +15,7 @@ from dlc.compiler.program import Program
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.ranges import ranges_of, state_ranges
-from dlc.dialects.dl.selection import Counted
+from dlc.dialects.dl.selection import Selection
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import DlcError
@@ -29,7 +29,7 @@ _SAMPLES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
 def domain_of(program: Program) -> tuple[Domain | None, str | None]:
     """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not."""
     selections = [op for op in entry_of(program.module).walk() if isinstance(op, DataDependent)]
-    decided = {str(op.count): op.most for op in selections if isinstance(op, Counted) and isinstance(op.count, Dim)}
+    decided = {str(op.count): op.most for op in selections if isinstance(op, Selection) and isinstance(op.count, Dim)}
     if len(decided) < len(selections):
         return None, "the host computes a part of it: sizes that are data, or text"
     named = {str(size) for info in program.inputs for size in info.shape}

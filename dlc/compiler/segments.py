@@ -25,7 +25,8 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.ranges import ranges_of
-from dlc.dialects.dl.selection import Counted, DecideOp
+from dlc.dialects.dl.selection import DecideOp
+from dlc.dialects.dl.selection import Selection as SelectionOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Size
@@ -337,7 +338,7 @@ def _given(module: ModuleOp) -> set[str]:
     """The symbolic sizes in the types and properties of a program, but for those that its own data decides."""
     main = entry_of(module)
     inputs = {name for a in main.args for size in shape_of(a) if isinstance(size, dims.Dim) for name in size.symbols()}
-    decided = {str(op.count) for op in main.walk() if isinstance(op, Counted)}
+    decided = {str(op.count) for op in main.walk() if isinstance(op, SelectionOp)}
     return inputs.union(*map(_symbols_of, main.body.block.ops)) - decided
 
 

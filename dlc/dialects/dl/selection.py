@@ -1,8 +1,9 @@
 """Selection: results with as many entries as the data has, which no type can know.
 
-Their types have a symbolic size of their own, the property `size`, until the data is there. What is `Counted` is counted by
-kernels first, and `dl.decide` makes the number a size (`dlc/compiler/joining.py`). Else the host computes them between two
-segments of a program (`dlc/compiler/segments.py`), by what is called so in `dlc/runtime/selection.py`.
+Their types have a symbolic size of their own, the property `size`, until the data is there. Kernels count how many entries
+there are, and `dl.decide` makes the number a size of the program (`dlc/compiler/joining.py`). Where what follows does not hold
+for every size, the host computes them between two segments of the program (`dlc/compiler/segments.py`), by what is called so in
+`dlc/runtime/selection.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from dlc.ir import (
 from dlc.runtime.selection import Setting
 
 
-class Selection(DataDependent):
+class Selection(DataDependent, ABC):
     """A data-dependent op whose results share one size that data decides: `size`, a symbol or what is known to come."""
 
     size = prop_def(DenseArrayBase | DimsAttr)
@@ -60,6 +61,15 @@ class Selection(DataDependent):
     def count(self) -> Size:
         """The size that the data decides."""
         return sizes(self.size)[0]
+
+    @property
+    @abstractmethod
+    def most(self) -> Size:
+        """What `size` is at most."""
+
+    @abstractmethod
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        """The same results from ops that kernels are made of; `places_of` among them says what the size is."""
 
 
 @irdl_op_definition
@@ -116,19 +126,6 @@ class PlacesOp(Sequential):
         return result
 
 
-class Counted(Selection, ABC):
-    """A selection that kernels can make, once they have counted how much there is of it."""
-
-    @property
-    @abstractmethod
-    def most(self) -> Size:
-        """What `size` is at most."""
-
-    @abstractmethod
-    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        """The same results from simpler ops; a `dl.decide` among them says what the size is."""
-
-
 def places_of(build: Build, flags: SSAValue, size: Size) -> SSAValue:
     """The places of the true elements of a vector, and behind them its size; `size` is decided by how many there are."""
     count = build(ReduceSumOp, casted(build, flags, i64), axes=(0,))
@@ -138,7 +135,7 @@ def places_of(build: Build, flags: SSAValue, size: Size) -> SSAValue:
 
 
 @irdl_op_definition
-class NonzeroOp(Counted):
+class NonzeroOp(Selection):
     """The places of the true elements of `x` in row-major order, one column each: NumPy's `stack(nonzero(x))`, as i64.
 
     (C1) `x` is bool; (C2) the result has the shape (rank of `x`, `size`). A rank-0 `x` that is true has one place, without

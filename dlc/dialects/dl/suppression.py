@@ -16,7 +16,7 @@ from dlc.dialects.dl.elementwise import AddOp, DivOp, GreaterOp, LessOp, Maximum
 from dlc.dialects.dl.indexing import GatherElementsOp, GatherOp
 from dlc.dialects.dl.interfaces import Procedure
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
-from dlc.dialects.dl.selection import Counted, places_of
+from dlc.dialects.dl.selection import Selection, places_of
 from dlc.dialects.dl.sorting import ArgsortOp
 from dlc.dims import Size, product
 from dlc.errors import DTypeError, ShapeError
@@ -73,7 +73,7 @@ class SuppressOp(Procedure):
 
 
 @irdl_op_definition
-class NonMaxSuppressionOp(Counted):
+class NonMaxSuppressionOp(Selection):
     """The boxes that are left when, by descending score, those that overlap a better one are dropped; rows (batch, class, box).
 
     `boxes` [batch, n, 4] are two opposite corners (y, x, y, x), with `center_point` (x, y, width, height); `scores` [batch,

@@ -17,7 +17,7 @@ from dlc.dialects.dl.irregular import CumsumOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.reduction import ReduceAnyOp
-from dlc.dialects.dl.selection import Counted, places_of
+from dlc.dialects.dl.selection import Selection, places_of
 from dlc.dialects.dl.sorting import ArgsortOp
 from dlc.dims import Size, product
 from dlc.ir import (
@@ -36,7 +36,7 @@ from dlc.runtime.selection import Setting
 
 
 @irdl_op_definition
-class UniqueOp(Counted):
+class UniqueOp(Selection):
     """The distinct elements of `x`, or with `axis` its distinct slices, and how they come about; four results:
 
     `y`, the distinct ones; `first`, the place of the first of each; `inverse`, the place in `y` of each element (slice) of

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.selection import Counted
+from dlc.dialects.dl.selection import Selection
 from dlc.ir import ModuleOp, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 
 
 def counted(module: ModuleOp) -> ModuleOp:
-    """A copy of a module in which each selection that is `Counted` is what it decomposes to.
+    """A copy of a module in which each selection is what it decomposes to.
 
         %p = dl.nonzero %m {size = #dl.dims<"k">}
     →
@@ -24,4 +24,4 @@ def counted(module: ModuleOp) -> ModuleOp:
 
 
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
-    return op.decompose(*op.operands) if isinstance(op, Counted) else None
+    return op.decompose(*op.operands) if isinstance(op, Selection) else None
