@@ -38,7 +38,7 @@ class Winograd:
     gain: float = 1.15
     cached_bytes: int = 4 << 20
     strip_bytes: int = 2 << 20
-    most_strips: int = 16
+    most_strips: int = 8
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of
 from dlc.dialects.dl.build import Build
@@ -213,8 +212,8 @@ class _Rewriter:
         joined = None if whole is None else defining(whole, ConcatOp)
         if joined is None:
             return None
-        b, axis, start, parts = Build(op), number(joined.axis), 0, list[SSAValue]()
-        for part in cast("Sequence[SSAValue]", joined.values):
+        b, axis, start, parts = Build(op), joined.joined_axis, 0, list[SSAValue]()
+        for part in joined.values:
             size = int(shape_of(part)[axis])
             operands = [part if v is whole else _beside(b, v, axis - len(shape), start, size) for v in op.operands]
             parts.append(b(type(op), *operands, **op.properties))
