@@ -141,7 +141,9 @@ def logspace(
     """`num` powers of `base` with exponents at equal distances; float32 unless told otherwise."""
     if has_tracer((start, stop)):
         return convert(power(base, linspace(start, stop, num, endpoint=endpoint)), _float_of(dtype, start, stop))
-    return np.logspace(start, stop, num, endpoint=endpoint, base=base).astype(_float_of(dtype, start, stop))
+    return np.logspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint, base=base).astype(
+        _float_of(dtype, start, stop)
+    )
 
 
 def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None) -> Any:
@@ -153,7 +155,7 @@ def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: 
         numbers = multiply(first, power(divide(last, first), share))
         # The last one is exact.
         return convert(where(greater_equal(share, 1), last, numbers), _float_of(dtype, start, stop))
-    return np.geomspace(start, stop, num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
+    return np.geomspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
 
 
 def eye(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32, *, device: Any = None) -> Array:
