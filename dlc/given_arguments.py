@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class Parameters:
         donate_argnames: Sequence[str],
         dynamic: Mapping[str, Mapping[int, str]],
     ) -> None:
+        if not callable(function):
+            raise DTypeError(f"jit: {function!r} is no function")
         self.function = function
         self.name = str(getattr(function, "__name__", "function"))
         self._signature = inspect.signature(function)
@@ -52,7 +54,7 @@ class Parameters:
                 raise DTypeError(f"jit: {kind}_argnames {sorted(unknown)} are no arguments of {self.name}{self._signature}")
         if self._donated and (dynamic or self._donated & self._static):
             raise DTypeError(f"jit: donate_argnames {sorted(self._donated)}: neither settings, nor beside dynamic sizes")
-        self._dynamic = {name: {axis: _open_size(size) for axis, size in axes.items()} for name, axes in dynamic.items()}
+        self._dynamic = {name: _open_sizes(name, axes) for name, axes in dynamic.items()}
         # For each structure of arguments, which sizes of its leaves are open.
         self._open: dict[Tree, OpenSizes] = {}
 
@@ -145,6 +147,16 @@ def closed(shape: tuple[int, ...], open_: Mapping[int, OpenSize]) -> tuple[int |
 
 def _told(leaf: Any, shape: tuple[int, ...]) -> str:
     return type(leaf).__name__ if is_number(leaf) else f"{leaf.dtype}[{', '.join(map(str, shape))}]"
+
+
+def _open_sizes(name: str, axes: object) -> dict[int, OpenSize]:
+    """What `dynamic` says of a parameter: an open size for some axes."""
+    if not isinstance(axes, Mapping):
+        raise DTypeError(f"jit: dynamic says {axes!r} of {name}; expected names by axis, such as {{0: 'N'}}")
+    named = cast("Mapping[object, object]", axes)
+    if wrong := [a for a, size in named.items() if not isinstance(a, int) or not isinstance(size, str)]:
+        raise DTypeError(f"jit: dynamic says {named!r} of {name}, {wrong[0]!r} is no axis with a name; write {{0: 'N'}}")
+    return {axis: _open_size(size) for axis, size in cast("Mapping[int, str]", axes).items()}
 
 
 def _open_size(text: str) -> OpenSize:

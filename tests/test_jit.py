@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -510,6 +510,14 @@ def test_masked_arrays_are_refused() -> None:
     with pytest.raises(dlc.DTypeError, match=r"masked array"):
         model(hidden)
     np.testing.assert_array_equal(next(iter(model(np.ma.masked_array(np.ones(2, np.float32))).values())), [2, 2])
+
+
+def test_what_is_said_of_a_function_is_checked() -> None:
+    for wrong in ("N", ("N",), {"N": 0}):
+        with pytest.raises(DTypeError, match=r"dynamic says .* of x.*\{0: 'N'\}"):
+            dlc.jit(lambda x: x, dynamic=cast(Any, {"x": wrong}))
+    with pytest.raises(DTypeError, match="3 is no function"):
+        dlc.jit(cast(Any, 3))
 
 
 def test_static_arguments_by_place() -> None:

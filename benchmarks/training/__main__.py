@@ -1,13 +1,15 @@
-"""What a training step costs: PYTHONPATH=benchmarks python -m training [MODEL …] [--seconds S] [--with NAMES].
+"""What a training step costs: PYTHONPATH=benchmarks python -m training [MODEL …] [--seconds S] [--with NAMES] [--threads N].
 
-Forward, backward and AdamW in float32, on one processor: milliseconds of a step, medians of steps that take turns, and
-seconds of the first step, in which compilers compile. The losses of all must agree, step by step.
+Forward, backward and AdamW in float32: milliseconds of a step, medians of steps that take turns (and the least), on one
+processor or as many as there are threads, and seconds of the first step, in which compilers compile. The losses of all must
+agree, step by step. torch.compile takes part where there is a C++ compiler, which it writes its kernels for.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +19,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("models", nargs="*")
+parser.add_argument("--seconds", type=float, default=10.0)
+parser.add_argument("--with", dest="names")
+parser.add_argument("--threads", type=int, default=1)
+arguments = parser.parse_args()
 # Before any library counts processors.
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
 
 from dlc.measure.latency import interleaved  # noqa: E402
 from training.models import MODELS, Draw  # noqa: E402
@@ -37,7 +45,7 @@ def first_step(name: str, model: str) -> tuple[float, float, Callable[[], float]
     module, settings = RUNTIMES[name]
     train = import_module(f"training.{module}").training
     x, labels = MODELS[model].batch()
-    run = train(MODELS[model], MODELS[model].parameters(Draw()), x, labels, **settings)
+    run = train(MODELS[model], MODELS[model].parameters(Draw()), x, labels, threads=arguments.threads, **settings)
     began = time.perf_counter()
     loss = run()
     return time.perf_counter() - began, loss, run
@@ -55,22 +63,18 @@ def agree(losses: Sequence[float], first: float) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=[*MODELS])
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--with", dest="names", default=",".join(RUNTIMES))
-    arguments = parser.parse_args()
-    names = arguments.names.split(",")
+    compilers = bool(shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++"))
+    names = arguments.names.split(",") if arguments.names else [n for n in RUNTIMES if n != "torch.compile" or compilers]
     table = Table("model", *(f"{name} ms" for name in names), *(f"first {name} s" for name in names))
-    for model in arguments.models:
+    for model in arguments.models or MODELS:
         firsts = {name: first_step(name, model) for name in names}
         second = {name: run() for name, (_, _, run) in firsts.items()}
         first = {name: loss for name, (_, loss, _) in firsts.items()}
         for losses in (first, second):
             if not agree([*losses.values()], min(first.values())):
                 print(f"{model}: losses differ: {losses}", file=sys.stderr)
-        times = interleaved({name: run for name, (_, _, run) in firsts.items()}, arguments.seconds)
-        steps = (f"{1e3 * times[name].median:.2f}" for name in names)
+        times = interleaved({name: run for name, (_, _, run) in firsts.items()}, arguments.seconds, arguments.threads)
+        steps = (f"{1e3 * times[name].median:.2f} ({1e3 * times[name].least:.2f})" for name in names)
         table.add_row(model, *steps, *(f"{firsts[name][0]:.2f}" for name in names))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 

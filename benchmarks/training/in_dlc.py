@@ -68,7 +68,7 @@ def lstm(x: Any, p: Any, units: int) -> Any:
     return dlc.lax.scan(step, (zeros, zeros), xs)[0][0]
 
 
-def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, threads: int) -> Callable[[], float]:
     """A call makes one step and gives the loss before it."""
     from training import in_dlc as functions
 
@@ -77,7 +77,7 @@ def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray) -
 
     optimizer = dlc.optim.adamw(1e-3, weight_decay=0.01)
 
-    @dlc.jit(num_threads=1, cache=False, donate_argnames=("params", "state"))
+    @dlc.jit(num_threads=threads, cache=False, donate_argnames=("params", "state"))
     def step(params: Any, state: Any, x: Any, labels: Any) -> Any:
         loss, grads = dlc.value_and_grad(loss_of)(params, x, labels)
         updates, state = optimizer.update(grads, state, params)

@@ -82,8 +82,8 @@ def lstm(x: Any, p: Any, units: int) -> Any:
     return jax.lax.scan(step, (zeros, zeros), xs)[0][0]
 
 
-def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
-    """A call makes one step and gives the loss before it."""
+def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, threads: int) -> Callable[[], float]:
+    """A call makes one step and gives the loss before it; JAX takes as many threads as the process has processors."""
     from training import in_jax as functions
 
     def loss_of(params: Any, x: Any, labels: Any) -> Any:

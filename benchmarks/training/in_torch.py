@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from training.models import Model
 
 relu, gelu = F.relu, F.gelu
-torch.set_num_threads(1)
 
 
 def dense(x: Any, p: Any) -> Any:
@@ -87,11 +86,12 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def training(
-    model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, compiled: bool = False
+    model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, threads: int, compiled: bool = False
 ) -> Callable[[], float]:
     """A call makes one step and gives the loss before it."""
     from training import in_torch as functions
 
+    torch.set_num_threads(threads)
     params = _own(parameters)
     optimizer = torch.optim.AdamW(_leaves(params), lr=1e-3, weight_decay=0.01, fused=True)
     data = torch.tensor(x.transpose(0, 3, 1, 2).copy() if x.ndim == 4 else x)

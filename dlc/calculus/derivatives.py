@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, SupportsIndex, TypeAlias, cast
 
 from dlc.calculus.batching import vmap
 from dlc.calculus.call import traced
@@ -46,9 +46,13 @@ class _Selected:
         """The arguments of these numbers and names; one by itself is no tuple. Raises DTypeError for one that is not given,
         or twice.
         """
-        numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+        alone = isinstance(argnums, SupportsIndex) and not argnames
+        numbers = [argnums] if isinstance(argnums, SupportsIndex) else list(argnums)
         names = [argnames] if isinstance(argnames, str) else list(argnames)
-        for number in numbers:
+        for number in cast("list[object]", numbers):
+            if not isinstance(number, SupportsIndex):
+                problem = f"{where}: argnums {number!r} is no number of a positional argument; argnames are names"
+                raise at_user_line(DTypeError(problem))
             if not -len(args) <= operator.index(number) < len(args):
                 problem = f"{where}: argnums {number} of a call with {len(args)} positional arguments"
                 raise at_user_line(DTypeError(problem + ("; argnums=() is none of them" if names else "")))
@@ -61,7 +65,6 @@ class _Selected:
             if len(set(chosen)) < len(chosen):
                 raise at_user_line(DTypeError(f"{where}: {chosen} has an argument twice; name each once"))
         parts = [(args[i], f"argument {i}") for i in numbers] + [(kwargs[name], name) for name in names]
-        alone = isinstance(argnums, int) and not names
         tree = parts[0][0] if alone else tuple(part for part, _ in parts)
         leaves = Leaves.of(where, parts[0][1] if alone else "argument", tree)
         if not alone:

@@ -80,6 +80,12 @@ def require_trace() -> Trace:
     return trace
 
 
+def require_function(where: str, fun: object) -> None:
+    """Raises DTypeError for what cannot be called."""
+    if not callable(fun):
+        raise at_user_line(DTypeError(f"{where}: {fun!r} is no function"))
+
+
 def differentiated(where: str, function: Callable[..., Any], arguments: Leaves) -> tuple[Block, Leaves]:
     """`body_of` for a body that is differentiated once more than what is around it."""
     return body_of(where, function, arguments, require_trace().orders + 1)

@@ -14,7 +14,7 @@ from dlc.frontend.trace import Tracer, is_number
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, has_tracer, operand, promote_to_float, refuse
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.comparing import greater_equal
-from dlc.numpy.elementwise import add, divide, multiply, subtract, where
+from dlc.numpy.elementwise import add, divide, multiply, power, subtract, where
 from dlc.numpy.namespace import check_device
 
 __all__ = [
@@ -136,15 +136,26 @@ def _float_of(dtype: Any, *xs: ArrayLike) -> Any:
 
 
 def logspace(
-    start: float, stop: float, /, num: int = 50, *, endpoint: bool = True, base: float = 10.0, dtype: Any = None
-) -> Array:
+    start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, base: float = 10.0, dtype: Any = None
+) -> Any:
     """`num` powers of `base` with exponents at equal distances; float32 unless told otherwise."""
-    return np.logspace(start, stop, num, endpoint=endpoint, base=base).astype(_float_of(dtype, start, stop))
+    if has_tracer((start, stop)):
+        return convert(power(base, linspace(start, stop, num, endpoint=endpoint)), _float_of(dtype, start, stop))
+    return np.logspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint, base=base).astype(
+        _float_of(dtype, start, stop)
+    )
 
 
-def geomspace(start: float, stop: float, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None) -> Array:
-    """`num` numbers of equal ratios from start to stop; float32 unless told otherwise."""
-    return np.geomspace(start, stop, num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
+def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None) -> Any:
+    """`num` numbers of equal ratios from start to stop, both of one sign; float32 unless told otherwise."""
+    if has_tracer((start, stop)):
+        first, last = promote_to_float(start, stop)
+        rank = max(first.ndim, last.ndim)
+        share = np.linspace(0, 1, num, endpoint=endpoint).reshape(-1, *[1] * rank).astype(first.dtype)
+        numbers = multiply(first, power(divide(last, first), share))
+        # The last one is exact.
+        return convert(where(greater_equal(share, 1), last, numbers), _float_of(dtype, start, stop))
+    return np.geomspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
 
 
 def eye(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32, *, device: Any = None) -> Array:

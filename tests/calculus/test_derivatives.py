@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import ml_dtypes
 import numpy as np
@@ -174,6 +174,11 @@ def custom(backward: Callable[..., Any], function: Callable[..., Any] = lambda x
         (lambda: dlc.grad(lambda p: p["a"])({"a": 1.0, "n": [1]}), DTypeError, "argument 0['n'][0] is of int64, which has no gra"),
         (lambda: dlc.grad(lambda a, b: a * b, (0, -2))(1.0, 2.0), DTypeError, "[0, 0] has an argument twice"),
         (lambda: dlc.grad(lambda a: a, 1)(1.0), DTypeError, "argnums 1 of a call with 1 positional arguments"),
+        (lambda: dlc.grad(lambda a: a, cast(Any, "a"))(1.0), DTypeError, "argnums 'a' is no number of a positional argument"),
+        *[
+            (lambda t=t: t(cast(Any, 3)), DTypeError, "3 is no function")
+            for t in (dlc.grad, dlc.vmap, dlc.hessian, dlc.checkpoint, dlc.custom_jvp, dlc.custom_vjp)
+        ],
         (lambda: dlc.grad(lambda a: a * X)(1.0), ShapeError, "returned an array of shape (3,), expected one value; sum"),
         (lambda: dlc.grad(lambda a: (a, a))(1.0), ShapeError, "returned a tuple of 2; expected one float (with others: has_aux)"),
         (lambda: dlc.grad(lambda a: a > 0)(1.0), DTypeError, "returned bool, expected a float"),

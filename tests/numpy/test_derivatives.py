@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dlc
 import dlc.numpy as dnp
 from dlc.errors import DlcError
 from tests.differences import wrong_derivative
@@ -61,3 +62,19 @@ def calls(family: str) -> Iterator[tuple[str, Callable[..., list[Any]], list[np.
 def test_derivatives(family: str) -> None:
     found = {place: wrong_derivative(run, point) for place, run, point in calls(family)}
     assert not [f"{place}: {wrong}" for place, wrong in found.items() if wrong]
+
+
+def test_derivatives_of_gradients_of_factors() -> None:
+    """Rules that call functions with rules must not come to an end before derivatives do."""
+
+    def gradient(run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        def pulled(*arrays: Any) -> list[Any]:
+            results, pullback = dlc.vjp(run, *arrays)
+            return list(pullback([dnp.cos(r) for r in results]))
+
+        return dlc.jit(target="reference")(pulled)
+
+    first = {place.split("(")[0]: (run, point) for place, run, point in reversed(list(calls("linalg")))}
+    chosen = ("slogdet", "solve", "det", "cholesky", "qr", "eigvalsh", "pinv")
+    found = {name: wrong_derivative(gradient(first[name][0]), first[name][1]) for name in chosen}
+    assert not [f"{name}: {wrong}" for name, wrong in found.items() if wrong]

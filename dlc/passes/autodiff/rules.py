@@ -36,7 +36,7 @@ NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.UniqueOp: "which values are different is not a matter of small steps; take the places it gives, and gather",
     **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOp), "it gives places"),
     dl.ForestOp: "its result changes in jumps",
-    **dict.fromkeys((dl.LuOp, dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORS),
+    **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORS),
     dl.PackOp: _LATER,
     dl.UnpackOp: _LATER,
     dl.ModeProductOp: _LATER,
@@ -78,7 +78,7 @@ def activate(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
         floats = [r for r in op.results if is_differentiable(r)]
         if floats and type(op) not in ZERO and not active.isdisjoint(read_by(op)):
             if is_ruled(op):
-                active.update(floats)
+                active.update(floats if isinstance(op, Control) else floats[:1])
             elif isinstance(op, Composite):
                 following = decompose_in_place(op)
             else:

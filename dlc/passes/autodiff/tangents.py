@@ -22,7 +22,8 @@ from dlc.passes.autodiff.term import Term, exp, where
 from dlc.passes.autodiff.transposes import first_in_windows
 from dlc.passes.dl.rewriting import inverse
 
-# The tangent of the only result, from the op, its result and the operands as terms, and the operands' tangents.
+# The tangent of the first result, from the op, that result and the operands as terms, and the operands' tangents. Other
+# results follow no small step.
 Rule: TypeAlias = "Callable[[Any, Term, Sequence[Term], Sequence[Term | None]], Term]"
 
 
@@ -182,6 +183,17 @@ def _cholesky(op: dl.CholeskyOp, r: Term, x: Sequence[Term], t: Sequence[Term | 
     return ((_triangle(inner, upper=True) + _triangle(inner, upper=True, diagonal=False)) * 0.5).op(dl.MatmulOp, r)
 
 
+def _lu(op: dl.LuOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """L·(the triangle of F below the diagonal) + (that from it on)·U, with F = L⁻¹·(rows `order` of dx)·U⁻¹."""
+    dx, order = _only(t), Term(r.b, op.order)
+    rows = order.reshape(*order.shape, 1).broadcast(*r.shape)
+    half = r.op(dl.TriangularSolveOp, dx.op(dl.GatherElementsOp, rows, axis=len(r.shape) - 2), lower=True, unit=True)
+    f = r.matrix_transpose().op(dl.TriangularSolveOp, half.matrix_transpose(), lower=True).matrix_transpose()
+    below = _triangle(f, upper=False, diagonal=False)
+    inner = _triangle(r, upper=False, diagonal=False).op(dl.MatmulOp, below)
+    return below + inner + _triangle(f, upper=True).op(dl.MatmulOp, _triangle(r, upper=True))
+
+
 TANGENTS: dict[type[DlOp], Rule] = {
     dl.SelectOp: _select,
     dl.ReduceMaxOp: _extremum,
@@ -196,5 +208,6 @@ TANGENTS: dict[type[DlOp], Rule] = {
     dl.ScatterRowsOp: _scatter_rows,
     dl.TriangularSolveOp: _triangular_solve,
     dl.CholeskyOp: _cholesky,
+    dl.LuOp: _lu,
     dl.SortOp: _sort,
 }

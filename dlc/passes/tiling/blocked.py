@@ -125,8 +125,9 @@ class _Panel:
         self.buffer = place.alloca(memref_of(self.source).element_type, shape, "panel")
 
     def bring(self, place: Place, tile: Tile, block: Tile) -> None:
-        """Copies what the task needs of the block."""
-        self._bring(place, {**tile, **block}, {}, [*self.shared, *self.reduced])
+        """Copies what the task needs of the block, in the order in which it lies in memory unless lanes are turned."""
+        dims = [*self.reduced, *self.shared] if self.turned is None else [*self.shared, *self.reduced]
+        self._bring(place, {**tile, **block}, {}, dims)
 
     def _bring(self, place: Place, whole: Tile, part: Tile, dims: Sequence[int]) -> None:
         if dims:

@@ -292,13 +292,19 @@ class _Chooser:
         return all(can_split(s, self.nest) for s in self.nest.stages if d in s.reductions)
 
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
-        """Panels of the lane dimension outermost, so that one panel of weights serves all rows; or as the variant says."""
+        """Panels of the lane dimension outermost, so that one panel of weights serves all rows; or as the variant says.
+
+        Products of a batch come one after the other: they share nothing, and the cache holds what their panels share.
+        """
         stage = self.nest.stages[-1]
         rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
-        contraction = any(s.is_contraction for s in self.nest.stages)
+        contraction = next((s for s in self.nest.stages if s.is_contraction), None)
         if lane is None or lane not in shared:
             return tuple(rows)
-        return (lane, *rows) if contraction and self.variant.panels_first else (*rows, lane)
+        if contraction is None or not self.variant.panels_first:
+            return (*rows, lane)
+        batch = [d for d in rows if all(a.uses(d) for a in contraction.inputs)]
+        return (*batch, lane, *(d for d in rows if d not in batch))
 
     def grid(self, register: dict[int, int], order: Sequence[int]) -> dict[int, int]:
         """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first."""
