@@ -43,7 +43,7 @@ class MappedFile(mmap.mmap):
         Raises ModelError if the file is another one by now: what is read through its mapping, once it is shorter, would end
         the process.
         """
-        rest = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+        rest = array.reshape(-1).view(np.uint8).data
         while rest:
             count = os.preadv(self._descriptor, [rest], offset)
             if not count:
