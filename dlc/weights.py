@@ -1,7 +1,8 @@
 """The weights store: the constant arrays of a program, beside the IR, never in it.
 
-The IR names an array (`dl.weight @w7`); the store holds it. Equal arrays are held once: names are given by content. A
-store on disk is a folder of `.npy` files (written without pickle) that are memory-mapped when read back.
+The IR names an array (`dl.weight @w7`); the store holds it, or the file of a model does, of which it is a view then
+(mapped_files.py). Equal arrays are held once: names are given by content. A store on disk is a folder of `.npy` files (written
+without pickle) that are memory-mapped when read back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import read_npy
 from dlc.errors import ModelError
+from dlc.mapped_files import in_memory
 from dlc.whole_files import written_whole
 
 Array = NDArray[Any]
@@ -32,12 +34,18 @@ _EXTENDED = {
 }  # fmt: skip
 
 
+# What a large array is told from others by at first: so many pieces of so many bytes.
+_PIECES, _PIECE_BYTES = 16, 4096
+
+
 class WeightStore(Mapping[str, Array]):
     """Arrays by name; `add` returns the name of an equal array that is held already."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
-        self._by_content: dict[bytes, str] = {}
+        self._digests: dict[str, bytes] = {}
+        # The names of arrays that a sample does not tell from one another.
+        self._alike: dict[bytes, list[str]] = {}
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
@@ -51,26 +59,45 @@ class WeightStore(Mapping[str, Array]):
     def add(self, array: Array, hint: str = "w") -> str:
         """Holds `array` (made C-contiguous) and returns its name, which starts with `hint`."""
         array = np.require(array, requirements="C")
-        content = _digest(array)
-        if content not in self._by_content:
-            stem = re.sub(r"\W+", "_", hint) or "w"
-            name, k = stem, 1
-            while name in self._arrays:
-                name, k = f"{stem}_{k}", k + 1
-            self._arrays[name] = array
-            self._by_content[content] = name
-        return self._by_content[content]
+        alike = self._alike.setdefault(_sample(array), [])
+        # Large arrays are rarely equal, and digests of all of them would take longer than anything else done with them.
+        content = _digest(array) if alike else b""
+        for name in alike:
+            if self._digest_of(name) == content:
+                return name
+        stem = re.sub(r"\W+", "_", hint) or "w"
+        name, k = stem, 1
+        while name in self._arrays:
+            name, k = f"{stem}_{k}", k + 1
+        self._arrays[name] = array
+        if alike:
+            self._digests[name] = content
+        alike.append(name)
+        return name
 
     def digests(self) -> dict[str, bytes]:
         """Of each array, by name, what tells it from all others: a digest of its bytes, dtype and shape."""
-        known = {name: content for content, name in self._by_content.items()}
-        return {name: known.get(name) or _digest(array) for name, array in self._arrays.items()}
+        return {name: self._digest_of(name) for name in self._arrays}
+
+    def _digest_of(self, name: str) -> bytes:
+        if name not in self._digests:
+            self._digests[name] = _digest(self._arrays[name])
+        return self._digests[name]
 
     def only(self, names: Iterable[str]) -> WeightStore:
         """A store of the named arrays alone, which both hold."""
         store = WeightStore()
         store._arrays = {name: self._arrays[name] for name in names}
-        store._by_content = {content: name for content, name in self._by_content.items() if name in store._arrays}
+        store._digests = {name: digest for name, digest in self._digests.items() if name in store._arrays}
+        for sample, alike in self._alike.items():
+            if held := [name for name in alike if name in store._arrays]:
+                store._alike[sample] = held
+        return store
+
+    def in_memory(self) -> WeightStore:
+        """A store of the same arrays, none of which is in a model's file any more."""
+        store = self.only(self)
+        store._arrays = {name: in_memory(array) for name, array in self._arrays.items()}
         return store
 
     def save(self, folder: Path) -> None:
@@ -100,7 +127,26 @@ class WeightStore(Mapping[str, Array]):
         return store
 
 
+def _sample(array: Array) -> bytes:
+    """What equal arrays have in common, and most others have not: a digest of pieces."""
+    data = _bytes(array)
+    step = max(len(data) - _PIECE_BYTES, 0) // (_PIECES - 1)
+    small = len(data) <= _PIECES * _PIECE_BYTES
+    pieces = [data] if small else [data[k * step : k * step + _PIECE_BYTES] for k in range(_PIECES)]
+    return _digest_of_pieces(pieces, array)
+
+
 def _digest(array: Array) -> bytes:
-    digest = hashlib.blake2b(array.view(np.uint8).data if array.size and array.ndim else array.tobytes(), digest_size=16)
+    return _digest_of_pieces([_bytes(array)], array)
+
+
+def _bytes(array: Array) -> memoryview:
+    return array.view(np.uint8).data.cast("B") if array.size and array.ndim else memoryview(array.tobytes())
+
+
+def _digest_of_pieces(pieces: Iterable[memoryview], array: Array) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
     digest.update(f"{array.dtype}{array.shape}".encode())
     return digest.digest()

@@ -3,9 +3,10 @@
 `repair` widens those `arith` ops in place, since every tool that reads the IR knows them by their classes: constraints of
 operands and results, the result type of a comparison, and the syntax of a selection by a vector of conditions. It also
 corrects the parser, which reads a float inside a dense constant that is written as its bits, as infinities are, as a number,
-and takes time exponential in the length of a line for a string that nothing ends. `isinstance` of its classes, which are
-abstract ones, is made as quick as of others: a compilation asks a million times. Constraints of an op are checked once for
-the same types and properties: between two passes most ops stay as they are.
+and takes time exponential in the length of a line for a string that nothing ends. What a compilation does a million times is
+made as quick as it can be: `isinstance` of its classes, which are abstract ones, is that of others; a walk over what is in
+an op goes through two generators, not three for each op around; the numbers in an array are unpacked once. Constraints of an
+op are checked once for the same types and properties: between two passes most ops stay as they are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     AnyFloat,
     ContainerType,
+    DenseArrayBase,
     FixedBitwidthType,
     IndexType,
     IntegerType,
@@ -26,7 +28,7 @@ from xdsl.dialects.builtin import (
     container_of,
     i1,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, BlockOps, Operation, SSAValue
 from xdsl.irdl import AnyAttr, AttrConstraint, OpDef, OperandDef, ResultDef
 from xdsl.irdl.operations import get_accessors_from_op_def
 from xdsl.parser import AttrParser, Parser
@@ -138,6 +140,46 @@ class _PlainMeta(ABCMeta):
     __subclasscheck__ = type.__subclasscheck__
 
 
+def _ops(self: BlockOps) -> Iterator[Operation]:
+    """The ops of a block; the one after an op is known before the op is handed out, which may go then."""
+    following: Any = self.block.first_op
+    while following is not None:
+        op, following = following, following._next_op
+        yield op
+
+
+def _nested(op: Operation) -> Iterator[Operation]:
+    for region in op.regions:
+        for block in region.blocks:
+            following: Any = block.first_op
+            while following is not None:
+                inner, following = following, following._next_op
+                yield inner
+
+
+def _walk(self: Operation, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
+    if reverse or region_first:
+        yield from _walk_any(self, reverse=reverse, region_first=region_first)
+        return
+    yield self
+    pending = [_nested(self)]
+    while pending:
+        for op in pending[-1]:
+            yield op
+            if op.regions:
+                pending.append(_nested(op))
+                break
+        else:
+            pending.pop()
+
+
+def _values(self: Any) -> tuple[Any, ...]:
+    known = self.__dict__.get("_values")
+    if known is None:
+        known = self.__dict__["_values"] = _unpacked(self)
+    return known
+
+
 def _with_derived(base: type) -> Iterator[type]:
     yield base
     for derived in type.__subclasses__(base):
@@ -169,6 +211,8 @@ def _verify(self: OpDef, op: Operation) -> None:
 
 # What is between quotes, with no way of matching it but one.
 _STRING = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+_walk_any = Operation.walk
+_unpacked: Any = cast(Any, DenseArrayBase).get_values
 _literal: Any = AttrParser._TensorLiteralElement  # pyright: ignore[reportPrivateUsage]
 _decimal_to_type = _literal.to_type
 _scalar_cmpi = arith.CmpiOp.__init__
@@ -188,6 +232,9 @@ def repair() -> None:
             if type(derived) is ABCMeta:
                 derived.__class__ = _PlainMeta
     OpDef.verify = _verify
+    Operation.walk = _walk
+    cast(Any, BlockOps).__iter__ = _ops
+    cast(Any, DenseArrayBase).get_values = _values
     _literal.to_type = _literal_to_type
     cast(Any, MLIRLexer)._unescaped_characters_regex = _STRING
     _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _same_shape)

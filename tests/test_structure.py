@@ -18,6 +18,7 @@ LEAVES = {
         "garbage",
         "derived",
         "whole_files",
+        "mapped_files",
         "private_folder",
         "model_source",
         "given_shapes",

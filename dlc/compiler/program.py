@@ -84,6 +84,10 @@ class Program:
         decided = any(isinstance(op, DataDependent) for op in entry_of(self.module).walk())
         return not decided and all(is_static(info.shape) for info in self.inputs)
 
+    def in_memory(self) -> Program:
+        """This program with weights that hang on no file: what goes on being compiled when it is called."""
+        return replace(self, weights=self.weights.in_memory())
+
     def with_sizes(self, sizes: Mapping[str, Size]) -> Program:
         """This program with symbolic sizes given, or by other names."""
         module = self.module.clone()

@@ -86,6 +86,7 @@ def _compiled(c: Compilation, file: CachedFile | None) -> Model:
         return served.model
     if served is not None:
         c.report.served = str(served.domain)
+    c = replace(c, program=c.program.in_memory())
 
     def part(program: Program, own: Options) -> Served | None:
         if program is c.program:
@@ -162,6 +163,8 @@ def emit(program: Program, form: str, target: str | Backend = "cpu", options: Op
 
 def _program(c: Compilation, file: CachedFile | None = None) -> tuple[Run, Artifact | None]:
     """What runs a program of known sizes, and the artifact that it is if it can be saved."""
+    if c.options.check_each_pass:
+        c = replace(c, program=c.program.in_memory())
     made = _executed(c, c.backend) if isinstance(c.backend, ModuleBackend) else _kept(c, file)
     artifact = made if isinstance(made, Artifact) else None
     with c.report.timed("load"):
@@ -179,7 +182,7 @@ def _executed(c: Compilation, backend: ModuleBackend) -> Executable:
         lowering.until(c.options.until)
     elif c.options.pipeline is not None:
         lowering.run(chosen(parse(c.options.pipeline, backend.target)))
-    return backend.execute(lowering.module, lowering.weights)
+    return backend.execute(lowering.module, lowering.weights.in_memory())
 
 
 def _kept(c: Compilation, file: CachedFile | None) -> Artifact | Executable:

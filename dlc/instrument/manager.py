@@ -77,9 +77,9 @@ class PassManager:
         began = perf_counter()
         current.apply(self.context, module)
         seconds = perf_counter() - began
-        last, remaining = current is stage.passes[-1], _spec(_passes_from(self.plan, stage, current)[1:])
-        change, file = "", ""
+        last, change, file = current is stage.passes[-1], "", ""
         if self.dump is not None:
+            remaining = _spec(_passes_from(self.plan, stage, current)[1:])
             change, file = self.dump.after_pass(module, current.name, remaining)
         after = _op_count(module)
         record = PassRecord(stage.name, str(current), seconds, before, after, change, file)

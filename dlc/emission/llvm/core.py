@@ -92,13 +92,13 @@ def mask_literal(t: Register) -> str:
     return lane_literals(t.of("i1"), ["1"] * t.used)
 
 
-def _widest(kernel: func.FuncOp) -> int:
-    """The bytes of the elements that a register is full of: four, or fewer where a kernel has narrow integers alone."""
-    types = {result.type for op in kernel.walk() for result in op.results}
+def lanes_of(kernel: func.FuncOp, target: Target) -> int:
+    """How many elements a register is full of: of four bytes, or of fewer where a kernel has narrow integers alone."""
+    types = [result.type for op in kernel.walk() for result in op.results]
     elements = {cast("VectorType[Attribute]", t).element_type for t in types if isinstance(t, VectorType)}
     kinds = {kind_of(element) or "" for element in elements} - {"i1"}
     are_integers = kinds and all(kind.startswith("i") for kind in kinds)
-    return min(4, max(map(element_bytes, kinds))) if are_integers else 4
+    return target.lanes(min(4, max(map(element_bytes, kinds))) if are_integers else 4)
 
 
 class Writer(Visit):
@@ -106,8 +106,8 @@ class Writer(Visit):
 
     language = "LLVM IR"
 
-    def __init__(self, kernel: func.FuncOp, target: Target, handlers: Handlers) -> None:
-        super().__init__(kernel, target, target.lanes(_widest(kernel)), handlers)
+    def __init__(self, kernel: func.FuncOp, target: Target, lanes: int, handlers: Handlers) -> None:
+        super().__init__(kernel, target, lanes, handlers)
         self._counter = 0
 
     # Instructions

@@ -11,13 +11,13 @@ Where the target has an instruction for it, it is written for the last sum, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.words import DOTS, shifts
-from dlc.emission.llvm.core import Writer, text_of
+from dlc.emission.llvm.core import Writer, lanes_of, text_of
 from dlc.emission.llvm.order import Place
 from dlc.emission.visit.constants import number_in
 from dlc.emission.visit.registers import Register
@@ -49,7 +49,19 @@ class Product:
     inner: frozenset[Operation]
 
 
-def products(kernel: func.FuncOp, target: Target) -> dict[Operation, Product]:
+@dataclass(frozen=True)
+class Facts:
+    """What each grid wants to know of all of its kernel: how many lanes it has, and the sums that are products."""
+
+    lanes: int
+    products: Mapping[Operation, Product]
+
+    @staticmethod
+    def of(kernel: func.FuncOp, target: Target) -> Facts:
+        return Facts(lanes_of(kernel, target), _products(kernel, target))
+
+
+def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, Product]:
     """The sums in a kernel that end a product for which the target has an instruction."""
     found: dict[Operation, Product] = {}
     for op in kernel.walk() if target.dots else ():
@@ -145,9 +157,9 @@ def _masked(x: SSAValue, mask: int, inner: list[Operation]) -> SSAValue | None:
 class DotWriter(Writer):
     """Writes products of words."""
 
-    def __init__(self, kernel: func.FuncOp, target: Target, handlers: Handlers) -> None:
-        super().__init__(kernel, target, handlers)
-        found = products(kernel, target).items()
+    def __init__(self, kernel: func.FuncOp, target: Target, facts: Facts, handlers: Handlers) -> None:
+        super().__init__(kernel, target, facts.lanes, handlers)
+        found = facts.products.items()
         self.names = {dot: _NAMES[target.architecture, dot] for dot in target.dots}
         self.products = {op: p for op, p in found if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))}
         self.unwritten = {op for p in self.products.values() for op in p.inner}

@@ -24,7 +24,7 @@ from dlc.dialects.sizes import size_arguments
 from dlc.dims import Size, product
 from dlc.emission.llvm import arith
 from dlc.emission.llvm.control import ControlWriter
-from dlc.emission.llvm.dots import DotWriter
+from dlc.emission.llvm.dots import DotWriter, Facts
 from dlc.emission.llvm.memory import MemoryWriter, prefetch
 from dlc.emission.llvm.order import ordered
 from dlc.emission.llvm.vectors import VectorWriter
@@ -65,8 +65,9 @@ def emit_kernel(kernel: func.FuncOp, target: Target, grid_writer: GridWriter | N
     """
     texts: list[str] = []
     counts: list[Size] = []
+    facts = Facts.of(kernel, target)
     for ops in grids_of(kernel):
-        grid = (grid_writer or Grid)(kernel, target, len(counts))
+        grid = (grid_writer or Grid)(kernel, target, facts, len(counts))
         counts.append(grid.write(ops))
         texts.append(grid.body_function() + grid.task_function())
     return KernelText("\n".join(texts), tuple(counts), len(size_arguments(kernel.body.block)), buffer_bytes(kernel))
@@ -77,8 +78,8 @@ class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
 
     debug = ""
 
-    def __init__(self, kernel: func.FuncOp, target: Target, number: int) -> None:
-        super().__init__(kernel, target, HANDLERS)
+    def __init__(self, kernel: func.FuncOp, target: Target, facts: Facts, number: int) -> None:
+        super().__init__(kernel, target, facts, HANDLERS)
         self.name, self.body_name = (_global(f"{self.kernel}.{number}{part}") for part in ("", ".body"))
         self.used: list[int] = []  # arguments
 
@@ -164,8 +165,8 @@ class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
         )
 
 
-# Of a kernel, for a target, its grid of a number.
-GridWriter = Callable[[func.FuncOp, Target, int], Grid]
+# Of a kernel, for a target, with what is known of it, its grid of a number.
+GridWriter = Callable[[func.FuncOp, Target, Facts, int], Grid]
 
 
 def attributes(target: Target) -> str:

@@ -30,8 +30,8 @@ from dlc.target import Target
 class MemoryWriter(Writer):
     """Reads and writes; `stored` are the buffers that are written to."""
 
-    def __init__(self, kernel: func.FuncOp, target: Target, handlers: Handlers) -> None:
-        super().__init__(kernel, target, handlers)
+    def __init__(self, kernel: func.FuncOp, target: Target, lanes: int, handlers: Handlers) -> None:
+        super().__init__(kernel, target, lanes, handlers)
         self.allocas: list[str] = []
         self.stored: set[str] = set()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dlc.emission.llvm.dots import Facts
 from dlc.emission.llvm.kernel import Grid, KernelText, emit_kernel
 from dlc.emission.llvm.order import Line, Place
 from dlc.ir import Operation, func
@@ -33,9 +34,9 @@ def traced_text(kernel: func.FuncOp, target: Target, lines: Mapping[Operation, i
     """What `emit_kernel` gives; each instruction has the line of its op."""
     numbers: list[int] = []
 
-    def grid(kernel: func.FuncOp, target: Target, number: int) -> Grid:
+    def grid(kernel: func.FuncOp, target: Target, facts: Facts, number: int) -> Grid:
         numbers.append(number)
-        return _TracedGrid(kernel, target, number, lines)
+        return _TracedGrid(kernel, target, facts, number, lines)
 
     plain = emit_kernel(kernel, target, grid)
     functions = [
@@ -47,8 +48,8 @@ def traced_text(kernel: func.FuncOp, target: Target, lines: Mapping[Operation, i
 
 
 class _TracedGrid(Grid):
-    def __init__(self, kernel: func.FuncOp, target: Target, number: int, places: Mapping[Operation, int]) -> None:
-        super().__init__(kernel, target, number)
+    def __init__(self, kernel: func.FuncOp, target: Target, facts: Facts, number: int, places: Mapping[Operation, int]) -> None:
+        super().__init__(kernel, target, facts, number)
         self.places, self.scope = places, f"!{_FIRST + number}"
         self.debug = f" !dbg {self.scope}"
         self.line = self.places[kernel]

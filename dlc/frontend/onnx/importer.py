@@ -52,6 +52,7 @@ from dlc.frontend.onnx.values import Absent, NoTensor, SequenceValue, Text
 from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, as_problems, refusal
 from dlc.given_shapes import GivenShapes
 from dlc.ir import Block, ModuleOp, SSAValue, i64
+from dlc.mapped_files import in_memory
 from dlc.weights import WeightStore
 
 
@@ -218,7 +219,7 @@ class _Importer:
         value = self.scope.values.get(name)
         if value is None or value.known is None:
             raise ModelError(f"{self.model.name}: no initialiser is called '{name}'")
-        self._defaults[name] = value.known
+        self._defaults[name] = in_memory(value.known)
         return TensorInfo(name, value.shape, value.known.dtype)
 
     def _read_initialisers(self, graph: GraphProto) -> None:
@@ -453,6 +454,7 @@ class _Importer:
         names, results = [name for name, _ in found], [result for _, result in found]
         inputs, returned = _infos(self._names, block.args), _infos(names, results)
         main = entry_function(block, self._names, results, names)
+        self.tensors.release()
         files = self.tensors.files
         return ImportedModel(ModuleOp([main]), self.weights, inputs, returned, files, self._defaults, border)
 

@@ -5,14 +5,15 @@ protobuf copies what a message holds, and hands out another copy: with weights o
 
 from __future__ import annotations
 
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from onnx import ModelProto, TensorProto
 
+from dlc.mapped_files import MappedFile
+
 # What a file holds: in memory, or mapped into it.
-Content: TypeAlias = bytes | mmap
+Content: TypeAlias = bytes | MappedFile
 # From how many bytes on a tensor is large.
 LARGE = 1 << 16
 # The location of external data that is inside of the model's own file: no file is called so.
@@ -24,9 +25,8 @@ _NUMBER, _EIGHT, _SO_MANY, _FOUR = 0, 1, 2, 5
 
 def content_of(path: Path) -> Content:
     """What a file holds. Raises OSError when it cannot be read."""
-    with path.open("rb") as file:
-        # What has no size of its own, a pipe say, cannot be mapped.
-        return mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size >= LARGE else file.read()
+    # What has no size of its own, a pipe say, cannot be mapped.
+    return MappedFile.of(path) if path.stat().st_size >= LARGE else path.read_bytes()
 
 
 def without_large_tensors(content: Content) -> bytes:

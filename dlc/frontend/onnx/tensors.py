@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from mmap import MADV_DONTNEED
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dlc.arrays import aligned_empty
 from dlc.errors import ModelError
 from dlc.frontend.onnx.large_tensors import INSIDE, Content
 from dlc.frontend.problems import NodeProblem
+from dlc.mapped_files import MappedFile, file_of
 from dlc.weights import Array
 
 _DTYPES: dict[int, np.dtype[Any]] = {
@@ -51,9 +53,9 @@ def data_type_of(dtype: np.dtype[Any]) -> int:
 
 
 class TensorReader:
-    """Reads the tensors of one model; external data only from files inside the model's `folder`, memory-mapped.
+    """Reads the tensors of one model; external data only from files inside the model's `folder`.
 
-    `content`: what the model's own file holds, from where large tensors are read.
+    `content`: what the model's own file holds, where large tensors are. What lies in a mapped file stays there.
     """
 
     def __init__(self, folder: Path | None, content: Content | None = None) -> None:
@@ -65,6 +67,12 @@ class TensorReader:
     def files(self) -> tuple[Path, ...]:
         """The files of external data that were read."""
         return tuple(self._files)
+
+    def release(self) -> None:
+        """Gives back the memory of what was looked at in mapped files."""
+        for source in (self._content, *self._files.values()):
+            if source is not None and (file := file_of(source)) is not None:
+                file.madvise(MADV_DONTNEED)
 
     def read(self, tensor: TensorProto, place: str) -> Array:
         """The array that `tensor` holds, copied at most once; of strings if it holds text.
@@ -119,7 +127,7 @@ class TensorReader:
             end = offset + length
             raise ModelError(f"{place}: external data wants bytes {offset} to {end} of '{location}', which has {source.size}")
         flat = source[offset : offset + length].view(dtype)
-        if source is not self._content:
+        if file_of(flat) is not None:
             return flat
         # An array of its own: it would hold all of the file, and programs take what is aligned.
         own = aligned_empty(flat.shape, dtype)
@@ -133,7 +141,7 @@ class TensorReader:
         path = self._path(location, place)
         if path not in self._files:
             # Nothing cannot be mapped.
-            self._files[path] = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+            self._files[path] = np.frombuffer(MappedFile.of(path) if path.stat().st_size else b"", np.uint8)
         return self._files[path]
 
     def _path(self, location: str, place: str) -> Path:

@@ -226,7 +226,7 @@ class Grouper:
         members: dict[DlOp, None] = {root: None}
         if takes_makers(root, self.longest_row):
             members = dict.fromkeys([*(op for value in root.operands for op in self._makers(value, root)), root])
-        best = len(members)
+        best, stored = len(members), set(results_of(members))
         queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
         refused: End | None = None
@@ -242,8 +242,10 @@ class Grouper:
             for op in joining:
                 members[op] = None
                 self._enqueue(op, queue, queued)
-            results = results_of(members)
-            if len(results) > space.max_results or len({shape_of(r) for r in results}) > 1:
+                for value in (*op.operands, *op.results):
+                    if value.owner in members:
+                        (stored.add if is_stored(value, members) else stored.discard)(value)
+            if len(stored) > space.max_results or len({shape_of(r) for r in stored}) > 1:
                 continue
             if not self._only_widens(list(members), best, space):
                 best = len(members)
@@ -418,12 +420,13 @@ def only_user(value: SSAValue) -> Operation | None:
 
 def results_of(members: Iterable[DlOp]) -> list[SSAValue]:
     """The values of a group that others read, in the group's order; a procedure stores all that it makes."""
-    inside = set[Operation](members)
+    inside = dict.fromkeys(members)
+    return [r for op in inside for r in op.results if is_stored(r, inside)]
 
-    def is_stored(op: DlOp, value: SSAValue) -> bool:
-        return isinstance(op, Procedure) or any(use.operation not in inside for use in value.uses)
 
-    return [r for op in members for r in op.results if is_stored(op, r)]
+def is_stored(value: SSAValue, inside: Container[Operation]) -> bool:
+    """Whether others read a value of a group."""
+    return isinstance(value.owner, Procedure) or any(use.operation not in inside for use in value.uses)
 
 
 def _widest(values: Iterable[SSAValue]) -> int:

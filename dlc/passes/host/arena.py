@@ -28,20 +28,20 @@ def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
     Largest first, each into the smallest gap that holds it between those that it meets, or above them: the greedy best
     fit of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
     """
-    offsets = [0] * len(buffers)
+    spans = [(0, 0)] * len(buffers)
     placed = _Timeline(buffers)
     for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
         needed = _rounded(buffers[i].bytes, alignment)
-        taken = sorted((offsets[j], offsets[j] + _rounded(buffers[j].bytes, alignment)) for j in placed.meeting(i))
         end, best = 0, None
-        for start, stop in taken:
+        for start, stop in sorted([spans[j] for j in placed.meeting(i)]):
             gap = start - end
             if gap >= needed and (best is None or gap < best[0]):
                 best = gap, end
             end = max(end, stop)
-        offsets[i] = best[1] if best is not None else end
+        offset = best[1] if best is not None else end
+        spans[i] = offset, offset + needed
         placed.add(i)
-    return offsets
+    return [offset for offset, _ in spans]
 
 
 def share(buffers: Sequence[Lifetime]) -> list[int]:
@@ -66,15 +66,20 @@ class _Timeline:
 
     def __init__(self, buffers: Sequence[Lifetime]) -> None:
         self.buffers = buffers
-        self.periods: dict[int, list[int]] = {}
+        # By period: which are alive in it, and which of them were not before it.
+        self.alive: dict[int, list[int]] = {}
+        self.begun: dict[int, list[int]] = {}
 
     def add(self, i: int) -> None:
-        for period in self._periods(i):
-            self.periods.setdefault(period, []).append(i)
+        periods = self._periods(i)
+        self.begun.setdefault(periods[0], []).append(i)
+        for period in periods:
+            self.alive.setdefault(period, []).append(i)
 
     def meeting(self, i: int) -> list[int]:
         """Those that were added and are alive in a step in which buffer `i` is."""
-        near = dict.fromkeys(j for period in self._periods(i) for j in self.periods.get(period, ()))
+        first, *later = self._periods(i)
+        near = [*self.alive.get(first, ()), *(j for period in later for j in self.begun.get(period, ()))]
         return [j for j in near if self.buffers[i].meets(self.buffers[j])]
 
     def _periods(self, i: int) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,11 @@ from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
 from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr
+from dlc.mapped_files import in_memory
 from dlc.weights import WeightStore
+
+# Of all weights, the part from which on one of them is large.
+_LARGE_PART = 0.2
 
 
 def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightStore:
@@ -30,22 +35,32 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     constant = dict.fromkeys(op for op in block.ops if known.holds(op))
     roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
     computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
-    # NumPy lets go of the interpreter's lock for large arrays, and expressions share little.
-    with ThreadPoolExecutor(usable_cpus()) as workers:
-        # All of them before the first is replaced: an expression may be part of another that is being read.
-        values = list(workers.map(_evaluate, computed, repeat(store)))
+    # All of them before the first is replaced: an expression may be part of another that is being read.
+    values = _evaluated(computed, store)
     kept = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
     # New names must differ from all old ones, not only from those that stay: a folder may hold both.
     everything = store.only(store)
-    for root, value in zip(computed, values, strict=True):
-        name = everything.add(value, hint=_hint(root))
+    for root in computed:
+        name = everything.add(values[root], hint=_hint(root))
         _replace(root, name)
         kept.add(name)
     for op in reversed(list(constant)):
         if not any(r.first_use for r in op.results):
             op.detach()
             op.erase()
-    return everything.only(kept)
+    return everything.only(kept).in_memory()
+
+
+def _evaluated(roots: Sequence[SSAValue], store: WeightStore) -> dict[SSAValue, Array]:
+    """What expressions are. One that makes a large part of all is computed first and alone, with the least beside it in memory;
+    the others at once, since NumPy lets go of the interpreter's lock for large arrays, and they share little."""
+    sizes = {root: math.prod(tensor_of(root).get_shape()) for root in roots}
+    order = sorted(roots, key=lambda root: -sizes[root])
+    alone = [root for root in order if sizes[root] > sum(sizes.values()) * _LARGE_PART]
+    values = {root: _evaluate(root, store) for root in alone}
+    with ThreadPoolExecutor(usable_cpus()) as workers:
+        others = order[len(alone) :]
+        return values | dict(zip(others, workers.map(_evaluate, others, repeat(store)), strict=True))
 
 
 def _expression(root: SSAValue) -> Sequence[Operation]:
@@ -73,7 +88,7 @@ def _evaluate(root: SSAValue, store: WeightStore) -> Array:
     for op in ops:
         assert isinstance(op, DlOp)
         if isinstance(op, WeightOp):
-            results: Iterable[Array] = (store[op.symbol.string_value()],)
+            results: Iterable[Array] = (in_memory(store[op.symbol.string_value()]),)
         else:
             results = op.evaluate(*(values[v] for v in op.operands))
         values.update(zip(op.results, results, strict=True))

@@ -18,6 +18,7 @@ from dlc.dialects.sizes import sizes_of, strides_of
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
 from dlc.ir import (
+    AffineDimExpr,
     AffineMap,
     Block,
     BlockArgument,
@@ -316,9 +317,8 @@ def iterator_extents(op: StructuredOp) -> list[Size]:
         if not isinstance(operand.type, MemRefType):
             continue
         for size, expr in zip(sizes_of(operand), map_.results, strict=True):
-            for d in range(len(extents)):
-                if expr == AffineMap.identity(len(extents)).results[d]:
-                    extents[d] = size
+            if isinstance(expr, AffineDimExpr):
+                extents[expr.position] = size
     if -1 in extents:
         raise UnsupportedError(f"{op.name}: iterator {extents.index(-1)} has no operand that gives its extent")
     return extents

@@ -1,7 +1,8 @@
-"""Large tensors are read from where they lie in a file; protobuf gets what is left of it."""
+"""Large tensors stay in a file until they are wanted; protobuf gets what is left of it."""
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, helper, numpy_helper
 
+import dlc
 from dlc.arrays import ALIGNMENT, address_of
 from dlc.errors import ModelError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import load
 from dlc.frontend.onnx.large_tensors import INSIDE, LARGE, without_large_tensors
+from dlc.weights import Array
 from tests.frontend.onnx.build import FLOAT, model
 
 # Just large, and just not.
@@ -61,7 +64,7 @@ def test_arrays_are_their_own(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(branching(), path)
     for source in (path, path.read_bytes()):
-        weights = import_model(source).weights
+        weights = import_model(source).weights.in_memory()
         large = [w for w in weights.values() if w.nbytes == LARGE]
         assert sorted(float(w[0]) for w in large) == [0, 1]
         assert all(np.array_equal(w - w[0], ARRAYS["large"]) for w in large)
@@ -70,14 +73,45 @@ def test_arrays_are_their_own(tmp_path: Path) -> None:
     assert load(path).proto == branching()
 
 
-def test_memory_is_for_the_arrays_alone(tmp_path: Path) -> None:
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, Array]:
+    """The sum of an input and of a large weight, and the weight."""
     path, w = tmp_path / "model.onnx", np.arange(1 << 20, dtype=np.float32)
     onnx.save(model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [1]}, ["y"], weights={"w": w}), path)
+    # Times of files are no finer than some milliseconds.
+    os.utime(path, (0, 0))
+    return path, w
+
+
+def test_memory_is_for_what_is_wanted(saved: tuple[Path, Array]) -> None:
+    path, w = saved
     tracemalloc.start()
-    import_model(path)
+    store = import_model(path).weights
+    _, peak = tracemalloc.get_traced_memory()
+    assert peak < 0.5 * w.nbytes
+    (read,) = store.in_memory().values()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert w.nbytes <= peak < 1.5 * w.nbytes
+    np.testing.assert_array_equal(read, w)
+
+
+@pytest.mark.parametrize("size", [1000, None], ids=["shorter", "other"])
+def test_a_file_that_changes_meanwhile_is_told_of(saved: tuple[Path, Array], size: int | None) -> None:
+    path, _ = saved
+    store = import_model(path).weights
+    with path.open("r+b") as file:
+        file.truncate(size) if size is not None else file.write(b"\0")
+    with pytest.raises(ModelError, match="it was changed while it was being compiled"):
+        store.in_memory()
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_compiled_model_is_done_with_the_file(saved: tuple[Path, Array], target: str) -> None:
+    path, w = saved
+    compiled = dlc.compile_model(path, target=target, cache=False)
+    path.write_bytes(b"")
+    np.testing.assert_array_equal(compiled(x=np.ones(1, np.float32))["y"], w + 1)
 
 
 def test_what_is_no_message_is_left_to_protobuf() -> None:
