@@ -19,8 +19,9 @@ from dlc.instrument.dump import NEXT, DumpFolder
 from dlc.instrument.manager import PassManager
 from dlc.instrument.provenance import header, origins
 from dlc.instrument.report import Doing
-from dlc.instrument.verify import verify, verify_legal
+from dlc.instrument.verify import Verifier, verify, verify_legal
 from dlc.ir import (
+    Block,
     Context,
     FileLineColLoc,
     FusedLoc,
@@ -32,6 +33,7 @@ from dlc.ir import (
     StringAttr,
     VerifyException,
     arith,
+    f64,
     parse_module,
 )
 from dlc.passes.base import Stage
@@ -107,6 +109,37 @@ def test_dominance_is_verified(module: ModuleOp) -> None:
     swap(module)
     with pytest.raises(VerifyException, match=r"operand 0 .* does not dominate"):
         verify(module)
+
+
+def test_a_module_is_verified_again_when_anything_of_it_changes(module: ModuleOp, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[ModuleOp] = []
+    monkeypatch.setattr("dlc.instrument.verify.verify", verified.append)
+    mul = next(op for op in module.walk() if isinstance(op, arith.MulfOp))
+    block, verifier = mul.parent_block(), Verifier()
+    assert block is not None
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: mul.operands.__setitem__(0, mul.operands[1]),
+        lambda: mul.attributes.update(half=StringAttr("done")),
+        lambda: mul.properties.update(fastmath=StringAttr("fast")),
+        lambda: setattr(mul.result, "_type", f64),
+        lambda: setattr(block.args[0], "_type", f64),
+        lambda: double_sum(module),
+        lambda: swap_order(block),
+    ]
+    for count, change in enumerate(changes, 1):
+        change()
+        for _ in range(2):
+            verifier.verify(module)
+            assert len(verified) == count
+
+
+def swap_order(block: Block) -> None:
+    first = block.first_op
+    assert first is not None and first.next_op is not None
+    second = first.next_op
+    first.detach()
+    block.insert_op_after(first, second)
 
 
 def test_symbols_are_resolved() -> None:

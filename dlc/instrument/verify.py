@@ -28,6 +28,21 @@ from dlc.passes.base import Stage, kernels_of
 _STORE_REFERENCES = ("dl.weight", "host.weight")
 
 
+class Verifier:
+    """Verifies a module between passes: not again while it is what it was, since a pass finds nothing to do in most kernels."""
+
+    def __init__(self) -> None:
+        self._verified: list[object] = []
+
+    def verify(self, module: ModuleOp) -> None:
+        """Raises VerifyException for a module that is malformed."""
+        contents: list[object] = []
+        _add_contents(module, contents)
+        if contents != self._verified:
+            verify(module)
+            self._verified = contents
+
+
 def verify(module: ModuleOp) -> None:
     """Raises VerifyException for a module that is malformed."""
     try:
@@ -62,6 +77,24 @@ def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
         if op.name not in legal and op.name.partition(".")[0] not in legal:
             yield op.name
         open_ops += [(o, legal) for region in op.regions for block in region.blocks for o in block.ops]
+
+
+def _add_contents(op: Operation, contents: list[object]) -> None:
+    """All that is verified of an op and of those inside it: lists are equal of ops that nothing has happened to."""
+    contents += (
+        op,
+        *op.operands,
+        *[r.type for r in op.results],
+        *op.properties.items(),
+        *op.attributes.items(),
+        *op.successors,
+    )
+    for region in op.regions:
+        for block in region.blocks:
+            contents += (block, *[a.type for a in block.args])
+            for inside in block.ops:
+                _add_contents(inside, contents)
+        contents.append(region)
 
 
 def _verify_dominance(region: Region, visible: set[SSAValue]) -> None:
