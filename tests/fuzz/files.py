@@ -27,7 +27,7 @@ from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.ir import TensorType
 from dlc.options import Options
-from tests import test_segments
+from tests.sizes import test_segments
 from tests.frontend.onnx.node_suite import cases
 from tests.frontend.tflite.recorded import recorded
 from tests.fuzz import mutations

@@ -18,7 +18,7 @@ from dlc.pipelines import HOST, stages_of
 from dlc.target import resolve
 from tests.mlir import needs_mlir
 from tests.models.skeletons import filled, inputs
-from tests.test_dump import read_by_mlir
+from tests.stages.test_dump import read_by_mlir
 
 STAGES = [stage.name for stage in (*stages_of(resolve("cpu")), HOST)]
 

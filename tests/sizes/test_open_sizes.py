@@ -242,7 +242,7 @@ def test_an_index_outside_of_an_open_axis_is_named() -> None:
 
 def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:
     """One artifact serves every length of a decoder's cache."""
-    path = Path(__file__).parent / "models" / "small" / "gpt2_tiny_decode_kv_dyn.onnx"
+    path = Path(__file__).parents[1] / "models" / "small" / "gpt2_tiny_decode_kv_dyn.onnx"
     compiled, program = dlc.compile_model(path, cache=False), load_program(path)
     compiled.save(tmp_path / "decoder.dlc")
     model = dlc.load(tmp_path / "decoder.dlc")

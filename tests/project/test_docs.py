@@ -12,8 +12,8 @@ import dlc
 from dlc.backends.limits import Limits
 from dlc.measure import kernels
 from dlc.runtime.opencl.devices import all_devices
-from tests import documented
-from tests.documented import QUOTED, ROOT, TOLD, UNDONE, WRITTEN, pieces, prepare
+from tests.project import documented
+from tests.project.documented import QUOTED, ROOT, TOLD, UNDONE, WRITTEN, pieces, prepare
 
 NEEDS = {"jax.md": "jax", "pytorch.md": "torch"}
 

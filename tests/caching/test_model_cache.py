@@ -28,7 +28,7 @@ from dlc.keys import DLC, PACKAGES, sources_changed
 from dlc.model_cache import EXTERNAL, MODEL, CachedFile, explain
 from dlc.options import Options
 from dlc.target import resolve
-from tests import kill_compiles
+from tests.caching import kill_compiles
 
 X = np.array([[-1, 2, -3, 4]], np.float32)
 

@@ -21,7 +21,7 @@ from dlc.cli import main
 from dlc.runtime.opencl.devices import all_devices
 from tests.frontend.tflite.recorded import recorded
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 WRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md") and not p.name.endswith(".template.md")]
 
@@ -37,13 +37,13 @@ UNDONE = {
     "python3 -m venv .venv": _ENVIRONMENT,
     ".venv/bin/pip install -e .": _ENVIRONMENT,
     ". .venv/bin/activate": _ENVIRONMENT,
-    'eval "$(dlc completion bash)"': "changes the shell that it is typed in: tests/test_cli.py asks a shell",
+    'eval "$(dlc completion bash)"': "changes the shell that it is typed in: tests/cli/test_commands.py asks a shell",
     "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/python examples/identify_file.py "
-    "examples/identify_file.py LICENSE": f"{_ENVIRONMENT}, and tests/test_examples.py runs the example",
+    "examples/identify_file.py LICENSE": f"{_ENVIRONMENT}, and tests/project/test_examples.py runs the example",
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]' && .venv/bin/python -m pytest -q -n 2": _ENVIRONMENT,
-    "examples/classify_picture.py chelsea.png --target opencl": "tests/test_examples.py runs it",
+    "examples/classify_picture.py chelsea.png --target opencl": "tests/project/test_examples.py runs it",
     "dlc bench model.onnx --vs onnxruntime,openvino": "they are no dependencies: benchmarks/models.py compares with them",
-    "dlc explore model.onnx --serve": "serves until it is stopped: tests/test_cli_explore.py asks it for the page",
+    "dlc explore model.onnx --serve": "serves until it is stopped: tests/cli/test_explore.py asks it for the page",
     "compile-model m.pt2": "needs PyTorch: tests/pytorch reads such files that were recorded",
     "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs that compiler: tests/deploy uses it where it is",
     "python -m tests.backends.opencl.simulated blazeface_front opencl:gpu --quick": _LONG,

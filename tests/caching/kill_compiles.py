@@ -1,6 +1,6 @@
 """Kills compilations at random moments, and looks at what they leave.
 
-    python -m tests.kill_compiles [COUNT] [MODEL.onnx]
+    python -m tests.caching.kill_compiles [COUNT] [MODEL.onnx]
 
 Each compiles a model to a file and into the cache, in a process of its own, and is killed after a random part of the time
 that this takes. Afterwards the file and the entries of the cache are whole or not there, and the model compiles.
@@ -23,7 +23,7 @@ from dlc.instrument.report import Report
 from dlc.model_cache import MODEL
 from dlc.runtime.artifact import Artifact
 
-MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
+MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
 # Processes start from one that has imported the compiler already.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["dlc.api", "dlc.compiler"])

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 
 from dlc.cli import COMMANDS, main
 
-MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
+MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
 
 
 def dlc(*arguments: object) -> Result:

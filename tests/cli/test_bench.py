@@ -13,7 +13,7 @@ from dlc.cli import main
 from dlc.cli.shared import out
 from dlc.measure.peers import PEERS
 
-MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
+MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
 
 
 def bench(*arguments: object) -> Result:

@@ -40,7 +40,7 @@ from dlc.passes.base import Stage
 from dlc.progress import shown_on
 from dlc.weights import WeightStore
 
-MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"
+MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
 TEXT = """
 func.func @k(%a: f32, %b: f32) -> f32 attributes {kernel} {
   %0 = arith.addf %a, %b : f32
