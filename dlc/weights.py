@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import read_npy
 from dlc.errors import ModelError
-from dlc.whole_files import written_whole
+from dlc.files.whole_files import written_whole
 
 Array = NDArray[Any]
 

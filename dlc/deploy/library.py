@@ -13,6 +13,7 @@ from dlc.arrays import ALIGNMENT
 from dlc.deploy.archive import archive
 from dlc.deploy.elf import Function, relocatable_object, shared_library
 from dlc.errors import UnsupportedError
+from dlc.files.whole_files import write_whole_text, written_whole
 from dlc.forms import OBJECTS
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
@@ -21,7 +22,6 @@ from dlc.runtime.host_program import HostProgram
 from dlc.runtime.image import memory_of, symbols_of
 from dlc.runtime.model import Model
 from dlc.target import architecture_of
-from dlc.whole_files import write_whole_text, written_whole
 
 SUFFIXES = (".so", ".o", ".a")
 _CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)

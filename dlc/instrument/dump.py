@@ -16,12 +16,12 @@ from collections import Counter
 from pathlib import Path
 
 from dlc.dialects.dl.program import KernelOp
+from dlc.files.whole_files import write_text
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import PassRecord
 from dlc.ir import ModuleOp, StringAttr, print_module
 from dlc.passes.base import Stage, kernels_of
 from dlc.weights import WeightStore
-from dlc.whole_files import write_text
 
 NEXT = "dlc.next"
 WEIGHTS = "weights"

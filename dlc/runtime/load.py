@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlc.errors import ModelError
-from dlc.model_source import ModelSource, path_or_bytes
+from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.runtime.array_format import array_from_json
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.border import BorderedModel, FormedModel

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 import dlc
 import dlc.numpy as dnp
 from dlc.backends.cpu.llvm import assembly
+from dlc.caching.keys import program_key
 from dlc.cli import main
 from dlc.dialects import dl
 from dlc.dialects.dl import scalar
@@ -22,7 +23,6 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Context, SSAValue
-from dlc.keys import program_key
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import stages_of

@@ -10,8 +10,8 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import nn
+from dlc.caching.keys import program_key
 from dlc.errors import UnsupportedError
-from dlc.keys import program_key
 from dlc.options import Options
 from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS, resolve

@@ -19,6 +19,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc.backends.cpu.backend import Cpu
 from dlc.backends.cpu.llvm import assembly
+from dlc.caching.keys import program_key
 from dlc.cli import main
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
@@ -27,7 +28,6 @@ from dlc.emission.llvm import dots
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Context, SSAValue
-from dlc.keys import program_key
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.dl.round_contractions import RoundContractionsPass

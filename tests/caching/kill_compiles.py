@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from dlc import model_cache
 from dlc.api import compile_file
-from dlc.cache import Cache
+from dlc.caching import model_cache
+from dlc.caching.cache import Cache
+from dlc.caching.model_cache import MODEL
 from dlc.instrument.report import Report
-from dlc.model_cache import MODEL
 from dlc.runtime.artifact import Artifact
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"

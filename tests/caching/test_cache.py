@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dlc.cache import Cache
+from dlc.caching.cache import Cache
 from dlc.errors import ModelError
 from dlc.options import Environment
 
@@ -78,7 +78,7 @@ def test_a_damaged_entry_is_made_again(cache: Cache, caplog: pytest.LogCaptureFi
     path = cache.lookup("text", "a")
     assert path is not None
     path.write_text("damaged")
-    with caplog.at_level(logging.INFO, "dlc.cache"):
+    with caplog.at_level(logging.INFO, "dlc.caching.cache"):
         assert fetch() == ("one", False)
     assert "removed, to be made again" in caplog.text
     assert fetch() == ("one", True)
@@ -108,7 +108,7 @@ def test_one_makes_and_the_others_wait(cache: Cache) -> None:
 
 def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from dlc.cache import Cache\n"
+        "import os, sys; from pathlib import Path; from dlc.caching.cache import Cache\n"
         "with Cache(Path(sys.argv[1])).lock('text', 'a'): print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
@@ -123,7 +123,7 @@ def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
 
 
 def test_who_is_stuck_does_not_hold_up_others(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.cache._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("dlc.caching.cache._PATIENCE_SECONDS", 0.1)
     with cache.lock("text", "a"):
         assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
     assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]

@@ -20,12 +20,12 @@ from onnx import TensorProto, helper, numpy_helper
 import dlc
 import dlc.numpy as dnp
 from dlc.api import compile_file
-from dlc.cache import Cache, Entry
+from dlc.caching.cache import Cache, Entry
+from dlc.caching.keys import DLC, PACKAGES, sources_changed
+from dlc.caching.model_cache import EXTERNAL, MODEL, CachedFile, explain
 from dlc.cli import main
 from dlc.compiler import spine
 from dlc.instrument.report import Report
-from dlc.keys import DLC, PACKAGES, sources_changed
-from dlc.model_cache import EXTERNAL, MODEL, CachedFile, explain
 from dlc.options import Options
 from dlc.target import resolve
 from tests.caching import kill_compiles
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DLC_VERIFY", "0")
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     # Who edits dlc while its tests run shall see them pass.
-    monkeypatch.setattr("dlc.model_cache.sources_changed", lambda: False)
+    monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: False)
     return tmp_path / "cache"
 
 
@@ -139,15 +139,15 @@ def test_what_it_depends_on_is_in_the_key(model: Path, change: Callable[[Path], 
 @pytest.mark.parametrize(("part", "now"), [("DLC", DLC), ("PACKAGES", PACKAGES)], ids=["dlc", "packages"])
 def test_another_compiler_compiles_anew(model: Path, monkeypatch: pytest.MonkeyPatch, part: str, now: str) -> None:
     assert not hit(model)
-    monkeypatch.setattr(f"dlc.keys.{part}", f"{now}, but another")
+    monkeypatch.setattr(f"dlc.caching.keys.{part}", f"{now}, but another")
     (reason,) = explain(CachedFile.look(model, {}, resolve("cpu"), Options())).reasons
     assert now in reason and "but another now" in reason
 
 
 def test_an_edited_compiler_keeps_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.model_cache.sources_changed", lambda: True)
+    monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: True)
     assert not hit(model) and not hit(model)
-    monkeypatch.setattr("dlc.keys._SOURCES", "others")
+    monkeypatch.setattr("dlc.caching.keys._SOURCES", "others")
     assert sources_changed()
 
 
@@ -359,7 +359,9 @@ def test_the_command_line_tells_of_it(model: Path, folder: Path) -> None:
 
 def test_what_cannot_be_removed_is_said(model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("compile", model)
-    monkeypatch.setattr("dlc.cache.os.rename", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        "dlc.caching.cache.os.rename", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
     refused = CliRunner().invoke(main, ["cache", "clear"])
     assert refused.exit_code == 1 and "1 entry left, which cannot be removed" in refused.stderr.replace("\n", " ")
 

@@ -8,31 +8,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "dlc"
 # What anything may import: they import nothing of dlc but each other.
-LEAVES = {
-    *("architectures", "errors", "options", "target", "weights", "dims", "arrays"),
-    *(
-        "cpus",
-        "workers",
-        "garbage",
-        "derived",
-        "whole_files",
-        "private_folder",
-        "model_source",
-        "given_shapes",
-        "forms",
-        "python_files",
-    ),
-}
+LEAVES = {"arrays", "derived", "dims", "errors", "files", "forms", "given_shapes", "machine", "options", "target", "weights"}
 COMPILER_SEES = {"frontend", "pipelines", "instrument", "emission", "backends", "runtime", "dialects", "ir"}
 # Each unit, and the units that it may import besides the leaves and itself.
 ALLOWED = {
     **{leaf: set[str]() for leaf in LEAVES},
     "": {"api"},
-    "cache": set(),
-    "keys": set(),
     # What runs models is all there is to a machine that only runs them.
     "runtime": set(),
-    "model_cache": {"cache", "keys", "instrument.report", "runtime"},
+    "caching": {"instrument.report", "runtime"},
     "xdsl_repairs": set(),
     "ir": {"xdsl_repairs"},
     "dialects": {"ir", "runtime.control", "runtime.selection"},
@@ -40,7 +24,7 @@ ALLOWED = {
     "frontend": {"dialects", "ir"},
     "emission": {"dialects", "ir"},
     "backends": {
-        "cache",
+        "caching.cache",
         "dialects",
         "emission",
         "ir",
@@ -63,15 +47,15 @@ ALLOWED = {
     "lax": {"numpy", "frontend", "dialects", "ir"},
     "tree": {"frontend.pytree"},
     "calculus": {"just_in_time", "lax", "numpy", "frontend", "dialects", "ir"},
-    "compiler": {"cache", "keys", "model_cache", "passes", *COMPILER_SEES},
+    "compiler": {"caching", "passes", *COMPILER_SEES},
     # Programs that are made of models: what they do to them is `calculus`, `nn` and `optim`.
-    "training": {"calculus", "compiler", "model_cache", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
-    "explore": {"compiler", "keys", "measure", "passes", *COMPILER_SEES},
+    "training": {"calculus", "compiler", "caching", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
+    "explore": {"compiler", "caching.keys", "measure", "passes", *COMPILER_SEES},
     # From an ONNX model to another one, with the compiled model in between.
     "quantization": {"api", "frontend.onnx", "frontend.problems", "instrument.report", "runtime"},
     # What needs PyTorch; the arrays' functions are what its operators are written with.
     "pytorch": {"calculus", "compiler", "lax", "nn", "numpy", "random", "special", *COMPILER_SEES},
-    "api": {"compiler", "explore", "measure", "model_cache", "progress", "pytorch", "training", *COMPILER_SEES},
+    "api": {"compiler", "explore", "measure", "caching", "progress", "pytorch", "training", *COMPILER_SEES},
     "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
     "jax_functions": {"compiler", "frontend.stablehlo", "runtime.model"},
     "progress": {"instrument.report"},
@@ -93,8 +77,7 @@ ALLOWED = {
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
     "cli": {
         "api",
-        "cache",
-        "model_cache",
+        "caching",
         "compiler",
         "debug",
         "deploy",

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
 from dlc.arrays import aligned
-from dlc.cpus import usable_cpus
 from dlc.dialects.dl.base import Array, DlOp, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
 from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr
+from dlc.machine.cpus import usable_cpus
 from dlc.weights import WeightStore
 
 

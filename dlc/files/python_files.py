@@ -9,7 +9,7 @@ from types import ModuleType
 
 from dlc.errors import DlcError
 
-_DLC = Path(__file__).parent
+_DLC = Path(__file__).parents[1]
 
 
 def executed(path: str) -> ModuleType:

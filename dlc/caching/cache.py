@@ -23,7 +23,7 @@ An entry appears whole or not at all, whatever kills its maker: it is written el
 dead process's lock. A folder that cannot be used is warned of once, and nothing is kept from then on. Beyond the capacity the
 entries go that were not used for longest; a file that is open or mapped stays readable for who has it.
 
-Functions here log to `dlc.cache`: warnings by default, what is removed and why at the level INFO.
+Functions here log to `dlc.caching.cache`: warnings by default, what is removed and why at the level INFO.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dlc.errors import DlcError
+from dlc.files.private_folder import is_private, make_private
 from dlc.options import Environment
-from dlc.private_folder import is_private, make_private
 
 T = TypeVar("T")
 

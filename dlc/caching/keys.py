@@ -20,8 +20,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.cpus import usable_cpus
 from dlc.given_shapes import GivenShapes
+from dlc.machine.cpus import usable_cpus
 from dlc.options import Options
 from dlc.target import CPU_LEVELS, Target
 from dlc.weights import WeightStore
@@ -132,7 +132,7 @@ def _compilation(target: Target, options: Options) -> dict[str, str]:
 
 
 def _sources() -> str:
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.blake2b(digest_size=8)
     for folder, folders, names in os.walk(root):
         folders.sort()

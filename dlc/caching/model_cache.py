@@ -17,11 +17,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.cache import Cache, Entry
+from dlc.caching.cache import Cache, Entry
+from dlc.caching.keys import PARTS, Key, file_key, sources_changed, with_external
 from dlc.errors import ModelError
 from dlc.given_shapes import GivenShapes
 from dlc.instrument.report import KernelReport, Report
-from dlc.keys import PARTS, Key, file_key, sources_changed, with_external
 from dlc.options import Options
 from dlc.runtime import load
 from dlc.runtime.artifact import Artifact

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DeviceError, TooLargeError
+from dlc.machine.workers import die_with_parent
 from dlc.runtime.opencl.devices import Device, Session, all_devices, open_device
 from dlc.runtime.opencl.driver import opencl, reported
-from dlc.workers import die_with_parent
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def built_apart(parts: Sequence[Part], device: Device) -> list[bytes]:
 
 
 # The parent's path, for it need not be the one that the interpreter starts with.
-_CHILD = "import sys; sys.path[:] = {path!r}; from dlc.backends.opencl.parts import answer; answer()"
+_CHILD = "import sys; sys.path[:] = {path!r}; from dlc.backends.opencl.build_apart import answer; answer()"
 
 
 def _ask(device: Device, part: Part) -> bytes | dict[str, str]:

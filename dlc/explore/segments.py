@@ -1,7 +1,7 @@
-"""What a page shows of a program in parts: each part as a program of its own, and what the host computes between them.
+"""What a page shows of a program in segments: each a program of its own, and what the host computes between them.
 
-A part is compiled where the program is, for the sizes that data gave it in a call: so the program is run with parts that note
-what they are called with, once so that all of them are compiled, and once by the clock.
+A segment is compiled where the program is, for the sizes that data gave it in a call: so the program is run with segments that
+note what they are called with, once so that all of them are compiled, and once by the clock.
 """
 
 from __future__ import annotations
