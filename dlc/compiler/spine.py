@@ -28,9 +28,9 @@ from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.formats.steps import model_of
 from dlc.runtime.model import Model, Run
 from dlc.runtime.steps import Served
-from dlc.runtime.steps_format import model_of
 
 # The forms of a program that are the code of its kernels, on dlc's own targets.
 CODE = ("llvm", "asm", "opencl")

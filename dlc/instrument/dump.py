@@ -1,7 +1,7 @@
 """A folder with the IR after every pass that changed something.
 
     ir/index.md              every pass: what it changed, ops before and after, time, its file
-    ir/07-fuse-kernels.mlir  the module after a pass
+    ir/07-form-kernels.mlir  the module after a pass
     ir/stage-fusion.mlir     the last module of a stage
     ir/kernels/conv.loops.mlir   one kernel at the end of a stage, under a comment that names its layers
     ir/weights/              the weights store

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dlc.errors import DlcError, ModelError
 from dlc.files.whole_files import written_whole
 from dlc.runtime.checksum import Checksum, checksum_of
-from dlc.runtime.host_format import count, text
+from dlc.runtime.formats.host import count, text
 from dlc.target import Target, architecture_of
 
 MAGIC = b"dlcmodel"

@@ -22,7 +22,7 @@ from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.runtime.container import Writer
 from dlc.runtime.domain import Domain
-from dlc.runtime.steps_format import steps_from_json
+from dlc.runtime.formats.steps import steps_from_json
 
 ONE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[A,B] y) '
 TWO = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z) => (float[A,B] y) '

@@ -156,7 +156,7 @@ SECOND = """
 import sys
 import numpy as np
 import dlc
-from dlc.backends.opencl import build, parts
+from dlc.backends.opencl import build
 if sys.argv[2] == "again":
     build.built = build.built_apart = build.from_text = None
 print(np.asarray(dlc.compile_model(sys.argv[1], target="opencl")(np.ones((1, 1, 28, 28), np.float32))["probs"]).argmax())

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 from dlc.dims import Range, Size
-from dlc.runtime.host_format import count, from_json, plain, read_size, text, to_json
+from dlc.runtime.formats.host import count, from_json, plain, read_size, text, to_json
 from dlc.runtime.host_program import Instruction, OpenLaunch, walk
 from dlc.runtime.open_program import OpenProgram
 

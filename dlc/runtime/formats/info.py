@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlc.arrays import TensorInfo
-from dlc.runtime.host_format import named_dtype, text
-from dlc.runtime.open_format import plain, read_size
+from dlc.runtime.formats.host import named_dtype, text
+from dlc.runtime.formats.open_host import plain, read_size
 
 
 def info_to_json(info: TensorInfo) -> list[Any]:

@@ -13,11 +13,11 @@ from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
 from dlc.runtime.container import Writer
 from dlc.runtime.domain import Domain
-from dlc.runtime.host_format import count, named_dtype, text
-from dlc.runtime.info_format import info_from_json, info_to_json
+from dlc.runtime.formats.host import count, named_dtype, text
+from dlc.runtime.formats.info import info_from_json, info_to_json
+from dlc.runtime.formats.open_host import plain, ranges_from_json, ranges_to_json, read_size
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
-from dlc.runtime.open_format import plain, ranges_from_json, ranges_to_json, read_size
 from dlc.runtime.selection import SELECTIONS, Setting
 from dlc.runtime.steps import Body, If, Numbers, Scan, Segment, Select, Served, Step, Steps, While
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.dims import is_static
 from dlc.runtime.container import Container, Writer, bytes_of
-from dlc.runtime.info_format import info_from_json, info_to_json
+from dlc.runtime.formats.info import info_from_json, info_to_json
 
 
 def array_to_json(name: str, array: NDArray[Any], writer: Writer) -> list[Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from dlc.arrays import TensorInfo
 from dlc.forms import OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of, told
-from dlc.runtime.host_format import count, named_dtype, text
-from dlc.runtime.open_format import plain, read_size
+from dlc.runtime.formats.host import count, named_dtype, text
+from dlc.runtime.formats.open_host import plain, read_size
 
 
 def given_to_json(info: TensorInfo) -> list[Any]:
