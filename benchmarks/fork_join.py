@@ -18,7 +18,7 @@ import numpy as np
 from dlc.arrays import TensorInfo
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.cpus import usable_cpus
+from dlc.machine.cpus import usable_cpus
 from dlc.runtime.cpu.loader import load_object
 from dlc.runtime.cpu.native import runtime
 from dlc.runtime.cpu.program import KernelImage, NativeProgram

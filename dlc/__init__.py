@@ -23,8 +23,8 @@ native function executes. For an OpenCL device `emission.c` writes C instead, th
 commands in the device's queue (`runtime.opencl`).
 
 A compiled program is an artifact (`runtime.artifact`), a model one or several of them in a file (`runtime.container`):
-`runtime` holds all that runs it, and imports no part of the compiler. `model_cache` keeps artifacts and finds them again by
-what `keys` says they depend on, in a `cache` on disk; a hit comes before all of the above.
+`runtime` holds all that runs it, and imports no part of the compiler. `caching` keeps artifacts on disk, and finds them again
+by what they depend on; a hit comes before all of the above.
 
 Where there is no Python, `deploy` has the header that opens such a file in C, and writes shared libraries and objects.
 
@@ -45,8 +45,8 @@ what values there are.
 `instrument` watches the passes: it verifies, times, dumps and records modules, and keeps what is needed to reproduce a crash.
 `explore` makes one page of what a program became, and of where its time and memory go. `cli` is the command line; `api` and
 `just_in_time` are what Python users call, `onnx_backend` what the onnx package calls; `jax_functions` compiles functions of
-JAX. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes), `errors`, `options` and `target` are leaves that
-everything may import.
+JAX. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes), `errors`, `options`, `target`, `files` and `machine` (of
+processors and processes) are leaves that everything may import.
 """
 
 from __future__ import annotations

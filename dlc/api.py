@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dlc.arrays import Array, TensorInfo, given_array, require_unmasked
+from dlc.caching.model_cache import DUMPED, EXPORTED, TFLITE, CachedFile, reason_not_cached
 from dlc.derived import Derived, TrainStep, derived_of
 from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
-from dlc.model_cache import DUMPED, EXPORTED, TFLITE, CachedFile, reason_not_cached
-from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
 from dlc.runtime.border import BorderedModel
 from dlc.runtime.model import Model

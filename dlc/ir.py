@@ -100,7 +100,7 @@ from xdsl.irdl.dominance import DominanceInfo
 from xdsl.parser import AttrParser, Parser
 from xdsl.passes import ModulePass
 from xdsl.printer import Printer
-from xdsl.traits import IsolatedFromAbove, IsTerminator, NoMemoryEffect, Pure, SymbolOpInterface, SymbolTable
+from xdsl.traits import IsolatedFromAbove, IsTerminator, NoMemoryEffect, NoTerminator, Pure, SymbolOpInterface, SymbolTable
 from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 
@@ -116,7 +116,7 @@ __all__ = [
     "Float32Type", "Float64Type",
     "FloatAttr", "FunctionType", "FusedLoc", "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType",
     "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr", "Linalg", "LocationAttr", "MemRefType", "ModuleOp",
-    "ModulePass", "NameLoc", "NoMemoryEffect", "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute",
+    "ModulePass", "NameLoc", "NoMemoryEffect", "NoTerminator", "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute",
     "ParseError", "ParsePropInAttrDict", "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness",
     "StridedLayoutAttr", "StringAttr",
     "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable", "TensorType", "TypeAttribute", "UnitAttr",

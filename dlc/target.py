@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from dlc.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.errors import DeviceError
+from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from dlc.arrays import read_npy
 from dlc.errors import ModelError
-from dlc.mapped_files import in_memory
-from dlc.whole_files import written_whole
+from dlc.files.mapped_files import in_memory
+from dlc.files.whole_files import written_whole
 
 Array = NDArray[Any]
 

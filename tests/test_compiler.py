@@ -22,6 +22,7 @@ from dlc.runtime.container import to_bytes
 from dlc.runtime.load import load
 from dlc.target import CPU_LEVELS, flags_of, host_flags
 from dlc.weights import WeightStore
+from tests.models.skeletons import path_of, recordings
 
 STATIC = """
 func.func @main(%x: tensor<4x6xf32> {dl.name = "x"}) -> (tensor<4x8xf32> {dl.name = "y"}) {
@@ -63,8 +64,15 @@ def test_compiling_leaves_the_program_as_it_was() -> None:
 
 
 def test_workers_change_nothing() -> None:
-    one, two = (compile(program(STATIC), options=Options(workers=n))(x=X)["y"] for n in (1, 3))
-    np.testing.assert_array_equal(one, two)
+    feeds, _ = next(recordings("mnist_cnn"))  # of several kernels, which three processes share
+    reports = Report(), Report()
+    models = [
+        compile(load_program(path_of("mnist_cnn")), options=Options(workers=n), report=r)
+        for n, r in zip((1, 3), reports, strict=True)
+    ]
+    assert len(reports[1].kernels) > 3
+    one, shared = (dict(model(feeds)) for model in models)
+    assert one.keys() == shared.keys() and all(np.array_equal(one[k], shared[k]) for k in one)
 
 
 def test_the_report_has_every_phase() -> None:

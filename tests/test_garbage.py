@@ -10,7 +10,7 @@ import pytest
 
 import dlc
 from dlc.compiler import compile
-from dlc.garbage import collected_rarely
+from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dlc.errors import UnsupportedError
-from dlc.workers import forked_map
+from dlc.machine.workers import forked_map
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
@@ -52,7 +52,7 @@ def test_a_killed_worker_is_noticed() -> None:
 
 def test_workers_end_with_their_parent() -> None:
     script = (
-        "import os, sys, time; from dlc.workers import forked_map\n"
+        "import os, sys, time; from dlc.machine.workers import forked_map\n"
         "parent = os.getpid()\n"
         "def work(item):\n"
         "    if os.getpid() != parent: print(os.getpid(), flush=True)\n"
@@ -70,7 +70,7 @@ def test_workers_end_with_their_parent() -> None:
 def test_what_others_warn_of_at_a_fork_is_not_shown() -> None:
     # As JAX does, before each fork.
     program = (
-        "import os, warnings\nfrom dlc.workers import forked_map\n"
+        "import os, warnings\nfrom dlc.machine.workers import forked_map\n"
         "os.register_at_fork(before=lambda: warnings.warn('os.fork() was called. JAX is multithreaded', RuntimeWarning))\n"
         "forked_map(lambda i: i, range(4), 2)\n"
     )

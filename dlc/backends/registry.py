@@ -9,7 +9,7 @@ from dlc.backends.cpu.backend import Cpu
 from dlc.backends.opencl.backend import OpenCL
 from dlc.backends.reference.backend import Reference
 from dlc.errors import DeviceError, DlcError
-from dlc.python_files import executed
+from dlc.files.python_files import executed
 from dlc.target import REFERENCE, is_opencl, place_of, resolve
 
 

@@ -33,9 +33,9 @@ from dlc.cli.shared import (
     threads_option,
     weights_options,
 )
-from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
 from dlc.instrument.report import Doing
+from dlc.machine.cpus import usable_cpus
 from dlc.measure.kernels import KernelTime, Measurement, measure
 from dlc.measure.latency import Latency, interleaved
 from dlc.measure.peers import PEERS, peers

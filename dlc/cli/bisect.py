@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.api import program_of
+from dlc.caching.model_cache import DUMPED, EXPORTED, TFLITE
 from dlc.cli.diff import side_of, told
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
@@ -37,7 +38,6 @@ from dlc.debug.difference import Side, difference, for_inputs
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.report import Progress
-from dlc.model_cache import DUMPED, EXPORTED, TFLITE
 from dlc.options import Options
 from dlc.runtime.model import require_fitting
 

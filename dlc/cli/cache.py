@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.backends.registry import backend_of
-from dlc.cache import Cache, Entry
+from dlc.caching.cache import Cache, Entry
+from dlc.caching.model_cache import CachedFile, explain, reason_not_cached
 from dlc.cli.shared import Shapes, fail, json_option, model_argument, out, reports_errors, shape_option, target_option
-from dlc.model_cache import CachedFile, explain, reason_not_cached
 from dlc.options import Options
 
 # How many inputs of a model are listed.

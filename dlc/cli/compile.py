@@ -35,12 +35,12 @@ from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned,
 from dlc.deploy import SUFFIXES, write_library
 from dlc.derived import Derived
 from dlc.dims import is_static
+from dlc.files.whole_files import write_whole_text
 from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
 from dlc.target import host_supports
-from dlc.whole_files import write_whole_text
 
 if TYPE_CHECKING:
     from dlc.compiler import Program

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.api import program_of
+from dlc.caching.model_cache import DUMPED
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
@@ -29,7 +30,6 @@ from dlc.cli.shared import (
 )
 from dlc.debug.difference import Difference, Side, difference, for_inputs
 from dlc.instrument.report import Doing
-from dlc.model_cache import DUMPED
 from dlc.runtime.load import load
 from dlc.runtime.model import require_fitting
 

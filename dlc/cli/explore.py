@@ -38,10 +38,10 @@ from dlc.cli.shared import (
 )
 from dlc.derived import Derived
 from dlc.errors import AbsentError, DlcError, ModelError
+from dlc.files.python_files import executed, traced_to
 from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Progress
 from dlc.options import Options
-from dlc.python_files import executed, traced_to
 from dlc.runtime.model import require_fitting
 from dlc.target import place_of
 

@@ -8,7 +8,7 @@ import click
 
 from dlc.cli.shared import out, reports_errors
 from dlc.deploy import HEADER
-from dlc.whole_files import write_whole_text
+from dlc.files.whole_files import write_whole_text
 
 
 @click.command("header")

@@ -13,13 +13,13 @@ from rich.table import Table
 from dlc.cli.shared import json_option, out, reports_errors
 from dlc.dialects.registry import make_context
 from dlc.errors import ModelError
+from dlc.files.whole_files import write_whole_text
 from dlc.instrument.fitting import run_fitting
 from dlc.instrument.manager import PassManager
 from dlc.instrument.verify import verify
 from dlc.ir import ParseError, VerifyException, parse_module, print_module
 from dlc.pipelines import HOST, PASSES, chosen, parse, stages_of
 from dlc.target import REFERENCE, Target
-from dlc.whole_files import write_whole_text
 
 _STAGES = (*stages_of(REFERENCE), HOST)
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.cli.shared import json_option, model_argument, out, reports_errors, shown_progress, threads_option
+from dlc.files.whole_files import require_writable
 from dlc.frontend.onnx.graph import load
 from dlc.frontend.onnx.named import inputs_of
 from dlc.options import Options
@@ -18,7 +19,6 @@ from dlc.quantization.quantizing import quantized
 from dlc.quantization.report import Quantization, decibels
 from dlc.quantization.samples import Samples
 from dlc.quantization.settings import ACTIVATIONS, METHODS, ROUNDINGS, Activations, Method, Rounding, Settings
-from dlc.whole_files import require_writable
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 

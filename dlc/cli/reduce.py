@@ -22,8 +22,8 @@ from dlc.cli.shared import (
     target_option,
     value_option,
 )
+from dlc.debug.cut_out import ops_of
 from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
-from dlc.debug.parts import ops_of
 from dlc.debug.reduce import reduce
 from dlc.instrument.evidence import save_program
 from dlc.options import Options

@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from dlc.api import compile_file, program_of
 from dlc.arrays import TensorInfo, type_text
+from dlc.caching.model_cache import DUMPED
 from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.formed import flattened
 from dlc.cli.shared import (
@@ -39,14 +40,13 @@ from dlc.cli.shared import (
 from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import UnsupportedError
+from dlc.files.whole_files import written_whole
 from dlc.forms import OBJECTS
 from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Doing, Progress
-from dlc.model_cache import DUMPED
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.model import Model, require_fitting
-from dlc.whole_files import written_whole
 
 # How many elements of a list are shown.
 _MOST_SHOWN = 4

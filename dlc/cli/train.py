@@ -32,6 +32,7 @@ from dlc.cli.shared import (
 )
 from dlc.derived import LOSSES, OPTIMIZERS, Loss, Optimizer, TrainStep
 from dlc.errors import DlcError, ModelError, ShapeError
+from dlc.files.whole_files import require_writable, written_whole
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.named import classes_of
 from dlc.options import Options
@@ -42,7 +43,6 @@ from dlc.training.loop import Done, steps_in, train
 from dlc.training.schedules import SCHEDULES, Schedule, learning_rates
 from dlc.training.steps import TARGETS, trained_output
 from dlc.training.tuned import write_tuned
-from dlc.whole_files import require_writable, written_whole
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 # Of a model that leaves it open.

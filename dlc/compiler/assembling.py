@@ -13,11 +13,11 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.kernels import CompiledKernel, all_kernels, compile_kernels, require_numbers, symbol_of
 from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.tuning import Tuner, with_variant
-from dlc.cpus import usable_cpus
 from dlc.errors import DeviceError, TooLargeError
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.work import flops, runs
 from dlc.ir import Operation
+from dlc.machine.cpus import usable_cpus
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact

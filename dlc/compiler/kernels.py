@@ -11,7 +11,6 @@ from typing import Any, TypeVar, cast
 
 from dlc.backends.base import KernelBackend
 from dlc.compiler.compilation import Compilation
-from dlc.cpus import usable_cpus
 from dlc.dialects.dl.program import KernelOp
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.manager import PassManager
@@ -19,8 +18,9 @@ from dlc.instrument.provenance import dispatches
 from dlc.instrument.recording import AfterPass, KernelRecord
 from dlc.instrument.report import KernelReport, PassRecord, Report
 from dlc.ir import Context, ModuleOp, Operation, f64, func
+from dlc.machine.cpus import usable_cpus
+from dlc.machine.workers import forked_map
 from dlc.passes.base import Stage, kernels_of
-from dlc.workers import forked_map
 
 T = TypeVar("T")
 

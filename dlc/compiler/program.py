@@ -10,6 +10,7 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
+from dlc.caching.model_cache import DUMPED, TFLITE
 from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.binding import bind_dims
@@ -40,7 +41,6 @@ from dlc.ir import (
     VerifyException,
     parse_module,
 )
-from dlc.model_cache import DUMPED, TFLITE
 from dlc.runtime.host_program import weight_array
 from dlc.weights import WeightStore
 

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from dlc.backends.base import Backend, Executable, KernelBackend, ModuleBackend
 from dlc.backends.registry import backend_of
+from dlc.caching.keys import Key, program_key
+from dlc.caching.model_cache import CachedFile, fetch, reason_not_cached
 from dlc.compiler.assembling import assembled
 from dlc.compiler.checking import check, first_checked
 from dlc.compiler.compilation import Compilation
@@ -18,19 +20,17 @@ from dlc.compiler.segments import split, whole
 from dlc.dialects.dl.indexed import checked_places
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.garbage import collected_rarely
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import Progress, Report
 from dlc.ir import print_module
-from dlc.keys import Key, program_key
-from dlc.model_cache import CachedFile, fetch, reason_not_cached
+from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.pipelines import chosen, parse
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.formats.steps import model_of
 from dlc.runtime.model import Model, Run
 from dlc.runtime.steps import Served
-from dlc.runtime.steps_format import model_of
 
 # The forms of a program that are the code of its kernels, on dlc's own targets.
 CODE = ("llvm", "asm", "opencl")

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.backends.cpu.backend import ObjectBackend
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.cache import Cache
+from dlc.caching.cache import Cache
+from dlc.caching.keys import DLC, target_text
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.instrument.report import Doing, Progress, Tuned
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
-from dlc.keys import DLC, target_text
 from dlc.passes.base import Stage
 from dlc.passes.tiling.choose_tiles import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass

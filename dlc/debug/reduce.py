@@ -11,8 +11,8 @@ from itertools import pairwise
 from time import monotonic
 
 from dlc.compiler import Program
+from dlc.debug.cut_out import Case, cut_out, ops_of, resized, sizes_of
 from dlc.debug.outcome import Outcome
-from dlc.debug.parts import Case, cut_out, ops_of, resized, sizes_of
 from dlc.dialects.dl.base import Array
 from dlc.errors import DlcError
 from dlc.instrument.capture import Evaluator

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dlc.architectures import Architecture
+from dlc.machine.architectures import Architecture
 
 _RELOCATABLE, _SHARED = 1, 3  # kinds of files
 _LOAD, _DYNAMIC, _GNU_STACK = 1, 2, 0x6474E551  # kinds of segments

@@ -14,6 +14,7 @@ from dlc.deploy.archive import archive
 from dlc.deploy.elf import Function, relocatable_object, shared_library
 from dlc.dims import Dim
 from dlc.errors import UnsupportedError
+from dlc.files.whole_files import write_whole_text, written_whole
 from dlc.forms import OBJECTS
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
@@ -24,7 +25,6 @@ from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.variants import Variants
 from dlc.target import architecture_of
-from dlc.whole_files import write_whole_text, written_whole
 
 SUFFIXES = (".so", ".o", ".a")
 _CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)

@@ -4,11 +4,10 @@
     page.save("page.html")                                       one file that needs no network
     page.against(other)                                          two beside each other
 
-`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, and `parts.py` that of a
-program of which data decides a size, with `graph.py` (ops in
-kernels), `layout.py` (where they are drawn), `running.py` (times), `memory.py` (buffers over time) and `sources.py` (what the
-user wrote); `matching.py` finds the kernels of one in another. `encode.py` writes it small, and `page.py` puts it into the
-template in `assets/`, whose scripts draw it in the browser.
+`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, and `segments.py` that of a
+program of which data decides a size, with `graph.py` (ops in kernels), `layout.py` (where they are drawn), `running.py`
+(times), `memory.py` (buffers over time) and `sources.py` (what the user wrote); `matching.py` finds the kernels of one in
+another. `encode.py` writes it small, and `page.py` puts it into the template in `assets/`, whose scripts draw it in a browser.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dlc.compiler import Program
 from dlc.compiler.segments import split
 from dlc.explore.collecting import Inputs, collect
 from dlc.explore.page import Page
-from dlc.explore.parts import collect_parts
+from dlc.explore.segments import collect_parts
 from dlc.instrument.recording import Listing
 from dlc.instrument.report import Progress
 from dlc.options import Options

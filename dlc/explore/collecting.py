@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dlc.backends.base import Backend, KernelBackend
 from dlc.backends.read_host import is_open, read_host, read_open
 from dlc.backends.registry import backend_of
+from dlc.caching.keys import DLC
 from dlc.compiler import Program, recorded
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.open_sizes import within
-from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
 from dlc.explore.data import Exploration, Kernel, Step, Unit
 from dlc.explore.graph import Ends, graph_of, stem
@@ -28,7 +28,7 @@ from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
 from dlc.instrument.report import Doing, PassRecord, Progress, Report
 from dlc.instrument.work import flops as work
 from dlc.ir import ModuleOp, ModulePass
-from dlc.keys import DLC
+from dlc.machine.cpus import usable_cpus
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels

@@ -16,7 +16,7 @@ from dlc.errors import ModelError, UnsupportedError
 from dlc.explore.data import Exploration, Parts
 from dlc.explore.encode import decoded, encoded
 from dlc.explore.matching import matched
-from dlc.whole_files import written_whole
+from dlc.files.whole_files import written_whole
 
 _FOLDER = files("dlc.explore") / "assets"
 # In the order in which they build on one another.

@@ -1,7 +1,7 @@
 """A folder with the IR after every pass that changed something.
 
     ir/index.md              every pass: what it changed, ops before and after, time, its file
-    ir/07-fuse-kernels.mlir  the module after a pass
+    ir/07-form-kernels.mlir  the module after a pass
     ir/stage-fusion.mlir     the last module of a stage
     ir/kernels/conv.loops.mlir   one kernel at the end of a stage, under a comment that names its layers
     ir/weights/              the weights store
@@ -16,12 +16,12 @@ from collections import Counter
 from pathlib import Path
 
 from dlc.dialects.dl.program import KernelOp
+from dlc.files.whole_files import write_text
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import PassRecord
 from dlc.ir import ModuleOp, StringAttr, print_module
 from dlc.passes.base import Stage, kernels_of
 from dlc.weights import WeightStore
-from dlc.whole_files import write_text
 
 NEXT = "dlc.next"
 WEIGHTS = "weights"

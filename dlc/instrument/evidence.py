@@ -19,11 +19,11 @@ from dlc.dialects.dl.base import Array, Tensor, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.host import entry_of
+from dlc.files.whole_files import write_text
 from dlc.instrument.capture import KernelRun
 from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, StringAttr, func, print_module
 from dlc.weights import WeightStore
-from dlc.whole_files import write_text
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from time import perf_counter
 from dlc.errors import CompileError, DlcError
 from dlc.instrument.dump import DumpFolder
 from dlc.instrument.report import Doing, PassRecord, Progress
-from dlc.instrument.verify import verify, verify_legal
+from dlc.instrument.verify import Verifier, verify_legal
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, VerifyException, print_module
 from dlc.passes.base import Stage
 
@@ -37,7 +37,7 @@ class PassManager:
     ) -> None:
         self.context = context
         self.plan = plan
-        self.check = check
+        self.verifier = Verifier() if check else None
         self.dump = dump
         self.progress = progress
         self.observer = observer
@@ -77,7 +77,7 @@ class PassManager:
         began = perf_counter()
         current.apply(self.context, module)
         seconds = perf_counter() - began
-        last, change, file = current is stage.passes[-1], "", ""
+        change, file = "", ""
         if self.dump is not None:
             remaining = _spec(_passes_from(self.plan, stage, current)[1:])
             change, file = self.dump.after_pass(module, current.name, remaining)
@@ -86,9 +86,9 @@ class PassManager:
         self.records.append(record)
         if self.dump is not None:
             self.dump.record(record)
-        if self.check:
-            verify(module)
-        if last:
+        if self.verifier is not None:
+            self.verifier.verify(module)
+        if current is stage.passes[-1]:
             verify_legal(module, stage)
             if self.dump is not None:
                 self.dump.after_stage(module, stage)

@@ -7,7 +7,7 @@ that symbols resolve, and that only the ops exist which the stage allows. Not ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from dlc.dialects.dl.program import KernelOp
 from dlc.errors import CompileError
@@ -15,6 +15,7 @@ from dlc.ir import (
     DominanceInfo,
     IsolatedFromAbove,
     ModuleOp,
+    NoTerminator,
     Operation,
     Region,
     SSAValue,
@@ -28,10 +29,32 @@ from dlc.passes.base import Stage, kernels_of
 _STORE_REFERENCES = ("dl.weight", "host.weight")
 
 
-def verify(module: ModuleOp) -> None:
-    """Raises VerifyException for a module that is malformed."""
+# An op and all that is verified of it: operands, types, attributes, and what its regions hold.
+_Contents = tuple[Operation, *tuple[object, ...]]
+
+
+class Verifier:
+    """Verifies a module between passes: only what has changed since the last time, which is little, or nothing."""
+
+    def __init__(self) -> None:
+        self._verified: dict[int, _Contents] = {}
+
+    def verify(self, module: ModuleOp) -> None:
+        """Raises VerifyException for a module that is malformed."""
+        contents: dict[int, _Contents] = {}
+        _add_contents(module, contents)
+        if contents == self._verified:
+            return
+        # What an op with regions holds, and what the last op of a block is in, is verified with it.
+        alone = (op for op, *_ in contents.values() if not op.regions and op.next_op is not None)
+        verify(module, {k for k in map(id, alone) if contents[k] == self._verified.get(k)})
+        self._verified = contents
+
+
+def verify(module: ModuleOp, right: Collection[int] = ()) -> None:
+    """Raises VerifyException for a module that is malformed; `right` are the ids of ops that are right by themselves."""
     try:
-        module.verify()
+        _verify_op(module, right)
     except ValueError as error:  # operands that a parsed text leaves without a definition have no owner to ask for
         raise VerifyException(str(error)) from error
     for op in module.body.ops:
@@ -62,6 +85,30 @@ def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
         if op.name not in legal and op.name.partition(".")[0] not in legal:
             yield op.name
         open_ops += [(o, legal) for region in op.regions for block in region.blocks for o in block.ops]
+
+
+def _add_contents(op: Operation, contents: dict[int, _Contents]) -> None:
+    types = [r.type for r in op.results]
+    held = tuple(op.operands), types, tuple(op.properties.items()), tuple(op.attributes.items()), tuple(op.successors)
+    blocks = [(r, block, [a.type for a in block.args], tuple(block.ops)) for r in op.regions for block in r.blocks]
+    contents[id(op)] = op, *held, blocks
+    for _, _, _, inside in blocks:
+        for each in inside:
+            _add_contents(each, contents)
+
+
+def _verify_op(op: Operation, right: Collection[int]) -> None:
+    for region in op.regions:
+        blocks = list(region.blocks)
+        for block in blocks:
+            if block.parent is not region or any(inside.parent is not block for inside in block.ops):
+                raise VerifyException(f"{op.name} holds ops that are said to be elsewhere")
+            if block.is_empty and len(blocks) == 1 and not op.has_trait(NoTerminator):
+                raise VerifyException(f"{op.name} has a block that is empty")
+            for inside in block.ops:
+                _verify_op(inside, right)
+    if id(op) not in right:
+        op.verify(verify_nested_ops=False)
 
 
 def _verify_dominance(region: Region, visible: set[SSAValue]) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.cpus import usable_cpus
 from dlc.errors import UnsupportedError
+from dlc.machine.cpus import usable_cpus
 from dlc.measure.kernels import KernelTime, measure
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.host_program import HostProgram

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from dlc.files.whole_files import written_whole
 from dlc.measure.kernels import Measurement
 from dlc.measure.timeline import thread_names
-from dlc.whole_files import written_whole
 
 
 def write_trace(measurement: Measurement, path: Path) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from dlc.errors import DlcError
+from dlc.files.whole_files import written_whole
 from dlc.frontend.onnx.graph import ModelFile, reads, sorted_nodes
 from dlc.frontend.onnx.tensors import TensorReader, data_type_of
 from dlc.frontend.problems import NodeProblem
 from dlc.weights import Array
-from dlc.whole_files import written_whole
 
 
 class Graph:

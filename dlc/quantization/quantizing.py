@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.errors import DlcError
+from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.named import inputs_of
-from dlc.model_source import ModelSource, path_or_bytes
 from dlc.options import Options
 from dlc.quantization.calibration import Floats, Runner, observed
 from dlc.quantization.dynamic import dynamic_layers, dynamic_model

@@ -12,10 +12,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from onnx import ModelProto
 
+from dlc.files.whole_files import written_whole
 from dlc.frontend.onnx.graph import ModelFile
 from dlc.quantization.graph import save
 from dlc.quantization.settings import Settings
-from dlc.whole_files import written_whole
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dlc.arrays import TensorInfo, type_text
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.forms import MOST_PARTS, OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of
 from dlc.runtime.container import Writer
-from dlc.runtime.form_format import border_to_json
+from dlc.runtime.formats.forms import border_to_json
 from dlc.runtime.model import Model, Study, as_result, given_as, require_fitting
 from dlc.runtime.texts import Texts, text_array
 

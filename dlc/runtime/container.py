@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import DlcError, ModelError
+from dlc.files.whole_files import written_whole
 from dlc.runtime.checksum import Checksum, checksum_of
-from dlc.runtime.host_format import count, text
+from dlc.runtime.formats.host import count, text
 from dlc.target import Target, architecture_of
-from dlc.whole_files import written_whole
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.

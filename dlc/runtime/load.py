@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from dlc.errors import ModelError
-from dlc.model_source import ModelSource, path_or_bytes
-from dlc.runtime.array_format import array_from_json
+from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.border import BorderedModel, FormedModel
 from dlc.runtime.container import Container, described_badly, in_memory, to_bytes
-from dlc.runtime.form_format import border_from_json
+from dlc.runtime.formats.arrays import array_from_json
+from dlc.runtime.formats.forms import border_from_json
+from dlc.runtime.formats.steps import model_of, steps_from_json
 from dlc.runtime.model import Model
-from dlc.runtime.steps_format import model_of, steps_from_json
 from dlc.runtime.variants import Variants
 from dlc.target import require_host
 

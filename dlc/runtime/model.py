@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from dlc.arrays import Array, TensorInfo, given_array, require_unmasked, type_text
 from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
-from dlc.runtime.array_format import array_to_json
 from dlc.runtime.container import Saveable, Writer, save
+from dlc.runtime.formats.arrays import array_to_json
 from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.opencl.array import DeviceArray
 

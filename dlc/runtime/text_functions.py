@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import DTypeError
-from dlc.runtime.host_format import named_dtype
+from dlc.runtime.formats.host import named_dtype
 from dlc.runtime.texts import texts_of_the_call
 
 Array: TypeAlias = "NDArray[Any]"

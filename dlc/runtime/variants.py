@@ -21,8 +21,8 @@ from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS, ValueShapes, hangs_on_the_call
 from dlc.runtime.border import FormedModel, shapes_of
 from dlc.runtime.container import Writer
-from dlc.runtime.form_format import given_from_json, given_to_json, shapes_from_json
-from dlc.runtime.host_format import text
+from dlc.runtime.formats.forms import given_from_json, given_to_json, shapes_from_json
+from dlc.runtime.formats.host import text
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 from dlc.runtime.parts import Condition, Part, parts_block

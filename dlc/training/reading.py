@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dlc.caching.model_cache import DUMPED, TFLITE
 from dlc.compiler import Program
 from dlc.compiler.program import imported_program
 from dlc.derived import Derivative, Derived, TrainStep
@@ -17,7 +18,6 @@ from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.problems import OpenInputsError
 from dlc.given_shapes import GivenShapes
-from dlc.model_cache import DUMPED, TFLITE
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.training.choosing import Names
 from dlc.training.derivatives import derivative_of

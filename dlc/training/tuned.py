@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
 from dlc.errors import DlcError
+from dlc.files.whole_files import written_whole
 from dlc.frontend.onnx.graph import ModelFile
 from dlc.frontend.onnx.tensors import TensorReader
-from dlc.whole_files import written_whole
 
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from dlc.cli import main
 from dlc.compiler import Program, load_program
+from dlc.debug.cut_out import Case, ops_of, resized, sizes_of
 from dlc.debug.outcome import NUMBERS, in_child, outcome_on
-from dlc.debug.parts import Case, ops_of, resized, sizes_of
 from dlc.debug.reduce import reduce
 from dlc.dialects import dl
 from dlc.errors import DlcError

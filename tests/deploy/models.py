@@ -19,7 +19,7 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.host_program import Branch, Fail, HostProgram, Instruction, Print, Printed
 from dlc.runtime.model import Model
 from dlc.target import CPU_LEVELS
-from tests.test_open_control import lowered, nested
+from tests.sizes.test_open_control import lowered, nested
 
 draw = np.random.default_rng(0)
 W = draw.standard_normal((64, 48)).astype(np.float32)

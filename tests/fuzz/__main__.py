@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from dlc.cpus import usable_cpus
+from dlc.machine.cpus import usable_cpus
 from tests.fuzz import control, counts, derivatives, files, graphs, lanes, programs
 
 

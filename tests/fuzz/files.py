@@ -27,7 +27,6 @@ from dlc.frontend.onnx import import_model
 from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.ir import TensorType
 from dlc.options import Options
-from tests import test_segments
 from tests.frontend.onnx.node_suite import cases
 from tests.frontend.tflite.recorded import recorded
 from tests.fuzz import mutations
@@ -36,6 +35,7 @@ from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import difference
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.ops.sample import values
+from tests.sizes import test_segments
 
 # What one file may take: seconds, and memory beyond what the process has when it starts.
 SECONDS, MEMORY = 60, 4 << 30

@@ -14,8 +14,8 @@ from dlc.dialects.dl.composite import CompositeReduction, FloatReduction
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent, Procedure
 from dlc.dialects.dl.irregular import Running
-from dlc.dialects.dl.movement import PAD_MODES
 from dlc.dialects.dl.normalization import Softmaxes
+from dlc.dialects.dl.padding import PAD_MODES
 from dlc.dialects.dl.pointwise import Binary, Unary
 from dlc.dialects.dl.reduction import ArgExtremum, AxisReduction
 from dlc.dialects.dl.sorted import stable_order

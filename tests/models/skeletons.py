@@ -24,6 +24,8 @@ FOLDER = Path(__file__).parent
 PRETRAINED = FOLDER.parents[1] / "examples" / "models"
 # The batch that each model with a free one was recorded with.
 BATCHES = {"resnet18_dynbatch": 3}
+# Of a deviation from what is recorded.
+TOLERANCE = 1e-4
 
 
 def path_of(name: str) -> Path:

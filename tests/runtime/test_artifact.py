@@ -23,7 +23,7 @@ from dlc.cli import main
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.container import MAGIC, PREFIX, VERSION
 from tests.models import skeletons
-from tests.test_structure import LEAVES
+from tests.project.test_structure import LEAVES
 
 MNIST = skeletons.path_of("mnist_cnn")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from dlc.architectures import HOST
 from dlc.backends.cpu.llvm import compile_text
+from dlc.machine.architectures import HOST
 from dlc.target import CPU_LEVELS
 
 

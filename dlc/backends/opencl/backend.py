@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from dlc.backends.base import KernelBackend, Parts
 from dlc.backends.opencl.build import build
 from dlc.backends.opencl.emit import KernelSource, emit_kernel, program_text
-from dlc.cache import Cache
-from dlc.cpus import usable_cpus
+from dlc.caching.cache import Cache
 from dlc.ir import func
+from dlc.machine.cpus import usable_cpus
 from dlc.runtime.host_program import OpenKernel
 from dlc.runtime.known_sizes import KnownSizes
 from dlc.runtime.open_program import OpenProgram

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dlc.backends.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary, from_text
 from dlc.backends.opencl.emit import KernelSource, program_text
-from dlc.backends.opencl.parts import FunctionRun, Part, binary_of, built, built_apart, from_binary, from_text
-from dlc.cache import Cache
+from dlc.caching.cache import Cache
 from dlc.errors import DeviceError, ModelError, TooLargeError
 from dlc.runtime.host_program import Launch
 from dlc.runtime.opencl.devices import Session

@@ -25,8 +25,11 @@ from dlc.dialects.dl import (
     identities,
     indexing,
     irregular,
+    logic,
     movement,
     normalization,
+    packing,
+    padding,
     program,
     quantization,
     random,
@@ -64,8 +67,11 @@ from dlc.dialects.dl.identities import *
 from dlc.dialects.dl.indexed import *
 from dlc.dialects.dl.indexing import *
 from dlc.dialects.dl.irregular import *
+from dlc.dialects.dl.logic import *
 from dlc.dialects.dl.movement import *
 from dlc.dialects.dl.normalization import *
+from dlc.dialects.dl.packing import *
+from dlc.dialects.dl.padding import *
 from dlc.dialects.dl.program import *
 from dlc.dialects.dl.quantization import *
 from dlc.dialects.dl.random import *
@@ -89,6 +95,7 @@ from dlc.ir import Dialect, Operation
 FAMILIES: tuple[ModuleType, ...] = (
     creation,
     elementwise,
+    logic,
     identities,
     conversion,
     functions,
@@ -101,6 +108,8 @@ FAMILIES: tuple[ModuleType, ...] = (
     fourier,
     window,
     movement,
+    padding,
+    packing,
     adjoints,
     indexing,
     irregular,

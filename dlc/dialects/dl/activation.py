@@ -15,9 +15,10 @@ from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_o
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
-from dlc.dialects.dl.elementwise import AbsOp, AddOp, DivOp, GreaterOp, LessOp, MaximumOp, MinimumOp, MulOp, SelectOp
+from dlc.dialects.dl.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.functions import ErfOp, Expm1Op, ExpOp, Log1pOp, SigmoidOp, TanhOp
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.logic import GreaterOp, LessOp
 from dlc.dialects.dl.scalar import wide_float
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Attribute, FloatAttr, SSAValue, StringAttr, TensorType, irdl_op_definition, operand_def, prop_def, result_def

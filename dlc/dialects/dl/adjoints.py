@@ -13,9 +13,11 @@ from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, rank_of, 
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.composite import in_wide_type
 from dlc.dialects.dl.contraction import compatible, window_sizes, windows_of
-from dlc.dialects.dl.elementwise import AddOp, EqualOp, SelectOp
+from dlc.dialects.dl.elementwise import AddOp, SelectOp
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.movement import ANY, PadOp, ReshapeOp, SliceOp, static_sizes
+from dlc.dialects.dl.logic import EqualOp
+from dlc.dialects.dl.movement import ANY, ReshapeOp, SliceOp, static_sizes
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.pointwise import common_element_type
 from dlc.errors import ShapeError
 from dlc.ir import DenseArrayBase, SSAValue, TensorType, i32, irdl_op_definition, operand_def, prop_def, result_def

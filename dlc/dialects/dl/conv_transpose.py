@@ -14,7 +14,8 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, contract, differ
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.movement import ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dims import Size, is_static
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (

@@ -1,7 +1,8 @@
-"""Elementwise ops: arithmetic, comparison, logic and selection.
+"""Elementwise ops: arithmetic and selection.
 
 Operands broadcast as in NumPy and share one element type. Integers wrap around; on floats NaN, infinities and signed zeros
-are as NumPy has them. Functions of one float are in `functions.py`.
+are as NumPy has them. Functions of one float are in `functions.py`, comparisons
+in `logic.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, flag, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise, is_unsigned
-from dlc.dialects.dl.pointwise import Binary, Comparison, Unary, common_element_type, kind_of
+from dlc.dialects.dl.pointwise import Binary, Unary, common_element_type, kind_of
 from dlc.dialects.remainder import RemFOp
 from dlc.errors import DTypeError
 from dlc.ir import (
@@ -32,8 +33,6 @@ from dlc.ir import (
     result_def,
 )
 
-BITS = ("integer",)
-BOOL = ("bool",)
 ANY = ("float", "integer", "bool")
 
 
@@ -206,12 +205,8 @@ class PowOp(Binary):
             return power
         # The bits of a negative exponent give a unit's power; anything else has no integer inverse.
         unit = scalar.either(body, *(scalar.compare_with(body, "eq", x, value, self.element) for value in (1, -1)))
-        no_inverse = scalar.both(body, scalar.compare(body, "lt", y, zero, self.element), body(_not(body, unit)))
+        no_inverse = scalar.both(body, scalar.compare(body, "lt", y, zero, self.element), scalar.inverted(body, unit))
         return scalar.select(body, no_inverse, zero, power)
-
-
-def _not(body: Body, x: SSAValue) -> arith.XOrIOp:
-    return arith.XOrIOp(x, scalar.like(body, -1, x))
 
 
 @irdl_op_definition
@@ -300,210 +295,6 @@ class ReluOp(Unary):
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         return scalar.maximum(body, x, scalar.like(body, 0, x), self.element)
-
-
-# ── comparison ──
-
-
-@irdl_op_definition
-class EqualOp(Comparison):
-    """`x = y`; false where either is NaN."""
-
-    name = "dl.equal"
-    PREDICATE: ClassVar[str] = "eq"
-
-
-@irdl_op_definition
-class NotEqualOp(Comparison):
-    """`x ≠ y`; true where either is NaN."""
-
-    name = "dl.not_equal"
-    PREDICATE: ClassVar[str] = "ne"
-
-
-@irdl_op_definition
-class LessOp(Comparison):
-    """`x < y`; false where either is NaN, false < true."""
-
-    name = "dl.less"
-    PREDICATE: ClassVar[str] = "lt"
-
-
-@irdl_op_definition
-class LessEqualOp(Comparison):
-    """`x ≤ y`; false where either is NaN, false < true."""
-
-    name = "dl.less_equal"
-    PREDICATE: ClassVar[str] = "le"
-
-
-@irdl_op_definition
-class GreaterOp(Comparison):
-    """`x > y`; false where either is NaN, false < true."""
-
-    name = "dl.greater"
-    PREDICATE: ClassVar[str] = "gt"
-
-
-@irdl_op_definition
-class GreaterEqualOp(Comparison):
-    """`x ≥ y`; false where either is NaN, false < true."""
-
-    name = "dl.greater_equal"
-    PREDICATE: ClassVar[str] = "ge"
-
-
-# ── logic ──
-
-
-@irdl_op_definition
-class AndOp(Binary):
-    """`x and y` on bool."""
-
-    name = "dl.and"
-    KINDS: ClassVar[tuple[str, ...]] = BOOL
-
-    def numpy(self, x: Array, y: Array) -> Array:
-        return x & y
-
-    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return scalar.both(body, x, y)
-
-
-@irdl_op_definition
-class OrOp(Binary):
-    """`x or y` on bool."""
-
-    name = "dl.or"
-    KINDS: ClassVar[tuple[str, ...]] = BOOL
-
-    def numpy(self, x: Array, y: Array) -> Array:
-        return x | y
-
-    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return scalar.either(body, x, y)
-
-
-@irdl_op_definition
-class XorOp(Binary):
-    """`x ≠ y` on bool."""
-
-    name = "dl.xor"
-    KINDS: ClassVar[tuple[str, ...]] = BOOL
-
-    def numpy(self, x: Array, y: Array) -> Array:
-        return x ^ y
-
-    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return body(arith.XOrIOp(x, y))
-
-
-@irdl_op_definition
-class NotOp(Unary):
-    """`not x` on bool."""
-
-    name = "dl.not"
-    KINDS: ClassVar[tuple[str, ...]] = BOOL
-
-    def numpy(self, x: Array) -> Array:
-        return ~x
-
-    def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        return body(_not(body, x))
-
-
-@irdl_op_definition
-class BitwiseAndOp(Binary):
-    """The bits set in both integers."""
-
-    name = "dl.bitwise_and"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
-
-    def numpy(self, x: Array, y: Array) -> Array:
-        return x & y
-
-    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return scalar.both(body, x, y)
-
-
-@irdl_op_definition
-class BitwiseOrOp(Binary):
-    """The bits set in either integer."""
-
-    name = "dl.bitwise_or"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
-
-    def numpy(self, x: Array, y: Array) -> Array:
-        return x | y
-
-    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return scalar.either(body, x, y)
-
-
-@irdl_op_definition
-class BitwiseXorOp(Binary):
-    """The bits in which two integers differ."""
-
-    name = "dl.bitwise_xor"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
-
-    def numpy(self, x: Array, y: Array) -> Array:
-        return x ^ y
-
-    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return body(arith.XOrIOp(x, y))
-
-
-@irdl_op_definition
-class BitwiseNotOp(Unary):
-    """Every bit of an integer turned over."""
-
-    name = "dl.bitwise_not"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
-
-    def numpy(self, x: Array) -> Array:
-        return ~x
-
-    def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        return body(_not(body, x))
-
-
-@irdl_op_definition
-class ShiftLeftOp(Binary):
-    """`x · 2^y`, wrapping around; 0 where `y` is negative or not below the number of bits."""
-
-    name = "dl.shift_left"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
-
-    def numpy(self, x: Array, y: Array) -> Array:
-        return np.left_shift(x, y)
-
-    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        inside, amount = _shift_amount(body, y)
-        return scalar.select(body, inside, body(arith.ShLIOp(x, amount)), scalar.like(body, 0, x))
-
-
-@irdl_op_definition
-class ShiftRightOp(Binary):
-    """`⌊x / 2^y⌋`; 0, for a negative `x` -1, where `y` is negative or not below the number of bits."""
-
-    name = "dl.shift_right"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
-
-    def numpy(self, x: Array, y: Array) -> Array:
-        return np.right_shift(x, y)
-
-    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        inside, amount = _shift_amount(body, y)
-        if not is_unsigned(self.element):
-            return body(arith.ShRSIOp(x, amount))
-        return scalar.select(body, inside, body(arith.ShRUIOp(x, amount)), scalar.like(body, 0, x))
-
-
-def _shift_amount(body: Body, y: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Whether `y` is a defined shift, and `y` clamped to one: a shift by all bits is poison."""
-    last = scalar.like(body, 8 * numpy_dtype(y.type).itemsize - 1, y)
-    return body(arith.CmpiOp(y, last, "ule")), body(arith.MinUIOp(y, last))
 
 
 # ── selection ──

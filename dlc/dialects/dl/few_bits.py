@@ -19,8 +19,8 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import differ, iteration_space
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
-from dlc.dialects.dl.elementwise import BitwiseAndOp, BitwiseOrOp, ShiftLeftOp
 from dlc.dialects.dl.interfaces import Body, Composite, Contraction, Structure
+from dlc.dialects.dl.logic import BitwiseAndOp, BitwiseOrOp, ShiftLeftOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.words import WORD_BITS, part, parts_of
 from dlc.errors import DTypeError, ShapeError

@@ -16,10 +16,12 @@ from dlc.dialects.dl.contraction import MatmulOp, differ
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.elementwise import AddOp, DivOp, LessOp, MinimumOp, ModOp, MulOp, SelectOp, SubOp
+from dlc.dialects.dl.elementwise import AddOp, DivOp, MinimumOp, ModOp, MulOp, SelectOp, SubOp
 from dlc.dialects.dl.functions import CosOp
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.logic import LessOp
+from dlc.dialects.dl.movement import ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dims import product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (

@@ -11,8 +11,9 @@ from dlc.dialects.dl.activation import casted
 from dlc.dialects.dl.base import Array, DlOp, element_type_of, flag, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import FailOp, IfOp
-from dlc.dialects.dl.elementwise import AddOp, LessOp, MaximumOp, SubOp
+from dlc.dialects.dl.elementwise import AddOp, MaximumOp, SubOp
 from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.logic import LessOp
 from dlc.dialects.dl.movement import SliceOp
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.reduction import ReduceMaxOp

@@ -29,21 +29,13 @@ from dlc.dialects.dl.composite import in_wide_type
 from dlc.dialects.dl.contraction import compatible
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
-from dlc.dialects.dl.elementwise import (
-    AddOp,
-    EqualOp,
-    GreaterEqualOp,
-    LessOp,
-    MaximumOp,
-    MinimumOp,
-    MulOp,
-    OrOp,
-    SelectOp,
-)
+from dlc.dialects.dl.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.indexed import Indexed, fail_outside
 from dlc.dialects.dl.indexing import SCATTER_MODES, GatherElementsOp, ScatterRowsOp
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
-from dlc.dialects.dl.movement import BroadcastToOp, PadOp, ReshapeOp, SliceOp, known_less
+from dlc.dialects.dl.logic import EqualOp, GreaterEqualOp, LessOp, OrOp
+from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, SliceOp, known_less
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
 from dlc.dialects.dl.walks import AccumulateOp
 from dlc.dims import Size, is_static, product

@@ -12,7 +12,6 @@ from typing import ClassVar, cast
 import numpy as np
 
 from dlc import dims
-from dlc.arrays import aligned_empty
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import (
     Array,
@@ -39,12 +38,10 @@ from dlc.ir import (
     DenseArrayBase,
     IntegerAttr,
     SSAValue,
-    StringAttr,
     TensorType,
     arith,
     irdl_op_definition,
     operand_def,
-    opt_prop_def,
     prop_def,
     result_def,
     var_operand_def,
@@ -76,6 +73,17 @@ def static_sizes(op: DlOp, values: Sequence[Size]) -> tuple[int, ...]:
 def axis_expressions(rank: int) -> list[AffineExpr]:
     """The iterators of a result of `rank`, as expressions."""
     return [AffineExpr.dimension(a) for a in range(rank)]
+
+
+def shifted(body: Body, i: SSAValue, offset: int) -> SSAValue:
+    """`i + offset`."""
+    return body(arith.AddiOp(i, scalar.position(body, offset))) if offset else i
+
+
+def clamped(body: Body, i: SSAValue, size: Size) -> SSAValue:
+    """`i` moved to the nearest place on an axis of `size`."""
+    low = body(arith.MaxSIOp(i, scalar.position(body, 0)))
+    return body(arith.MinSIOp(low, scalar.position(body, size - 1)))
 
 
 @irdl_op_definition
@@ -274,137 +282,6 @@ class ReverseOp(Movement):
 
 
 @irdl_op_definition
-class PadOp(Gathering):
-    """`x` with `low` elements more before it and `high` after it on each axis; negative numbers take elements away.
-
-    `pad_mode` says what the new elements are: `constant` (the default) `value`; `edge` the nearest element; `reflect` the
-    elements mirrored at the outermost one, which is not repeated; `wrap` the elements of the other end.
-    (C1) `low` and `high` have one entry per axis; (C2) `value` is a scalar of the element type of `x`; (C3) `low + size +
-    high ≥ 0`; (C4) other modes than `constant` need an element along a padded axis.
-    """
-
-    name = "dl.pad"
-    TAKES_NARROW: ClassVar[bool] = True
-    x = operand_def(TensorType)
-    value = operand_def(TensorType)
-    low = prop_def(DenseArrayBase)
-    high = prop_def(DenseArrayBase)
-    pad_mode = opt_prop_def(StringAttr)
-    result = result_def(TensorType)
-
-    @property
-    def mode(self) -> str:
-        return self.pad_mode.data if self.pad_mode is not None else "constant"
-
-    @property
-    def padding(self) -> list[tuple[int, int]]:
-        """`(low, high)` of each axis."""
-        return list(zip(ints(self.low), ints(self.high), strict=True))
-
-    def infer(self) -> Sequence[Tensor]:
-        shape = shape_of(self.x)
-        if not len(shape) == len(ints(self.low)) == len(ints(self.high)):
-            raise ShapeError(f"dl.pad: low {ints(self.low)} and high {ints(self.high)} do not fit {shape} (C1)")
-        if rank_of(self.value):
-            raise ShapeError(f"dl.pad: value has shape {shape_of(self.value)}, expected a scalar (C2)")
-        if self.mode not in PAD_MODES:
-            raise ShapeError(f"dl.pad: pad_mode {self.mode!r}, expected one of {', '.join(PAD_MODES)}")
-        element = common_element_type(self, [self.x, self.value], ANY)
-        result = [low + size + high for size, (low, high) in zip(shape, self.padding, strict=True)]
-        if any(known_less(size, 0) for size in result):
-            raise ShapeError(f"dl.pad: low {ints(self.low)} and high {ints(self.high)} take more than {shape} has (C3)")
-        if self.mode != "constant" and any(s == 0 and max(p) > 0 for s, p in zip(shape, self.padding, strict=True)):
-            raise ShapeError(f"dl.pad: mode {self.mode} has no element to repeat in {shape} (C4)")
-        return [tensor_type(result, element)]
-
-    def reference(self, *operands: Array) -> Array:
-        x, value = operands
-        shape = [low + size + high for size, (low, high) in zip(x.shape, self.padding, strict=True)]
-        if self.mode == "constant":
-            kept = [
-                slice(max(-low, 0), max(n - max(-high, 0), 0)) for n, (low, high) in zip(x.shape, self.padding, strict=True)
-            ]
-            inner = [slice(max(low, 0), max(n - max(high, 0), 0)) for n, (low, high) in zip(shape, self.padding, strict=True)]
-            result = np.full(shape, value, x.dtype)
-            result[tuple(inner)] = x[tuple(kept)]
-            return result
-        for axis, (low, _) in enumerate(self.padding):
-            x = np.take(x, repeating_places(self.mode, x.shape[axis], shape[axis], low), axis)
-        return x
-
-    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        x, value = sources
-        shape = shape_of(self.x)
-        outside = scalar.extract(body, value, [])
-        if 0 in shape:
-            return outside
-        places: list[SSAValue] = []
-        inside: SSAValue | None = None
-        for i, size, (low, high) in zip(indices, shape, self.padding, strict=True):
-            if low <= 0 and high <= 0:
-                places.append(shifted(body, i, -low))
-            elif self.mode in ("constant", "edge"):
-                shifted_place = shifted(body, i, -low)
-                places.append(clamped(body, shifted_place, size))
-                here = body(arith.CmpiOp(shifted_place, places[-1], "eq"))
-                inside = here if inside is None else scalar.both(body, inside, here)
-            elif self.mode == "wrap":
-                places.append(repeated(body, i, -low, size))
-            else:
-                period = larger(body, size * 2 - 2, 1)
-                mirrored = repeated(body, i, -low, period)
-                back = body(arith.SubiOp(scalar.position(body, period), mirrored))
-                places.append(body(arith.MinSIOp(mirrored, back)))
-        element = scalar.extract(body, x, places)
-        return element if inside is None or self.mode != "constant" else scalar.select(body, inside, element, outside)
-
-
-PAD_MODES = ("constant", "edge", "reflect", "wrap")
-
-
-def repeating_places(mode: str, size: int, padded: int, low: int) -> Array:
-    """Which of the `size` elements along an axis each of the `padded` ones repeats."""
-    places: Array = np.arange(padded) - low
-    match mode:
-        case "edge":
-            return np.clip(places, 0, size - 1)
-        case "wrap":
-            return np.mod(places, size)
-        case _:
-            period = max(2 * size - 2, 1)
-            mirrored: Array = np.mod(places, period)
-            return np.minimum(mirrored, period - mirrored)
-
-
-def shifted(body: Body, i: SSAValue, offset: int) -> SSAValue:
-    """`i + offset`."""
-    return body(arith.AddiOp(i, scalar.position(body, offset))) if offset else i
-
-
-def clamped(body: Body, i: SSAValue, size: Size) -> SSAValue:
-    """`i` moved to the nearest place on an axis of `size`."""
-    low = body(arith.MaxSIOp(i, scalar.position(body, 0)))
-    return body(arith.MinSIOp(low, scalar.position(body, size - 1)))
-
-
-def larger(body: Body, size: Size, least: int) -> Size | SSAValue:
-    """The larger of a size and a number."""
-    if isinstance(size, int):
-        return max(size, least)
-    return body(arith.MaxSIOp(scalar.position(body, size), scalar.position(body, least)))
-
-
-def repeated(body: Body, i: SSAValue, offset: int, period: Size | SSAValue) -> SSAValue:
-    """`(i + offset) mod period`, never negative."""
-    if isinstance(period, int):
-        return body(arith.RemUIOp(shifted(body, i, offset % period), scalar.position(body, period)))
-    # As many periods more as elements are missing are enough.
-    whole = scalar.position(body, period)
-    more = body(arith.MuliOp(whole, scalar.position(body, max(-offset, 0))))
-    return body(arith.RemUIOp(body(arith.AddiOp(shifted(body, i, offset), more)), whole))
-
-
-@irdl_op_definition
 class ConcatOp(Gathering):
     """The operands one behind the other along `axis`.
 
@@ -462,93 +339,3 @@ class ConcatOp(Gathering):
         if result is None:
             raise ShapeError("dl.concat: an empty result has no elements to gather")
         return result
-
-
-@irdl_op_definition
-class PackOp(Gathering):
-    """One axis split into tiles that lie outermost: `[…, O, …]` becomes `[⌈O / tile⌉, …, tile]`, the rest zero.
-
-    (C1) `axis` is an axis of `x`; (C2) `tile ≥ 1`.
-    """
-
-    name = "dl.pack"
-    x = operand_def(TensorType)
-    axis = prop_def(IntegerAttr)
-    tile = prop_def(IntegerAttr)
-    result = result_def(TensorType)
-
-    @property
-    def packed_axis(self) -> int:
-        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
-
-    def infer(self) -> Sequence[Tensor]:
-        shape, axis, tile = shape_of(self.x), self.packed_axis, number(self.tile)
-        if tile < 1:
-            raise ShapeError(f"dl.pack: tile {tile}, expected at least 1 (C2)")
-        rest = shape[:axis] + shape[axis + 1 :]
-        return [tensor_type(((shape[axis] + tile - 1) // tile, *rest, tile), element_type_of(self.x))]
-
-    def reference(self, *operands: Array) -> Array:
-        (x,), axis, tile = operands, self.packed_axis, number(self.tile)
-        x = np.moveaxis(x, axis, -1)
-        *rest, size = x.shape
-        # Weights are large: they are written once, to where programs take them.
-        packed = aligned_empty((-(-size // tile), *rest, tile), x.dtype)
-        full, left = divmod(size, tile)
-        np.moveaxis(packed, 0, -2)[..., :full, :] = x[..., : full * tile].reshape(*rest, full, tile)
-        if left:
-            packed[full, ..., :left] = x[..., full * tile :]
-            packed[full, ..., left:] = 0
-        return packed
-
-    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        size, tile = static_size(self, shape_of(self.x)[self.packed_axis]), number(self.tile)
-        first = body(arith.MuliOp(indices[0], scalar.position(body, tile)))
-        place = body(arith.AddiOp(first, indices[-1]))
-        places = list(indices[1:-1])
-        places.insert(self.packed_axis, place if size % tile == 0 else clamped(body, place, size))
-        element = scalar.extract(body, sources[0], places)
-        if size % tile == 0:
-            return element
-        inside = body(arith.CmpiOp(place, scalar.position(body, size), "slt"))
-        return scalar.select(body, inside, element, scalar.like(body, 0, element))
-
-
-@irdl_op_definition
-class UnpackOp(Movement):
-    """The inverse of `dl.pack`: `[⌈size / tile⌉, …, tile]` becomes `[…, size, …]` with `size` at `axis`.
-
-    (C1) `x` has at least rank 2, its last size is `tile`, its first `⌈size / tile⌉`; (C2) `axis` is an axis of the result.
-    """
-
-    name = "dl.unpack"
-    x = operand_def(TensorType)
-    axis = prop_def(IntegerAttr)
-    tile = prop_def(IntegerAttr)
-    size = prop_def(IntegerAttr)
-    result = result_def(TensorType)
-
-    @property
-    def packed_axis(self) -> int:
-        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x) - 1)[0]
-
-    def infer(self) -> Sequence[Tensor]:
-        shape, tile, size = shape_of(self.x), number(self.tile), number(self.size)
-        if len(shape) < 2 or tile < 1 or shape[-1] != tile or shape[0] != -(-size // tile):
-            raise ShapeError(f"dl.unpack: {shape} is no packing of {size} into tiles of {tile} (C1)")
-        rest = list(shape[1:-1])
-        rest.insert(self.packed_axis, size)
-        return [tensor_type(rest, element_type_of(self.x))]
-
-    def reference(self, *operands: Array) -> Array:
-        (x,) = operands
-        tiles_last = np.moveaxis(x, 0, -2)
-        *rest, tiles, tile = tiles_last.shape
-        flat = tiles_last.reshape(*rest, tiles * tile)[..., : number(self.size)]
-        return np.moveaxis(flat, -1, self.packed_axis)
-
-    def source_map(self) -> AffineMap:
-        rank, tile = rank_of(self.x) - 1, number(self.tile)
-        axes = axis_expressions(rank)
-        split = axes.pop(self.packed_axis)
-        return AffineMap(rank, 0, (split // tile, *axes, split % tile))

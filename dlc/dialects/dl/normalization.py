@@ -23,7 +23,8 @@ from dlc.dialects.dl.composite import in_wide_type, mean, same_floats
 from dlc.dialects.dl.elementwise import AddOp, DivOp, MulOp, PowOp, SubOp
 from dlc.dialects.dl.functions import ExpOp, LogOp, RsqrtOp, SqrtOp
 from dlc.dialects.dl.interfaces import Composite, RowComposite
-from dlc.dialects.dl.movement import PadOp, ReshapeOp
+from dlc.dialects.dl.movement import ReshapeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp
 from dlc.dialects.dl.window import SumPoolOp
 from dlc.dims import Size, product

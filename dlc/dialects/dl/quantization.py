@@ -29,9 +29,10 @@ from dlc.dialects.dl.contraction import differ
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
-from dlc.dialects.dl.elementwise import AddOp, DivOp, EqualOp, MaximumOp, MinimumOp, MulOp, NegOp, SelectOp, SubOp
+from dlc.dialects.dl.elementwise import AddOp, DivOp, MaximumOp, MinimumOp, MulOp, NegOp, SelectOp, SubOp
 from dlc.dialects.dl.functions import RoundOp
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.logic import EqualOp
 from dlc.dialects.dl.movement import ReshapeOp
 from dlc.dialects.dl.narrow import FORMATS, narrowed
 from dlc.dialects.dl.normalization import along_axis

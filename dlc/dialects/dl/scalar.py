@@ -87,6 +87,10 @@ def both(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
     return body(arith.AndIOp(x, y))
 
 
+def inverted(body: Body, x: SSAValue) -> SSAValue:
+    return body(arith.XOrIOp(x, like(body, -1, x)))
+
+
 def add(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
     return body(arith.AddfOp(x, y) if is_float(x.type) else arith.AddiOp(x, y))
 

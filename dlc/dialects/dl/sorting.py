@@ -13,20 +13,20 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.conversion import BitcastOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_float
-from dlc.dialects.dl.elementwise import (
+from dlc.dialects.dl.elementwise import SelectOp
+from dlc.dialects.dl.functions import IsnanOp
+from dlc.dialects.dl.indexing import GatherElementsOp
+from dlc.dialects.dl.interfaces import Composite, is_unsigned
+from dlc.dialects.dl.logic import (
     BitwiseAndOp,
     BitwiseNotOp,
     BitwiseOrOp,
     BitwiseXorOp,
     EqualOp,
     NotEqualOp,
-    SelectOp,
     ShiftLeftOp,
     ShiftRightOp,
 )
-from dlc.dialects.dl.functions import IsnanOp
-from dlc.dialects.dl.indexing import GatherElementsOp
-from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, known_less
 from dlc.dialects.dl.rows import SortColumnsOp, SortDigitOp, digits, network_is_quicker
 from dlc.dialects.dl.sorted import stable_order

@@ -12,9 +12,10 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import compatible, differ
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_integer
-from dlc.dialects.dl.elementwise import AddOp, DivOp, GreaterOp, LessOp, MaximumOp, MinimumOp, MulOp, SubOp
+from dlc.dialects.dl.elementwise import AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SubOp
 from dlc.dialects.dl.indexing import GatherElementsOp, GatherOp
 from dlc.dialects.dl.interfaces import Procedure
+from dlc.dialects.dl.logic import GreaterOp, LessOp
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.selection import Selection, places_of
 from dlc.dialects.dl.sorting import ArgsortOp

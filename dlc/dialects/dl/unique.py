@@ -10,10 +10,11 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import ScanOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.elementwise import AndOp, EqualOp, MaximumOp, NotEqualOp, NotOp, OrOp, SubOp
+from dlc.dialects.dl.elementwise import MaximumOp, SubOp
 from dlc.dialects.dl.functions import IsnanOp
 from dlc.dialects.dl.indexing import GatherOp, ScatterRowsOp
 from dlc.dialects.dl.irregular import CumsumOp
+from dlc.dialects.dl.logic import AndOp, EqualOp, NotEqualOp, NotOp, OrOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.reduction import ReduceAnyOp

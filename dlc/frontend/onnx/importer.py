@@ -25,6 +25,7 @@ from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.text import OnText
 from dlc.dims import is_static
 from dlc.errors import DTypeError, ModelError
+from dlc.files.mapped_files import in_memory
 from dlc.forms import OBJECTS, Border, Form, FormInfo, Maybe, Plain, Several, form_of, hangs_on_the_call, told
 from dlc.frontend.addressable import require_addressable
 from dlc.frontend.emit import Emitter, Value, location
@@ -52,7 +53,6 @@ from dlc.frontend.onnx.values import Absent, NoTensor, SequenceValue, Text
 from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, as_problems, refusal
 from dlc.given_shapes import GivenShapes
 from dlc.ir import Block, ModuleOp, SSAValue, i64
-from dlc.mapped_files import in_memory
 from dlc.weights import WeightStore
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from onnx import ModelProto, TensorProto
 
-from dlc.mapped_files import MappedFile
+from dlc.files.mapped_files import MappedFile
 
 # What a file holds: in memory, or mapped into it.
 Content: TypeAlias = bytes | MappedFile

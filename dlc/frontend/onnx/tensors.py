@@ -13,9 +13,9 @@ from onnx import TensorProto
 
 from dlc.arrays import aligned_empty
 from dlc.errors import ModelError
+from dlc.files.mapped_files import MappedFile, file_of
 from dlc.frontend.onnx.large_tensors import INSIDE, Content
 from dlc.frontend.problems import NodeProblem
-from dlc.mapped_files import MappedFile, file_of
 from dlc.weights import Array
 
 _DTYPES: dict[int, np.dtype[Any]] = {

@@ -15,8 +15,9 @@ from typing import Any
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.control import FailOp, IfOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.elementwise import AndOp, NotOp, OrOp, SelectOp
+from dlc.dialects.dl.elementwise import SelectOp
 from dlc.dialects.dl.indexing import GatherOp
+from dlc.dialects.dl.logic import AndOp, NotOp, OrOp
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.reduction import ArgmaxOp, ReduceAnyOp, ReduceSumOp
 from dlc.dialects.dl.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, with_lanes

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.elementwise import AndOp, NotOp
+from dlc.dialects.dl.logic import AndOp, NotOp
 from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dialects.dl.transformations import NOT_BATCHED, with_lanes
 from dlc.dims import Size

@@ -19,7 +19,6 @@ from dlc.dialects.dl.irregular import Running, ScatterElementsOp
 from dlc.dialects.dl.movement import (
     BroadcastToOp,
     ConcatOp,
-    PadOp,
     ReshapeOp,
     ReverseOp,
     SliceOp,
@@ -27,6 +26,7 @@ from dlc.dialects.dl.movement import (
     WindowsOp,
 )
 from dlc.dialects.dl.normalization import BatchNormOp, LrnOp, Softmaxes, TrailingNorm
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.quantization import Scaled
 from dlc.dialects.dl.random import RandomBitsOp
 from dlc.dialects.dl.reduction import ArgExtremum

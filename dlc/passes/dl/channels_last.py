@@ -14,7 +14,8 @@ from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.indexing import GatherOp
 from dlc.dialects.dl.interfaces import Elementwise, Reduction, RowComposite
-from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, PadOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.reduction import AxisReduction
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Size

@@ -10,9 +10,10 @@ from dlc.dialects.dl.base import element_type_of, is_narrow, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
-from dlc.dialects.dl.elementwise import AbsOp, DivOp, EqualOp, MulOp, SelectOp
+from dlc.dialects.dl.elementwise import AbsOp, DivOp, MulOp, SelectOp
 from dlc.dialects.dl.few_bits import MatmulWordsOp, PackNibblesOp
 from dlc.dialects.dl.functions import RoundOp
+from dlc.dialects.dl.logic import EqualOp
 from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
 from dlc.dialects.dl.ranges import representative
 from dlc.dialects.dl.reduction import ReduceMaxOp, ReduceSumOp

@@ -14,7 +14,8 @@ from dlc.dialects.dl.elementwise import AddOp, MaximumOp, MinimumOp, ModOp, MulO
 from dlc.dialects.dl.identities import AfterOp, StopGradientOp
 from dlc.dialects.dl.indexing import Taking
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp
+from dlc.dialects.dl.movement import ConcatOp, ReshapeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.reduction import ArgExtremum
 from dlc.dialects.dl.scalar import limits
 from dlc.dialects.dl.sorting import ArgsortOp

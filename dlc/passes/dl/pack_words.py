@@ -9,7 +9,8 @@ from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, s
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp
+from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.dl.words import DOTS, WordsOp
 from dlc.dims import is_static

@@ -12,7 +12,8 @@ from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.elementwise import SubOp
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp
+from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.quantization import DequantizeOp
 from dlc.dialects.dl.scalar import limits
 from dlc.dialects.dl.window import MaxPoolOp

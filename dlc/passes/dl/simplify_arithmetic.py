@@ -19,14 +19,11 @@ from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.elementwise import (
     AbsOp,
     AddOp,
-    AndOp,
     DivOp,
     MaximumOp,
     MinimumOp,
     MulOp,
     NegOp,
-    NotOp,
-    OrOp,
     PowOp,
     ReluOp,
     SelectOp,
@@ -35,6 +32,7 @@ from dlc.dialects.dl.elementwise import (
 from dlc.dialects.dl.functions import ExpOp, ReciprocalOp, SigmoidOp, SqrtOp
 from dlc.dialects.dl.identities import StopGradientOp
 from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.logic import AndOp, NotOp, OrOp
 from dlc.dialects.dl.movement import BroadcastToOp
 from dlc.dialects.dl.narrow import FLOATS
 from dlc.dialects.dl.powers import POWERS

@@ -11,7 +11,8 @@ from dlc.dialects.dl.contraction import ConvOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.indexing import GatherOp
 from dlc.dialects.dl.interfaces import Elementwise
-from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, PadOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.reduction import (
     AxisReduction,
     ReduceAllOp,

@@ -11,7 +11,8 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement import PadOp, ReshapeOp
+from dlc.dialects.dl.movement import ReshapeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.ranges import ranges_of, representative
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Range

@@ -10,9 +10,11 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
-from dlc.dialects.dl.elementwise import AddOp, MulOp, ShiftRightOp, SubOp
+from dlc.dialects.dl.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.interfaces import Elementwise
-from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.logic import ShiftRightOp
+from dlc.dialects.dl.movement import ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.ranges import ranges_of, representative
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions

@@ -12,7 +12,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import Loop
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
-from dlc.dialects.dl.movement import PackOp, UnpackOp
+from dlc.dialects.dl.packing import PackOp, UnpackOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol

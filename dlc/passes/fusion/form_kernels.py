@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, shape_of
-from dlc.dialects.dl.movement import PadOp, SliceOp
+from dlc.dialects.dl.movement import SliceOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.dl.ranges import ranges_of
 from dlc.dims import Size

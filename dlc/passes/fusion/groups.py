@@ -27,7 +27,8 @@ from dlc.dialects.dl.interfaces import (
     Staged,
     Window,
 )
-from dlc.dialects.dl.movement import ConcatOp, PadOp, TransposeOp
+from dlc.dialects.dl.movement import ConcatOp, TransposeOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dims import Range, Size, is_static

@@ -11,7 +11,9 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.elementwise import MulOp, SelectOp
 from dlc.dialects.dl.interfaces import Composite, Contraction
-from dlc.dialects.dl.movement import PadOp, ReshapeOp, TransposeOp, UnpackOp
+from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
+from dlc.dialects.dl.packing import UnpackOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
 from dlc.passes.base import TargetPass

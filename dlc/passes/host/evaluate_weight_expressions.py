@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
 from dlc.arrays import aligned
-from dlc.cpus import usable_cpus
 from dlc.dialects.dl.base import Array, DlOp, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
+from dlc.files.mapped_files import in_memory
 from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr
-from dlc.mapped_files import in_memory
+from dlc.machine.cpus import usable_cpus
 from dlc.weights import WeightStore
 
 # Of all weights, the part from which on one of them is large.

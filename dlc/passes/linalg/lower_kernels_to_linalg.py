@@ -19,7 +19,8 @@ from dlc.dialects.dl.interfaces import (
     Window,
     storage_type,
 )
-from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.movement import ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.padding import PadOp
 from dlc.dialects.dl.program import KernelOp, written_over
 from dlc.dims import Size
 from dlc.errors import UnsupportedError

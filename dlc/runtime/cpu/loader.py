@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dlc.architectures import ARCHITECTURES, HOST
 from dlc.errors import CompileError, DeviceError
+from dlc.machine.architectures import ARCHITECTURES, HOST
 from dlc.runtime.cpu.relocations import RELOCATE, Relocation
 
 _ALLOCATED = 0x2  # SHF_ALLOC: part of the memory image

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned, aligned_empty
-from dlc.cpus import usable_cpus
 from dlc.dims import Size
 from dlc.errors import DlcError
+from dlc.machine.cpus import usable_cpus
 from dlc.runtime.control import failure
 from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler

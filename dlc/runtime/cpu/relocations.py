@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dlc.architectures import ARCHITECTURES
 from dlc.errors import CompileError
+from dlc.machine.architectures import ARCHITECTURES
 
 
 class Relocation(NamedTuple):

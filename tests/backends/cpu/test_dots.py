@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from dlc.architectures import HOST
 from dlc.backends.cpu.llvm import assembly
 from dlc.dialects import dl
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.ir import Context, SSAValue, i32
+from dlc.machine.architectures import HOST
 from dlc.passes.base import kernels_of
 from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS

@@ -17,9 +17,9 @@ import dlc
 from dlc.backends.opencl import backend
 from dlc.backends.opencl import build as build_module
 from dlc.backends.opencl.build import BuiltProgram, build
+from dlc.backends.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary
 from dlc.backends.opencl.emit import Grid, KernelSource
-from dlc.backends.opencl.parts import FunctionRun, Part, binary_of, built, built_apart, from_binary
-from dlc.cache import Cache
+from dlc.caching.cache import Cache
 from dlc.errors import DeviceError, TooLargeError, UnsupportedError
 from dlc.runtime.host_program import Launch
 from dlc.runtime.opencl.devices import Session, all_devices, choose, open_device
@@ -156,7 +156,7 @@ SECOND = """
 import sys
 import numpy as np
 import dlc
-from dlc.backends.opencl import build, parts
+from dlc.backends.opencl import build
 if sys.argv[2] == "again":
     build.built = build.built_apart = build.from_text = None
 print(np.asarray(dlc.compile_model(sys.argv[1], target="opencl")(np.ones((1, 1, 28, 28), np.float32))["probs"]).argmax())

@@ -129,9 +129,11 @@ _NO_FLOATS: dict[type[DlOp], str] = {
 }
 
 
-@pytest.mark.parametrize("op", [op for op in dl.Dl.operations if issubclass(op, DlOp)], ids=lambda op: op.name)
-def test_every_op_differentiates_or_says_why_not(op: type[DlOp]) -> None:
+def test_every_op_differentiates_or_says_why_not() -> None:
     """One rule; two where an op is linear in some of its modes, or operands, only; otherwise it is decomposed, or has no floats."""
-    found = _rules(op)
-    linear_in_some_modes = op in (dl.ScatterRowsOp, dl.TriangularSolveOp) and found == ["transpose", "tangent"]
-    assert linear_in_some_modes or len(found) + (op in _NO_FLOATS) == (0 if not found and issubclass(op, Composite) else 1)
+    for op in dl.Dl.operations:
+        if issubclass(op, DlOp):
+            found = _rules(op)
+            linear_in_some_modes = op in (dl.ScatterRowsOp, dl.TriangularSolveOp) and found == ["transpose", "tangent"]
+            known = 0 if not found and issubclass(op, Composite) else 1
+            assert linear_in_some_modes or len(found) + (op in _NO_FLOATS) == known, op.name

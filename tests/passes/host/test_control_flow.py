@@ -21,7 +21,7 @@ from dlc.options import Options
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.runtime.bounds import check_program
-from dlc.runtime.host_format import from_json, to_json
+from dlc.runtime.formats.host import from_json, to_json
 from dlc.runtime.host_program import (
     Branch,
     Carried,

@@ -13,7 +13,7 @@ import pytest
 
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.cpus import usable_cpus
+from dlc.machine.cpus import usable_cpus
 from dlc.runtime.cpu.loader import load_object, undefined_symbols
 from dlc.runtime.cpu.native import runtime
 from dlc.target import CPU_LEVELS

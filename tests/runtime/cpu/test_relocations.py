@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from dlc.architectures import ARCHITECTURES
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.errors import CompileError
+from dlc.machine.architectures import ARCHITECTURES
 from dlc.runtime.cpu.loader import linked
 from dlc.runtime.cpu.relocations import RELOCATE, Relocation
 from dlc.target import CPU_LEVELS

@@ -1,0 +1,250 @@
+"""The cache: entries appear whole, are found again, and go when there are too many; whatever happens, work goes on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlc.caching.cache import Cache
+from dlc.errors import ModelError
+from dlc.options import Environment
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+def writes(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text)
+
+
+def files(cache: Cache) -> list[str]:
+    assert cache.folder is not None
+    return sorted(str(p.relative_to(cache.folder)) for p in cache.folder.rglob("*") if p.is_file())
+
+
+def test_what_is_stored_is_found(cache: Cache) -> None:
+    assert cache.lookup("text", "a") is None
+    path = cache.store("text", "a", writes("one"), {"by": "me"})
+    assert path is not None and path.read_text() == "one"
+    assert cache.lookup("text", "a") == path and cache.lookup("text", "b") is None and cache.lookup("other", "a") is None
+    (entry,) = cache.entries()
+    assert (entry.kind, entry.key, entry.hits, entry.about) == ("text", "a", 1, {"by": "me"})
+    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
+
+
+def test_an_entry_is_replaced_and_removed(cache: Cache) -> None:
+    cache.store("text", "a", writes("one"), {})
+    path = cache.store("text", "a", writes("two"), {})
+    assert path is not None and path.read_text() == "two"
+    assert cache.remove("text", "a") and not cache.remove("text", "a")
+    cache.store("text", "b", writes("three"), {})
+    assert [e.key for e in cache.clear()] == ["b"]
+    assert files(cache) == []
+
+
+def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, capacity=250)
+    for k, key in enumerate("abc"):
+        cache.store("text", key, writes("x" * 80), {})
+        os.utime(tmp_path / "text" / f"{key}.kept" / "hits", (k, k))
+    cache.lookup("text", "a")
+    cache.store("text", "d", writes("x" * 80), {})
+    assert {e.key for e in cache.entries()} == {"a", "c", "d"}
+    assert cache.store("text", "large", writes("x" * 300), {}) is None
+
+
+def test_a_damaged_entry_is_made_again(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    def read(path: Path) -> str:
+        if "damaged" in path.read_text():
+            raise ModelError(f"{path}: damaged")
+        return path.read_text()
+
+    def fetch() -> tuple[str, bool]:
+        return cache.fetch("text", "a", read, lambda: "one", lambda value, path: path.write_text(value), {})
+
+    assert fetch() == ("one", False)
+    assert fetch() == ("one", True)
+    path = cache.lookup("text", "a")
+    assert path is not None
+    path.write_text("damaged")
+    with caplog.at_level(logging.INFO, "dlc.caching.cache"):
+        assert fetch() == ("one", False)
+    assert "removed, to be made again" in caplog.text
+    assert fetch() == ("one", True)
+
+
+def test_one_makes_and_the_others_wait(cache: Cache) -> None:
+    made: list[int] = []
+
+    def make() -> str:
+        made.append(1)
+        time.sleep(0.1)
+        return "one"
+
+    results: list[tuple[str, bool]] = []
+
+    def work() -> None:
+        results.append(cache.fetch("text", "a", Path.read_text, make, lambda value, path: path.write_text(value), {}))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(made) == 1 and len(results) == 8 and {value for value, _ in results} == {"one"}
+    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
+
+
+def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from dlc.caching.cache import Cache\n"
+        "with Cache(Path(sys.argv[1])).lock('text', 'a'): print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(cache.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    holder.kill()
+    holder.communicate()
+    with cache.lock("text", "a"):
+        assert files(cache) == ["locks/text-a.kept"]
+    assert files(cache) == []
+
+
+def test_who_is_stuck_does_not_hold_up_others(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.caching.cache._PATIENCE_SECONDS", 0.1)
+    with cache.lock("text", "a"):
+        assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
+    assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
+
+
+def test_what_the_dead_left_is_removed(cache: Cache) -> None:
+    assert cache.folder is not None
+    for name, age in (("old.kept", 7200), ("fresh.kept", 60), ("mine", 7200)):
+        left = cache.folder / "new" / name
+        left.mkdir(parents=True)
+        (left / "entry").write_text("half")
+        os.utime(left, (time.time() - age,) * 2)
+        lock = cache.folder / "locks" / name
+        lock.parent.mkdir(exist_ok=True)
+        lock.touch()
+        os.utime(lock, (time.time() - age,) * 2)
+    assert cache.entries() == []
+    cache.store("text", "a", writes("one"), {})
+    assert [sorted(p.name for p in (cache.folder / kind).iterdir()) for kind in ("new", "locks")] == [
+        ["fresh.kept", "mine"]
+    ] * 2
+
+
+def test_what_others_keep_in_the_folder_stays(cache: Cache) -> None:
+    assert cache.folder is not None
+    for name in ("text/b", "new/b", "plans/c"):
+        (cache.folder / name).mkdir(parents=True)
+        for file in ("entry", "about", "hits"):
+            (cache.folder / name / file).write_text("a person's")
+            os.utime(cache.folder / name / file, (0, 0))
+        os.utime(cache.folder / name, (0, 0))
+    before = files(cache)
+    cache.store("text", "a", writes("one"), {})
+    assert [e.key for e in cache.clear()] == ["a"]
+    Cache(cache.folder, capacity=0).store("text", "a", writes("one"), {})
+    assert files(cache) == before
+
+
+def test_the_folder_is_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache = Cache(tmp_path / "home" / "cache")
+        path = cache.store("text", "a", writes("one"), {})
+    finally:
+        os.umask(before)
+    assert path is not None and cache.folder is not None
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (cache.folder, cache.folder.parent)] == [0o700] * 2
+    assert cache.lookup("text", "a") == path
+    path.chmod(0o666)
+    assert cache.lookup("text", "a") is None
+    path.chmod(0o600)
+    cache.folder.chmod(0o777)
+    assert cache.lookup("text", "a") is None
+    assert cache.store("text", "b", writes("two"), {}) is not None  # which made it private again
+    assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o755 and cache.lookup("text", "a") == path
+
+
+def test_where_everybody_may_write_nothing_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    cache = Cache(tmp_path / "open" / "cache")
+    assert cache.store("text", "a", writes("one"), {}) is None
+    assert "everybody may write" in caplog.text and "DLC_CACHE_DIR" in caplog.text
+    (tmp_path / "open").chmod(0o1777)
+    sticky = Cache(tmp_path / "open" / "other")
+    assert sticky.store("text", "a", writes("one"), {}) is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_entries_of_another_owner_are_not_loaded(cache: Cache) -> None:
+    path = cache.store("text", "a", writes("one"), {})
+    assert path is not None
+    os.chown(path, 65534, 65534)
+    assert cache.lookup("text", "a") is None
+    os.chown(path, 0, 0)
+    assert cache.lookup("text", "a") == path
+    assert cache.folder is not None
+    os.chown(cache.folder, 65534, 65534)
+    assert cache.lookup("text", "a") is None and cache.store("text", "b", writes("two"), {}) is None
+
+
+def test_a_failed_write_leaves_nothing(cache: Cache) -> None:
+    def write(path: Path) -> None:
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.store("text", "a", write, {})
+    assert files(cache) == []
+
+
+def test_a_folder_that_cannot_be_used_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = Cache(tmp_path / "file" / "cache")
+    for _ in range(3):
+        assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "nothing is cached" in caplog.text and "DLC_CACHE_DIR" in caplog.text
+
+
+def test_a_full_disk_is_warned_of_once(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    assert cache.store("text", "a", full, {}) is None and cache.store("text", "a", full, {}) is None
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "No space left" in caplog.text and files(cache) == []
+
+
+def test_the_environment_chooses(tmp_path: Path) -> None:
+    def read(**variables: str) -> tuple[bool, Path | None, int]:
+        e = Environment.read({"XDG_CACHE_HOME": str(tmp_path), **variables})
+        return e.cache, e.cache_folder, e.cache_bytes
+
+    assert read() == (True, tmp_path / "dlc", 4 << 30)
+    assert read(DLC_CACHE_DIR=str(tmp_path / "c"), DLC_CACHE_SIZE="500M") == (True, tmp_path / "c", 500 << 20)
+    assert read(DLC_CACHE="0", DLC_CACHE_SIZE="0") == (False, tmp_path / "dlc", 0)
+    assert read(XDG_CACHE_HOME="relative")[1] is None
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    cache = Cache(None)
+    assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
+    assert cache.entries() == [] and cache.clear() == []

@@ -1,0 +1,375 @@
+"""Compiled models in the cache: found by what they depend on, without a compiler; whoever compiles, and whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper, numpy_helper
+
+import dlc
+import dlc.numpy as dnp
+from dlc.api import compile_file
+from dlc.caching.cache import Cache, Entry
+from dlc.caching.keys import DLC, PACKAGES, sources_changed
+from dlc.caching.model_cache import EXTERNAL, MODEL, CachedFile, explain
+from dlc.cli import main
+from dlc.compiler import spine
+from dlc.instrument.report import Report
+from dlc.options import Options
+from dlc.target import resolve
+from tests.caching import kill_compiles
+
+X = np.array([[-1, 2, -3, 4]], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache, of this test alone."""
+    monkeypatch.setenv("DLC_CACHE", "1")
+    monkeypatch.setenv("DLC_VERIFY", "0")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
+    # Who edits dlc while its tests run shall see them pass.
+    monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: False)
+    return tmp_path / "cache"
+
+
+def write(path: Path, *, scale: float = 2, rows: int | str = 1, external: bool = False) -> Path:
+    """A model of y = max(x, 0) · scale."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 4])
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Mul", ["r", "scale"], ["y"])]
+    weight = numpy_helper.from_array(np.full(4, scale, np.float32), "scale")
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], [weight]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    if external:
+        path.with_suffix(".data").unlink(missing_ok=True)  # else it would be added to
+        onnx.save(
+            model,
+            path,
+            save_as_external_data=True,
+            location=path.with_suffix(".data").name,
+            size_threshold=0,
+            convert_attribute=False,
+        )
+    else:
+        onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write(tmp_path / "m.onnx")
+
+
+def hit(path: Path, **options: Any) -> bool:
+    """Compiles a model and checks what it computes; whether it came out of the cache."""
+    report = Report()
+    target, shapes = options.pop("target", "cpu"), options.pop("shapes", None)
+    compiled = compile_file(path, target, shapes, Options.of(**options), report=report)
+    assert compiled.name == path.stem
+    scale = numpy_helper.to_array(onnx.load(path).graph.initializer[0])
+    np.testing.assert_array_equal(compiled(x=X)["y"], np.maximum(X, 0) * scale)
+    return report.from_cache
+
+
+def entries() -> list[Entry]:
+    return Cache.standard().entries(MODEL)
+
+
+def test_the_second_time_it_is_found(model: Path) -> None:
+    assert not hit(model) and hit(model)
+    (entry,) = entries()
+    assert entry.hits == 1
+    assert (entry.about["model"], entry.about["file"], entry.about["inputs"]) == ("m", str(model), ["x: float32[1, 4]"])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import numpy, dlc; dlc.compile_model(sys.argv[1])(numpy.zeros((1, 4), numpy.float32))",
+        "from dlc.cli import main; main(['run', sys.argv[1], '-o', sys.argv[1] + '.npz'], standalone_mode=False)",
+    ],
+    ids=["compile_model", "run"],
+)
+def test_a_hit_needs_no_compiler(model: Path, use: str) -> None:
+    assert not hit(model)
+    script = f"import sys; {use}; print([m for m in ('xdsl', 'onnx', 'llvmlite', 'pyopencl') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script, model], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda path: {"path": write(path, scale=3)}, "the model file changed"),
+        (lambda _: {"target": "cpu:generic"}, "the target changed"),
+        (lambda _: {"shapes": {"x": (1, 4)}}, "the shapes changed"),
+        (lambda _: {"values": {"x": X}}, "the values of inputs changed"),
+        (lambda _: {"pipeline": "simplify"}, "the passes changed"),
+    ],
+    ids=["file", "target", "shapes", "values", "passes"],
+)
+def test_what_it_depends_on_is_in_the_key(model: Path, change: Callable[[Path], dict[str, Any]], reason: str) -> None:
+    options = {"target": "cpu:avx2", "shapes": {}, "values": {}, "pipeline": None}
+    first = CachedFile.look(model, {}, resolve("cpu:avx2"), Options())
+    Cache.standard().store(
+        MODEL, first.key.digest, lambda p: p.write_text(""), {"model": "m", "file": str(model), "parts": first.key.parts}
+    )
+    assert explain(first).hit
+    options |= change(model)
+    device, passes = resolve(options["target"]), Options.of(pipeline=options["pipeline"])
+    second = CachedFile.look(model, options["shapes"], device, passes, options["values"])
+    found = explain(second)
+    assert second.key.digest != first.key.digest
+    assert not found.hit and len(found.reasons) == 1 and found.reasons[0].startswith(reason)
+
+
+@pytest.mark.parametrize(("part", "now"), [("DLC", DLC), ("PACKAGES", PACKAGES)], ids=["dlc", "packages"])
+def test_another_compiler_compiles_anew(model: Path, monkeypatch: pytest.MonkeyPatch, part: str, now: str) -> None:
+    assert not hit(model)
+    monkeypatch.setattr(f"dlc.caching.keys.{part}", f"{now}, but another")
+    (reason,) = explain(CachedFile.look(model, {}, resolve("cpu"), Options())).reasons
+    assert now in reason and "but another now" in reason
+
+
+def test_an_edited_compiler_keeps_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: True)
+    assert not hit(model) and not hit(model)
+    monkeypatch.setattr("dlc.caching.keys._SOURCES", "others")
+    assert sources_changed()
+
+
+def test_every_option_is_in_the_key_or_known_not_to_matter() -> None:
+    in_the_key = {"pipeline", "numerics", "precision", "weights", "group", "tune"}
+    watched = {"dump_ir", "verify", "check_each_pass"}
+    # Other targets' own, and how a model is compiled or run, whatever it becomes.
+    without_effect = {"until", "device", "num_threads", "workers", "cache"}
+    assert {f.name for f in fields(Options)} == in_the_key | watched | without_effect
+
+
+def test_settings_of_a_run_are_not_in_the_key(model: Path) -> None:
+    assert not hit(model, num_threads=1)
+    assert hit(model, num_threads=2) and hit(model, workers=1)
+
+
+def test_a_copy_of_another_name_is_the_same(model: Path, tmp_path: Path) -> None:
+    assert not hit(model)
+    (tmp_path / "copy.onnx").write_bytes(model.read_bytes())
+    assert hit(tmp_path / "copy.onnx")
+
+
+def test_what_is_watched_is_compiled(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not hit(model)
+    assert not hit(model, dump_ir=tmp_path / "ir") and (tmp_path / "ir" / "index.md").exists()
+    assert not hit(model, cache=False)
+    assert not hit(model, verify=True)
+    monkeypatch.setenv("DLC_CACHE", "0")
+    assert not hit(model)
+
+
+def test_external_data_is_in_the_key(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", external=True)
+    graph = path.read_bytes()
+    assert not hit(path) and hit(path)
+    write(path, scale=5, external=True)
+    assert path.read_bytes() == graph
+    assert explain(CachedFile.look(path, {}, resolve("cpu"), Options())).reasons == ("the external data of the model changed",)
+    assert not hit(path) and hit(path)
+    write(path, external=True)
+    assert hit(path)
+    (names,) = Cache.standard().entries(EXTERNAL)
+    for damage in ("[", '["m.dada"]', "\xff"):
+        names.path.write_bytes(damage.encode("latin-1"))
+        hit(path)
+        assert hit(path)
+
+
+def test_a_file_that_changes_meanwhile_is_not_taken_for_what_it_was(model: Path) -> None:
+    looked = CachedFile.look(model, {}, resolve("cpu"), Options())
+    assert looked.imported(()) == looked
+    write(model, scale=7)
+    assert looked.imported(()) is None
+
+
+def test_a_damaged_entry_is_made_again(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert not hit(model)
+    data = bytearray(entries()[0].path.read_bytes())
+    data[len(data) // 2] ^= 1
+    entries()[0].path.write_bytes(data)
+    with caplog.at_level(logging.INFO, "dlc"):
+        assert not hit(model)
+    assert "damaged" in caplog.text and "to be made again" in caplog.text
+    assert hit(model)
+
+
+def test_one_entry_serves_all_sizes(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", rows="n")
+    for rows in (1, 2, 3):
+        result = dlc.compile_model(path)(x=np.repeat(X, rows, 0))["y"]
+        np.testing.assert_array_equal(result, np.repeat(np.maximum(X, 0) * 2, rows, 0))
+    assert len(entries()) == 1
+
+
+def test_each_set_of_shapes_is_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one compilation cannot serve all sizes."""
+    monkeypatch.setattr(spine, "reason_for_each_size", lambda *_: "it is to be seen")
+    path = write(tmp_path / "m.onnx", rows="n")
+
+    def call(rows: int) -> bool:
+        """Whether a call with so many rows made an entry."""
+        before = len(entries())
+        result = dlc.compile_model(path)(x=np.repeat(X, rows, 0))["y"]
+        np.testing.assert_array_equal(result, np.repeat(np.maximum(X, 0) * 2, rows, 0))
+        return len(entries()) > before
+
+    assert [call(rows) for rows in (1, 2, 1, 2)] == [True, True, False, False]
+    found = explain(CachedFile.look(path, {}, resolve("cpu"), Options()))
+    assert not found.hit and sorted(str(e.about["inputs"]) for e in found.at_calls) == [
+        "['x: float32[1, 4]']",
+        "['x: float32[2, 4]']",
+    ]
+
+
+def test_each_set_of_values_is_an_entry(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
+    repeats = helper.make_tensor_value_info("repeats", TensorProto.INT64, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Tile", ["x", "repeats"], ["y"])], "g", [x, repeats], [y])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    given = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+    def call(*repeats: int) -> bool:
+        """Whether a call with these repeats made an entry."""
+        before = len(entries())
+        result = dlc.compile_model(path)(given, np.int64(repeats))["y"]
+        np.testing.assert_array_equal(result, np.tile(given, repeats))
+        return len(entries()) > before
+
+    assert [call(1, 2), call(2, 1), call(1, 2), call(2, 1)] == [True, True, False, False]
+
+
+def test_functions_are_found_by_what_they_compute() -> None:
+    @dataclass
+    class Count:
+        """How many entries there are."""
+
+        n: int = 0
+
+        def grew(self) -> bool:
+            before, self.n = self.n, len(entries())
+            return self.n > before
+
+    count, weights = Count(), np.arange(4, dtype=np.float32)
+
+    def scaled(factor: float) -> Callable[..., Any]:
+        def function(x: Any) -> Any:
+            return dnp.abs(x) * factor + weights
+
+        return dlc.jit(function)
+
+    np.testing.assert_array_equal(scaled(2)(X), np.abs(X) * 2 + weights)
+    assert count.grew()
+    np.testing.assert_array_equal(scaled(2)(X), np.abs(X) * 2 + weights)
+    assert not count.grew()
+    np.testing.assert_array_equal(scaled(3)(X), np.abs(X) * 3 + weights)
+    assert count.grew()
+
+    @dlc.jit
+    def elsewhere(x: Any) -> Any:
+        return dnp.abs(x) * 3 + weights
+
+    np.testing.assert_array_equal(elsewhere(X), np.abs(X) * 3 + weights)
+    assert not count.grew()
+    weights = weights + 1
+    np.testing.assert_array_equal(scaled(3)(X), np.abs(X) * 3 + weights)
+    assert count.grew()
+
+
+def test_a_model_of_the_cache_is_saved_like_any_other(model: Path, tmp_path: Path) -> None:
+    dlc.compile_model(model).save(tmp_path / "made.dlc")
+    dlc.compile_model(model).save(tmp_path / "found.dlc")
+    assert (tmp_path / "made.dlc").read_bytes() == (tmp_path / "found.dlc").read_bytes()
+
+
+def test_an_unusable_folder_does_not_hinder(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert not hit(model) and not hit(model)
+
+
+def test_twenty_processes_compile_once(model: Path, folder: Path) -> None:
+    with kill_compiles.FORKS.Pool(20) as pool:
+        found = pool.starmap(kill_compiles.compile_in, [(folder, model)] * 20, chunksize=1)
+    assert found.count(False) == 1
+    assert len(entries()) == 1
+
+
+def test_killed_compilations_leave_nothing_broken(model: Path, tmp_path: Path) -> None:
+    kill_compiles.kill_compiles(12, model, tmp_path)
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(main, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def test_the_command_line_uses_it(model: Path) -> None:
+    def from_cache(*arguments: object) -> bool:
+        return json.loads(run("compile", model, "--json", *arguments).stdout)["from_cache"]
+
+    assert [from_cache(), from_cache(), from_cache("--no-cache"), from_cache("--time-passes")] == [False, True, False, False]
+    assert "From the cache" in run("compile", model, "-v").stdout
+    run("run", model)
+    run("bench", model, "--seconds", 0)
+    assert entries()[0].hits == 4
+    run("run", model, "--no-cache")
+    assert entries()[0].hits == 4
+
+
+def test_the_command_line_tells_of_it(model: Path, folder: Path) -> None:
+    assert f"{folder}: 0 entries" in run("cache").stdout
+    assert "miss: nothing in the cache" in run("cache", "explain", model).stdout
+    run("compile", model)
+    assert run("cache", "explain", model).stdout.startswith("hit")
+    missed = run("cache", "explain", model, "--target", "cpu:generic").stdout
+    assert missed.startswith("miss: the target changed") and "nearest: model m for" in missed
+    listed = run("cache").stdout
+    assert "1 entry" in listed and "x: float32[1, 4]" in listed
+    assert "│ m " in listed and "ago" not in listed.partition("just now")[0] and "just now" in listed
+    state = json.loads(run("cache", "--json").stdout)
+    assert state["folder"] == str(folder) and [e["model"] for e in state["entries"]] == ["m"]
+    assert json.loads(run("cache", "explain", model, "--json").stdout)["hit"]
+    assert "1 entry removed" in run("cache", "clear").stdout
+    assert json.loads(run("cache", "--json").stdout)["entries"] == []
+
+
+def test_what_cannot_be_removed_is_said(model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("compile", model)
+    monkeypatch.setattr(
+        "dlc.caching.cache.os.rename", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
+    refused = CliRunner().invoke(main, ["cache", "clear"])
+    assert refused.exit_code == 1 and "1 entry left, which cannot be removed" in refused.stderr.replace("\n", " ")
+
+
+def test_the_command_line_says_why_it_is_not_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = CliRunner().invoke(main, ["cache", "explain", str(model), "--target", "reference"])
+    assert refused.exit_code == 1 and "models for reference are not kept" in refused.stderr
+    monkeypatch.setenv("DLC_CACHE", "0")
+    for arguments in (["cache"], ["cache", "clear"], ["cache", "explain", str(model)]):
+        refused = CliRunner().invoke(main, arguments)
+        assert refused.exit_code == 1 and "DLC_CACHE_DIR" in refused.stderr

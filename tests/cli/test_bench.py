@@ -1,0 +1,66 @@
+"""`dlc bench`: latency, kernels beside the machine's limits, other runtimes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dlc.cli import main
+from dlc.cli.shared import out
+from dlc.measure.peers import PEERS
+
+MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
+
+
+def bench(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["bench", *map(str, arguments), "--seconds", "0"], catch_exceptions=False)
+
+
+def test_kernels_add_up() -> None:
+    result = bench(MNIST, "--kernels", "--num-threads", 1, "--json")
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    kernels = {kernel["name"]: kernel for kernel in report["kernels"]}
+    # 8 and 16 channels from 1 and 8, 3×3, padded, on 28×28 and 14×14; then 784 to 10.
+    assert sum(kernel["flops"] for kernel in kernels.values()) == 2 * (28 * 28 * 8 * 9 + 14 * 14 * 16 * 8 * 9 + 784 * 10)
+    assert all(kernel["origins"] and kernel["seconds"] > 0 for kernel in kernels.values())
+    assert report["limits"]["flops"] > 0 and report["calls"] >= 1
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_tables(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "width", width)
+    result = bench(MNIST, "--kernels", "--num-threads", 1)
+    assert "of limit" in result.stdout and "GFLOP/s" in result.stdout and "conv" in result.stdout
+    # Each kernel's time, whatever room there is, and a bar where there is more.
+    share = r"\d+\.\d%" if width == 80 else r"\d+\.\d% █+"
+    assert len(re.findall(rf"│ \d+\.\d{{3}} │ +{share} *│", result.stdout)) >= 5
+
+
+def test_a_compiled_model_has_the_same_kernels(tmp_path: Path) -> None:
+    saved = tmp_path / "m.dlc"
+    assert CliRunner().invoke(main, ["compile", str(MNIST), "-o", str(saved)]).exit_code == 0
+    names = [
+        sorted(kernel["name"] for kernel in json.loads(bench(path, "--kernels", "--json").stdout)["kernels"])
+        for path in (MNIST, saved)
+    ]
+    assert names[0] == names[1]
+    assert bench(saved, "--vs", "onnxruntime").exit_code in (1, 2)
+
+
+def test_what_cannot_be_measured_is_said() -> None:
+    result = bench(MNIST, "--kernels", "--target", "reference")
+    assert result.exit_code == 1 and "compiled for a CPU" in result.stderr
+    assert "'fast'" in bench(MNIST, "--vs", "fast").stderr
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_other_runtimes(name: str) -> None:
+    if not PEERS[name].installed:
+        pytest.skip(f"{name} is not installed")
+    result = bench(MNIST, "--vs", name, "--json")
+    assert json.loads(result.stdout)["others"][name]["median_ms"] > 0

@@ -1,0 +1,99 @@
+"""What the documentation shows works: its Python blocks and its commands run, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import dlc
+from dlc.backends.limits import Limits
+from dlc.measure import kernels
+from dlc.runtime.opencl.devices import all_devices
+from tests.project import documented
+from tests.project.documented import QUOTED, ROOT, TOLD, UNDONE, WRITTEN, pieces, prepare
+
+NEEDS = {"jax.md": "jax", "pytorch.md": "torch"}
+
+
+def python_of(page: Path) -> list[str]:
+    return [piece.text for piece in pieces(page) if piece.language == "python"]
+
+
+def commands_of(page: Path) -> list[str]:
+    return [p.text for p in pieces(page) if p.language == "command" and p.reason is None]
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in WRITTEN if python_of(p) and p.name not in (*QUOTED, *UNDONE)], ids=lambda p: p.name
+)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name])
+    if page.name == "opencl.md" and not all_devices():
+        pytest.skip("no OpenCL device")
+    # What they read is in the repository; what they write is not.
+    monkeypatch.chdir(tmp_path)
+    prepare(page, tmp_path)
+    # The blocks of a page go on from one another.
+    names = {"__name__": "__main__"}
+    for number, block in enumerate(python_of(page)):
+        # From a file, since traced functions are read from their source.
+        file = tmp_path / f"block{number}.py"
+        file.write_text(block)
+        exec(compile(block, str(file), "exec"), names)
+
+
+@pytest.mark.parametrize("page", [p for p in WRITTEN if p.name in QUOTED], ids=lambda p: p.name)
+def test_python_blocks_that_quote(page: Path) -> None:
+    """Each line stands in a file that tests run, but for what "…" leaves out and notes behind it."""
+    lines = {line.strip() for file in QUOTED[page.name] for line in (ROOT / file).read_text().splitlines()}
+    quoted = [re.split(r" {2,}#", line)[0].strip() for block in python_of(page) for line in block.splitlines()]
+    assert quoted and [line for line in quoted if line and "…" not in line and line not in lines] == []
+
+
+@pytest.mark.parametrize("page", [p for p in WRITTEN if commands_of(p)], ids=lambda p: p.name)
+def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are written, one after the other, on small files of the names that they say."""
+    monkeypatch.chdir(tmp_path)
+    # As users have it: what is compiled again is found again. Measuring the machine takes longer than a test should.
+    monkeypatch.delenv("DLC_VERIFY")
+    monkeypatch.setenv("DLC_CACHE", "1")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(kernels, "measured_limits", lambda target, threads=1: Limits(1e11, 5e10, 1e10))
+    prepare(page, tmp_path)
+    for command in commands_of(page):
+        program, *arguments = shlex.split(command)
+        if "=" in program:
+            monkeypatch.setenv(*program.split("=", 1))
+            program, *arguments = arguments
+        result = documented.dlc(*(["compile", *arguments] if program == "compile-model" else arguments))
+        told = TOLD.get(command)
+        assert result.exit_code == (told is not None), f"{command}: {result.stderr}"
+        assert told is None or told in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("command", UNDONE)
+def test_what_is_not_run(command: str) -> None:
+    """Each with its reason, and still on a page."""
+    assert any(command in (page.name, *(piece.text for piece in pieces(page))) for page in WRITTEN)
+    pytest.skip(UNDONE[command])
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_reference_has_every_public_name() -> None:
+    documented = set(re.findall(r"^::: dlc\.(?:.*\.)?(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
+    assert {name for name, module in dlc._PUBLIC.items() if module != "dlc.errors"} <= documented  # that module is whole
+
+
+def test_the_licences_are_there() -> None:
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert any((ROOT / "examples" / "models" / "licenses").iterdir())

@@ -1,0 +1,144 @@
+"""The examples, as a person runs them."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlc
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(name: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs an example as a program."""
+    example = ROOT / "examples" / name
+    monkeypatch.setattr(sys, "argv", [str(example), *arguments])
+    runpy.run_path(str(example), run_name="__main__")
+
+
+def test_identify_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page"
+    page.write_text("<!DOCTYPE html>\n<html><head><title>dlc</title></head><body><p>Words.</p></body></html>\n" * 3)
+    archive, empty, short = tmp_path / "archive", tmp_path / "empty", tmp_path / "short"
+    archive.write_bytes(gzip.compress(bytes(range(256)) * 20, mtime=0))
+    empty.touch()
+    short.write_text("dlc")
+    expected = {
+        ROOT / "LICENSE": "txt",
+        ROOT / "dlc" / "runtime" / "model.py": "python",
+        ROOT / "pyproject.toml": "toml",
+        ROOT / "README.md": "markdown",
+        ROOT / "tests" / "models" / "small" / "mnist_cnn.onnx": "onnx",
+        page: "html",
+        archive: "gzip",
+        empty: "empty",
+        short: "txt",
+    }
+    run("identify_file.py", *map(str, expected), monkeypatch=monkeypatch)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(" (")[0] for line in printed] == [f"{path}: {label}" for path, label in expected.items()]
+
+
+def test_k_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(1)
+    middles = np.array([[0, 0, 0], [9, 0, 1], [0, 8, 2], [7, 7, 7]])
+    points = np.repeat(middles, [40, 30, 20, 10], axis=0) + draw.normal(0, 0.5, (100, 3))
+    np.save(tmp_path / "points.npy", draw.permutation(points))
+    run("k_means.py", str(tmp_path / "points.npy"), "4", monkeypatch=monkeypatch)
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("100 points") and "mean squared distance 0.59" in first
+    assert sorted(int(line.split()[2]) for line in rest) == [10, 20, 30, 40]
+
+
+def test_find_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = np.full((60, 80, 3), 40, np.uint8)
+    picture[20:40, 30:60] = [250, 200, 10]
+    (tmp_path / "picture.ppm").write_bytes(b"P6\n# a comment\n80 60\n255\n" + picture.tobytes())
+    run("find_edges.py", str(tmp_path / "picture.ppm"), str(tmp_path / "edges.pgm"), monkeypatch=monkeypatch)
+    assert capsys.readouterr().out.startswith("80×60 pixels")
+    header, size, _, pixels = (tmp_path / "edges.pgm").read_bytes().split(b"\n", 3)
+    assert (header, size) == (b"P5", b"80 60")
+    edges = np.frombuffer(pixels, np.uint8).reshape(60, 80)
+    # White along the border of the rectangle, nothing anywhere else.
+    assert edges[30, [29, 30]].max() > 200 and edges[[39, 40], 45].max() > 200
+    assert edges[:17].max() == edges[43:].max() == edges[:, :27].max() == edges[:, 63:].max() == edges[23:37, 33:57].max() == 0
+
+
+def test_fine_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fine_tune.py", "-o", str(tmp_path / "tuned.onnx"), monkeypatch=monkeypatch)
+    before, after = re.findall(r"([\d.]+)%", capsys.readouterr().out)
+    assert float(before) < 25 and float(after) > 85
+
+
+def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn", reason="examples/digits.py takes its images from scikit-learn")
+    run("digits.py", str(tmp_path / "curve.svg"), monkeypatch=monkeypatch)
+    assert float(capsys.readouterr().out.partition("%")[0]) >= 97.5
+    assert "polyline" in (tmp_path / "curve.svg").read_text()
+
+
+def test_write_docs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("write_docs.py", "60", "A pass ", monkeypatch=monkeypatch)
+    first, _, text = capsys.readouterr().out.partition("\n")
+    assert float(first.split("loss ")[1].split()[0]) < 3.2
+    assert text.startswith("A pass ")
+    assert len(text) > 200
+
+
+def test_vibrations(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("vibrations.py", monkeypatch=monkeypatch)
+    assert capsys.readouterr().out.startswith("bend 1660, symmetric stretch 3852, asymmetric stretch 3908")
+
+
+def test_neural_ode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("neural_ode.py", "100", monkeypatch=monkeypatch)
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert float(first.split()[1]) < 0.1
+    assert len(rest) == 4
+
+
+@pytest.mark.parametrize("name", ["find_edges.py", "identify_file.py", "k_means.py", "c_target.py"])
+def test_a_file_that_is_not_there_is_said(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = str(tmp_path / "missing")
+    more = [str(tmp_path / "out")] * (name == "find_edges.py")
+    with pytest.raises(SystemExit, match=re.escape(missing)):
+        run(name, missing, *more, monkeypatch=monkeypatch)
+
+
+def test_torch_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    if "dlc" not in torch._dynamo.list_backends():
+        pytest.skip("this dlc is not installed where torch is")
+    run("torch_module.py", "--steps", "60", "-o", str(tmp_path / "spirals.dlc"), monkeypatch=monkeypatch)
+    share = re.search(r"([\d.]+)% of 1000 points", capsys.readouterr().out)
+    assert share is not None and float(share[1]) > 70
+
+
+def photographs() -> list[tuple[np.ndarray, np.ndarray]]:
+    """Photographs as EfficientNet-Lite0 takes them, and the logits of the net in floats."""
+    with np.load(ROOT / "tests" / "models" / "expected" / "efficientnet_lite0.npz") as file:
+        return [(file[f"{k}/in/input"], file[f"{k}/out/logits"]) for k in range(4)]
+
+
+def test_the_quantised_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    # As users have it: the example finds what is compiled here.
+    monkeypatch.delenv("DLC_VERIFY")
+    monkeypatch.setenv("DLC_CACHE", "1")
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
+    model = dlc.compile_model(ROOT / "examples" / "models" / "efficientnet_lite0_int8.onnx")
+    for x, expected in photographs():
+        logits = model(x)["logits"]
+        assert logits.argmax() == expected.argmax()
+        assert np.linalg.norm(logits - expected) < 0.05 * np.linalg.norm(expected)
+    image = pytest.importorskip("PIL.Image", reason="examples/classify_picture.py reads pictures with Pillow")
+    cat = tmp_path / "cat.png"
+    image.fromarray((photographs()[0][0][0].transpose(1, 2, 0) * 128 + 127).round().astype(np.uint8)).save(cat)
+    run("classify_picture.py", str(cat), monkeypatch=monkeypatch)
+    assert capsys.readouterr().out.startswith(f"{cat}: Egyptian cat ")

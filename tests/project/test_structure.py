@@ -1,0 +1,172 @@
+"""The shape of the tree: imports point one way, and xDSL is imported in one place."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "dlc"
+# What anything may import: they import nothing of dlc but each other.
+LEAVES = {"arrays", "derived", "dims", "errors", "files", "forms", "given_shapes", "machine", "options", "target", "weights"}
+COMPILER_SEES = {"frontend", "pipelines", "instrument", "emission", "backends", "runtime", "dialects", "ir"}
+# Each unit, and the units that it may import besides the leaves and itself.
+ALLOWED = {
+    **{leaf: set[str]() for leaf in LEAVES},
+    "": {"api"},
+    # What runs models is all there is to a machine that only runs them.
+    "runtime": set(),
+    "caching": {"instrument.report", "runtime"},
+    "xdsl_repairs": set(),
+    "ir": {"xdsl_repairs"},
+    "dialects": {"ir", "runtime.control", "runtime.selection"},
+    "passes": {"dialects", "ir"},
+    "frontend": {"dialects", "ir"},
+    "emission": {"dialects", "ir"},
+    "backends": {
+        "caching.cache",
+        "dialects",
+        "emission",
+        "ir",
+        "passes.base",
+        "passes.structured",
+        "passes.transformations",
+        "pipelines",
+        "runtime",
+    },
+    # Of a compiled model, libraries and objects.
+    "deploy": {"runtime"},
+    "measure": {"backends", "runtime"},
+    "pipelines": {"passes", "ir"},
+    "instrument": {"backends.reference", "dialects", "ir", "passes.base", "passes.transformations"},
+    "numpy": {"frontend.complex_numbers", "frontend.trace", "dialects", "ir"},
+    "special": {"numpy", "dialects"},
+    "random": {"numpy", "frontend.trace", "dialects"},
+    "optim": {"numpy", "tree"},
+    "nn": {"numpy", "lax", "random", "dialects"},
+    "lax": {"numpy", "frontend", "dialects", "ir"},
+    "tree": {"frontend.pytree"},
+    "calculus": {"just_in_time", "lax", "numpy", "frontend", "dialects", "ir"},
+    "compiler": {"caching", "passes", *COMPILER_SEES},
+    # Programs that are made of models: what they do to them is `calculus`, `nn` and `optim`.
+    "training": {"calculus", "compiler", "caching", "nn", "numpy", "optim", "passes.transformations", *COMPILER_SEES},
+    "explore": {"compiler", "caching.keys", "measure", "passes", *COMPILER_SEES},
+    # From an ONNX model to another one, with the compiled model in between.
+    "quantization": {"api", "frontend.onnx", "frontend.problems", "instrument.report", "runtime"},
+    # What needs PyTorch; the arrays' functions are what its operators are written with.
+    "pytorch": {"calculus", "compiler", "lax", "nn", "numpy", "random", "special", *COMPILER_SEES},
+    "api": {"compiler", "explore", "measure", "caching", "progress", "pytorch", "training", *COMPILER_SEES},
+    "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
+    "jax_functions": {"compiler", "frontend.stablehlo", "runtime.model"},
+    "progress": {"instrument.report"},
+    # What a function is called with, and what its parameters are for.
+    "given_arguments": {"frontend", "runtime"},
+    "eager": {"backends.reference", "frontend.trace", "dialects", "ir"},
+    "just_in_time": {
+        "backends",
+        "compiler",
+        "eager",
+        "explore",
+        "frontend",
+        "given_arguments",
+        "instrument.report",
+        "measure",
+        "numpy",
+        "runtime",
+    },
+    "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
+    "cli": {
+        "api",
+        "caching",
+        "compiler",
+        "debug",
+        "deploy",
+        "explore",
+        "just_in_time",
+        "measure",
+        "progress",
+        "quantization",
+        "training",
+        *COMPILER_SEES,
+    },
+}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    """`dlc/passes/base.py` → `passes.base`; the package itself is the empty name."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """The modules that a file imports, and whether only for type checking."""
+    tree = ast.parse(path.read_text())
+    found: list[tuple[str, bool]] = []
+
+    def visit(node: ast.AST, typing: bool) -> None:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            typing = True
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, typing) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.extend((f"{node.module}.{alias.name}", typing) for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child, typing)
+
+    visit(tree, False)
+    return tuple(found)
+
+
+def within(name: str, unit: str) -> bool:
+    return name == unit or name.startswith(unit + ".")
+
+
+def test_imports_point_one_way() -> None:
+    offenders: list[str] = []
+    for path in FILES:
+        name = module_name(path)
+        unit = name.partition(".")[0]
+        assert unit in ALLOWED, f"dlc/{unit} is new: say in ALLOWED what it may import, and in docs/architecture.md what it is"
+        allowed = {*ALLOWED[unit], *LEAVES, unit} - ({""} if unit else set())
+        for imported, typing in imports(path):
+            target = imported.removeprefix("dlc").removeprefix(".")
+            if not typing and within(imported, "dlc") and not any(within(target, a) for a in allowed):
+                offenders.append(f"{name or 'dlc'} imports {imported}")
+    assert not offenders
+
+
+def test_frontends_know_nothing_of_one_another() -> None:
+    """What several of them need stands beside them, and imports none of them."""
+    frontends = {module_name(p) for p in (ROOT / "frontend").iterdir() if (p / "__init__.py").exists()}
+    assert len(frontends) > 2
+    for path in (ROOT / "frontend").rglob("*.py"):
+        others = {f for f in frontends if not within(module_name(path), f)}
+        for imported, _ in imports(path):
+            assert not any(within(imported.removeprefix("dlc."), f) for f in others), f"{module_name(path)} imports {imported}"
+
+
+def test_xdsl_is_imported_in_one_place() -> None:
+    importers = {module_name(path) for path in FILES for name, _ in imports(path) if within(name, "xdsl")}
+    assert importers == {"ir", "xdsl_repairs"}
+
+
+def test_environment_is_read_in_one_place() -> None:
+    readers = [module_name(p) for p in FILES if "os.environ" in p.read_text() or "getenv" in p.read_text()]
+    assert readers == ["options"]
+
+
+def test_imports_stand_at_the_top() -> None:
+    """An import inside a function is a sign that a fact sits with the wrong owner; laziness is for public entry points."""
+    lazy = {"", "api", "cli"}
+    offenders = [
+        f"{module_name(path)}: {ast.unparse(node)}"
+        for path in FILES
+        if module_name(path).partition(".")[0] not in lazy
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert not offenders

@@ -1,0 +1,175 @@
+"""Programs that hold for some of the sizes that they leave open: one compilation serves those, others have their own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import dlc
+from dlc.backends.reference import evaluate
+from dlc.backends.registry import backend_of
+from dlc.compiler import Program, compile, load_program
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.lowering import Lowering
+from dlc.compiler.open_sizes import domain_of, within
+from dlc.dims import Range
+from dlc.errors import DlcError, ShapeError, UnsupportedError
+from dlc.instrument.report import Report
+from dlc.options import Options
+from dlc.runtime.container import Writer
+from dlc.runtime.domain import Domain
+from dlc.runtime.formats.steps import steps_from_json
+
+ONE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[A,B] y) '
+TWO = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z) => (float[A,B] y) '
+THREE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z, float[K,6] v) => (float[A,B] y) '
+SLICE = "<int64[1] s = {2}, int64[1] e = {5}, int64[1] a = {0}> { y = Slice(x, s, e, a) }"
+ROWS = "<int64[1] s = {0}, int64[1] a = {0}> { n = Shape<end = 1>(x)  p = Slice(w, s, n, a)  y = Add(x, p) }"
+FIRST = "<int64 i = {0}> { r = Gather(x, i)  y = Add(x, r) }"
+
+
+def program(tmp_path: Path, text: str, **shapes: tuple[int, ...]) -> Program:
+    """The program of a graph that reads weights of these shapes, of which `w` is one."""
+    model = onnx.parser.parse_model(text)
+    for name, shape in {"w": (9, 6), **shapes}.items():
+        array = np.random.default_rng(len(name)).standard_normal(shape, np.float32) / 4
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    return load_program(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        (ONE + "{ y = Exp(x) }", Domain()),
+        (ONE + SLICE, Domain({"N": Range(5)})),
+        (ONE + ROWS, Domain({"N": Range(0, 9)})),
+        (ONE + FIRST, Domain({"N": Range(1)})),
+        (TWO + "{ y = Add(x, z) }", Domain(equal={"N": "M"})),
+        (TWO + "{ y = Concat<axis = 0>(x, z) }", Domain()),
+        (THREE + "{ t = Concat<axis = 1>(x, z)  y = Concat<axis = 1>(t, v) }", Domain(equal={"M": "K", "N": "K"})),
+        (
+            TWO + ROWS.replace("y = Add(x, p)", "t = Add(x, p)  y = Concat<axis = 1>(t, z)"),
+            Domain({"M": Range(0, 9)}, {"N": "M"}),
+        ),
+        (ONE + "<int64[2] k = {7,6}> { y = Reshape(x, k) }", None),
+    ],
+)
+def test_where_programs_hold(text: str, domain: Domain | None, tmp_path: Path) -> None:
+    assert domain_of(program(tmp_path, text))[0] == domain
+
+
+def test_the_program_of_a_domain(tmp_path: Path) -> None:
+    whole = program(tmp_path, TWO + "{ y = Concat<axis = 0>(x, z) }")
+    part = within(whole, Domain({"M": Range(3, 3), "N": Range(1, 8)}))
+    assert [info.shape[0] for info in part.inputs][1] == 3
+    equal = within(whole, Domain(equal={"N": "M"}))
+    assert [str(info.shape[0]) for info in equal.inputs] == ["M", "M"]
+
+
+@pytest.mark.parametrize("text", [ONE + SLICE, ONE + ROWS, ONE + FIRST])
+def test_one_compilation_serves_a_domain_and_others_have_their_own(text: str, tmp_path: Path) -> None:
+    report, whole = Report(), program(tmp_path, text)
+    model = compile(whole, report=report, options=Options(num_threads=1))
+    domain, reason = domain_of(whole)
+    assert domain is not None and (report.served, report.each_size) == (str(domain), reason)
+    model.save(tmp_path / "m.dlc")
+    loaded = dlc.load(tmp_path / "m.dlc", num_threads=1)
+    for n in range(12):
+        x = np.random.default_rng(n).standard_normal((n, 6), np.float32)
+        try:
+            (expected,) = evaluate(whole.known({"N": n}).module, [x], whole.weights)
+        except DlcError as error:
+            with pytest.raises(ShapeError, match=re.escape(str(error))):
+                model(x)
+            continue
+        np.testing.assert_allclose(model(x)["y"], expected, rtol=1e-6)
+        if domain.holds({"N": n}):
+            np.testing.assert_allclose(loaded(x)["y"], expected, rtol=1e-6)
+        else:
+            with pytest.raises(UnsupportedError, match=f"not compiled for N = {n}.*the file holds N in "):
+                loaded(x)
+
+
+def test_a_program_of_a_domain_returns_its_input_and_a_value_twice(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[N,6] x, float[A,B] y, float[A,B] z) '
+            "<int64 i = {0}> { r = Gather(x, i)  y = Add(x, r)  z = Identity(y) }"
+        ).SerializeToString()
+    )
+    model = dlc.compile_model(tmp_path / "m.onnx", cache=False)
+    model.save(tmp_path / "m.dlc")
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    for one in (model, dlc.load(tmp_path / "m.dlc")):
+        for got, expected in zip(one(x).values(), (x, x + x[0], x + x[0]), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_a_slice_that_is_cut_short_is_that_of_the_model(tmp_path: Path) -> None:
+    program(tmp_path, ONE + SLICE)
+    model = dlc.compile_model(tmp_path / "m.onnx", cache=False, num_threads=1)
+    x = np.arange(36, dtype=np.float32).reshape(6, 6)
+    for n in range(7):
+        np.testing.assert_array_equal(model(x[:n])["y"], x[:n][2:5])
+    model.save(tmp_path / "m.dlc")
+    np.testing.assert_array_equal(dlc.load(tmp_path / "m.dlc")(x[:3])["y"], x[2:3])
+
+
+def test_sizes_that_must_be_equal_say_where(tmp_path: Path) -> None:
+    model = compile(program(tmp_path, TWO + "{ [join] y = Concat<axis = 1>(x, z) }"), options=Options(num_threads=1))
+    x = np.ones((5, 6), np.float32)
+    assert np.asarray(model(x, x)["y"]).shape == (5, 12)
+    with pytest.raises(ShapeError, match=r"M = 4, N = 5, at .*join"):
+        model(x, x[:4])
+
+
+STRIDED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,H,W] x) => (float[A,B,C,D] y, float[E,F,G,I] mean)
+{
+    a = Conv<strides = [2, 1], pads = [1, 1, 1, 1]>(x, w)
+    b = Sigmoid(a)
+    c = Conv<group = 8, strides = [2, 2], pads = [1, 1, 1, 1]>(b, d)
+    p = MaxPool<kernel_shape = [3, 3], strides = [1, 2], pads = [1, 1, 1, 1]>(c)
+    y = Conv<strides = [2, 3], dilations = [2, 1]>(p, e)
+    mean = GlobalAveragePool(y)
+}"""
+
+
+def test_images_of_any_size_whose_rows_windows_skip(tmp_path: Path) -> None:
+    whole, report = program(tmp_path, STRIDED, w=(8, 3, 3, 3), d=(8, 1, 3, 3), e=(16, 8, 2, 2)), Report()
+    compiled = compile(whole, report=report, options=Options(num_threads=1))
+    assert report.served == "H in 9.., W in 5.."
+    for n, height, width in ((1, 9, 5), (2, 10, 6), (0, 17, 9), (1, 33, 64), (3, 20, 131)):
+        x = np.random.default_rng(n).standard_normal((n, 3, height, width), np.float32)
+        expected = evaluate(whole.with_sizes({"N": n, "H": height, "W": width}).module, [x], whole.weights)
+        for got, want in zip(compiled(x).values(), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_every_stage_serves_images_of_any_size(tmp_path: Path) -> None:
+    whole = program(tmp_path, STRIDED, w=(8, 3, 3, 3), d=(8, 1, 3, 3), e=(16, 8, 2, 2))
+    domain, _ = domain_of(whole)
+    assert domain is not None
+    lowering = Lowering(Compilation(within(whole, domain), backend_of("cpu"), Options(verify=True)))
+    for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
+        lowering.host() if stage == "host" else lowering.run([s for s in lowering.plan if s.name == stage])
+        for height, width in ((9, 5), (12, 8)):
+            x = np.random.default_rng(height).standard_normal((1, 3, height, width), np.float32)
+            expected = evaluate(whole.with_sizes({"N": 1, "H": height, "W": width}).module, [x], whole.weights)
+            for got, want in zip(evaluate(lowering.module, [x], lowering.weights), expected, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_domain_of_no_size_of_the_part_is_refused(tmp_path: Path) -> None:
+    model = compile(program(tmp_path, ONE + SLICE), options=Options(cache=False))
+    assert model.artifact is not None
+    written = model.artifact.written(Writer(), {})
+    (step,) = written["steps"]
+    for ranges, equal in (({"K": [5, None]}, []), ({}, [["N", "K"]])):
+        step["served"][1:] = [ranges, equal]
+        with pytest.raises(ValueError, match="of other sizes"):
+            steps_from_json(written, lambda _: model)

@@ -1,0 +1,109 @@
+"""Programs whose sizes are data, in segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from dlc.backends.registry import backend_of
+from dlc.compiler import Program, compile, emit
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.segments import Part, split
+from dlc.compiler.spine import recorded
+from dlc.errors import ShapeError, UnsupportedError
+from dlc.frontend.onnx import import_model
+from dlc.options import Options
+from dlc.runtime.formats.steps import model_of
+from dlc.runtime.model import Model
+from dlc.runtime.steps import Served
+from tests.targets import TARGETS
+
+POSITIVE = """
+<ir_version: 10, opset_import: ["" : 21]>
+positive (float[n] x, float[n] y) => (float[k] kept, float total, int64[m] late)
+<float[1] w = {3.0}>
+{
+    zero = Constant<value_float = 0.0>()
+    double = Mul(x, w)
+    mask = Greater(double, zero)
+    places = NonZero(mask)
+    column = Transpose(places)
+    taken = GatherND(y, column)
+    kept = Mul(taken, w)
+    above = Greater(kept, w)
+    second = NonZero(above)
+    minus = Constant<value_ints = [-1]>()
+    late = Reshape(second, minus)
+    total = ReduceSum<keepdims = 0>(kept)
+}
+"""
+
+
+def program(size: int | str = "n") -> Program:
+    imported = import_model(onnx.parser.parse_model(POSITIVE), {"x": (size,), "y": (size,)})
+    return Program(imported.module, imported.weights, "positive")
+
+
+def compiled(target: str, **options: object) -> Model:
+    return compile(program(), target, Options.of(num_threads=1, **options))  # type: ignore[arg-type]
+
+
+def in_steps(target: str = "cpu") -> Model:
+    """The same as steps, which programs are that the host computes a part of."""
+
+    def compiled(part: Program, options: Options) -> Served | None:
+        return recorded(Compilation(part, backend_of(target), options))
+
+    return model_of(split(program()).linked(compiled, Options(num_threads=1)))
+
+
+def check(model: Model, x: np.ndarray, y: np.ndarray) -> None:
+    kept, total, late = map(np.asarray, model(x, y).values())
+    expected = y[x > 0] * np.float32(3)
+    np.testing.assert_array_equal(kept, expected)
+    np.testing.assert_allclose(total, expected.sum(), 1e-5, 1e-5)
+    np.testing.assert_array_equal(late, np.flatnonzero(expected > 3))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sizes_follow_from_the_data_of_each_call(target: str) -> None:
+    model = compiled(target)
+    assert [str(size) for o in model.outputs for size in o.shape] == ["nonzero_0", "nonzero_1"]
+    for x in ([1.0, -1, 2, 3], [-1.0, -2, -3, -4], [4.0, 3, 2, 1], [1.0, 1]):
+        check(model, np.array(x, np.float32), np.arange(len(x), dtype=np.float32))
+
+
+def test_cut_where_data_decides_a_size() -> None:
+    kinds = [type(step).__name__ for step in split(program()).steps]
+    assert kinds == ["Part", "Selection", "Part", "Selection", "Part"]
+
+
+def test_weights_stay_weights_in_the_segments_that_read_them() -> None:
+    for step in split(program()).steps:
+        if isinstance(step, Part):
+            assert not any(i.name.split("_")[0] == "w" for i in step.program.inputs)
+
+
+def test_one_segment_where_no_op_is_data_dependent() -> None:
+    imported = import_model(
+        onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]> f (float[n] x) => (float[n] y) { y = Relu(x) }')
+    )
+    segments = split(Program(imported.module, imported.weights))
+    assert len(segments.steps) == 1 and not segments.are_cut
+
+
+def test_such_a_model_has_no_text_below_dl() -> None:
+    with pytest.raises(ShapeError, match=r"sizes are open: .* kept: float32\[nonzero_0\]"):
+        emit(program(), "linalg")
+    with pytest.raises(UnsupportedError, match=r"data decides sizes: .* kept: float32\[nonzero_0\]"):
+        emit(program(4), "linalg")
+
+
+def test_each_segment_dumps_to_its_folder(tmp_path: Path) -> None:
+    model = compiled("cpu", dump_ir=tmp_path)
+    check(model, np.ones(3, np.float32), np.ones(3, np.float32))
+    assert {p.name for p in tmp_path.iterdir() if p.name.startswith("segment")} == {"segment0", "segment1", "segment2"}
+    assert (tmp_path / "stage-host.mlir").read_text().count("host.decide") == 2

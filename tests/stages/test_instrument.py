@@ -1,0 +1,241 @@
+"""Verification, dumps and crash evidence, on toy passes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import dlc
+from dlc.dialects.host import Host
+from dlc.dialects.registry import STANDARD
+from dlc.errors import CompileError, UnsupportedError
+from dlc.instrument.dump import NEXT, DumpFolder
+from dlc.instrument.manager import PassManager
+from dlc.instrument.provenance import header, origins
+from dlc.instrument.report import Doing
+from dlc.instrument.verify import Verifier, verify, verify_legal
+from dlc.ir import (
+    Block,
+    Context,
+    FileLineColLoc,
+    FusedLoc,
+    IntAttr,
+    ModuleOp,
+    ModulePass,
+    NameLoc,
+    NoneAttr,
+    StringAttr,
+    VerifyException,
+    arith,
+    f64,
+    parse_module,
+)
+from dlc.passes.base import Stage
+from dlc.progress import shown_on
+from dlc.weights import WeightStore
+
+MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
+TEXT = """
+func.func @k(%a: f32, %b: f32) -> f32 attributes {kernel} {
+  %0 = arith.addf %a, %b : f32
+  %1 = arith.mulf %0, %b : f32
+  func.return %1 : f32
+}
+"""
+
+
+def context() -> Context:
+    result = Context()
+    for dialect in (*STANDARD, Host):
+        result.load_dialect(dialect)
+    return result
+
+
+@pytest.fixture
+def module() -> ModuleOp:
+    return parse_module(context(), TEXT)
+
+
+def nothing(module: ModuleOp) -> None:
+    pass
+
+
+def double_sum(module: ModuleOp) -> None:
+    for op in list(module.walk()):
+        if isinstance(op, arith.AddfOp) and op.parent:
+            op.parent.insert_op_before(arith.AddfOp(op.lhs, op.rhs), op)
+
+
+def fail(module: ModuleOp) -> None:
+    next(op for op in module.walk() if isinstance(op, arith.MulfOp)).attributes["half-done"] = StringAttr("yes")
+    raise KeyError("tile")
+
+
+def swap(module: ModuleOp) -> None:
+    mul = next(op for op in module.walk() if isinstance(op, arith.MulfOp))
+    add = mul.lhs.owner
+    assert isinstance(add, arith.AddfOp) and mul.parent is not None
+    add.detach()
+    mul.parent.insert_op_after(add, mul)
+
+
+def refuse(module: ModuleOp) -> None:
+    raise UnsupportedError("node conv1: 4-D grids")
+
+
+def named(name_: str, action: Callable[[ModuleOp], None]) -> ModulePass:
+    @dataclass(frozen=True)
+    class Toy(ModulePass):
+        name = name_
+
+        def apply(self, ctx: Context, op: ModuleOp) -> None:
+            action(op)
+
+    return Toy()
+
+
+def stage(*passes: ModulePass) -> Stage:
+    return Stage("toy", passes, host=frozenset({"builtin", "func"}), kernels=frozenset({"func", "arith"}))
+
+
+def test_dominance_is_verified(module: ModuleOp) -> None:
+    verify(module)
+    swap(module)
+    with pytest.raises(VerifyException, match=r"operand 0 .* does not dominate"):
+        verify(module)
+
+
+def test_a_module_is_verified_again_when_anything_of_it_changes(module: ModuleOp, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[ModuleOp] = []
+    monkeypatch.setattr("dlc.instrument.verify.verify", lambda module, right: verified.append(module))
+    mul = next(op for op in module.walk() if isinstance(op, arith.MulfOp))
+    block, verifier = mul.parent_block(), Verifier()
+    assert block is not None
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: mul.operands.__setitem__(0, mul.operands[1]),
+        lambda: mul.attributes.update(half=StringAttr("done")),
+        lambda: mul.properties.update(fastmath=StringAttr("fast")),
+        lambda: setattr(mul.result, "_type", f64),
+        lambda: setattr(block.args[0], "_type", f64),
+        lambda: double_sum(module),
+        lambda: swap_order(block),
+    ]
+    for count, change in enumerate(changes, 1):
+        change()
+        for _ in range(2):
+            verifier.verify(module)
+            assert len(verified) == count
+
+
+def swap_order(block: Block) -> None:
+    first = block.first_op
+    assert first is not None and first.next_op is not None
+    second = first.next_op
+    first.detach()
+    block.insert_op_after(first, second)
+
+
+def test_symbols_are_resolved() -> None:
+    call = parse_module(context(), "func.func @f() { host.launch @g() : func.return }")
+    with pytest.raises(VerifyException, match="nothing is called @g"):
+        verify(call)
+
+
+def test_stage_says_what_may_exist(module: ModuleOp) -> None:
+    verify_legal(module, Stage("toy", (), frozenset({"builtin"}), frozenset({"func", "arith.addf", "arith.mulf"})))
+    with pytest.raises(CompileError, match=r"none of: arith\.mulf"):
+        verify_legal(module, Stage("toy", (), frozenset({"builtin"}), frozenset({"func", "arith.addf"})))
+
+
+def test_dump_has_a_file_per_change(module: ModuleOp, tmp_path: Path) -> None:
+    weights = WeightStore()
+    weights.add(np.ones(3, np.float32))
+    plan = [stage(named("rest", nothing), named("double", double_sum)), stage(named("again", double_sum))]
+    PassManager(context(), plan, check=True, dump=DumpFolder(tmp_path / "ir", weights)).run(module, plan)
+    assert {p.name for p in (tmp_path / "ir").glob("*.mlir")} == {
+        "00-start.mlir",
+        "02-double.mlir",
+        "03-again.mlir",
+        "stage-toy.mlir",
+    }
+    assert "+1 arith.addf" in (tmp_path / "ir" / "index.md").read_text()
+    middle = parse_module(context(), (tmp_path / "ir" / "02-double.mlir").read_text())
+    assert middle.attributes[NEXT] == StringAttr("again")
+    assert NEXT not in module.attributes
+    assert (tmp_path / "ir" / "kernels" / "k.toy.mlir").read_text().startswith("// kernel @k")
+    assert WeightStore.load(tmp_path / "ir" / "weights")["w"].tolist() == [1, 1, 1]
+
+
+def test_a_dump_replaces_only_an_earlier_dump(module: ModuleOp, tmp_path: Path) -> None:
+    (tmp_path / "mine.mlir").write_text("keep")
+    DumpFolder(tmp_path)
+    assert (tmp_path / "mine.mlir").exists()
+    PassManager(context(), dump=DumpFolder(tmp_path)).run(module, [stage(named("double", double_sum))])
+    assert (tmp_path / "01-double.mlir").exists()
+    DumpFolder(tmp_path)
+    assert not (tmp_path / "01-double.mlir").exists()
+
+
+@pytest.mark.parametrize("action", [fail, swap])
+def test_a_crash_leaves_evidence(module: ModuleOp, tmp_path: Path, action: Callable[[ModuleOp], None]) -> None:
+    manager = PassManager(context(), check=True, dump=DumpFolder(tmp_path))
+    with pytest.raises(CompileError) as caught:
+        manager.run(module, [stage(named("double", double_sum), named("culprit", action))])
+    file = tmp_path / "crash" / "before.mlir"
+    assert f"dlc opt {file} -p 'culprit'" in str(caught.value)
+    before = file.read_text()
+    assert before.count("arith.addf") == 2
+    assert "half-done" not in before
+    verify(parse_module(context(), before))
+
+
+def test_errors_about_the_program_pass_through(module: ModuleOp) -> None:
+    with pytest.raises(UnsupportedError, match="conv1"):
+        PassManager(context()).run(module, [stage(named("refuse", refuse))])
+
+
+def test_records_have_op_counts(module: ModuleOp) -> None:
+    manager = PassManager(context())
+    manager.run(module, [stage(named("double", double_sum))])
+    (record,) = manager.records
+    assert (record.stage, record.spec, record.ops_after - record.ops_before) == ("toy", "double", 1)
+
+
+def test_origins_of_a_location() -> None:
+    line = FileLineColLoc(StringAttr("model.py"), IntAttr(3), IntAttr(1))
+    name = NameLoc(StringAttr("conv1"), NoneAttr())
+    assert origins(FusedLoc([name, line], NoneAttr())) == ("conv1", "model.py:3")
+    assert "#1 relu1" in header("k", [("conv1", "relu1")])
+
+
+def test_what_is_about_to_be_done_is_told() -> None:
+    told: list[Doing] = []
+    dlc.compile_model(MNIST, cache=False, progress=told.append)
+    passes = [doing for doing in told if doing.phase in ("dl", "fusion")]
+    assert [doing.done for doing in passes] == list(range(passes[0].total))
+    kernels = [doing for doing in told if doing.phase == "kernels" and doing.total]
+    assert kernels and all(doing.done < doing.total and doing.what for doing in kernels)
+    assert str(Doing("kernels", "matmul_2", 2, 40)) == "kernels 3 of 40: matmul_2"
+
+
+def test_what_cannot_be_told_is_refused() -> None:
+    with pytest.raises(dlc.DlcError, match="progress: expected True, or a function of one argument, got 'yes'"):
+        dlc.compile_model(MNIST, progress="yes")
+
+
+def test_progress_is_shown_on_terminals_only() -> None:
+    shown, piped = io.StringIO(), io.StringIO()
+    with shown_on(Console(file=shown, force_terminal=True)) as tell:
+        assert tell is not None
+        tell(Doing("measuring"))
+    assert "measuring" in shown.getvalue()
+    with shown_on(Console(file=piped)) as tell:
+        assert tell is None
+    assert not piped.getvalue()
