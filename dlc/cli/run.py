@@ -83,7 +83,7 @@ def prepared(
             given = "--dump-ir, --pipeline and --check-each-pass"
             raise click.UsageError(f"{model} is compiled already: {given} need the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
-        return compiled, make_inputs(_sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
+        return compiled, make_inputs(sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
     arrays: dict[str, Any] = {}
 
     def examine(infos: tuple[TensorInfo, ...], optional: Collection[str]) -> None:
@@ -99,7 +99,7 @@ def prepared(
     return compile_file(model, target, shapes, options, derived=derived, progress=progress, examine=examine), arrays
 
 
-def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
+def sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
     """The inputs of a compiled model, with the sizes that those that it leaves open shall have."""
     sizes: dict[str, int] = {}
     open_ = {info.name: info for info in infos if not is_static(info.shape)}

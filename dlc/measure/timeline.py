@@ -107,7 +107,8 @@ class Watch:
             for name, image in images.items()
         }
         self._program = artifact.program(threads, images=watching, native=native)
-        self.launches = [launch for launch, _ in self._program.profile(inputs)]
+        self.launches = list[Launch]()
+        self._program.run_noting(inputs, lambda launch, _: self.launches.append(launch))
         count = int(self._state[0])
         if count > _MOST:
             raise UnsupportedError(f"{artifact.name}: a run has {count} tasks, too many to note each; measure a part of it")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import c_int64, sizeof, string_at
 from dataclasses import dataclass
 from struct import Struct
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,9 @@ from dlc.runtime.open_program import Binder, OpenProgram, resolved
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
 _LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
+
+# Told of a launch that has run, and of the address that a place of it had.
+Noted: TypeAlias = "Callable[[Launch, Callable[[Place], int]], None]"
 
 
 @dataclass(frozen=True)
@@ -112,20 +115,22 @@ class _Program(ABC):
         """
         return self._call(inputs, self._run_all)
 
-    def _profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch | OpenLaunch, float]]:
-        times: list[tuple[Launch | OpenLaunch, float]] = []
+    @abstractmethod
+    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
+        """As `run`, launch by launch: `noted` is told of each when it has run."""
 
+    def _run_each(
+        self, inputs: Sequence[NDArray[Any]], noted: Callable[[Any, Callable[[Place], int]], None]
+    ) -> list[NDArray[Any]]:
         def run_each(location: int, pool: int) -> None:
-            record, start = self._start, perf_counter()
+            record = self._start
             while record := self._at(record, location):
                 record = self._execute(record, 1, location, pool)
                 launch = self._table.ends.get((record - self._start) // 8)
                 if launch is not None:
-                    times.append((launch, perf_counter() - start))
-                    start = perf_counter()
+                    noted(launch, lambda place: _address(location, place))
 
-        self._call(inputs, run_each)
-        return times
+        return self._call(inputs, run_each)
 
     def _run_all(self, location: int, pool: int) -> None:
         record = self._execute(self._start, _LAUNCHES_AT_ONCE, location, pool)
@@ -201,9 +206,12 @@ def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list
 
 def _read(location: int, place: Place, count: int) -> bytes:
     """So many bytes at a place, by the slots that lie at a location."""
+    return string_at(_address(location, place), count)
+
+
+def _address(location: int, place: Place) -> int:
     slot, offset = place
-    address = c_int64.from_address(location + slot * sizeof(c_int64)).value
-    return string_at(address + offset, count)
+    return c_int64.from_address(location + slot * sizeof(c_int64)).value + offset
 
 
 class NativeProgram(_Program):
@@ -224,9 +232,8 @@ class NativeProgram(_Program):
         self._results = [Recycler(cast("tuple[int, ...]", info.shape), info.dtype) for info in made]
         self._free.append(self._new_context())
 
-    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
-        """Runs launch by launch: each one with its seconds, in the order in which they ran."""
-        return cast("list[tuple[Launch, float]]", self._profile(inputs))
+    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
+        return self._run_each(inputs, noted)
 
     def _new_context(self) -> _Context:
         context = super()._new_context()
@@ -268,10 +275,9 @@ class OpenNativeProgram(_Program):
         """
         return super().run(inputs)
 
-    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
-        """As NativeProgram.profile."""
+    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
         sizes = self._host.sizes([a.shape for a in inputs])
-        return [(cast(OpenLaunch, launch).at(sizes), seconds) for launch, seconds in self._profile(inputs)]
+        return self._run_each(inputs, lambda launch, address: noted(cast(OpenLaunch, launch).at(sizes), address))
 
     def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
         shapes = [a.shape for a in inputs]
