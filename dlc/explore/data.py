@@ -201,3 +201,12 @@ class Pair:
     one: str
     other: str
     differs: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two explorations of a page beside each other, by their places, and which kernel of the one is which of the other."""
+
+    one: int
+    other: int
+    pairs: tuple[Pair, ...]

@@ -15,7 +15,7 @@ function pipelineView(at) {
   // What one can look at: the program's steps, and those of the kernel that is followed.
   const all = (first, unit) => (unit === first ? unit.steps : [...first.steps, ...unit.steps]);
   // Beside it, the same of another page.
-  const second = PAGES.find((page) => page !== DATA), twin = at.twin ? second?.units.find((u) => u.name === at.twin) : undefined;
+  const second = counterpart(PAGES.indexOf(DATA)), twin = at.twin ? second?.units.find((u) => u.name === at.twin) : undefined;
   const steps = twin ? [...all(program, unit), ...all(second.units[0], twin)] : all(program, unit);
   const own = (step) => step.unit === unit;
   const start = steps.findIndex(own);
