@@ -42,8 +42,8 @@ from dlc.runtime.steps import Served
 # What a program is run on: arrays, or what gives them for the sizes that one compilation serves.
 Inputs: TypeAlias = "Sequence[NDArray[Any]] | Callable[[Program], Sequence[NDArray[Any]]]"
 
-# A program is run for this part of the time that compiling it took, or a few times.
-_MEASURING = 0.1
+# A program is run for this part of the time that compiling it took, or once.
+_MEASURING = 0.05
 
 
 def collect(

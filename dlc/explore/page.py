@@ -18,6 +18,7 @@ from dlc.explore.data import Exploration, Parts
 from dlc.explore.encode import decoded, encoded
 from dlc.explore.facts import facts_of
 from dlc.explore.matching import as_parts, compared
+from dlc.garbage import collected_rarely
 from dlc.whole_files import written_whole
 
 _FOLDER = files("dlc.explore") / "assets"
@@ -68,6 +69,8 @@ class Page:
             for page in program.pages
         ]
         comparisons = compared(*(program for _, program in programs)) if self.beside is not None else ()
+        with collected_rarely():
+            data = encoded(programs, labels, comparisons, in_parts=in_parts)
         return template.render(
             name=self.program.name,
             target=self.shown.target,
@@ -75,7 +78,7 @@ class Page:
             views=["parts"] * in_parts + ["compare"] * (self.beside is not None),
             style=(_FOLDER / "style.css").read_text(),
             script="\n".join((_FOLDER / f"{name}.js").read_text() for name in _SCRIPTS),
-            data=encoded(programs, labels, comparisons, in_parts=in_parts),
+            data=data,
         )
 
     def as_dict(self) -> dict[str, Any]:
