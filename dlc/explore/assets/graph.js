@@ -99,6 +99,14 @@ function graphView(at) {
     const [sx, sy] = [left + x * zoom, top + y * zoom];
     return zoom >= 0.42 && sx > -20 && sy > 20 && sx + boxes[k].width * zoom < room.width + 20 && sy + boxes[k].height * zoom < room.height + 20;
   };
+  /** Nothing is chosen: what is known of all of it. */
+  function overview() {
+    chosen = null;
+    lines.forEach((line) => line.classList.remove("near"));
+    drawn.forEach((shape, i) => { shape.classList.remove("picked", "near"); shape.setAttribute("tabindex", i === first ? 0 : -1); });
+    detail.replaceChildren(...programDetail((name) => pick(boxes.findIndex((box) => box.kind === "kernel" && box.name === name), { move: true })));
+    keep("graph", {});
+  }
   function pick(k, { move = false, focus = true, stay = false } = {}) {
     chosen = k;
     const near = new Set([k]);
@@ -129,6 +137,7 @@ function graphView(at) {
     if (event.target.closest(".tools") || event.button) return;
     const from = [event.clientX - left, event.clientY - top];
     let moved = false;
+    const ground = event.target === svg || event.target === stage;
     const move = (e) => {
       if (!moved && Math.hypot(e.clientX - from[0] - left, e.clientY - from[1] - top) < 4) return;
       moved = true;
@@ -136,22 +145,26 @@ function graphView(at) {
       [left, top] = [e.clientX - from[0], e.clientY - from[1]];
       place();
     };
-    const end = () => { stage.classList.remove("dragging"); removeEventListener("pointermove", move); removeEventListener("pointerup", end); };
+    const end = () => {
+      if (ground && !moved) overview();
+      stage.classList.remove("dragging"); removeEventListener("pointermove", move); removeEventListener("pointerup", end); };
     addEventListener("pointermove", move);
     addEventListener("pointerup", end);
   });
   svg.addEventListener("keydown", (event) => {
+    const at = chosen ?? first;
     const following = {
-      ArrowDown: () => edges.filter((e) => e.source === chosen).map((e) => e.target)[0],
-      ArrowUp: () => edges.filter((e) => e.target === chosen).map((e) => e.source)[0],
-      ArrowRight: () => (chosen + 1) % boxes.length,
-      ArrowLeft: () => (chosen + boxes.length - 1) % boxes.length,
+      ArrowDown: () => edges.filter((e) => e.source === at).map((e) => e.target)[0],
+      ArrowUp: () => edges.filter((e) => e.target === at).map((e) => e.source)[0],
+      ArrowRight: () => (at + 1) % boxes.length,
+      ArrowLeft: () => (at + boxes.length - 1) % boxes.length,
       Home: () => 0,
       End: () => boxes.length - 1,
     }[event.key];
     const next = following?.();
     if (next !== undefined) { event.preventDefault(); pick(next); }
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); detail.querySelector("button")?.focus(); }
+    if (event.key === "Escape") overview();
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); chosen === null ? pick(first) : detail.querySelector("button")?.focus(); }
   });
 
   const tools = el("div.tools", {}, searchBox(boxes, (k) => pick(k, { move: true })),
@@ -166,7 +179,7 @@ function graphView(at) {
     ready() {
       fit();
       const wished = at.box !== undefined || at.kernel !== undefined;
-      if (first >= 0) pick(first, { focus: false, move: wished, stay: !wished });
+      wished && first >= 0 ? pick(first, { focus: false, move: true }) : overview();
     },
   };
 }
@@ -209,6 +222,30 @@ function searchBox(boxes, choose) {
   });
   input.addEventListener("blur", close);
   return el("div.found", {}, input, list);
+}
+
+/** What is told of the program while nothing of it is chosen: where its time and its memory go. */
+function programDetail(choose) {
+  const { kernels, memory: m } = DATA, time = sum(kernels.map((k) => k.seconds ?? 0)), least = sum(kernels.map((k) => k.least ?? 0));
+  const slowest = [...kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0)).slice(0, 6);
+  const { live, peak } = alive(m), held = live[peak] ?? [], largest = [...held].sort((a, b) => b.bytes - a.bytes)[0];
+  return [
+    el("h2", {}, DATA.name), el("p.quiet.small", {}, "All of it; a click on a box, or Enter, shows what is known of that."),
+    listed([
+      time && ["a call", `${seconds(time)} in kernels, ${percent(Math.min(1, least / time))} of what the machine could do`],
+      ["kernels", `${kernels.length}, in ${sum(kernels.map((k) => k.runs))} runs`],
+      ["arena", bytes(m.arena_bytes)], ["weights", bytes(sum(m.weights.map((w) => w.bytes)))],
+      ["compiled", `in ${seconds(DATA.seconds)}`],
+      ["takes", ...DATA.inputs.map((text) => el("div.mono", {}, text))], ["gives", ...DATA.outputs.map((text) => el("div.mono", {}, text))],
+    ]),
+    time ? el("h3", {}, "Where its time goes") : null,
+    time ? el("ul.bare.small.shares", {}, slowest.map((k) => el("li", {}, button(k.name, () => choose(k.name)),
+      el("span.bar", { "aria-hidden": "true", style: `width:${70 * k.seconds / slowest[0].seconds}px` }), el("span.quiet", {}, percent(k.seconds / time))))) : null,
+    time && kernels.length > slowest.length ? el("p.small", {}, button(`All ${kernels.length} kernels`, () => go("kernels"))) : null,
+    el("h3", {}, "What holds its memory"),
+    el("p.small", {}, largest ? ["Most is alive while run ", `${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${bytes(sum(held.map((b) => b.bytes)))}, of which `, el("b", {}, called(largest)), ` takes ${percent(largest.bytes / sum(held.map((b) => b.bytes)))}. `]
+      : "Nothing lies in the arena: kernels read inputs and write outputs. ", button("The arena over time", () => go("memory"))),
+  ].filter(Boolean);
 }
 
 function boxDetail(k, share, times, choose) {
