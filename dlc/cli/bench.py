@@ -43,6 +43,7 @@ from dlc.measure.trace import write_trace
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
+from dlc.whole_files import require_writable
 
 # How wide the bar of the kernel that takes longest is, in characters; on a terminal that is narrower, names need the room.
 _BAR, _WIDE = 10, 100
@@ -110,6 +111,8 @@ def bench_command(
         cache=False if no_cache else None,
     )
     threads = options.num_threads or usable_cpus()
+    if trace is not None:
+        require_writable(trace)
     with shown_progress() as progress:
         compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)
         artifact = compiled.artifact

@@ -46,6 +46,7 @@ from dlc.options import Options
 from dlc.python_files import executed, traced_to
 from dlc.runtime.model import require_fitting
 from dlc.target import place_of
+from dlc.whole_files import require_writable
 
 if TYPE_CHECKING:
     from dlc.compiler import Program
@@ -125,6 +126,12 @@ def explore_command(
             "dlc.optim in it"
         )
     known = {name: read_array(file) for name, file in values.items()}
+    if output is None:
+        output = Path(f"{path.stem if (function := place_of(model)) is None else function[1]}.html")
+        # What was compared stays as it was.
+        output = output if output != path else Path(f"{path.stem}-compared.html")
+    if not serve:
+        require_writable(output)
     with shown_progress() as progress:
         explored = _Explored(shapes, known, inputs, seed, options, no_run, progress)
         if path.suffix == _PAGE and against is None:
@@ -135,10 +142,6 @@ def explore_command(
     if serve:
         _serve(page.html, port)
         return
-    if output is None:
-        output = Path(f"{path.stem if (function := place_of(model)) is None else function[1]}.html")
-        # What was compared stays as it was.
-        output = output if output != path else Path(f"{path.stem}-compared.html")
     page.save(output)
     if as_json:
         click.echo(json.dumps(page.as_dict(), indent=1))

@@ -38,7 +38,7 @@ from dlc.cli.shared import (
 )
 from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
-from dlc.errors import UnsupportedError
+from dlc.errors import DlcError, UnsupportedError
 from dlc.forms import OBJECTS
 from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Doing, Progress
@@ -46,7 +46,7 @@ from dlc.model_cache import DUMPED
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.model import Model, require_fitting
-from dlc.whole_files import written_whole
+from dlc.whole_files import require_writable, written_whole
 
 # How many elements of a list are shown.
 _MOST_SHOWN = 4
@@ -197,6 +197,10 @@ def run_command(
         cache=False if no_cache else None,
     )
     cases = _cases(each) if each is not None else []
+    if output is not None and cases and output.exists() and not output.is_dir():
+        raise click.UsageError(f"-o {output}: with --each it is a folder, and this is a file")
+    if output is not None and not cases:
+        require_writable(output)
     with shown_progress() as progress:
         given = (str(cases[0]),) if cases else inputs
         compiled, arrays = prepared(model, shapes, given, seed, target, options, progress, derived, unchecked)
@@ -236,7 +240,10 @@ def _run_each(
     for k, case in enumerate(cases):
         if progress is not None:
             progress(Doing("running", case.name, k, len(cases)))
-        results = compiled(make_inputs(compiled.inputs, (str(case),), seed, compiled.defaults))
+        try:
+            results = compiled(make_inputs(compiled.inputs, (str(case),), seed, compiled.defaults))
+        except DlcError as error:
+            raise type(error)(f"{case}: {error}") from error
         if output is None:
             made[case.name] = results
         else:

@@ -33,7 +33,7 @@ from dlc.instrument.printing import TextCache
 from dlc.ir import MemRefType, ModuleOp, Operation
 from dlc.passes.base import kernels_of
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.model import Model
+from dlc.runtime.model import Model, require_fitting
 
 # Of a kernel so much is kept to compare.
 _MOST_BYTES = 1 << 29
@@ -211,7 +211,11 @@ def _line(op: Operation) -> str:
 
 
 def for_inputs(side: Side, arrays: Sequence[Array]) -> Side:
-    """A program for inputs of these shapes. Raises UnsupportedError for a program that takes others by number."""
+    """A program for inputs of these shapes.
+
+    Raises UnsupportedError for a program that takes others by number, ShapeError or DTypeError where they do not fit.
+    """
     if len(side.inputs) != len(arrays):
         raise UnsupportedError(f"{side.name} takes {len(side.inputs)} inputs, the other {len(arrays)}")
+    require_fitting(side.name, side.inputs, arrays)
     return side.for_inputs(list(arrays)) if isinstance(side, Program) else side
