@@ -1,6 +1,8 @@
 // The graph: runs of kernels as boxes of the model's ops, from top to bottom; searched, zoomed and walked by keys.
 
 const MARGIN = 18, HEAD = 34, LINE = 19;
+// So many of what reads a value are listed.
+const LISTED = 40;
 
 /** Seconds of each run of a kernel in the measured run, by its number; together if it ran more than once. */
 function launchSeconds() {
@@ -51,7 +53,7 @@ function graphView(at) {
       const [[ax, ay], [bx, by]] = [points[i - 1], points[i]], bend = Math.max(12, (by - ay) * 0.45);
       path += ax === bx ? `V${by}` : `C${ax} ${ay + bend} ${bx} ${by - bend} ${bx} ${by}`;
     }
-    lines.push(el("path.edge", { d: path }, el("title", {}, edge.type)));
+    lines.push(el(edge.far ? "path.edge.far" : "path.edge", { d: path }, el("title", {}, edge.far ? `${boxes[edge.source].name}, ${edge.type}` : edge.type)));
   });
   // Loops lie below what is in them, and lines above loops.
   scene.append(...drawn.filter((_, k) => boxes[k].kind === "loop"), ...lines, ...drawn.filter((_, k) => boxes[k].kind !== "loop"));
@@ -75,7 +77,8 @@ function graphView(at) {
   };
   const whole = () => {
     const room = stage.getBoundingClientRect();
-    zoom = Math.min(1, (room.width - 60) / width, (room.height - 90) / height);
+    // Of what is too high for that the beginning is shown.
+    zoom = Math.max(0.06, Math.min(1, (room.width - 60) / width, (room.height - 90) / height));
     [left, top] = [(room.width - width * zoom) / 2, Math.max(56, (room.height - height * zoom) / 2)];
     place();
   };
@@ -172,7 +175,8 @@ function graphView(at) {
   tools.querySelectorAll("button").forEach((b, i) => b.setAttribute("aria-label", ["Show all", "Nearer", "Farther"][i]));
   stage.append(tools, el("div.legend", {}, DATA.measured
     ? "A box is one run of a kernel, with the ops that fused in it. The bar on its left: its share of the time."
-    : "A box is one run of a kernel, with the ops that fused in it."));
+    : "A box is one run of a kernel, with the ops that fused in it.",
+  edges.some((edge) => edge.far) ? " A dotted end: it reads what is made far above." : null));
   const first = at.box !== undefined ? Number(at.box) : boxes.findIndex((box) => at.kernel ? box.name === at.kernel : box.kind === "kernel");
   return {
     nodes: [stage, detail],
@@ -250,8 +254,9 @@ function programDetail(choose) {
 
 function boxDetail(k, share, times, choose) {
   const box = DATA.graph.boxes[k], kernel = DATA.kernels.find((other) => other.name === box.name);
-  const links = (ends) => el("ul.bare.small", {}, ends.map(([other, type]) => el("li", {},
-    button(DATA.graph.boxes[other].name, () => choose(other)), " ", el("span.quiet.mono", {}, type))));
+  const links = (ends) => el("ul.bare.small", {}, ends.slice(0, LISTED).map(([other, type]) => el("li", {},
+    button(DATA.graph.boxes[other].name, () => choose(other)), " ", el("span.quiet.mono", {}, type))),
+  ends.length > LISTED ? el("li.quiet", {}, `and ${ends.length - LISTED} more`) : null);
   const into = DATA.graph.edges.filter((e) => e.target === k).map((e) => [e.source, e.type]);
   const out = DATA.graph.edges.filter((e) => e.source === k).map((e) => [e.target, e.type]);
   const kinds = { kernel: "a run of a kernel", view: "a view: another shape of the same memory", loop: "a loop or a branch", input: "an input", output: "an output" };
