@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -177,13 +177,13 @@ class Seen:
         module = self.recorder.modules.get(FormKernelsPass.name)
         if module is None:
             return {}
-        found: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
+        found = defaultdict[tuple[str, tuple[str, ...]], list[tuple[str, str]]](list)
         for formed in form_kernels(module, self.backend.target):
             following = formed.before
             place = next(iter(origins(following.location)), "") if following is not None else ""
             name = following.name.partition(".")[2] if following is not None else ""
             key = stem(formed.dispatch.symbol), origins(formed.dispatch.location)
-            found[key] = f"{name} {place}".strip(), formed.reason
+            found[key].append((f"{name} {place}".strip(), formed.reason))
         return found
 
     def kernel(self, name: str, record: KernelRecord, origins: tuple[str, ...], flops: int, run: Run | None) -> Kernel:

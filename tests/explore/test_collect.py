@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto
 
 import dlc
+from dlc import nn
 from dlc.api import program_of
 from dlc.dialects.registry import make_context
 from dlc.explore import Page, collect
@@ -50,6 +51,17 @@ def test_every_kernel_says_why_it_ended() -> None:
     assert reasons["matmul_add"] == ("softmax node_softmax", "it reduces rows of its own")
     assert reasons["max_pool_transpose"][1] == "the result is stored as its readers want it"
     assert all(reason for _, reason in reasons.values())
+
+
+def test_kernels_of_one_line_say_why_each_of_them_ended() -> None:
+    def twice(x, w):
+        for _ in range(2):
+            x = nn.softmax(x @ w)
+        return x
+
+    x, w = np.ones((4, 8), np.float32), np.ones((8, 8), np.float32)
+    boxes = [box for box in collect(dlc.jit(twice).lower(x, w).program, "cpu:avx2").graph.boxes if box.name == "softmax"]
+    assert [box.before.partition(" ")[0] for box in boxes] == ["matmul", "return"]
 
 
 def test_plans_are_explained() -> None:

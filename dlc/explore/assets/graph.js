@@ -240,7 +240,6 @@ function programDetail(choose) {
       ["kernels", `${kernels.length}, in ${sum(kernels.map((k) => k.runs))} runs`],
       ["arena", bytes(m.arena_bytes)], ["weights", bytes(sum(m.weights.map((w) => w.bytes)))],
       ["compiled", `in ${seconds(DATA.seconds)}`],
-      ["takes", ...DATA.inputs.map((text) => el("div.mono", {}, text))], ["gives", ...DATA.outputs.map((text) => el("div.mono", {}, text))],
     ]),
     time ? el("h3", {}, "Where its time goes") : null,
     time ? el("ul.bare.small.shares", {}, slowest.map((k) => el("li", {}, button(k.name, () => choose(k.name)),
@@ -249,6 +248,8 @@ function programDetail(choose) {
     el("h3", {}, "What holds its memory"),
     el("p.small", {}, largest ? ["Most is alive while run ", `${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${bytes(sum(held.map((b) => b.bytes)))}, of which `, el("b", {}, called(largest)), ` takes ${percent(largest.bytes / sum(held.map((b) => b.bytes)))}. `]
       : "Nothing lies in the arena: kernels read inputs and write outputs. ", button("The arena over time", () => go("memory"))),
+    ...[["Takes", DATA.inputs], ["Gives", DATA.outputs]].flatMap(([title, texts]) => [el("h3", {}, title),
+      el("ul.bare.small", {}, texts.map((text) => el("li.mono", {}, text)))]),
   ].filter(Boolean);
 }
 
