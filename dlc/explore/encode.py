@@ -43,12 +43,12 @@ def as_data(
     """
     tables = _Tables()
     pages = [tables.plain(page) for _, program in programs for page in program.pages]
-    data = {"pages": pages, "labels": [*labels], "comparisons": tables.plain(tuple(comparisons)), "parts": list[Any]()}
-    first = 0
+    parts, first = list[dict[str, Any]](), 0
     for label, program in programs if in_parts else ():
         about = {"label": label, "name": program.name, "target": program.target, "seconds": program.seconds}
-        data["parts"].append({**about, "first": first, "count": len(program.pages), "turns": tables.plain(program.turns)})
+        parts.append({**about, "first": first, "count": len(program.pages), "turns": tables.plain(program.turns)})
         first += len(program.pages)
+    data = {"pages": pages, "labels": [*labels], "comparisons": tables.plain(tuple(comparisons)), "parts": parts}
     return data | {"texts": list(tables.texts), "sets": list(tables.sets), "names": list(tables.names)}
 
 

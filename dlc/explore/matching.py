@@ -50,10 +50,13 @@ def compared(one: Parts, other: Parts) -> tuple[Comparison, ...]:
     if len(one.pages) == len(other.pages) == 1:
         found = {0: 0}
     else:
-        places = [[[name for k in page.kernels for name in k.origins] for page in of.pages] for of in (one, other)]
-        found = _likest(*places, lambda a, b: _shared(_roots(a), _roots(b)))
+        found = _likest(one.pages, other.pages, lambda a, b: _shared(_places(a), _places(b)))
     first = len(one.pages)
     return tuple(Comparison(i, first + j, matched(one.pages[i], other.pages[j])) for i, j in sorted(found.items()))
+
+
+def _places(page: Exploration) -> list[str]:
+    return _roots([name for kernel in page.kernels for name in kernel.origins])
 
 
 def as_parts(program: Exploration | Parts) -> Parts:
