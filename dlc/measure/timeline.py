@@ -24,7 +24,7 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.cpu.loader import load_object
 from dlc.runtime.cpu.program import KernelImage
 from dlc.runtime.cpu.table import COPY_BYTES
-from dlc.runtime.host_program import Branch, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
+from dlc.runtime.host_program import Branch, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
 from dlc.runtime.kernel_object import KernelObject
 
 # What is noted of a task: grid, number, thread, nanoseconds at its begin and end.
@@ -111,10 +111,10 @@ class Watch:
         self._program = artifact.program(threads, images=watching, native=native)
         host, kernels = artifact.host, {kernel.name: kernel for kernel in artifact.kernels}
         known = _launches_of_all(host.instructions)
-        self.launches, count = known or [], sum(_tasks_of(launch, kernels) for launch in known or ())
+        self.launches = known or []
         if known is None:
             self._program.run_noting(inputs, lambda launch, _: self.launches.append(launch))
-            count = int(self._state[0])
+        count = sum(_tasks_of(launch, kernels) for launch in self.launches)
         if count > _MOST:
             raise UnsupportedError(f"{artifact.name}: a run has {count} tasks, too many to note each; measure a part of it")
         self._room = np.zeros((count, _WORDS), np.int64)
@@ -149,7 +149,7 @@ def _launches_of_all(instructions: Sequence[Instruction]) -> list[Launch] | None
             case Branch(then=then, otherwise=otherwise):
                 if any(body and not isinstance(body[-1], Fail) for body in (then, otherwise)):
                     return None
-            case Loop() | While() | OpenLaunch():
+            case Loop() | While() | OpenLaunch() | Decide():
                 return None
             case Fail() | Print():
                 pass

@@ -45,14 +45,14 @@ def upsample(node: Node) -> Value:
     if len(scales) != x.rank or min(scales, default=1) <= 0:
         raise ModelError(f"{node.place}: {list(scales)} must be a positive scale for each of the {x.rank} axes")
     taps = _taps(node.choice("mode", "nearest", ("nearest", "linear")), _ROUNDINGS["floor"])
+    sizes = [int(size) for size in x.shape]
+    resized = [int(np.floor(size * np.float32(scale))) for size, scale in zip(sizes, scales, strict=True)]
+    require_countable(node.place, max(resized, default=0))
+    axes = [Axis(*a, (0.0, 1.0)) for a in zip(range(x.rank), sizes, resized, scales, strict=True)]
     y = x
-    for number, scale in enumerate(scales):
-        size = int(x.shape[number])
-        resized = int(np.floor(size * np.float32(scale)))
-        require_countable(node.place, resized)
-        axis = Axis(number, size, resized, scale, (0.0, 1.0))
-        if scale != 1:
-            y = interpolated(node.emit, node.proto.output[0], y, number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
+    for axis in _in_order(axes):
+        if axis.scale != 1:
+            y = interpolated(node.emit, node.proto.output[0], y, axis.number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
     return y
 
 
@@ -66,7 +66,7 @@ def resize(node: Node) -> Value:
     taps = _taps_for(node, mode)
     outside: Value | None = None
     y = x if is_float(x.element_type) or mode == "nearest" else emit.cast(x, f32)
-    for axis in axes:
+    for axis in _in_order(axes):
         places = _TRANSFORMS[transform](axis)
         if axis.size == axis.resized and bool((places == np.arange(axis.size)).all()):
             continue
@@ -78,6 +78,11 @@ def resize(node: Node) -> Value:
     if outside is not None:
         y = emit(dl.SelectOp, outside, emit.scalar(extrapolation, y), y)
     return emit.cast(y, x.element_type)
+
+
+def _in_order(axes: list[Axis]) -> list[Axis]:
+    """Axes that shrink come first; of those that grow the last one, whose elements are read one by one, the others' in rows."""
+    return sorted(axes, key=lambda a: (a.resized > a.size, -a.number if a.resized > a.size else a.number))
 
 
 def _axes(node: Node) -> list[Axis]:

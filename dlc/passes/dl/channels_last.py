@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.indexing import GatherOp
 from dlc.dialects.dl.interfaces import Elementwise, Reduction, RowComposite
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, PadOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
 from dlc.dialects.dl.reduction import AxisReduction
@@ -31,6 +32,9 @@ from dlc.passes.dl.rewriting import (
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
 
+# How many ops are looked at for a transpose that cancels: an image that is resized along two axes takes fourteen.
+_AHEAD = 32
+
 
 @dataclass(frozen=True)
 class ChannelsLastPass(ModulePass):
@@ -41,9 +45,10 @@ class ChannelsLastPass(ModulePass):
     →   %r = dl.relu %conv1;  %y = dl.conv %r, %w
 
     f is elementwise, a pad, slice, concatenation, reduction, row composite, broadcast, or a reshape that keeps apart what
-    the transpose moves. Other operands must take the inverse transpose for free: they are transposed likewise, weights, or
-    move axes of size 1 only. So no tensor is transposed that was not before. Transposes that are left and move axes of size 1
-    only become reshapes; those of a pad go before it.
+    the transpose moves; a gather of slices, which may make much of little, only where a transpose that cancels is near.
+    Other operands must take the inverse transpose for free: they are transposed likewise, weights, or move axes of size 1
+    only. So no tensor is transposed that was not before. Transposes that are left and move axes of size 1 only become
+    reshapes; those of a pad go before it.
 
     Requires static sizes and decomposed composites, reductions that keep their axes (`simplify`).
     """
@@ -129,6 +134,14 @@ class _Sinker:
         return [transposed(b, b(SliceOp, transpose.x, starts=starts, limits=limits, strides=strides), transpose.axes)]
 
     @_rule.register
+    def _(self, op: GatherOp, transpose: TransposeOp) -> Values:
+        if op.x is not transpose.result or rank_of(op.indices) != 1 or not _cancels(op.result, inverse(transpose.axes)):
+            return None
+        b = Build(op)
+        taken = b(GatherOp, transpose.x, op.indices, **{**op.properties, "axis": transpose.axes[op.taken_axis]})
+        return [transposed(b, taken, transpose.axes)]
+
+    @_rule.register
     def _(self, op: ReverseOp, transpose: TransposeOp) -> Values:
         b = Build(op)
         reverse = b(ReverseOp, transpose.x, axes=tuple(transpose.axes[a] for a in op.reversed_axes))
@@ -187,6 +200,19 @@ class _Sinker:
         axes = [a for _, k in sorted(order) for a in groups[k][1]]
         shape: list[Size] = [result[a] for a in axes]
         return [transposed(b, reshaped(b, transpose.x, shape), inverse(axes))]
+
+
+def _cancels(value: SSAValue, axes: Sequence[int]) -> bool:
+    """Whether what is made of a value is transposed by `axes`, a few ops on that transposes pass."""
+    found, k = [value], 0
+    while k < min(len(found), _AHEAD):
+        for user in (use.operation for use in found[k].uses):
+            if isinstance(user, TransposeOp) and user.axes == tuple(axes):
+                return True
+            if isinstance(user, Elementwise | PadOp | GatherOp | ConcatOp) and user.results[0] not in found:
+                found.append(user.results[0])
+        k += 1
+    return False
 
 
 def _permuted(values: Sequence[Size], permutation: Sequence[int]) -> tuple[Size, ...]:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import lcm, prod
 
-import numpy as np
-
-from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints, number, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contraction import ConvOp, MatmulOp
 from dlc.dialects.dl.conversion import CastOp
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dialects.dl.elementwise import AddOp, MulOp, ShiftRightOp, SubOp
 from dlc.dialects.dl.interfaces import Elementwise
-from dlc.dialects.dl.movement import PadOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.movement import ConcatOp, PadOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.ranges import ranges_of, representative
 from dlc.dialects.dl.reduction import ReduceSumOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
@@ -24,82 +20,13 @@ from dlc.dialects.dl.winograd import ModeProductOp, WinogradInputOp, WinogradOut
 from dlc.dims import Range, Size, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.index_ranges import Interval, interval_of
+from dlc.passes.dl.index_ranges import interval_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+from dlc.passes.dl.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
 from dlc.target import Winograd
 
 # What pairs of are multiplied at once.
 _PART = ELEMENT_TYPES["int16"]
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """F(m×m, 3×3): what images, weights and products are multiplied with from both sides, matrices of integers.
-
-    After Toom and Cook: an image's row i are the coefficients of Πⱼ (x - pⱼ) without j = i, a weight's the powers of pᵢ, which
-    are divided by the value of that product at pᵢ. The last rows stand for a point at infinity. `points` are m + 1 numbers.
-    """
-
-    points: tuple[int, ...]
-
-    @property
-    def step(self) -> int:
-        """m, the results that a tile gives along each axis."""
-        return len(self.points) - 1
-
-    @property
-    def tile(self) -> int:
-        """m + 2, the numbers that a tile has along each axis."""
-        return len(self.points) + 1
-
-    @cached_property
-    def input(self) -> Array:
-        others = [*([q for q in self.points if q != p] for p in self.points), self.points]
-        rows = [np.poly(roots)[::-1] for roots in others]
-        return np.rint([np.pad(row, (0, self.tile - len(row))) for row in rows]).astype(np.int64)
-
-    @cached_property
-    def weights(self) -> Array:
-        return np.array([*([1, p, p * p] for p in self.points), [0, 0, 1]])
-
-    @cached_property
-    def divisors(self) -> Array:
-        return np.array([*(prod(p - q for q in self.points if q != p) for p in self.points), 1])
-
-    @cached_property
-    def output(self) -> Array:
-        return np.array([[*(p**k for p in self.points), k == self.step - 1] for k in range(self.step)], np.int64)
-
-    @property
-    def divisor(self) -> int:
-        """What `output` is multiplied by, for all divisors to be taken there."""
-        return lcm(*map(int, self.divisors))
-
-    def fits(self, x: Interval, w: Interval) -> bool:
-        """Whether integers stay within i16 when they are transformed."""
-        return all(
-            int(np.abs(matrix).sum(1).max()) ** 2 * max(map(abs, of)) < 1 << 15
-            for matrix, of in ((self.input, x), (self.weights, w))
-        )
-
-    def centre(self, x: Interval, w: Interval, terms: int) -> int | None:
-        """What numbers are taken less, 0 if it can be, for sums to be told from their residues; None if they cannot.
-
-        A sum is known times the divisor squared, modulo 2³²: odd numbers have an inverse, of twos a bit is lost for each.
-        """
-        times = _twos(self.divisor) ** 2 * terms * max(map(abs, w))
-        return next((c for c in (0, (x[0] + x[1] + 1) // 2) if max(x[1] - c, c - x[0]) * times < 1 << 31), None)
-
-
-def _twos(n: int) -> int:
-    """The largest power of two that divides `n`."""
-    return n & -n
-
-
-# Interpolation at 0, ±1, ∞, and ±2 for the larger ones: Lavin and Gray, 2015.
-_ALGORITHMS = Algorithm((0, 1, -1)), Algorithm((0, 1, -1, 2)), Algorithm((0, 1, -1, 2, -2))
-# Of floats, those whose error was measured.
-_OF_FLOATS = _ALGORITHMS[::2]
 
 
 @dataclass(frozen=True)
@@ -109,6 +36,12 @@ class WinogradPass(TargetPass):
         %y = dl.conv %x, %w
     →   %v = dl.winograd_input %x, %b {step = 4};  %u = G·w·Gᵀ (an expression of weights)
         %m = dl.matmul %v, %u;  %y = dl.winograd_output %m, %a
+
+    Large or many images go strip by strip, so that what is between the three steps stays in a cache; what is elementwise
+    behind them goes with each strip.
+
+        %y = dl.conv %x, %w;  dl.relu %y
+    →   dl.concat (dl.relu (… dl.slice %x …)), (dl.relu (… dl.slice %x …)), …
 
     Weights that are computed are transformed in each run, which pays where enough tiles share them, as in training.
     The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
@@ -135,12 +68,13 @@ class _Rewriter:
     def __init__(self, constant: WeightExpressions, costs: Winograd, ranges: Mapping[str, Range]) -> None:
         self.constant, self.costs, self.ranges = constant, costs, ranges
         self.crops: set[SSAValue] = set()
+        self.joins: set[SSAValue] = set()
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
         if isinstance(op, ConvOp):
             algorithm = self.algorithm(op)
             return [self.convolved(op, algorithm)] if algorithm is not None else None
-        return self.cropped_later(op) if isinstance(op, Elementwise) else None
+        return self.cropped_later(op) or self.joined_later(op) if isinstance(op, Elementwise) else None
 
     def algorithm(self, op: ConvOp) -> Algorithm | None:
         """The cheapest algorithm for a convolution, if it is cheaper than the sum itself."""
@@ -172,11 +106,11 @@ class _Rewriter:
         """The algorithms that give a convolution's results."""
         match [element_type_of(v) for v in (*op.operands, op.result)]:
             case [Float32Type(), Float32Type(), Float32Type()]:
-                return _OF_FLOATS
+                return OF_FLOATS
             case [x, w, result] if x == w == _PART and result == i32 and op.w in self.constant:
                 ranges = interval_of(op.x), interval_of(op.w)
                 terms = 9 * int(shape_of(op.x)[-1])
-                return [a for a in _ALGORITHMS if a.fits(*ranges) and a.centre(*ranges, terms) is not None]
+                return [a for a in ALGORITHMS if a.fits(*ranges) and a.centre(*ranges, terms) is not None]
             case _:
                 return ()
 
@@ -192,30 +126,60 @@ class _Rewriter:
         else:
             of_weights = of_weights / algorithm.divisors[:, None]
         by_weights = b.constant(of_weights, element_type_of(op.w))
-        v = b(WinogradInputOp, x, b.constant(algorithm.input, element_type_of(x)), step=m)
+        by_input, by_output = b.constant(algorithm.input, element_type_of(x)), b.constant(of_output, element_type_of(op.result))
         u = b(ModeProductOp, b(ModeProductOp, op.w, by_weights, axis=0, to=0), by_weights, axis=1, to=1)
-        tiles, (t, _, c, o) = shape_of(v)[2:5], shape_of(u)
-        flat = b(ReshapeOp, v, shape=(t * t, product(tiles), c)), b(ReshapeOp, u, shape=(t * t, c, o))
-        products = b(ReshapeOp, b(MatmulOp, *flat, result=element_type_of(op.result)), shape=(t, t, *tiles, o))
-        y = b(WinogradOutputOp, products, b.constant(of_output, element_type_of(op.result)))
+        t, _, c, o = shape_of(u)
+        flat = b(ReshapeOp, u, shape=(t * t, c, o))
+
+        def results(x: SSAValue) -> SSAValue:
+            v = b(WinogradInputOp, x, by_input, step=m)
+            tiles = shape_of(v)[2:5]
+            rows = b(ReshapeOp, v, shape=(t * t, product(tiles), c))
+            products = b(MatmulOp, rows, flat, result=element_type_of(op.result))
+            return b(WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), by_output)
+
+        axis, parts = self.strips(op, x, algorithm)
+        y = self.join(b, [results(_part(b, x, axis, *part)) for part in parts], axis) if parts else results(x)
         if integers:
             y = self.divided(b, op, algorithm, y)
         return self.crop(b, y, result) if any(missing) else y
 
+    def strips(self, op: ConvOp, x: SSAValue, algorithm: Algorithm) -> tuple[int, Sequence[tuple[int, int]]]:
+        """An axis of images `x`, and parts of it whose tiles and products stay in a cache; none where all of them do.
+
+        Several images are cut between two of them, one between rows of tiles, which share two rows of the image. Each part
+        reads the transformed weights again: it is no smaller than they are.
+        """
+        n, height, width, c = shape_of(x)
+        if not isinstance(n, int):
+            return 0, ()
+        m, o, numbers = algorithm.step, int(shape_of(op.w)[3]), algorithm.tile**2
+        inner, outer = (numpy_dtype(element_type_of(v)).itemsize for v in (x, op.result))
+        down, across = (int(height) - 2) // m, (int(width) - 2) // m
+        count, tiles = (n, down * across) if n > 1 else (down, across)
+        weights, each = numbers * int(c) * o * inner, numbers * tiles * (int(c) * inner + o * outer)
+        if each * count <= max(self.costs.cached_bytes, 2 * weights):
+            return 0, ()
+        most = max(1, max(self.costs.strip_bytes, weights) // each, -(-count // self.costs.most_strips))
+        # Strips of one size share their kernels.
+        step = next((size for size in range(most, most // 2, -1) if count % size == 0), most)
+        parts = [(k, min(step, count - k)) for k in range(0, count, step)]
+        return (0, parts) if n > 1 else (1, [(k * m, size * m + 2) for k, size in parts])
+
     def divided(self, b: Build, op: ConvOp, algorithm: Algorithm, multiple: SSAValue) -> SSAValue:
         """The integers that `multiple` is the divisor squared times, modulo 2³²."""
         by = algorithm.divisor**2
-        twos = _twos(by)
-        if by != twos:
-            multiple = b(MulOp, multiple, b.scalar(_signed(pow(by // twos, -1, 1 << 32)), like=multiple))
-        shift = b.scalar(twos.bit_length() - 1, like=multiple)
+        even = twos(by)
+        if by != even:
+            multiple = b(MulOp, multiple, b.scalar(_signed(pow(by // even, -1, 1 << 32)), like=multiple))
+        shift = b.scalar(even.bit_length() - 1, like=multiple)
         centre = algorithm.centre(interval_of(op.x), interval_of(op.w), 9 * int(shape_of(op.x)[-1]))
         if not centre:
             return b(ShiftRightOp, multiple, shift)
         # Σ x·w = Σ (x - c)·w + c·Σ w
         sums = b(ReduceSumOp, b(CastOp, op.w, to=i32), axes=(0, 1, 2), keepdims=False)
         rest = b(MulOp, sums, b.scalar(centre, like=sums))
-        less = b(SubOp, multiple, b(MulOp, rest, b.scalar(twos, like=rest)))
+        less = b(SubOp, multiple, b(MulOp, rest, b.scalar(even, like=rest)))
         return b(AddOp, b(ShiftRightOp, less, shift), rest)
 
     def crop(self, b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
@@ -235,6 +199,39 @@ class _Rewriter:
         b = Build(op)
         whole = b(type(op), *(inner.x if v is crops[0] else v for v in op.operands), **op.properties)
         return [self.crop(b, whole, shape)]
+
+    def join(self, b: Build, parts: Sequence[SSAValue], axis: int) -> SSAValue:
+        joined = b(ConcatOp, *parts, axis=axis)
+        self.joins.add(joined)
+        return joined
+
+    def joined_later(self, op: Elementwise) -> Sequence[SSAValue] | None:
+        """f(concat(x, …), b) = concat(f(x, b), …), so that f joins the kernel of each part's output."""
+        shape = shape_of(op.results[0])
+        whole = next((v for v in op.operands if v in self.joins and shape_of(v) == shape), None)
+        joined = None if whole is None else defining(whole, ConcatOp)
+        if joined is None:
+            return None
+        b, axis, start, parts = Build(op), joined.joined_axis, 0, list[SSAValue]()
+        for part in joined.values:
+            size = int(shape_of(part)[axis])
+            operands = [part if v is whole else _beside(b, v, axis - len(shape), start, size) for v in op.operands]
+            parts.append(b(type(op), *operands, **op.properties))
+            start += size
+        return [self.join(b, parts, axis)]
+
+
+def _beside(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
+    """What of an operand meets a part of another one, of an axis counted from the last; all of it if it is broadcast."""
+    axis += rank_of(value)
+    return value if axis < 0 or shape_of(value)[axis] == 1 else _part(b, value, axis, start, size)
+
+
+def _part(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
+    shape = shape_of(value)
+    starts, limits = [0] * len(shape), list(shape)
+    starts[axis], limits[axis] = start, start + size
+    return b(SliceOp, value, starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(shape))
 
 
 def _varies(value: SSAValue) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
@@ -58,9 +59,21 @@ class PrepareWeightedSumsPass(TargetPass):
                     _scale_last(second)
                 first, second = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
                 self._pack(op, kernels, dispatch, first)
-                # Few rows read values where they are: the nearest cache holds what they read again.
-                if shape_of(first.results[0])[-2] > self.target.machine.block_steps:
+                if self._pays(dispatch, kernels, second):
                     self._pack(op, kernels, dispatch, second)
+
+    def _pays(self, dispatch: DispatchOp, kernels: dict[str, KernelOp], second: Contraction) -> bool:
+        """Whether values had better be packed too: they are moved anyway, or the nearest cache does not hold them.
+
+        Row by row a panel's lines lie in few of its sets, so that it holds a panel only where it holds all of them.
+        """
+        values = second.operands[1]
+        if isinstance(values, BlockArgument):
+            argument = dispatch.arguments[values.index]
+            if _untransposed(argument, kernels)[0] is not argument:
+                return True
+        machine, size = self.target.machine, numpy_dtype(element_type_of(values)).itemsize
+        return prod(map(int, shape_of(values)[-2:])) * size > machine.cache_ways * machine.way_bytes
 
     def _pack(self, module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp, first: Contraction) -> None:
         """Gives a kernel's contraction its second operand in panels."""

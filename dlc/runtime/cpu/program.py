@@ -26,6 +26,7 @@ from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
     NUMBER_BYTES,
+    Decide,
     Fail,
     HostProgram,
     Instruction,
@@ -33,9 +34,10 @@ from dlc.runtime.host_program import (
     OpenKernel,
     OpenLaunch,
     Place,
+    Print,
     weight_array,
 )
-from dlc.runtime.open_program import Binder, OpenProgram, resolved
+from dlc.runtime.open_program import Binder, OpenProgram, decided_size, resolved
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
@@ -55,10 +57,13 @@ class KernelImage:
 
 
 class _Context:
-    """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for."""
+    """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for, and which
+    sizes that data decided."""
 
     def __init__(self, slots: int) -> None:
         self.shapes: list[tuple[int, ...]] | None = None
+        self.decided: list[int] = []
+        self.outputs: list[NDArray[Any]] = []
         self.results: Sequence[Recycler] = ()
         self.arena = aligned_empty((0,), np.uint8)
         self.slots = np.zeros(slots, np.int64)
@@ -115,36 +120,32 @@ class _Program(ABC):
         """
         return self._call(inputs, self._run_all)
 
-    @abstractmethod
     def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
         """As `run`, launch by launch: `noted` is told of each when it has run."""
 
-    def _run_each(
-        self, inputs: Sequence[NDArray[Any]], noted: Callable[[Any, Callable[[Place], int]], None]
-    ) -> list[NDArray[Any]]:
-        def run_each(location: int, pool: int) -> None:
+        def run_each(context: _Context, pool: int) -> None:
             record = self._start
-            while record := self._at(record, location):
-                record = self._execute(record, 1, location, pool)
+            while record := self._at(record, context):
+                record = self._execute(record, 1, context.location, pool)
                 launch = self._table.ends.get((record - self._start) // 8)
                 if launch is not None:
-                    noted(launch, lambda place: _address(location, place))
+                    noted(self._known(launch, context), lambda place: _address(context, place))
 
         return self._call(inputs, run_each)
 
-    def _run_all(self, location: int, pool: int) -> None:
-        record = self._execute(self._start, _LAUNCHES_AT_ONCE, location, pool)
+    def _run_all(self, context: _Context, pool: int) -> None:
+        record = self._execute(self._start, _LAUNCHES_AT_ONCE, context.location, pool)
         if record:
-            self._run_rest(record, location, pool)
+            self._run_rest(record, context, pool)
 
-    def _run_rest(self, record: int, location: int, pool: int) -> None:
+    def _run_rest(self, record: int, context: _Context, pool: int) -> None:
         count = _LAUNCHES_AT_ONCE
-        while record := self._at(record, location):
+        while record := self._at(record, context):
             began = perf_counter()
-            record = self._execute(record, count, location, pool)
+            record = self._execute(record, count, context.location, pool)
             count = 2 * count if perf_counter() - began < _AT_ONCE_SECONDS else max(1, count // 2)
 
-    def _at(self, record: int, location: int) -> int:
+    def _at(self, record: int, context: _Context) -> int:
         """Where the records go on: what is below 0 says what has to be done first.
 
         Raises DlcError where the program has taken a branch that fails.
@@ -152,10 +153,14 @@ class _Program(ABC):
         if record >= 0:
             return record
         stop, following = self._table.stops[-record - 1]
-        if isinstance(stop, Fail):
-            numbers = [number(_read(location, place, NUMBER_BYTES)) for place in stop.numbers]
-            raise DlcError(failure(stop.message, numbers))
-        stop.run(lambda place, count: _read(location, place, count))
+        match stop:
+            case Fail(message=message, numbers=numbers):
+                raise DlcError(failure(message, [number(_read(context, place, NUMBER_BYTES)) for place in numbers]))
+            case Decide():
+                moved = self._decide(context, stop, number(_read(context, stop.place, NUMBER_BYTES)))
+                following = 0 if moved else following
+            case Print():
+                stop.run(lambda place, count: _read(context, place, count))
         return self._start + 8 * following
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
@@ -173,8 +178,10 @@ class _Program(ABC):
             for k, donor in self._donors.items():
                 outputs.insert(k, arrays[donor])
             self._write(context.written, FIRST_INPUT * sizeof(c_int64), *map(address_of, arrays), *map(address_of, outputs))
-            execute(context.location, pool)
+            context.outputs = outputs
+            execute(context, pool)
         finally:
+            context.outputs = []
             self._free.append(context)
         return outputs
 
@@ -187,6 +194,14 @@ class _Program(ABC):
     @abstractmethod
     def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
         """Makes a context ready for a call with inputs of these shapes."""
+
+    @abstractmethod
+    def _known(self, launch: Launch | OpenLaunch, context: _Context) -> Launch:
+        """A launch for the sizes of a call."""
+
+    @abstractmethod
+    def _decide(self, context: _Context, decide: Decide, count: int) -> bool:
+        """Makes a context ready for what follows, whose size is known now; whether its arena is elsewhere, and empty."""
 
 
 def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list[NDArray[Any]]:
@@ -204,14 +219,14 @@ def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list
     return given
 
 
-def _read(location: int, place: Place, count: int) -> bytes:
-    """So many bytes at a place, by the slots that lie at a location."""
-    return string_at(_address(location, place), count)
+def _read(context: _Context, place: Place, count: int) -> bytes:
+    """So many bytes at a place, by the slots of a context."""
+    return string_at(_address(context, place), count)
 
 
-def _address(location: int, place: Place) -> int:
+def _address(context: _Context, place: Place) -> int:
     slot, offset = place
-    return c_int64.from_address(location + slot * sizeof(c_int64)).value + offset
+    return c_int64.from_address(context.location + slot * sizeof(c_int64)).value + offset
 
 
 class NativeProgram(_Program):
@@ -232,9 +247,6 @@ class NativeProgram(_Program):
         self._results = [Recycler(cast("tuple[int, ...]", info.shape), info.dtype) for info in made]
         self._free.append(self._new_context())
 
-    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
-        return self._run_each(inputs, noted)
-
     def _new_context(self) -> _Context:
         context = super()._new_context()
         context.require_arena(self._arena_bytes)
@@ -243,6 +255,12 @@ class NativeProgram(_Program):
 
     def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
         pass
+
+    def _known(self, launch: Launch | OpenLaunch, context: _Context) -> Launch:
+        return cast("Launch", launch)
+
+    def _decide(self, context: _Context, decide: Decide, count: int) -> bool:
+        raise AssertionError("sizes are known")
 
 
 class OpenNativeProgram(_Program):
@@ -265,6 +283,7 @@ class OpenNativeProgram(_Program):
         self._host = host
         sizes, work = self._table.sizes, self._table.work
         self._bind_sizes = Binder(host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
+        self._decided = {symbol: k for k, symbol in enumerate(host.decided)}
         regions = range(host.first_region, host.first_region + len(host.regions))
         self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
 
@@ -276,14 +295,31 @@ class OpenNativeProgram(_Program):
         return super().run(inputs)
 
     def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
-        sizes = self._host.sizes([a.shape for a in inputs])
-        return self._run_each(inputs, lambda launch, address: noted(cast(OpenLaunch, launch).at(sizes), address))
+        # Where data decides that a run takes more memory, it begins again: the one after it need not.
+        super().run(inputs)
+        return super().run_noting(inputs, noted)
+
+    def _known(self, launch: Launch | OpenLaunch, context: _Context) -> Launch:
+        assert context.shapes is not None
+        return cast(OpenLaunch, launch).at(self._bind_sizes.sizes(context.shapes, context.decided))
 
     def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
         shapes = [a.shape for a in inputs]
-        if shapes == context.shapes:
-            return
-        bound = self._bind_sizes(shapes)
+        if shapes != context.shapes:
+            self._rebind(context, shapes, [0] * len(self._decided))
+
+    def _decide(self, context: _Context, decide: Decide, count: int) -> bool:
+        place, shapes, arena = self._decided[decide.symbol], context.shapes, context.slots[ARENA]
+        assert shapes is not None
+        decided = [*context.decided[:place], decided_size(self._host, decide.symbol, count)]
+        if decided != context.decided[: place + 1]:
+            self._rebind(context, shapes, [*decided, *[0] * (len(self._decided) - len(decided))])
+        self._make_room(context)
+        return bool(context.slots[ARENA] != arena)
+
+    def _rebind(self, context: _Context, shapes: list[tuple[int, ...]], decided: list[int]) -> None:
+        """Gives the slots what these sizes make of them."""
+        bound = self._bind_sizes(shapes, decided)
         sizes, work = len(self._table.sizes), len(self._table.work)
         tasks, bytes = bound.numbers[sizes : sizes + work], bound.numbers[sizes + work :]
         words = (*bound.numbers[:sizes], *map(tasks_word, tasks, bytes))
@@ -292,4 +328,12 @@ class OpenNativeProgram(_Program):
         arena = address_of(context.arena)
         context.slots[self._slots] = [*[arena + start for start in bound.starts], *words]
         infos = zip(bound.outputs, self.outputs, strict=True)
-        context.results, context.shapes = [Recycler(shape, info.dtype) for shape, info in infos], shapes
+        context.results = [Recycler(shape, info.dtype) for shape, info in infos]
+        context.shapes, context.decided = shapes, decided
+
+    def _make_room(self, context: _Context) -> None:
+        """Makes outputs whose shapes are known only now."""
+        for k, result in enumerate(context.results):
+            if context.outputs[k].shape != result.shape:
+                context.outputs[k] = result.empty()
+                context.slots[FIRST_INPUT + len(self.inputs) + k] = address_of(context.outputs[k])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dlc.dialects import dl
@@ -86,6 +87,30 @@ def test_a_transpose_moves_below(name: str) -> None:
     p.apply(SimplifyPass(), ChannelsLastPass(), tolerance=1e-5)
     # A pad is the exception: it shares a kernel with the transpose before it.
     assert p.ops.index("transpose") == (0 if name == "pad" else len(p.ops) - 1)
+
+
+def enlarged(b: Writer, x: SSAValue) -> SSAValue:
+    """Images of twice the height and width, of weighted neighbours, as `Resize` reads them."""
+    for axis, shape in ((2, (-1, 1)), (3, (-1,))):
+        size = 2 * x.type.get_shape()[axis]
+        before, after = (b.weight(((np.arange(size) + k) // 2 % (size // 2)).astype(np.int64)) for k in (0, 1))
+        share = b.weight(randoms((size,))[0].reshape(shape))
+        x = b(dl.AddOp, b(dl.MulOp, b(dl.GatherOp, x, before, axis=axis), share), b(dl.GatherOp, x, after, axis=axis))
+    return x
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_image_is_enlarged_between_convolutions_as_it_lies(last: bool) -> None:
+    """At the end of a model the small one is transposed."""
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = enlarged(b, conv(b, x, 4))
+        return y if last else conv(b, y, 3)
+
+    p = channels_last(program(body, *randoms((1, 3, 4, 6))))
+    kinds = [op for op in p.ops if op in ("conv", "transpose", "gather")]
+    assert data_transposes(p) == 2
+    assert kinds[-6:] == (["conv", "transpose"] + ["gather"] * 4 if last else ["gather"] * 4 + ["conv", "transpose"])
 
 
 def test_a_reshape_that_mixes_axes_keeps_its_transpose() -> None:

@@ -67,6 +67,32 @@ def test_elementwise_ops_come_before_the_crop() -> None:
     assert p.ops[-5:] == ["winograd_output", "add", "relu", "slice", "add"]
 
 
+# Strips of three tiles of 4×4 with 16 channels in and out.
+_STRIPS = Winograd(input=0, output=0, weight=0, cached_bytes=1 << 10, strip_bytes=3 * 36 * 3 * 32 * 4)
+_IN_STRIPS = replace(AVX2, machine=replace(AVX2.machine, winograd=_STRIPS))
+
+
+@pytest.mark.parametrize("images, size, strips", [(1, (24, 12), [(1, 12, 12)] * 2), (6, (8, 8), [(2, 8, 8)] * 3)])
+def test_large_images_go_in_strips(images: int, size: tuple[int, int], strips: list[tuple[int, int, int]]) -> None:
+    """With all that is elementwise behind them, what is read twice too."""
+
+    def body(b: Writer, x: SSAValue, skip: SSAValue) -> SSAValue:
+        biased = b(dl.AddOp, convolution(b, x, 16), b.weight(randoms((16,))[0]))
+        return b(dl.MulOp, biased, b(dl.AddOp, b(dl.ReluOp, biased), skip))
+
+    image, skip = randoms((images, size[0] + 2, size[1] + 2, 16), (images, *size, 16))
+    p = program(body, image, skip).apply(WinogradPass(_IN_STRIPS), SimplifyPass(), tolerance=1e-4)
+    parts = [shape_of(o.result)[:3] for o in p.main.body.block.ops if isinstance(o, dl.WinogradOutputOp)]
+    assert parts == strips
+    assert [o.name for o in p.main.body.block.ops if o.results and shape_of(o.results[0]) == skip.shape] == ["dl.concat"]
+
+
+def test_strips_are_cropped_as_one() -> None:
+    p = program(lambda b, x: b(dl.ReluOp, convolution(b, x, 16)), *randoms((1, 24, 14, 16)))
+    p.apply(WinogradPass(_IN_STRIPS), tolerance=1e-4)
+    assert p.ops[-3:] == ["relu", "concat", "slice"] and p.ops.count("winograd_output") == p.ops.count("relu") == 2
+
+
 @pytest.mark.parametrize(
     "properties", [{"stride": 2}, {"dilation": 2}, {"groups": 2}, {"kernel": 5}, {"kernel": 1}], ids=lambda p: next(iter(p))
 )
