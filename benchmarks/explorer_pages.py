@@ -37,6 +37,8 @@ from tests.explore.opened import VIEWS, Opened, chromium  # noqa: E402
 from tests.models import skeletons  # noqa: E402
 
 OPTIONS = Options.of(num_threads=1, cache=False)
+# The view that there is a picture of, where it is not the graph.
+SHOWN = {"bert_base_128": "kernels"}
 Subject = tuple[Program, Sequence[np.ndarray]]
 
 
@@ -91,8 +93,8 @@ def of_function(function: Callable[..., Any], *arguments: Any) -> Subject:
     return dlc.jit(function).lower(*arguments).program, [np.asarray(leaf) for leaf in leaves]
 
 
-def measure(browser: Any, name: str, subject: Subject, file: Path, pictures: Path | None) -> bool:
-    """Prints a row; whether all is as it should be."""
+def measure(browser: Any, name: str, subject: Subject, file: Path, pictures: Path | None, is_first: bool) -> bool:
+    """Prints a row; whether all is as it should be. Of the first there is a picture of each view, of others a dark one."""
     program, inputs = subject
     seconds: list[float] = []
     for make in (lambda: compile(program, "cpu", OPTIONS), lambda: explore(program, "cpu", OPTIONS, inputs=inputs).save(file)):
@@ -109,8 +111,10 @@ def measure(browser: Any, name: str, subject: Subject, file: Path, pictures: Pat
         "keys go round in another order": all(map(opened.tabs_in_order, VIEWS)),
     }
     wrong = [*(problem for problem, is_kept in kept.items() if not is_kept), *opened.audit(), *opened.wrong]
-    if pictures is not None:
+    if pictures is not None and is_first:
         opened.pictures(pictures)
+    elif pictures is not None:
+        opened.picture(SHOWN.get(name, "graph"), pictures / f"explorer-{name.split()[-1]}.png", dark=True)
     opened.page.close()
     row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {opened.seconds:.2f} | {'; '.join(wrong) or 'as it should be'}"
     print(f"| {name} | {row} |", flush=True)
@@ -134,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["resnet50", "bert_base_128"])
     parser.add_argument(
-        "--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, most of the first program"
+        "--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, light of the first program"
     )
     arguments = parser.parse_args()
     models, pictures = arguments.models, arguments.pictures
@@ -145,7 +149,7 @@ def main() -> None:
         # What the first compilation of a process finds for the others, and the machine's limits, are not of any of them.
         explore(*of_function(lambda x: x + 1, np.ones(4, np.float32))[:1], "cpu", OPTIONS, inputs=[np.ones(4, np.float32)])
         found = [
-            measure(browser, name, make(), Path(folder) / "page.html", None if k else pictures)
+            measure(browser, name, make(), Path(folder) / "page.html", pictures, is_first=k == 0)
             for k, (name, make) in enumerate(subjects.items())
         ]
         if pictures is not None:

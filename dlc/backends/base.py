@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dlc.dims import Size
@@ -83,7 +84,8 @@ class ModuleBackend(Backend):
 class Parts(Generic[Code]):
     """What a program is put together of: its kernels, and the host program that runs them on buffers and weights.
 
-    `origins` are the layers in each kernel, `flops` the floating-point operations of its contractions in one run.
+    `origins` are the layers in each kernel, `results` the dtypes of what it gives, `flops` the floating-point operations of its
+    contractions in one run.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Parts(Generic[Code]):
     kernels: Sequence[Code]
     weights: Mapping[str, NDArray[Any]]
     origins: Mapping[str, tuple[str, ...]]
+    results: Mapping[str, tuple[np.dtype[Any], ...]]
     flops: Mapping[str, Size]
     options: Options
 

@@ -34,6 +34,7 @@ from dlc.cli.shared import (
     weights_options,
 )
 from dlc.errors import UnsupportedError
+from dlc.files.whole_files import require_writable
 from dlc.instrument.report import Doing
 from dlc.machine.cpus import usable_cpus
 from dlc.measure.kernels import KernelTime, Measurement, measure
@@ -110,6 +111,8 @@ def bench_command(
         cache=False if no_cache else None,
     )
     threads = options.num_threads or usable_cpus()
+    if trace is not None:
+        require_writable(trace)
     with shown_progress() as progress:
         compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)
         artifact = compiled.artifact

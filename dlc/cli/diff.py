@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
 from dlc.api import program_of
 from dlc.caching.model_cache import DUMPED
-from dlc.cli.run import input_option, seed_option
+from dlc.cli.run import input_option, seed_option, sized
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     MODEL,
@@ -31,7 +34,6 @@ from dlc.cli.shared import (
 from dlc.debug.difference import Difference, Side, difference, for_inputs
 from dlc.instrument.report import Doing
 from dlc.runtime.load import load
-from dlc.runtime.model import require_fitting
 
 
 @click.command("diff")
@@ -58,13 +60,14 @@ def diff_command(
 
     A and B run on the same inputs; what is told is the first value of B that A has not, and which op makes it. Each is an ONNX
     or TFLite file, a module of a dump (.mlir), edited or not and of any stage, what torch.export.save wrote (.pt2), or a
-    compiled model (.dlc), whose outputs alone are compared. Ends with 1 where they differ.
+    compiled model (.dlc), of which the values are those that its kernels give. Ends with 1 where they differ.
     """
     with shown_progress() as progress:
         if progress is not None:
             progress(Doing("evaluating"))
         sides = [side_of(path, shapes, values) for path in (one, other)]
-        found = compared(sides[0], sides[1], inputs, seed, tolerance)
+        taken = sides[0].inputs if one.suffix != ARTIFACT_SUFFIX else sized(one, sides[0].inputs, shapes)
+        found = compared(sides[0], sides[1], make_inputs(taken, inputs, seed, sides[0].defaults), tolerance)
     if as_json:
         outputs = [{**asdict(output), "deviation": json_number(output.deviation)} for output in found.outputs]
         click.echo(json.dumps({**asdict(found), "outputs": outputs}, indent=1))
@@ -85,21 +88,17 @@ def side_of(path: Path, shapes: Shapes, values: dict[str, Path]) -> Side:
     return program_of(path, None, None, None) if path.suffix == DUMPED else program_of(path, shapes, known, None)
 
 
-def compared(one: Side, other: Side, inputs: tuple[str, ...], seed: int, tolerance: float | None) -> Difference:
-    """What both make of the inputs that options say, as the first takes them."""
-    given = make_inputs(one.inputs, inputs, seed, one.defaults)
+def compared(one: Side, other: Side, given: Mapping[str, NDArray[Any]], tolerance: float | None) -> Difference:
+    """What both make of the same inputs, which are called as those of the first."""
     arrays = [given[info.name] if info.name in given else one.defaults[info.name] for info in one.inputs]
-    sides = [for_inputs(side, arrays) for side in (one, other)]
-    for side in sides:
-        require_fitting(side.name, side.inputs, arrays)
-    return difference(sides[0], sides[1], arrays, tolerance)
+    return difference(for_inputs(one, arrays), for_inputs(other, arrays), arrays, tolerance)
 
 
 def told(name: str, other: str, found: Difference) -> str:
     """What differs, for a person."""
     lines = [f"output {o.name} of {name} {_off(o.deviation, o.tolerance)}" for o in found.outputs if not o.agrees]
     if found.first is None:
-        return "\n".join([*lines, "what is compiled or planned has no values in between; take a dump of each (--dump-ir)"])
+        return "\n".join([*lines, "there are no values in between to look at: take a dump of each (--dump-ir)"])
     return "\n".join([*lines, f"the first value that {other} has not is that of", f"  {found.first}"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import webbrowser
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     Shapes,
+    json_option,
     make_inputs,
     named_target,
     numerics_option,
@@ -39,6 +41,7 @@ from dlc.cli.shared import (
 from dlc.derived import Derived
 from dlc.errors import AbsentError, DlcError, ModelError
 from dlc.files.python_files import executed, traced_to
+from dlc.files.whole_files import require_writable
 from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Progress
 from dlc.options import Options
@@ -87,6 +90,7 @@ def _other(context: click.Context, option: click.Parameter, value: str | None) -
 @seed_option
 @threads_option
 @numerics_option
+@json_option
 @reports_errors
 def explore_command(
     model: str,
@@ -103,14 +107,17 @@ def explore_command(
     num_threads: int | None,
     numerics: str,
     derived: Derived | None,
+    as_json: bool,
 ) -> None:
     """Writes a page that shows what the compiler made of a model.
 
     The model is compiled and run. The page is one file: the graph with its kernels, every pass with the text before and after
     it, each kernel's share of what the machine can do, memory, and time. MODEL is an ONNX or TFLite file, a module of a dump
     (.mlir), or a function of a Python file: its arguments are float32 arrays of the shapes that --shape says, or what --input
-    gives. With --against it may be a page that was written before, too.
+    gives. With --against it may be a page that was written before, too. --json prints what the page says, without its texts.
     """
+    if serve and as_json:
+        raise click.UsageError("--json says what is in a page that is written; --serve writes none")
     options = Options.of(num_threads=num_threads, numerics=numerics)
     path = _path(model)
     if (values or derived is not None) and any(place_of(given) is not None for given in (model, against or "")):
@@ -119,6 +126,12 @@ def explore_command(
             "dlc.optim in it"
         )
     known = {name: read_array(file) for name, file in values.items()}
+    if output is None:
+        output = Path(f"{path.stem if (function := place_of(model)) is None else function[1]}.html")
+        # What was compared stays as it was.
+        output = output if output != path else Path(f"{path.stem}-compared.html")
+    if not serve:
+        require_writable(output)
     with shown_progress() as progress:
         explored = _Explored(shapes, known, inputs, seed, options, no_run, progress)
         if path.suffix == _PAGE and against is None:
@@ -129,12 +142,11 @@ def explore_command(
     if serve:
         _serve(page.html, port)
         return
-    if output is None:
-        output = Path(f"{path.stem if (function := place_of(model)) is None else function[1]}.html")
-        # What was compared stays as it was.
-        output = output if output != path else Path(f"{path.stem}-compared.html")
     page.save(output)
-    out.print(f"Saved as {escape(str(output))}.")
+    if as_json:
+        click.echo(json.dumps(page.as_dict(), indent=1))
+    else:
+        out.print(f"Saved as {escape(str(output))}.")
 
 
 def _path(model: str) -> Path:

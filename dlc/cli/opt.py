@@ -21,6 +21,8 @@ from dlc.ir import ParseError, VerifyException, parse_module, print_module
 from dlc.pipelines import HOST, PASSES, chosen, parse, stages_of
 from dlc.target import REFERENCE, Target
 
+# What is told of a pass that has run.
+_SHOWN = ("stage", "spec", "seconds", "ops_before", "ops_after")
 _STAGES = (*stages_of(REFERENCE), HOST)
 
 
@@ -32,13 +34,22 @@ _STAGES = (*stages_of(REFERENCE), HOST)
 @click.option("--generic", is_flag=True, help="Print the generic form, which other MLIR tools read.")
 @click.option("--locations/--no-locations", default=True, show_default=True, help="Print where ops come from.")
 @click.option("--verify/--no-verify", "check", default=True, show_default=True, help="Verify before and after each pass.")
+@json_option
 @reports_errors
 def opt_command(
-    file: TextIO, spec: str, target: str | None, output: Path | None, generic: bool, locations: bool, check: bool
+    file: TextIO,
+    spec: str,
+    target: str | None,
+    output: Path | None,
+    generic: bool,
+    locations: bool,
+    check: bool,
+    as_json: bool,
 ) -> None:
     """Runs passes on the text of a module, and prints the result.
 
-    FILE is a module of a dump, or of one's own; by default standard input.
+    FILE is a module of a dump, or of one's own; by default standard input. --json says what each pass took and left, beside
+    the text, if that is not written to a file.
     """
     context = make_context()
     stages = chosen(parse(spec, _own_target(target)))
@@ -54,7 +65,10 @@ def opt_command(
     text = print_module(module, generic=generic, locations=locations)
     if output is not None:
         write_whole_text(output, text)
-    else:
+    if as_json:
+        passes = [{f: getattr(r, f) for f in _SHOWN} for r in manager.records]
+        click.echo(json.dumps({"passes": passes, "module": None if output is not None else text}, indent=2))
+    elif output is None:
         click.echo(text, nl=False)
 
 

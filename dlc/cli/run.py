@@ -39,8 +39,8 @@ from dlc.cli.shared import (
 )
 from dlc.derived import Derived
 from dlc.dims import bind_sizes, is_static, substitute
-from dlc.errors import UnsupportedError
-from dlc.files.whole_files import written_whole
+from dlc.errors import DlcError, UnsupportedError
+from dlc.files.whole_files import require_writable, written_whole
 from dlc.forms import OBJECTS
 from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Doing, Progress
@@ -83,7 +83,7 @@ def prepared(
             given = "--dump-ir, --pipeline and --check-each-pass"
             raise click.UsageError(f"{model} is compiled already: {given} need the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
-        return compiled, make_inputs(_sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
+        return compiled, make_inputs(sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
     arrays: dict[str, Any] = {}
 
     def examine(infos: tuple[TensorInfo, ...], optional: Collection[str]) -> None:
@@ -99,7 +99,7 @@ def prepared(
     return compile_file(model, target, shapes, options, derived=derived, progress=progress, examine=examine), arrays
 
 
-def _sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
+def sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
     """The inputs of a compiled model, with the sizes that those that it leaves open shall have."""
     sizes: dict[str, int] = {}
     open_ = {info.name: info for info in infos if not is_static(info.shape)}
@@ -197,6 +197,10 @@ def run_command(
         cache=False if no_cache else None,
     )
     cases = _cases(each) if each is not None else []
+    if output is not None and cases and output.exists() and not output.is_dir():
+        raise click.UsageError(f"-o {output}: with --each it is a folder, and this is a file")
+    if output is not None and not cases:
+        require_writable(output)
     with shown_progress() as progress:
         given = (str(cases[0]),) if cases else inputs
         compiled, arrays = prepared(model, shapes, given, seed, target, options, progress, derived, unchecked)
@@ -236,7 +240,10 @@ def _run_each(
     for k, case in enumerate(cases):
         if progress is not None:
             progress(Doing("running", case.name, k, len(cases)))
-        results = compiled(make_inputs(compiled.inputs, (str(case),), seed, compiled.defaults))
+        try:
+            results = compiled(make_inputs(compiled.inputs, (str(case),), seed, compiled.defaults))
+        except DlcError as error:
+            raise type(error)(f"{case}: {error}") from error
         if output is None:
             made[case.name] = results
         else:

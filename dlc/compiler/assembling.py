@@ -14,7 +14,7 @@ from dlc.compiler.kernels import CompiledKernel, all_kernels, compile_kernels, r
 from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.errors import DeviceError, TooLargeError
-from dlc.instrument.provenance import dispatches, header
+from dlc.instrument.provenance import dispatches, header, results_of
 from dlc.instrument.work import flops, runs
 from dlc.ir import Operation
 from dlc.machine.cpus import usable_cpus
@@ -42,7 +42,8 @@ class _Assembly:
         self.lowering.to_kernels()
         module = self.lowering.module
         require_numbers(c, module)
-        self.layers, self.flops, self.runs = dispatches(module), flops(module), runs(module)
+        self.layers, self.results = dispatches(module), results_of(module)
+        self.flops, self.runs = flops(module), runs(module)
         # As they are before their stages; those of a dump go through them with the module, so that the files show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
 
@@ -121,7 +122,8 @@ class _Assembly:
         # A kernel that came lowered says no more how much it computes.
         work = {k.name: self.flops.get(k.name, 0) for k in compiled}
         codes = [k.code for k in compiled]
-        return Parts(self.c.program.name, host, codes, self.lowering.weights, origins, work, self.c.options)
+        results = {k.name: self.results.get(k.name, ()) for k in compiled}
+        return Parts(self.c.program.name, host, codes, self.lowering.weights, origins, results, work, self.c.options)
 
     def host_program(self) -> HostProgram | OpenProgram:
         module = self.lowering.module

@@ -5,8 +5,9 @@
     found.first                                the first value that only the second has, and the op that makes it
 
 Both are evaluated op by op, and what is equal is evaluated once. Where kernels are functions already, the first one that gives
-something else is run again in both, and the ops of its body are compared as they come. What is compiled, or has its buffers
-planned, has no values to look at but its outputs.
+something else is run again in both, and the ops of its body are compared as they come. What is compiled runs launch by launch,
+and its values are those that kernels give. Where buffers are planned, or a model is compiled in parts, there are no values to
+look at but its outputs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dlc.backends.reference import evaluate
 from dlc.backends.reference.machine import Frame
 from dlc.backends.reference.values import Value, View
 from dlc.compiler import Program
+from dlc.debug.launches import Launches, launches_of
 from dlc.dialects.dl.base import Array
 from dlc.dialects.host import entry_of, outputs_of
 from dlc.errors import ShapeError, UnsupportedError
@@ -30,7 +32,8 @@ from dlc.instrument.culprit import Counterparts, culprit
 from dlc.instrument.printing import TextCache
 from dlc.ir import MemRefType, ModuleOp, Operation
 from dlc.passes.base import kernels_of
-from dlc.runtime.model import Model
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.model import Model, require_fitting
 
 # Of a kernel so much is kept to compare.
 _MOST_BYTES = 1 << 29
@@ -52,15 +55,19 @@ class Output:
 
 @dataclass(frozen=True)
 class First:
-    """The first value of the second that the first has not: the line of the op that makes it, and where that comes from."""
+    """The first value of the second that the first has not: the line of the op that makes it, and where that comes from.
 
-    text: str
+    Of a kernel that is machine code there is no line.
+    """
+
+    text: str | None
     origins: tuple[str, ...]
     kernel: str | None = None
 
     def __str__(self) -> str:
         place = f"\n  in kernel @{self.kernel}" if self.kernel is not None else ""
-        return self.text + place + (f"\n  from {', '.join(self.origins)}" if self.origins else "")
+        made_by = f"kernel @{self.kernel}, in machine code" if self.text is None else self.text + place
+        return made_by + (f"\n  from {', '.join(self.origins)}" if self.origins else "")
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,9 @@ def difference(one: Side, other: Side, arrays: Sequence[Array], tolerance: float
     Raises ShapeError where they have other outputs.
     """
     evaluator = Evaluator(arrays)
-    results, traces = list[Sequence[Array]](), list[Trace | None]()
+    results, traces = list[Sequence[Array]](), list[Trace | Launches | None]()
     for side in (one, other):
-        trace = evaluator.trace(side.module, side.weights) if isinstance(side, Program) and _has_values(side) else None
+        trace = _traced(side, evaluator)
         results.append(trace.results if trace is not None else _results(side, arrays))
         traces.append(trace)
     shapes = [[a.shape for a in of] for of in results]
@@ -90,19 +97,22 @@ def difference(one: Side, other: Side, arrays: Sequence[Array], tolerance: float
     before, after = traces
     computed = [a for trace in traces if trace is not None for a in trace.arrays]
     allowed = tolerance if tolerance is not None else tolerance_of([*computed, *results[0], *results[1]])
-    if tolerance is None and isinstance(one, Program) and before is not None and worst(results[1], results[0])[1] > allowed:
+    off = worst(results[1], results[0])[1]
+    if tolerance is None and isinstance(one, Program) and isinstance(before, Trace) and off > allowed:
         allowed = max(allowed, rounding(one.module, one.weights, arrays, results[0]))
     names = [info.name for info in one.outputs]
     found = [Output(name, deviation(b, a), allowed) for name, a, b in zip(names, *results, strict=True)]
     wrong = [k for k, output in enumerate(found) if not output.agrees]
     if not wrong or before is None or after is None:
         return Difference(tuple(found))
-    assert isinstance(one, Program) and isinstance(other, Program)
-    return Difference(tuple(found), _first(one.module, other.module, before, after, wrong, arrays))
+    return Difference(tuple(found), _first(one, other, before, after, wrong, arrays))
 
 
-def _has_values(program: Program) -> bool:
-    return not outputs_of(entry_of(program.module))
+def _traced(side: Side, evaluator: Evaluator) -> Trace | Launches | None:
+    """What a program computes on the evaluator's inputs, as far as there are values to look at."""
+    if isinstance(side, Program):
+        return None if outputs_of(entry_of(side.module)) else evaluator.trace(side.module, side.weights)
+    return launches_of(side.artifact, evaluator.inputs, _MOST_BYTES) if isinstance(side.artifact, Artifact) else None
 
 
 def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -112,6 +122,24 @@ def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:
 
 
 def _first(
+    one: Side,
+    other: Side,
+    before: Trace | Launches,
+    after: Trace | Launches,
+    wrong: Sequence[int],
+    arrays: Sequence[Array],
+) -> First | None:
+    if isinstance(after, Launches):
+        run = after.first_unlike(Counterparts([*arrays, *before.arrays]), wrong)
+        return None if run is None else First(None, run.origins, run.kernel)
+    if isinstance(before, Launches):
+        run = before.first_unlike(Counterparts([*arrays, *after.arrays]), wrong)
+        return None if run is None else _made_by(run.kernel, run.origins, after)
+    assert isinstance(one, Program) and isinstance(other, Program)
+    return _first_op(one.module, other.module, before, after, wrong, arrays)
+
+
+def _first_op(
     one: ModuleOp, other: ModuleOp, before: Trace, after: Trace, wrong: Sequence[int], arrays: Sequence[Array]
 ) -> First | None:
     if before.runs and not after.runs:
@@ -134,10 +162,13 @@ def _beside_kernel(before: Trace, after: Trace, arrays: Sequence[Array]) -> Firs
     """
     known = Counterparts([*arrays, *after.arrays])
     run = next((run for run in before.runs if not all(map(known.has, run.outputs))), None)
-    if run is None:
-        return None
-    steps = [step for step in after.steps if step.origins and set(step.origins) <= set(run.origins)]
-    return First(_line(steps[-1].op), steps[-1].origins, run.kernel) if steps else None
+    return None if run is None else _made_by(run.kernel, run.origins, after)
+
+
+def _made_by(kernel: str, places: Sequence[str], after: Trace) -> First | None:
+    """The op that gives what a kernel of the first program gives: the last of those that are in it."""
+    steps = [step for step in after.steps if step.origins and set(step.origins) <= set(places)]
+    return First(_line(steps[-1].op), steps[-1].origins, kernel) if steps else None
 
 
 def _in_kernel(one: ModuleOp, other: ModuleOp, run: KernelRun) -> First:
@@ -180,7 +211,11 @@ def _line(op: Operation) -> str:
 
 
 def for_inputs(side: Side, arrays: Sequence[Array]) -> Side:
-    """A program for inputs of these shapes. Raises UnsupportedError for a program that takes others by number."""
+    """A program for inputs of these shapes.
+
+    Raises UnsupportedError for a program that takes others by number, ShapeError or DTypeError where they do not fit.
+    """
     if len(side.inputs) != len(arrays):
         raise UnsupportedError(f"{side.name} takes {len(side.inputs)} inputs, the other {len(arrays)}")
+    require_fitting(side.name, side.inputs, arrays)
     return side.for_inputs(list(arrays)) if isinstance(side, Program) else side

@@ -6,8 +6,9 @@
 
 `data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, and `segments.py` that of a
 program of which data decides a size, with `graph.py` (ops in kernels), `layout.py` (where they are drawn), `running.py`
-(times), `memory.py` (buffers over time) and `sources.py` (what the user wrote); `matching.py` finds the kernels of one in
-another. `encode.py` writes it small, and `page.py` puts it into the template in `assets/`, whose scripts draw it in a browser.
+(times), `memory.py` (buffers over time) and `sources.py` (what the user wrote). `matching.py` finds the kernels of one in
+another, and `facts.py` is what is said without texts. `encode.py` writes it small, and `page.py` puts it into the template
+in `assets/`, whose scripts draw it in the browser.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dlc.explore.page import Page
 from dlc.explore.segments import collect_parts
 from dlc.instrument.recording import Listing
 from dlc.instrument.report import Progress
+from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 
 __all__ = ["Page", "collect", "collect_parts", "explore"]
@@ -35,7 +37,8 @@ def explore(
     progress: Progress | None = None,
 ) -> Page:
     """The page of a program, or of one in parts; what `collect` and `collect_parts` say."""
-    if split(program).are_cut:
-        parts = collect_parts(program, target, options, inputs=inputs, source=source, progress=progress)
-        return Page.of_parts(parts)
-    return Page(collect(program, target, options, inputs=inputs, source=source, progress=progress))
+    with collected_rarely():
+        if split(program).are_cut:
+            parts = collect_parts(program, target, options, inputs=inputs, source=source, progress=progress)
+            return Page.of_parts(parts)
+        return Page(collect(program, target, options, inputs=inputs, source=source, progress=progress))

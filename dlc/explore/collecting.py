@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -42,8 +42,8 @@ from dlc.runtime.steps import Served
 # What a program is run on: arrays, or what gives them for the sizes that one compilation serves.
 Inputs: TypeAlias = "Sequence[NDArray[Any]] | Callable[[Program], Sequence[NDArray[Any]]]"
 
-# A program is run for this part of the time that compiling it took, or a few times.
-_MEASURING = 0.1
+# A program is run for this part of the time that compiling it took, or once.
+_MEASURING = 0.05
 
 
 def collect(
@@ -75,7 +75,7 @@ def collect(
         known = program.known(program.sizes_of(arrays))
         if not known.is_static:
             raise UnsupportedError(
-                f"{program.name}: it is compiled in parts: {seen.report.each_size}; explore.parts shows them"
+                f"{program.name}: it is compiled in parts: {seen.report.each_size}; explore.segments shows them"
             )
         return collect(known, target, options, inputs=arrays, source=source, progress=progress)
     if arrays is not None and progress is not None:
@@ -177,13 +177,13 @@ class Seen:
         module = self.recorder.modules.get(FormKernelsPass.name)
         if module is None:
             return {}
-        found: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
+        found = defaultdict[tuple[str, tuple[str, ...]], list[tuple[str, str]]](list)
         for formed in form_kernels(module, self.backend.target):
             following = formed.before
             place = next(iter(origins(following.location)), "") if following is not None else ""
             name = following.name.partition(".")[2] if following is not None else ""
             key = stem(formed.dispatch.symbol), origins(formed.dispatch.location)
-            found[key] = f"{name} {place}".strip(), formed.reason
+            found[key].append((f"{name} {place}".strip(), formed.reason))
         return found
 
     def kernel(self, name: str, record: KernelRecord, origins: tuple[str, ...], flops: int, run: Run | None) -> Kernel:

@@ -61,12 +61,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """A value that goes from one box to another, its type, and the corners of the line between them."""
+    """A value that goes from one box to another, its type, and the corners of the line between them; of one that comes from
+    far above only the end is drawn.
+    """
 
     source: int
     target: int
     type: str
     points: tuple[tuple[float, float], ...] = ()
+    far: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,3 +204,12 @@ class Pair:
     one: str
     other: str
     differs: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two explorations of a page beside each other, by their places, and which kernel of the one is which of the other."""
+
+    one: int
+    other: int
+    pairs: tuple[Pair, ...]

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import repeat
 from types import UnionType
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, cast, get_args, get_origin, get_type_hints
 
-from dlc.errors import UnsupportedError
-from dlc.explore.data import Exploration, Pair, Parts
+from dlc.explore.data import Comparison, Exploration, Parts
 from dlc.instrument.recording import Listing
 
 # A page is read more often than it is made, but for one reader it is made once.
@@ -23,40 +22,51 @@ _LEVEL = 6
 _MOST = 1 << 30
 
 
-def encoded(pages: Sequence[Exploration], labels: Sequence[str], pairs: Sequence[Pair] = (), parts: Parts | None = None) -> str:
+Programs: TypeAlias = "Sequence[tuple[str, Parts]]"
+
+
+def encoded(
+    programs: Programs, labels: Sequence[str], comparisons: Sequence[Comparison] = (), *, in_parts: bool = False
+) -> str:
     """The JSON of what a page shows, compressed, in base64."""
-    text = json.dumps(as_data(pages, labels, pairs, parts), separators=(",", ":"))
+    text = json.dumps(as_data(programs, labels, comparisons, in_parts=in_parts), separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
 
 
 def as_data(
-    pages: Sequence[Exploration], labels: Sequence[str], pairs: Sequence[Pair] = (), parts: Parts | None = None
+    programs: Programs, labels: Sequence[str], comparisons: Sequence[Comparison] = (), *, in_parts: bool = False
 ) -> dict[str, Any]:
-    """One exploration, or two and the pairs of their kernels, or those of parts, as JSON's values.
+    """One program, or two and what of the one is what of the other, as JSON's values; `in_parts`: with their parts' turns.
 
     A listing becomes its number in `texts`, the number of each line's set of origins in `sets`, and its lines; a set is
-    numbers in `names`. All pages share these.
+    numbers in `names`. All pages share these; `labels` are theirs.
     """
     tables = _Tables()
-    data = {"pages": [tables.plain(page) for page in pages], "labels": [*labels], "pairs": tables.plain(tuple(pairs))}
-    if parts is not None:
-        data["parts"] = {"turns": tables.plain(parts.turns), "seconds": parts.seconds}
+    pages = [tables.plain(page) for _, program in programs for page in program.pages]
+    parts, first = list[dict[str, Any]](), 0
+    for label, program in programs if in_parts else ():
+        about = {"label": label, "name": program.name, "target": program.target, "seconds": program.seconds}
+        parts.append({**about, "first": first, "count": len(program.pages), "turns": tables.plain(program.turns)})
+        first += len(program.pages)
+    data = {"pages": pages, "labels": [*labels], "comparisons": tables.plain(tuple(comparisons)), "parts": parts}
     return data | {"texts": list(tables.texts), "sets": list(tables.sets), "names": list(tables.names)}
 
 
-def decoded(page: str) -> Exploration:
-    """The exploration that a page shows, or the first of two.
+def decoded(page: str) -> Exploration | Parts:
+    """The program that a page shows, or the first of two.
 
-    Raises ValueError, KeyError or TypeError for a text that is none of this version's, UnsupportedError for a program in parts.
+    Raises ValueError, KeyError or TypeError for a text that is none of this version's.
     """
     found = re.search(r'<script type="text/plain" id="data">([^<]*)</script>', page)
     if found is None:
         raise ValueError("it has no data in it")
     unpacked = zlib.decompressobj(wbits=31).decompress(base64.b64decode(found[1], validate=True), _MOST)
     data = json.loads(unpacked)
-    if "parts" in data:
-        raise UnsupportedError("a page of a program in parts is not shown beside another")
-    return cast("Exploration", _Reading(data).value(Exploration, data["pages"][0]))
+    reading = _Reading(data)
+    if not data["parts"]:
+        return cast("Exploration", reading.value(Exploration, data["pages"][0]))
+    program = data["parts"][0]
+    return cast("Parts", reading.value(Parts, {**program, "pages": data["pages"][: program["count"]]}))
 
 
 class _Reading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -21,8 +22,8 @@ from dlc.ir import Block, ModuleOp, Operation, SSAValue, func
 
 # What a kernel's body has besides what it computes.
 _SILENT = ("dl.constant", "dl.unpack", "dl.yield", "dl.weight")
-# Why a kernel ended before an op: by its name without a number, and the origins of its dispatch.
-Ends = Mapping[tuple[str, tuple[str, ...]], tuple[str, str]]
+# Why kernels ended before an op: by their name without a number, and the origins of their dispatch, in the program's order.
+Ends = Mapping[tuple[str, tuple[str, ...]], Sequence[tuple[str, str]]]
 
 
 def graph_of(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str], ends: Ends) -> Graph:
@@ -34,7 +35,7 @@ class _Drawing:
     def __init__(self, module: ModuleOp, ends: Ends) -> None:
         self.main = entry_of(module)
         self.kernels = {op.symbol: op for op in module.ops if isinstance(op, KernelOp)}
-        self.ends = ends
+        self.ends = {key: deque(told) for key, told in ends.items()}
         self.boxes: list[Box] = []
         self.edges: dict[tuple[int, int], Edge] = {}
         self.made_by: dict[SSAValue, int] = {}
@@ -96,7 +97,8 @@ class _Drawing:
     def run(self, op: DispatchOp, parent: int | None) -> int:
         places = origins(op.location)
         weights = tuple(dict.fromkeys(name for v in op.operands for name in self.constant.get(v, ())))
-        before, reason = self.ends.get((stem(op.symbol), places), ("", ""))
+        told = self.ends.get((stem(op.symbol), places), deque([("", "")]))
+        before, reason = told.popleft() if len(told) > 1 else told[0]
         parts = tuple(_parts(self.kernels[op.symbol], places)) if op.symbol in self.kernels else ()
         box = Box("kernel", op.symbol, parent, self.launches, parts, _results(op), weights, before, reason)
         self.launches += 1

@@ -20,6 +20,8 @@ _GAP_X, _GAP_Y = 28.0, 34.0
 _LANE = 10.0  # what a line that passes a layer takes of it
 _MARGIN = 18.0  # around what is inside of a loop
 _SWEEPS = 6
+# A line over more layers than these would only be in the way: its end is drawn, so long.
+_FAR, _STUB = 32, 14.0
 
 
 def arranged(boxes: Sequence[Box], edges: Sequence[Edge]) -> Graph:
@@ -36,8 +38,8 @@ def arranged(boxes: Sequence[Box], edges: Sequence[Edge]) -> Graph:
         layers = _Layers(sizes, [(edges[k].source, edges[k].target) for k in own])
         for k, (x, y) in layers.places().items():
             placed[k] = replace(placed[k], x=x, y=y, width=sizes[k][0], height=sizes[k][1])
-        for k, points in zip(own, layers.lines(), strict=True):
-            drawn[k] = replace(drawn[k], points=points)
+        for k, points, path in zip(own, layers.lines(), layers.paths, strict=True):
+            drawn[k] = replace(drawn[k], points=points, far=len(path) == 1)
         return layers.width, layers.height
 
     width, height = arrange(None)
@@ -80,7 +82,9 @@ class _Layers:
         self._stack()
 
     def _path(self, a: int, b: int, depth: list[int]) -> list[int]:
-        """An edge as what it passes, layer by layer."""
+        """An edge as what it passes, layer by layer; as its end alone, if that is far."""
+        if depth[b] - depth[a] > _FAR:
+            return [b]
         path = [a]
         for d in range(depth[a] + 1, depth[b]):
             self.all.append(_Place(_LANE, 0))
@@ -161,7 +165,9 @@ class _Layers:
         def corners(path: list[int]) -> Iterator[tuple[float, float]]:
             for i, k in enumerate(path):
                 x = round(self.all[k].x, 1)
-                if i > 0:
+                if len(path) == 1:
+                    yield x, round(self.top_of[k] - _STUB, 1)
+                if i > 0 or len(path) == 1:
                     yield x, round(self.top_of[k], 1)
                 if i < len(path) - 1:
                     yield x, round(self.bottom_of[k], 1)
@@ -170,7 +176,7 @@ class _Layers:
 
 
 def _depths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The longest path to each of some vertices, whose edges go from lower to higher numbers but for inputs."""
+    """The layer of each of some vertices, by the longest path to it."""
     depth = [0] * count
     following: dict[int, list[int]] = defaultdict(list)
     waiting = [0] * count
@@ -184,7 +190,9 @@ def _depths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
             waiting[b] -= 1
             if not waiting[b]:
                 ready.append(b)
-    return depth
+    # What reads nothing stands right above who reads it first.
+    read = {b for _, b in edges}
+    return [d if k in read or not following[k] else min(depth[b] for b in following[k]) - 1 for k, d in enumerate(depth)]
 
 
 def _mean(numbers: Sequence[float], otherwise: float) -> float:

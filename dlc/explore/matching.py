@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import TypeVar
 
-from dlc.explore.data import Exploration, Kernel, Pair, Unit
+from dlc.explore.data import Comparison, Exploration, Kernel, Pair, Parts, Turn, Unit
+
+T = TypeVar("T")
 
 # What speaks for two kernels being the same one: where they come from, derivatives apart and not, text, and name.
 _ORIGINS, _ROOTS, _TEXT, _NAME = 1.0, 0.5, 0.5, 0.25
@@ -25,15 +28,44 @@ def matched(one: Exploration, other: Exploration) -> tuple[Pair, ...]:
             + _NAME * (_stem(a.name) == _stem(b.name))
         )
 
-    alike = [(likeness(a, b), i, j) for i, a in enumerate(one.kernels) for j, b in enumerate(other.kernels)]
+    found = _likest(one.kernels, other.kernels, likeness)
+    both = [(a.name, other.kernels[found[i]].name if i in found else "") for i, a in enumerate(one.kernels)]
+    left = [("", b.name) for j, b in enumerate(other.kernels) if j not in found.values()]
+    return tuple(Pair(a, b, differs_from(units[0][a], units[1][b]) if a and b else "") for a, b in chain(both, left))
+
+
+def _likest(ones: Sequence[T], others: Sequence[T], likeness: Callable[[T, T], float]) -> dict[int, int]:
+    """Which of others each is, by their places: what is most alike first."""
+    alike = [(likeness(a, b), i, j) for i, a in enumerate(ones) for j, b in enumerate(others)]
     found, taken = dict[int, int](), set[int]()
     for score, i, j in sorted(alike, key=lambda k: (-k[0], abs(k[1] - k[2]), k[1])):
         if score > 0 and i not in found and j not in taken:
             found[i] = j
             taken.add(j)
-    both = [(a.name, other.kernels[found[i]].name if i in found else "") for i, a in enumerate(one.kernels)]
-    left = [("", b.name) for j, b in enumerate(other.kernels) if j not in taken]
-    return tuple(Pair(a, b, differs_from(units[0][a], units[1][b]) if a and b else "") for a, b in chain(both, left))
+    return found
+
+
+def compared(one: Parts, other: Parts) -> tuple[Comparison, ...]:
+    """The parts of two programs beside each other, those of `other` counted on from those of `one`."""
+    if len(one.pages) == len(other.pages) == 1:
+        found = {0: 0}
+    else:
+        found = _likest(one.pages, other.pages, lambda a, b: _shared(_places(a), _places(b)))
+    first = len(one.pages)
+    return tuple(Comparison(i, first + j, matched(one.pages[i], other.pages[j])) for i, j in sorted(found.items()))
+
+
+def _places(page: Exploration) -> list[str]:
+    return _roots([name for kernel in page.kernels for name in kernel.origins])
+
+
+def as_parts(program: Exploration | Parts) -> Parts:
+    """A program as one in parts: one that is whole is its only part."""
+    if isinstance(program, Parts):
+        return program
+    seconds = sum(kernel.seconds or 0 for kernel in program.kernels)
+    whole = Turn(program.name, (), 0, program.outputs, 1, seconds, 0)
+    return Parts(program.name, program.target, (whole,), (program,), seconds)
 
 
 def differs_from(one: Unit, other: Unit) -> str:

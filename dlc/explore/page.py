@@ -9,14 +9,17 @@ from functools import cached_property
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment
 
 from dlc.errors import ModelError, UnsupportedError
 from dlc.explore.data import Exploration, Parts
 from dlc.explore.encode import decoded, encoded
-from dlc.explore.matching import matched
+from dlc.explore.facts import facts_of
+from dlc.explore.matching import as_parts, compared
 from dlc.files.whole_files import written_whole
+from dlc.machine.garbage import collected_rarely
 
 _FOLDER = files("dlc.explore") / "assets"
 # In the order in which they build on one another.
@@ -27,55 +30,66 @@ _HEIGHT = 820
 
 @dataclass(frozen=True)
 class Page:
-    """An exploration as HTML, or two beside each other; a notebook shows it. `label` is what it is called beside another.
+    """What is known of a program, or of one in parts, as HTML, or two beside each other; a notebook shows it.
 
-    Of a program in `parts`, `shown` is the one that takes longest.
+    `label` is what it is called beside another.
     """
 
-    shown: Exploration
-    beside: Exploration | None = None
+    program: Exploration | Parts
+    beside: Exploration | Parts | None = None
     label: str = ""
     label_beside: str = ""
-    parts: Parts | None = None
 
     @staticmethod
     def of_parts(parts: Parts) -> Page:
         """The page of a program in parts. Raises UnsupportedError where no part ran."""
-        ran = [turn for turn in parts.turns if turn.page is not None]
-        if not ran:
+        if not parts.pages:
             raise UnsupportedError(f"{parts.name}: the host computes all of it, op by op: there is no kernel to see")
-        longest = max(ran, key=lambda turn: turn.seconds or 0.0)
-        return Page(parts.pages[longest.page or 0], parts=parts)
+        return Page(parts)
+
+    @property
+    def shown(self) -> Exploration:
+        """The program; of one in parts the part that takes longest."""
+        if isinstance(self.program, Exploration):
+            return self.program
+        longest = max(self.program.turns, key=lambda turn: -1 if turn.page is None else turn.seconds or 0)
+        return self.program.pages[longest.page or 0]
 
     @cached_property
     def html(self) -> str:
         """The page: one file that needs no network."""
         environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         template = environment.from_string((_FOLDER / "page.html").read_text())
-        pages = (self.shown,) if self.beside is None else (self.shown, self.beside)
-        pairs = matched(self.shown, self.beside) if self.beside is not None else ()
-        labels = self._labels() if self.beside is not None else ()
-        if self.parts is not None:
-            pages, labels = self.parts.pages, tuple(page.name for page in self.parts.pages)
+        sides = self._sides()
+        in_parts = any(isinstance(side, Parts) for _, side in sides)
+        programs = [(label, as_parts(side)) for label, side in sides]
+        labels = [
+            page.name if not self.beside else f"{label} · {page.name}" if in_parts else label
+            for label, program in programs
+            for page in program.pages
+        ]
+        comparisons = compared(*(program for _, program in programs)) if self.beside is not None else ()
+        with collected_rarely():
+            data = encoded(programs, labels, comparisons, in_parts=in_parts)
         return template.render(
-            name=self.shown.name if self.parts is None else self.parts.name,
+            name=self.program.name,
             target=self.shown.target,
-            labels=labels,
-            first="parts" if self.parts is not None else "compare",
+            labels=labels if in_parts or self.beside else [],
+            views=["parts"] * in_parts + ["compare"] * (self.beside is not None),
             style=(_FOLDER / "style.css").read_text(),
             script="\n".join((_FOLDER / f"{name}.js").read_text() for name in _SCRIPTS),
-            data=encoded(pages, labels, pairs, self.parts),
+            data=data,
         )
 
-    def against(self, other: Page) -> Page:
-        """This page beside another: another target, from before a change, a derivative beside its function.
+    def as_dict(self) -> dict[str, Any]:
+        """What the page says, without its texts, as plain values: of one program, or of two by what they are called."""
+        if self.beside is None:
+            return facts_of(self.program)
+        return {label: facts_of(side) for label, side in self._sides()}
 
-        Raises UnsupportedError for one of a program in parts.
-        """
-        for page in (self, other):
-            if page.parts is not None:
-                raise UnsupportedError(f"{page.parts.name}: it is compiled in parts, which are not shown beside another's")
-        return Page(self.shown, other.shown, self.label, other.label)
+    def against(self, other: Page) -> Page:
+        """This page beside another: another target, from before a change, a derivative beside its function."""
+        return Page(self.program, other.program, self.label, other.label)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the page to a file."""
@@ -84,21 +98,24 @@ class Page:
 
     @staticmethod
     def read(path: Path) -> Page:
-        """The page in a file. Raises ModelError for one that this version of dlc did not write."""
+        """The page in a file, the first of two. Raises ModelError for one that this version of dlc did not write."""
         try:
             return Page(decoded(path.read_text()), label=path.name)
         except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:
             raise ModelError(f"{path}: no page that this version of dlc explore wrote; make it again: {error}") from error
 
-    def _labels(self) -> tuple[str, str]:
-        """What tells the two apart."""
-        one, other = self.shown, self.beside or self.shown
+    def _sides(self) -> list[tuple[str, Exploration | Parts]]:
+        """The program, or both, and what they are called."""
+        if self.beside is None:
+            return [(self.label, self.program)]
+        one, other = self.program, self.beside
         # Of a device its place is enough.
         targets = one.target.partition(" (")[0], other.target.partition(" (")[0]
         apart = (one.name, other.name) if one.name != other.name else targets
-        if apart[0] == apart[1]:
-            apart = "this one", "the other"
-        return self.label or apart[0], self.label_beside or apart[1]
+        labels = [self.label or apart[0], self.label_beside or apart[1]]
+        if labels[0] == labels[1]:
+            labels = ["this one", "the other"]
+        return [*zip(labels, (one, other), strict=True)]
 
     def __repr__(self) -> str:
         return f"<a page of {len(self.html) / 1e6:.1f} MB; .save('page.html') writes it>"

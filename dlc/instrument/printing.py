@@ -7,15 +7,17 @@ from typing import Any, TypeAlias
 
 from dlc.ir import Attribute, Operation, Printer, SSAValue
 
-Parts: TypeAlias = tuple[str | SSAValue, ...]
+# A text with the places of values, among operands and results, where their names stand: these change more often than ops do.
+Parts: TypeAlias = tuple[str | int, ...]
 
 
 class TextCache:
     """Texts of ops and attributes, by what they are made of."""
 
     def __init__(self) -> None:
-        # What an op's text hangs on, and the text with values where their names stand: these change more often than ops do.
-        self.ops: dict[Operation, tuple[tuple[Any, ...], Parts]] = {}
+        # What an op's text hangs on, and its values and text; the text by all that, but which values they are.
+        self.ops: dict[Operation, tuple[tuple[Any, ...], tuple[SSAValue, ...], Parts]] = {}
+        self.texts: dict[tuple[Any, ...], Parts] = {}
         # They are kept alive, so that their identity is sound.
         self.attributes: dict[int, tuple[Attribute, str]] = {}
 
@@ -32,7 +34,8 @@ class _CachedPrinter(Printer):
         super().__init__(stream=self.text)
         self.cache, self.lines = cache, dict[Operation, int]()
         # Of an op that is printed for the first time.
-        self.parts: list[str | SSAValue] | None = None
+        self.parts: list[str | int] | None = None
+        self.values: tuple[SSAValue, ...] = ()
 
     def print_op(self, op: Operation) -> None:
         self.lines[op] = self._current_line
@@ -43,13 +46,28 @@ class _CachedPrinter(Printer):
         made_of = (*values, *[v.type for v in values], *op.properties.values(), *op.attributes.values())
         known = self.cache.ops.get(op)
         if known is None or known[0] != made_of:
-            known = self.cache.ops[op] = made_of, self.parts_of(op)
-        names = self._ssa_values
-        self.text.write("".join([p if isinstance(p, str) else f"%{names.get(p) or self.named(p)}" for p in known[1]]))
+            known = self.cache.ops[op] = made_of, values, self.parts_of(op, values)
+        names, values = self._ssa_values, known[1]
+        self.text.write(
+            "".join([p if isinstance(p, str) else f"%{names.get(values[p]) or self.named(values[p])}" for p in known[2]])
+        )
 
-    def parts_of(self, op: Operation) -> Parts:
-        """The text of an op without regions, which is printed apart from the rest."""
-        rest, self.parts = self.text, list[str | SSAValue]()
+    def parts_of(self, op: Operation, values: tuple[SSAValue, ...]) -> Parts:
+        """The text of an op without regions, which is printed apart from the rest, unless one is made of the same."""
+        alike = (
+            type(op),
+            len(op.operands),
+            *map(values.index, values),
+            *[v.type for v in values],
+            *op.properties.items(),
+            *op.attributes.items(),
+        )
+        if (parts := self.cache.texts.get(alike)) is None:
+            parts = self.cache.texts[alike] = self.printed_parts(op, values)
+        return parts
+
+    def printed_parts(self, op: Operation, values: tuple[SSAValue, ...]) -> Parts:
+        rest, self.parts, self.values = self.text, list[str | int](), values
         self.write_to(StringIO())
         super().print_op(op)
         parts, self.parts = (*self.parts, self.text.getvalue()), None
@@ -69,6 +87,10 @@ class _CachedPrinter(Printer):
         self.text.seek(begin)
         self.cache.attributes[id(attribute)] = attribute, self.text.read()
 
+    def _print_new_line(self, indent: int | None = None, print_message: bool = True) -> None:
+        self._current_line += 1
+        self.text.write("\n" + " " * ((self._indent if indent is None else indent) * self.indent_num_spaces))
+
     def print_string(self, text: str, *, indent: int | None = None) -> None:
         if "\n" in text:
             super().print_string(text, indent=indent)
@@ -80,7 +102,7 @@ class _CachedPrinter(Printer):
         if self.parts is None:
             self.text.write(f"%{name}")
         else:
-            self.parts += self.text.getvalue(), value
+            self.parts += self.text.getvalue(), self.values.index(value)
             self.write_to(StringIO())
         return name
 

@@ -6,8 +6,12 @@ origins of each dispatch or launch that runs the kernel.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
+
+from dlc.dialects.dl.base import element_type_of
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.program import DispatchOp
 from dlc.dialects.host import LaunchOp
 from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, NameLoc
@@ -35,6 +39,15 @@ def dispatches(module: ModuleOp) -> dict[str, list[tuple[str, ...]]]:
         if isinstance(op, DispatchOp | LaunchOp):
             result.setdefault(op.symbol, []).append(origins(op.location))
     return result
+
+
+def results_of(module: ModuleOp) -> dict[str, tuple[np.dtype[Any], ...]]:
+    """The dtypes of what each kernel gives, as far as the module is one on tensors."""
+    return {
+        op.symbol: tuple(numpy_dtype(element_type_of(value)) for value in op.results)
+        for op in module.walk()
+        if isinstance(op, DispatchOp)
+    }
 
 
 def header(kernel: str, runs: list[tuple[str, ...]]) -> str:

@@ -21,9 +21,6 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.host_program import HostProgram, Launch, OpenLaunch, Place, kernel_sizes, walk
 from dlc.runtime.open_program import OpenProgram
 
-# What is long is run less often, but this often at least.
-_FEWEST = 3
-
 
 @dataclass(frozen=True)
 class KernelTime:
@@ -95,9 +92,13 @@ def numbers_of(host: HostProgram | OpenProgram, launches: Sequence[Launch]) -> l
 def measure(
     artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, rounds: int = 15, seconds: float = 3.0
 ) -> Measurement:
-    """Runs a compiled model up to `rounds` times, for about so many seconds, after a run that is not counted."""
+    """Runs a compiled model up to `rounds` times, for about so many seconds.
+
+    The first run is not counted, unless it takes so long alone.
+    """
     limits, watch = measured_limits(artifact.target, threads), Watch(artifact, inputs, threads)
-    runs, began = list[Timed](), perf_counter()
-    while len(runs) < _FEWEST or (len(runs) < rounds and perf_counter() < began + seconds):
+    first = watch.run()
+    runs, began = [first] if first.seconds > seconds else list[Timed](), perf_counter()
+    while not runs or (len(runs) < rounds and perf_counter() < began + seconds):
         runs.append(watch.run())
     return Measurement(artifact, threads, limits, runs)

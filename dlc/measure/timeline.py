@@ -8,7 +8,7 @@ work, shows as gaps.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -23,7 +23,9 @@ from dlc.errors import UnsupportedError
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.cpu.loader import load_object
 from dlc.runtime.cpu.program import KernelImage
-from dlc.runtime.host_program import Launch
+from dlc.runtime.cpu.table import COPY_BYTES
+from dlc.runtime.host_program import Branch, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
+from dlc.runtime.kernel_object import KernelObject
 
 # What is noted of a task: grid, number, thread, nanoseconds at its begin and end.
 _WORDS = 5
@@ -89,7 +91,7 @@ class Timed:
 
 
 class Watch:
-    """A compiled model whose tasks are noted; it is run to see what it launches."""
+    """A compiled model whose tasks are noted; one whose calls decide what it launches is run once to see it."""
 
     def __init__(self, artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int) -> None:
         self._inputs = inputs
@@ -107,11 +109,12 @@ class Watch:
             for name, image in images.items()
         }
         self._program = artifact.program(threads, images=watching, native=native)
-        # The first run, in which data may decide that it takes more memory, may begin again and again.
-        self._program.run(inputs)
-        self._state[0] = 0
-        self.launches = [launch for launch, _ in self._program.profile(inputs)]
-        count = int(self._state[0])
+        host, kernels = artifact.host, {kernel.name: kernel for kernel in artifact.kernels}
+        known = _launches_of_all(host.instructions)
+        self.launches = known or []
+        if known is None:
+            self._program.run_noting(inputs, lambda launch, _: self.launches.append(launch))
+        count = sum(_tasks_of(launch, kernels) for launch in self.launches)
         if count > _MOST:
             raise UnsupportedError(f"{artifact.name}: a run has {count} tasks, too many to note each; measure a part of it")
         self._room = np.zeros((count, _WORDS), np.int64)
@@ -134,6 +137,29 @@ class Watch:
                 seen.add((grids[at], numbers[at]))
                 at += 1
         yield at
+
+
+def _launches_of_all(instructions: Sequence[Instruction]) -> list[Launch] | None:
+    """The launches of every run that ends well; None where they hang on the call."""
+    launches: list[Launch] = []
+    for instruction in instructions:
+        match instruction:
+            case Launch():
+                launches.append(instruction)
+            case Branch(then=then, otherwise=otherwise):
+                if any(body and not isinstance(body[-1], Fail) for body in (then, otherwise)):
+                    return None
+            case Loop() | While() | OpenLaunch() | Decide():
+                return None
+            case Fail() | Print():
+                pass
+    return launches
+
+
+def _tasks_of(launch: Launch, kernels: Mapping[str, KernelObject]) -> int:
+    if launch.kernel is None:
+        return -(-launch.numbers[0] // COPY_BYTES)
+    return sum(launch.number(tasks) for tasks in kernels[launch.kernel].tasks)
 
 
 def _this_thread() -> int:

@@ -19,7 +19,7 @@ from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, d
 from dlc.runtime.cpu.native import Runtime, runtime
 from dlc.runtime.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
 from dlc.runtime.formats.arrays import array_from_json, array_to_json
-from dlc.runtime.formats.host import count, from_json, plain, read_size, text, to_json
+from dlc.runtime.formats.host import count, from_json, named_dtype, plain, read_size, text, to_json
 from dlc.runtime.formats.info import info_from_json, info_to_json
 from dlc.runtime.formats.open_host import open_from_json, open_to_json
 from dlc.runtime.host_program import HostProgram, OpenKernel
@@ -148,6 +148,8 @@ def _static_to_json(host: HostProgram) -> dict[str, Any]:
 def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": kernel.name, "tasks": list(map(plain, kernel.tasks)), "origins": kernel.origins}
     fields["flops"] = plain(kernel.flops)
+    if kernel.results:
+        fields["results"] = [dtype.name for dtype in kernel.results]
     if kernel.open is not None:
         fields |= {"sizes": kernel.open.sizes, "bytes": list(map(plain, kernel.open.bytes))}
     return fields
@@ -166,6 +168,7 @@ def _kernel_from_json(fields: Mapping[str, Any], code: Mapping[str, tuple[bytes,
         tuple(map(text, fields["origins"])),
         read_size(fields["flops"]),
         None if sizes is None else OpenKernel(count(sizes), tuple(map(read_size, fields["bytes"]))),
+        tuple(map(named_dtype, fields.get("results", ()))),
     )
 
 

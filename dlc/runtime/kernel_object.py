@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from dlc.dims import Size
 from dlc.errors import CompileError
@@ -15,8 +18,9 @@ from dlc.runtime.host_program import OpenKernel
 class KernelObject:
     """A kernel's code, which runs wherever it lies; its grid `g` has `tasks[g]` tasks and begins at `entries[g]` in it.
 
-    `origins`: the layers in it; `flops`: the floating-point operations of its contractions in one run; `open`: what it makes
-    of the sizes that it takes, in a program whose sizes come with a call.
+    `origins`: the layers in it; `results`: the dtypes of what it gives, which are its last buffers (none: not known);
+    `flops`: the floating-point operations of its contractions in one run; `open`: what it makes of the sizes that it takes, in
+    a program whose sizes come with a call.
     """
 
     name: str
@@ -26,6 +30,7 @@ class KernelObject:
     origins: tuple[str, ...] = ()
     flops: Size = 0
     open: OpenKernel | None = None
+    results: tuple[np.dtype[Any], ...] = ()
 
     @staticmethod
     def of(name: str, object: bytes, tasks: tuple[Size, ...], open: OpenKernel | None = None) -> KernelObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import urllib.request
 from pathlib import Path
@@ -45,6 +46,14 @@ def test_model(tmp_path: Path) -> None:
     result = run(model, "-o", page, "--num-threads", 1, "--no-run")
     assert result.exit_code == 0 and result.stdout == f"Saved as {page}.\n"
     assert "<title>small · dlc</title>" in page.read_text()
+
+
+def test_facts_of_a_page(tmp_path: Path) -> None:
+    model = tmp_path / "small.onnx"
+    model.write_bytes(tiny("Exp").SerializeToString())
+    result = run(model, "-o", tmp_path / "page.html", "--no-run", "--json")
+    assert [k["name"] for k in json.loads(result.stdout)["kernels"]] == ["exp"] and (tmp_path / "page.html").exists()
+    assert "--serve writes none" in run(model, "--serve", "--json").stderr
 
 
 def test_function_beside_its_derivative(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import dlc
 from dlc.backends.registry import backend_of
 from dlc.cli import main
 from dlc.compiler import Program
@@ -107,13 +108,37 @@ def test_a_kernel_is_named_and_no_view_of_its_result(stages: Path) -> None:
     assert result.exit_code == 1 and "arith.minimumf" in result.stderr and "in kernel @relu" in result.stderr, result.stderr
 
 
+@pytest.fixture(scope="module")
+def compiled(stages: Path) -> dict[str, Path]:
+    """The program, and one with another op in it, as files and compiled."""
+    files = {"right": stages / "start.mlir", "wrong": edited(stages / "start.mlir", "dl.add", "dl.sub")}
+    artifacts = {f"compiled {name}": stages / f"{name}.dlc" for name in files}
+    for file, artifact in zip(files.values(), artifacts.values(), strict=True):
+        dlc.compile_model(file, target="cpu:avx2").save(artifact)
+    return {**files, **artifacts}
+
+
+@pytest.mark.parametrize(
+    "one, other, told",
+    [
+        ("compiled right", "compiled wrong", ["kernel @matmul_sub_relu_mul, in machine code", "from product, sum, positive"]),
+        ("right", "compiled wrong", ["kernel @matmul_sub_relu_mul, in machine code", "from product, sum, positive"]),
+        ("compiled wrong", "right", ["= dl.mul %", "in kernel @matmul_sub_relu_mul", "from square"]),
+        ("right", "compiled right", []),
+    ],
+)
+def test_the_kernel_of_a_compiled_program_is_named(compiled: dict[str, Path], one: str, other: str, told: list[str]) -> None:
+    result = diff(compiled[one], compiled[other])
+    assert result.exit_code == bool(told) and all(text in result.stderr for text in told), result.stderr
+
+
 def test_planned_programs_have_outputs_alone(stages: Path) -> None:
     wrong = edited(stages / "start.mlir", "dl.mul %x, %x", "dl.add %x, %x")
     result = diff(stages / "host.mlir", wrong, "--json")
     assert result.exit_code == 1
     first, second = json.loads(result.stdout)["outputs"]
     assert first["deviation"] <= first["tolerance"] and second["deviation"] > second["tolerance"]
-    assert "no values in between" in diff(stages / "host.mlir", wrong).stderr
+    assert "there are no values in between" in diff(stages / "host.mlir", wrong).stderr
 
 
 def test_other_outputs_or_inputs_are_refused(stages: Path, tmp_path: Path) -> None:

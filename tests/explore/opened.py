@@ -140,9 +140,9 @@ class Opened:
         for view in ("graph", "kernels", "memory", "time"):
             self.picture(view, folder / f"explorer-{view}.png")
 
-    def picture(self, view: str | None, file: Path) -> None:
-        """Writes what a view looks like, light; or what is shown."""
-        if self.page.get_attribute("html", "data-theme") == "dark":
+    def picture(self, view: str | None, file: Path, *, dark: bool = False) -> None:
+        """Writes what a view looks like, or what is shown, light or dark."""
+        if (self.page.get_attribute("html", "data-theme") == "dark") != dark:
             self.page.click("#theme")
         if view is not None:
             self.show(view)

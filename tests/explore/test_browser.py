@@ -182,6 +182,25 @@ def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
     page.close()
 
 
+def test_programs_in_parts_are_compared(browser: Any, tmp_path: Path) -> None:
+    parts = page_of_parts().program
+    Page(parts, parts, "new", "old").save(tmp_path / "both.html")
+    opened = Opened(browser, tmp_path / "both.html")
+    page = opened.page
+    page.wait_for_selector('#tab-parts[aria-selected="true"]')
+    assert opened.audit(["parts", "compare"]) == []
+    opened.show("parts")
+    rows = {row.split("\t")[0]: row for row in texts(page, '[aria-label="Parts of both"] tbody tr')}
+    assert list(rows) == ["part 1", "part 2"] and all("nothing" in row for row in rows.values())
+    page.click('tbody >> text="part 2"')
+    page.wait_for_selector('#tab-compare[aria-selected="true"]')
+    assert texts(page, ".choice [aria-pressed=true]") == ["part 2"]
+    page.click('[aria-label="Kernels of both"] tbody button')
+    page.wait_for_selector('#tab-pipeline[aria-selected="true"]')
+    assert sorted(texts(page, ".whose")) == ["new · part 2", "old · part 2"] and not opened.wrong
+    page.close()
+
+
 def test_parts_are_chosen(browser: Any, tmp_path: Path) -> None:
     page_of_parts().save(tmp_path / "parts.html")
     opened = Opened(browser, tmp_path / "parts.html")

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto
 
 import dlc
+from dlc import nn
 from dlc.api import program_of
 from dlc.dialects.registry import make_context
 from dlc.explore import Page, collect
@@ -19,6 +20,7 @@ from dlc.explore.data import Box, Edge, Exploration
 from dlc.explore.encode import as_data
 from dlc.explore.graph import graph_of
 from dlc.explore.layout import arranged
+from dlc.explore.matching import as_parts
 from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.runtime.model import Model
@@ -49,6 +51,17 @@ def test_every_kernel_says_why_it_ended() -> None:
     assert reasons["matmul_add"] == ("softmax node_softmax", "it reduces rows of its own")
     assert reasons["max_pool_transpose"][1] == "the result is stored as its readers want it"
     assert all(reason for _, reason in reasons.values())
+
+
+def test_kernels_of_one_line_say_why_each_of_them_ended() -> None:
+    def twice(x, w):
+        for _ in range(2):
+            x = nn.softmax(x @ w)
+        return x
+
+    x, w = np.ones((4, 8), np.float32), np.ones((8, 8), np.float32)
+    boxes = [box for box in collect(dlc.jit(twice).lower(x, w).program, "cpu:avx2").graph.boxes if box.name == "softmax"]
+    assert [box.before.partition(" ")[0] for box in boxes] == ["matmul", "return"]
 
 
 def test_plans_are_explained() -> None:
@@ -103,7 +116,7 @@ def test_a_run_on_a_device_is_shown_too() -> None:
 
 
 def test_texts_are_written_once() -> None:
-    data = as_data([mnist()], ["mnist"])
+    data = as_data([("", as_parts(mnist()))], [])
     assert len(set(data["texts"])) == len(data["texts"])
     step = data["pages"][0]["units"][1]["steps"][-1]["listing"]
     text = data["texts"][step["text"]]
@@ -111,6 +124,15 @@ def test_texts_are_written_once() -> None:
     names = {data["names"][n] for s in step["sets"] for n in data["sets"][s]}
     assert names <= {o for k in mnist().kernels for o in k.origins}
     json.dumps(data)
+
+
+def test_facts_answer_what_a_page_does() -> None:
+    facts = json.loads(json.dumps(Page(mnist()).as_dict()))
+    slowest = max(facts["kernels"], key=lambda k: k["seconds"])
+    assert slowest["origins"] and [p["pass"] for p in slowest["changed_by"] if p["stage"] == "tiling"]
+    ended = {run["kernel"]: run["ended"] for run in facts["runs"]}
+    assert all(set(ended[k.name] or {"before", "reason"}) == {"before", "reason"} for k in mnist().kernels)
+    assert facts["memory"]["arena_bytes"] == mnist().memory.arena_bytes
 
 
 def test_page_is_one_file_that_fetches_nothing() -> None:
@@ -185,9 +207,9 @@ def test_loaded_models_say_what_they_lack(tmp_path: Path) -> None:
         loaded.explore(x)
 
 
-def test_what_is_compiled_in_parts_is_shown_part_by_part(tmp_path: Path) -> None:
+def test_what_is_compiled_in_parts_is_shown_part_by_part() -> None:
     page = page_of_parts()
-    parts = page.parts
+    parts = page.program
     turns = [(t.name, t.origins, t.runs, t.page) for t in parts.turns]
     assert turns == [
         ("part 1", ("sums", "above"), 1, 0),
@@ -198,10 +220,6 @@ def test_what_is_compiled_in_parts_is_shown_part_by_part(tmp_path: Path) -> None
     # Kernels are those of all sizes, times and memory of this call.
     assert [p.sizes for p in parts.pages] == [{"n": 6}, {"n": 6, "nonzero_0": 3}]
     assert all(p.measured is not None and p.graph.boxes for p in parts.pages)
-    page.save(tmp_path / "page.html")
-    for refused in (lambda: page.against(page), lambda: Page.read(tmp_path / "page.html")):
-        with pytest.raises(dlc.UnsupportedError, match="in parts"):
-            refused()
     with pytest.raises(dlc.UnsupportedError, match="give inputs"):
         dlc.compile_model(chosen_rows(), target="cpu:avx2").explore()
 

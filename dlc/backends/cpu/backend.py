@@ -38,7 +38,13 @@ class ObjectBackend(KernelBackend[Text, KernelObject]):
     def assemble(self, parts: Parts[KernelObject]) -> Artifact:
         is_open = isinstance(parts.host, OpenProgram)
         kernels = tuple(
-            replace(k, origins=parts.origins[k.name], flops=parts.flops[k.name], open=k.open if is_open else None)
+            replace(
+                k,
+                origins=parts.origins[k.name],
+                results=parts.results[k.name],
+                flops=parts.flops[k.name],
+                open=k.open if is_open else None,
+            )
             for k in parts.kernels
         )
         runtime, numerics = runtime_object(self.target.architecture), parts.options.numerics

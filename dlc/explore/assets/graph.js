@@ -1,6 +1,8 @@
 // The graph: runs of kernels as boxes of the model's ops, from top to bottom; searched, zoomed and walked by keys.
 
 const MARGIN = 18, HEAD = 34, LINE = 19;
+// So many of what reads a value are listed.
+const LISTED = 40;
 
 /** Seconds of each run of a kernel in the measured run, by its number; together if it ran more than once. */
 function launchSeconds() {
@@ -51,7 +53,7 @@ function graphView(at) {
       const [[ax, ay], [bx, by]] = [points[i - 1], points[i]], bend = Math.max(12, (by - ay) * 0.45);
       path += ax === bx ? `V${by}` : `C${ax} ${ay + bend} ${bx} ${by - bend} ${bx} ${by}`;
     }
-    lines.push(el("path.edge", { d: path }, el("title", {}, edge.type)));
+    lines.push(el(edge.far ? "path.edge.far" : "path.edge", { d: path }, el("title", {}, edge.far ? `${boxes[edge.source].name}, ${edge.type}` : edge.type)));
   });
   // Loops lie below what is in them, and lines above loops.
   scene.append(...drawn.filter((_, k) => boxes[k].kind === "loop"), ...lines, ...drawn.filter((_, k) => boxes[k].kind !== "loop"));
@@ -75,7 +77,8 @@ function graphView(at) {
   };
   const whole = () => {
     const room = stage.getBoundingClientRect();
-    zoom = Math.min(1, (room.width - 60) / width, (room.height - 90) / height);
+    // Of what is too high for that the beginning is shown.
+    zoom = Math.max(0.06, Math.min(1, (room.width - 60) / width, (room.height - 90) / height));
     [left, top] = [(room.width - width * zoom) / 2, Math.max(56, (room.height - height * zoom) / 2)];
     place();
   };
@@ -99,6 +102,14 @@ function graphView(at) {
     const [sx, sy] = [left + x * zoom, top + y * zoom];
     return zoom >= 0.42 && sx > -20 && sy > 20 && sx + boxes[k].width * zoom < room.width + 20 && sy + boxes[k].height * zoom < room.height + 20;
   };
+  /** Nothing is chosen: what is known of all of it. */
+  function overview() {
+    chosen = null;
+    lines.forEach((line) => line.classList.remove("near"));
+    drawn.forEach((shape, i) => { shape.classList.remove("picked", "near"); shape.setAttribute("tabindex", i === first ? 0 : -1); });
+    detail.replaceChildren(...programDetail((name) => pick(boxes.findIndex((box) => box.kind === "kernel" && box.name === name), { move: true })));
+    keep("graph", {});
+  }
   function pick(k, { move = false, focus = true, stay = false } = {}) {
     chosen = k;
     const near = new Set([k]);
@@ -129,6 +140,7 @@ function graphView(at) {
     if (event.target.closest(".tools") || event.button) return;
     const from = [event.clientX - left, event.clientY - top];
     let moved = false;
+    const ground = event.target === svg || event.target === stage;
     const move = (e) => {
       if (!moved && Math.hypot(e.clientX - from[0] - left, e.clientY - from[1] - top) < 4) return;
       moved = true;
@@ -136,22 +148,26 @@ function graphView(at) {
       [left, top] = [e.clientX - from[0], e.clientY - from[1]];
       place();
     };
-    const end = () => { stage.classList.remove("dragging"); removeEventListener("pointermove", move); removeEventListener("pointerup", end); };
+    const end = () => {
+      if (ground && !moved) overview();
+      stage.classList.remove("dragging"); removeEventListener("pointermove", move); removeEventListener("pointerup", end); };
     addEventListener("pointermove", move);
     addEventListener("pointerup", end);
   });
   svg.addEventListener("keydown", (event) => {
+    const at = chosen ?? first;
     const following = {
-      ArrowDown: () => edges.filter((e) => e.source === chosen).map((e) => e.target)[0],
-      ArrowUp: () => edges.filter((e) => e.target === chosen).map((e) => e.source)[0],
-      ArrowRight: () => (chosen + 1) % boxes.length,
-      ArrowLeft: () => (chosen + boxes.length - 1) % boxes.length,
+      ArrowDown: () => edges.filter((e) => e.source === at).map((e) => e.target)[0],
+      ArrowUp: () => edges.filter((e) => e.target === at).map((e) => e.source)[0],
+      ArrowRight: () => (at + 1) % boxes.length,
+      ArrowLeft: () => (at + boxes.length - 1) % boxes.length,
       Home: () => 0,
       End: () => boxes.length - 1,
     }[event.key];
     const next = following?.();
     if (next !== undefined) { event.preventDefault(); pick(next); }
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); detail.querySelector("button")?.focus(); }
+    if (event.key === "Escape") overview();
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); chosen === null ? pick(first) : detail.querySelector("button")?.focus(); }
   });
 
   const tools = el("div.tools", {}, searchBox(boxes, (k) => pick(k, { move: true })),
@@ -159,14 +175,15 @@ function graphView(at) {
   tools.querySelectorAll("button").forEach((b, i) => b.setAttribute("aria-label", ["Show all", "Nearer", "Farther"][i]));
   stage.append(tools, el("div.legend", {}, DATA.measured
     ? "A box is one run of a kernel, with the ops that fused in it. The bar on its left: its share of the time."
-    : "A box is one run of a kernel, with the ops that fused in it."));
+    : "A box is one run of a kernel, with the ops that fused in it.",
+  edges.some((edge) => edge.far) ? " A dotted end: it reads what is made far above." : null));
   const first = at.box !== undefined ? Number(at.box) : boxes.findIndex((box) => at.kernel ? box.name === at.kernel : box.kind === "kernel");
   return {
     nodes: [stage, detail],
     ready() {
       fit();
       const wished = at.box !== undefined || at.kernel !== undefined;
-      if (first >= 0) pick(first, { focus: false, move: wished, stay: !wished });
+      wished && first >= 0 ? pick(first, { focus: false, move: true }) : overview();
     },
   };
 }
@@ -211,10 +228,36 @@ function searchBox(boxes, choose) {
   return el("div.found", {}, input, list);
 }
 
+/** What is told of the program while nothing of it is chosen: where its time and its memory go. */
+function programDetail(choose) {
+  const { kernels, memory: m } = DATA, time = sum(kernels.map((k) => k.seconds ?? 0)), least = sum(kernels.map((k) => k.least ?? 0));
+  const slowest = [...kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0)).slice(0, 6);
+  const { live, peak } = alive(m), held = live[peak] ?? [], largest = [...held].sort((a, b) => b.bytes - a.bytes)[0];
+  return [
+    el("h2", {}, DATA.name), el("p.quiet.small", {}, "All of it; a click on a box, or Enter, shows what is known of that."),
+    listed([
+      time && ["a call", `${seconds(time)} in kernels, ${percent(Math.min(1, least / time))} of what the machine could do`],
+      ["kernels", `${kernels.length}, in ${sum(kernels.map((k) => k.runs))} runs`],
+      ["arena", bytes(m.arena_bytes)], ["weights", bytes(sum(m.weights.map((w) => w.bytes)))],
+      ["compiled", `in ${seconds(DATA.seconds)}`],
+    ]),
+    time ? el("h3", {}, "Where its time goes") : null,
+    time ? el("ul.bare.small.shares", {}, slowest.map((k) => el("li", {}, button(k.name, () => choose(k.name)),
+      el("span.bar", { "aria-hidden": "true", style: `width:${70 * k.seconds / slowest[0].seconds}px` }), el("span.quiet", {}, percent(k.seconds / time))))) : null,
+    time && kernels.length > slowest.length ? el("p.small", {}, button(`All ${kernels.length} kernels`, () => go("kernels"))) : null,
+    el("h3", {}, "What holds its memory"),
+    el("p.small", {}, largest ? ["Most is alive while run ", `${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${bytes(sum(held.map((b) => b.bytes)))}, of which `, el("b", {}, called(largest)), ` takes ${percent(largest.bytes / sum(held.map((b) => b.bytes)))}. `]
+      : "Nothing lies in the arena: kernels read inputs and write outputs. ", button("The arena over time", () => go("memory"))),
+    ...[["Takes", DATA.inputs], ["Gives", DATA.outputs]].flatMap(([title, texts]) => [el("h3", {}, title),
+      el("ul.bare.small", {}, texts.map((text) => el("li.mono", {}, text)))]),
+  ].filter(Boolean);
+}
+
 function boxDetail(k, share, times, choose) {
   const box = DATA.graph.boxes[k], kernel = DATA.kernels.find((other) => other.name === box.name);
-  const links = (ends) => el("ul.bare.small", {}, ends.map(([other, type]) => el("li", {},
-    button(DATA.graph.boxes[other].name, () => choose(other)), " ", el("span.quiet.mono", {}, type))));
+  const links = (ends) => el("ul.bare.small", {}, ends.slice(0, LISTED).map(([other, type]) => el("li", {},
+    button(DATA.graph.boxes[other].name, () => choose(other)), " ", el("span.quiet.mono", {}, type))),
+  ends.length > LISTED ? el("li.quiet", {}, `and ${ends.length - LISTED} more`) : null);
   const into = DATA.graph.edges.filter((e) => e.target === k).map((e) => [e.source, e.type]);
   const out = DATA.graph.edges.filter((e) => e.source === k).map((e) => [e.target, e.type]);
   const kinds = { kernel: "a run of a kernel", view: "a view: another shape of the same memory", loop: "a loop or a branch", input: "an input", output: "an output" };

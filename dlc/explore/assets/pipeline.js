@@ -15,7 +15,7 @@ function pipelineView(at) {
   // What one can look at: the program's steps, and those of the kernel that is followed.
   const all = (first, unit) => (unit === first ? unit.steps : [...first.steps, ...unit.steps]);
   // Beside it, the same of another page.
-  const second = PAGES.find((page) => page !== DATA), twin = at.twin ? second?.units.find((u) => u.name === at.twin) : undefined;
+  const second = counterpart(PAGES.indexOf(DATA)), twin = at.twin ? second?.units.find((u) => u.name === at.twin) : undefined;
   const steps = twin ? [...all(program, unit), ...all(second.units[0], twin)] : all(program, unit);
   const own = (step) => step.unit === unit;
   const start = steps.findIndex(own);
@@ -64,6 +64,9 @@ function pipelineView(at) {
     });
     const texts = [linesOf(steps[left]), linesOf(steps[right])];
     table = aligned() ? rows(...texts) : null;
+    // Of what several passes made anew hardly a line is the same: marks on all of them would hide what a line became.
+    const kept = table?.filter((row) => row[2]).length ?? 0;
+    if (Math.abs(left - right) > 1 && steps[left].page === steps[right].page && kept < Math.min(texts[0].length, texts[1].length) / 4) table = null;
     panes.forEach((p, side) => {
       const step = steps[side ? right : left], kind = language(step), other = texts[1 - side];
       const order = table ?? texts[side].map((_, k) => (side ? [null, k, true] : [k, null, true]));

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import c_int64, sizeof, string_at
 from dataclasses import dataclass
 from struct import Struct
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,9 @@ from dlc.runtime.open_program import Binder, OpenProgram, decided_size, resolved
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
 _LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
+
+# Told of a launch that has run, and of the address that a place of it had.
+Noted: TypeAlias = "Callable[[Launch, Callable[[Place], int]], None]"
 
 
 @dataclass(frozen=True)
@@ -117,22 +120,18 @@ class _Program(ABC):
         """
         return self._call(inputs, self._run_all)
 
-    def _profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
-        times: list[tuple[Launch, float]] = []
+    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
+        """As `run`, launch by launch: `noted` is told of each when it has run."""
 
         def run_each(context: _Context, pool: int) -> None:
-            record, start = self._start, perf_counter()
+            record = self._start
             while record := self._at(record, context):
-                if record == self._start:
-                    times.clear()
                 record = self._execute(record, 1, context.location, pool)
                 launch = self._table.ends.get((record - self._start) // 8)
                 if launch is not None:
-                    times.append((self._known(launch, context), perf_counter() - start))
-                    start = perf_counter()
+                    noted(self._known(launch, context), lambda place: _address(context, place))
 
-        self._call(inputs, run_each)
-        return times
+        return self._call(inputs, run_each)
 
     def _run_all(self, context: _Context, pool: int) -> None:
         record = self._execute(self._start, _LAUNCHES_AT_ONCE, context.location, pool)
@@ -222,9 +221,12 @@ def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list
 
 def _read(context: _Context, place: Place, count: int) -> bytes:
     """So many bytes at a place, by the slots of a context."""
+    return string_at(_address(context, place), count)
+
+
+def _address(context: _Context, place: Place) -> int:
     slot, offset = place
-    address = c_int64.from_address(context.location + slot * sizeof(c_int64)).value
-    return string_at(address + offset, count)
+    return c_int64.from_address(context.location + slot * sizeof(c_int64)).value + offset
 
 
 class NativeProgram(_Program):
@@ -244,10 +246,6 @@ class NativeProgram(_Program):
         made = [info for k, info in enumerate(host.outputs) if k not in host.donors]
         self._results = [Recycler(cast("tuple[int, ...]", info.shape), info.dtype) for info in made]
         self._free.append(self._new_context())
-
-    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
-        """Runs launch by launch: each one with its seconds, in the order in which they ran."""
-        return self._profile(inputs)
 
     def _new_context(self) -> _Context:
         context = super()._new_context()
@@ -296,9 +294,10 @@ class OpenNativeProgram(_Program):
         """
         return super().run(inputs)
 
-    def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
-        """As NativeProgram.profile."""
-        return self._profile(inputs)
+    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
+        # Where data decides that a run takes more memory, it begins again: the one after it need not.
+        super().run(inputs)
+        return super().run_noting(inputs, noted)
 
     def _known(self, launch: Launch | OpenLaunch, context: _Context) -> Launch:
         assert context.shapes is not None

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from dlc.arrays import address_of
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.backends.read_host import read_host
@@ -145,11 +146,13 @@ def test_calls_from_several_threads(image):
     assert not errors
 
 
-def test_profile_names_each_launch(image):
-    program = NativeProgram(host_program(), {"k": image}, weights(), NATIVE, 1)
-    times = program.profile([np.ones(N, np.float32)])
-    assert [launch.kernel for launch, _ in times] == ["k", "k", "k", "k", None]
-    assert all(seconds >= 0 for _, seconds in times)
+def test_each_launch_is_noted(image):
+    program, noted = NativeProgram(host_program(), {"k": image}, weights(), NATIVE, 1), []
+    x = np.ones(N, np.float32)
+    results = program.run_noting([x], lambda launch, at: noted.append((launch.kernel, at(launch.arguments[-1]))))
+    assert [kernel for kernel, _ in noted] == ["k", "k", "k", "k", None]
+    assert np.array_equal(results[0], program.run([x])[0])
+    assert [at for _, at in noted if at == address_of(results[1])]
 
 
 def test_weights_that_do_not_fit_are_refused(image):
