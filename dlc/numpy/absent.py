@@ -59,6 +59,27 @@ LINALG_ABSENT: Mapping[str, str] = {
     ),
 }
 
+_BY_LOGARITHM = "it overflows early; use exp of a sum of gammaln"
+_BY_NUMPY = "dlc.numpy has it"
+
+SPECIAL_ABSENT: Mapping[str, str] = {
+    **dict.fromkeys(("gamma", "beta", "binom", "comb", "perm", "factorial", "poch"), _BY_LOGARITHM),
+    "betaln": "use gammaln(a) + gammaln(b) - gammaln(a + b)",
+    "psi": "dlc.special.digamma is this function",
+    "loggamma": "it is complex; gammaln is its real part",
+    "polygamma": "use dlc.grad of dlc.special.digamma",
+    **dict.fromkeys(("softmax", "log_softmax"), "dlc.nn has it, along one axis, by default the last one"),
+    **dict.fromkeys(("cbrt", "exp2", "expm1", "log1p", "sinc", "round"), _BY_NUMPY),
+    "exp10": "use dlc.numpy.power(10.0, x)",
+    "ndtri": "use erfinv(2 * p - 1) * sqrt(2), where p is not next to 0",
+    "erfcinv": "use erfinv(1 - x), where x is not next to 0",
+    "rel_entr": "use xlogy(x, x / y)",
+    "kl_div": "use xlogy(x, x / y) - x + y",
+    "huber": "use dlc.numpy.where(abs(r) < d, r * r / 2, d * (abs(r) - d / 2))",
+    "exprel": "use expm1(x) / x, and 1 at 0",
+    "boxcox": "use expm1(p * log(x)) / p, and log(x) for p of 0",
+}
+
 
 def raise_absent(module: str, name: str, reasons: Mapping[str, str]) -> NoReturn:
     """Raises the AbsentError of a module that has no such name, with the reason if there is one."""
