@@ -39,7 +39,7 @@ from dlc.runtime.open_program import Binder, OpenProgram, resolved
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
-_LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
+LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class _Program(ABC):
         tasks = {name: [tasks for _, tasks in image.grids] for name, image in kernels.items()}
         self._table = assemble(instructions, host.slots, tasks)
         self._records = np.empty(len(self._table.words), np.int64)
-        self._start = address_of(self._records)
+        self.start = address_of(self._records)
 
         def address(task: Task) -> int:
             kernel, grid = task
             return kernels[kernel].grids[grid][0] if kernel is not None else runtime.copy
 
-        self._records[:] = self._table.placed(self._start, address)
-        self._runtime = runtime
+        self._records[:] = self._table.placed(self.start, address)
+        self.runtime = runtime
         self._execute = runtime.execute
         self._free: list[_Context] = []
         self._donors: Mapping[int, int] = {}
@@ -116,10 +116,10 @@ class _Program(ABC):
         times: list[tuple[Launch | OpenLaunch, float]] = []
 
         def run_each(location: int, pool: int) -> None:
-            record, start = self._start, perf_counter()
+            record, start = self.start, perf_counter()
             while record := self._at(record, location):
                 record = self._execute(record, 1, location, pool)
-                launch = self._table.ends.get((record - self._start) // 8)
+                launch = self._table.ends.get((record - self.start) // 8)
                 if launch is not None:
                     times.append((launch, perf_counter() - start))
                     start = perf_counter()
@@ -128,12 +128,16 @@ class _Program(ABC):
         return times
 
     def _run_all(self, location: int, pool: int) -> None:
-        record = self._execute(self._start, _LAUNCHES_AT_ONCE, location, pool)
+        record = self._execute(self.start, LAUNCHES_AT_ONCE, location, pool)
         if record:
-            self._run_rest(record, location, pool)
+            self.run_rest(record, location, pool)
 
-    def _run_rest(self, record: int, location: int, pool: int) -> None:
-        count = _LAUNCHES_AT_ONCE
+    def run_rest(self, record: int, location: int, pool: int) -> None:
+        """Goes on where native code has come back to Python.
+
+        Raises DlcError where the program takes a branch that fails.
+        """
+        count = LAUNCHES_AT_ONCE
         while record := self._at(record, location):
             began = perf_counter()
             record = self._execute(record, count, location, pool)
@@ -151,17 +155,14 @@ class _Program(ABC):
             numbers = [number(_read(location, place, NUMBER_BYTES)) for place in stop.numbers]
             raise DlcError(failure(stop.message, numbers))
         stop.run(lambda place, count: _read(location, place, count))
-        return self._start + 8 * following
+        return self.start + 8 * following
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
         if self._donors:
             arrays = _given_away(arrays, self._donors.values())
-        pool = self._runtime.pool(self.num_threads)
-        try:
-            context = self._free.pop()
-        except IndexError:
-            context = self._new_context()
+        pool = self.runtime.pool(self.num_threads)
+        context = self.taken_context()
         try:
             self._bind(context, arrays)
             outputs: list[NDArray[Any]] = [result.empty() for result in context.results]
@@ -172,6 +173,13 @@ class _Program(ABC):
         finally:
             self._free.append(context)
         return outputs
+
+    def taken_context(self) -> _Context:
+        """A context that nobody else uses from now on."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._new_context()
 
     def _new_context(self) -> _Context:
         context = _Context(self._table.slots)
@@ -227,6 +235,11 @@ class NativeProgram(_Program):
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
         """Runs launch by launch: each one with its seconds, in the order in which they ran."""
         return cast("list[tuple[Launch, float]]", self._profile(inputs))
+
+    @property
+    def has_donors(self) -> bool:
+        """Whether results are written over inputs."""
+        return bool(self._donors)
 
     def _new_context(self) -> _Context:
         context = super()._new_context()
