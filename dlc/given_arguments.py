@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class Parameters:
         donate_argnames: Sequence[str],
         dynamic: Mapping[str, Mapping[int, str]],
     ) -> None:
+        if not callable(function):
+            raise DTypeError(f"jit: {function!r} is a {type(function).__name__}; expected a function")
         self.function = function
         self.name = str(getattr(function, "__name__", "function"))
         self._signature = inspect.signature(function)
@@ -52,7 +54,7 @@ class Parameters:
                 raise DTypeError(f"jit: {kind}_argnames {sorted(unknown)} are no arguments of {self.name}{self._signature}")
         if self._donated and (dynamic or self._donated & self._static):
             raise DTypeError(f"jit: donate_argnames {sorted(self._donated)}: neither settings, nor beside dynamic sizes")
-        self._dynamic = {name: {axis: _open_size(size) for axis, size in axes.items()} for name, axes in dynamic.items()}
+        self._dynamic = {name: _open_axes(name, axes) for name, axes in dynamic.items()}
         # For each structure of arguments, which sizes of its leaves are open.
         self._open: dict[Tree, OpenSizes] = {}
 
@@ -119,6 +121,13 @@ class Parameters:
             self._open[tree] = tuple(self._dynamic.get(name, {}) for name in names)
         return self._open[tree]
 
+    def require_axes(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Raises ShapeError for an open size of an axis that an argument does not have."""
+        for name, shape, axes in zip(self.names(tree), shapes, self.open_sizes(tree), strict=True):
+            if wrong := [axis for axis in axes if not 0 <= axis < len(shape)]:
+                problem = f"jit: dynamic has axis {wrong[0]} of {name!r}, which has the shape {shape}"
+                raise ShapeError(f"{problem}; its axes count from 0 to {len(shape) - 1}" if shape else f"{problem} and no axis")
+
     def require_stated(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
         """Raises ShapeError for a size outside of the range that it was said to have."""
         for name, shape, axes in zip(self.names(tree), shapes, self.open_sizes(tree), strict=True):
@@ -145,6 +154,12 @@ def closed(shape: tuple[int, ...], open_: Mapping[int, OpenSize]) -> tuple[int |
 
 def _told(leaf: Any, shape: tuple[int, ...]) -> str:
     return type(leaf).__name__ if is_number(leaf) else f"{leaf.dtype}[{', '.join(map(str, shape))}]"
+
+
+def _open_axes(name: str, axes: object) -> Mapping[int, OpenSize]:
+    if not isinstance(axes, Mapping) or not all(isinstance(axis, int) for axis in cast("Mapping[Any, Any]", axes)):
+        raise DTypeError(f"jit: dynamic[{name!r}] is {axes!r}; expected sizes by axis, such as {{0: 'N'}}")
+    return {axis: _open_size(size) for axis, size in cast("Mapping[int, str]", axes).items()}
 
 
 def _open_size(text: str) -> OpenSize:

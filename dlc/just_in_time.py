@@ -194,6 +194,7 @@ class JitFunction:
         if key in self._compiled:
             return self._compiled[key]
         parameters, began, lowered = self._parameters, perf_counter(), None
+        parameters.require_axes(given.tree, shapes)
         open_ = parameters.open_sizes(given.tree)
         if key not in self._by_shape:
             try:

@@ -8,6 +8,7 @@ import ctypes
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
+from importlib import import_module
 from math import prod
 from typing import Any, TypeAlias, cast
 
@@ -91,7 +92,7 @@ def _run_rest(program: NativeProgram, stopped: NDArray[np.int64], location: int,
 def _functions() -> tuple[int, ...]:
     """The addresses of the functions of NumPy and Python, in the order of %State."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
-    capsule = cast("Any", np)._core._multiarray_umath._ARRAY_API
+    capsule = cast("Any", import_module("numpy._core._multiarray_umath"))._ARRAY_API
     table = ctypes.cast(get(capsule, None), ctypes.POINTER(ctypes.c_void_p))
     names = ("PyList_New", "PyList_SetItem", "PyObject_CallObject", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
     pythons = [getattr(ctypes.pythonapi, name) for name in (*names, "Py_DecRef")]
