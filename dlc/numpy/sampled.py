@@ -8,10 +8,10 @@ from typing import Any
 from dlc.errors import ShapeError
 from dlc.numpy.apply import ArrayLike, Axes, Operand, axes_of, axis_of, convert, operand, promote, promote_to_float, refuse
 from dlc.numpy.comparing import equal, greater, less, logical_and, maximum, minimum
-from dlc.numpy.elementwise import abs, add, divide, multiply, remainder, sqrt, subtract, where
+from dlc.numpy.elementwise import abs, add, divide, multiply, remainder, sqrt, square, subtract, where
 from dlc.numpy.joining import concat
 from dlc.numpy.linear import matmul
-from dlc.numpy.reductions import average, mean
+from dlc.numpy.reductions import average, mean, sum
 from dlc.numpy.running import cumsum, diff
 from dlc.numpy.shaping import diagonal, expand_dims, matrix_transpose, part, ravel, reshape
 
@@ -93,10 +93,10 @@ def cov(
         weighted, count = x, max(x.shape[1] - less_by, 0)
     else:
         weights = convert(aweights, x.dtype)
-        total = weights.sum()
+        total = sum(weights)
         x = subtract(x, expand_dims(average(x, 1, weights), 1))
         weighted = multiply(x, weights)
-        count = subtract(total, divide(multiply((weights * weights).sum(), less_by), total)) if less_by else total
+        count = subtract(total, divide(multiply(sum(square(weights)), less_by), total)) if less_by else total
     product = divide(matmul(weighted, matrix_transpose(x)), convert(count, x.dtype))
     return reshape(product, ()) if product.shape == (1, 1) else product
 
@@ -105,8 +105,8 @@ def _variables(v: ArrayLike, rowvar: bool) -> Operand:
     (v,) = promote_to_float(v)
     if v.ndim > 2:
         refuse(ShapeError(f"cov: an array of shape {v.shape}; expected samples of variables, two axes at most"))
-    v = v if v.ndim == 2 else reshape(v, (1, -1))
-    return v if rowvar or v.shape[0] == 1 else matrix_transpose(v)
+    rows: Operand = v if v.ndim == 2 else reshape(v, (1, -1))
+    return rows if rowvar or rows.shape[0] == 1 else matrix_transpose(rows)
 
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Any:
