@@ -8,7 +8,7 @@ from typing import Any
 
 from dlc.dialects import dl
 from dlc.numpy.apply import ArrayLike, Operand, apply, in_wide_type
-from dlc.numpy.comparing import greater, less
+from dlc.numpy.comparing import greater, less, minimum
 from dlc.numpy.elementwise import abs, divide, exp, floor, log, log1p, multiply, square, where
 from dlc.numpy.rules import with_tangent
 from dlc.special.formulas import chebyshev, floats
@@ -66,12 +66,16 @@ def _tail(z: Any) -> tuple[Any, Any]:
     return t, chebyshev(2 * t - 1, _TAIL if z.dtype.itemsize >= 8 else _TAIL[:15])
 
 
+def _split_square(x: Any) -> tuple[Any, Any]:
+    """x² as an exact number, the square of x rounded to sixteenths, and a small one."""
+    near = floor(x * 16) * (1 / 16)
+    return square(near), (x - near) * (x + near)
+
+
 def _below_bell(x: Any, z: Any, part: float) -> Any:
     """e^(-part·x²) times e^(z²) · erfc(z), where part·x² is z²."""
-    t, logarithm = _tail(z)
-    # The square of a number rounded to sixteenths is exact, and what that leaves out is small.
-    near = floor(x * 16) * (1 / 16)
-    tail = t * exp(-part * square(near)) * exp(part * (near - x) * (near + x) + logarithm)
+    (t, logarithm), (most, rest) = _tail(z), _split_square(x)
+    tail = t * exp(-part * most) * exp(logarithm - part * rest)
     return where(greater(z, 30), 0, tail)
 
 
@@ -93,9 +97,11 @@ def _erfcx_slope(result: Operand, operands: Sequence[Operand], tangents: Sequenc
 @in_wide_type
 @with_tangent(_erfcx_slope)
 def _erfcx(x: Any) -> Any:
-    t, logarithm = _tail(abs(x))
-    value, negative = t * exp(logarithm), less(x, 0)
-    return where(negative, 2 * exp(square(where(negative, x, 0))) - value, value)
+    (t, logarithm), negative = _tail(abs(x)), less(x, 0)
+    # Beyond 30 the square's exponential is infinite.
+    most, rest = _split_square(where(negative, minimum(abs(x), 30), 0))
+    value = t * exp(logarithm)
+    return where(negative, 2 * exp(most) * exp(rest) - value, value)
 
 
 def _ndtr_slope(_: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
