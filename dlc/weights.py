@@ -26,8 +26,8 @@ Array = NDArray[Any]
 _EXTENDED = {
     name: np.dtype(getattr(ml_dtypes, name))
     for name in (
-        "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn", "int4", "uint4",
-        "int2", "uint2",
+        "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+        "int4", "uint4", "int2", "uint2",
     )
 }  # fmt: skip
 

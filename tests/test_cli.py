@@ -107,14 +107,14 @@ def test_usage_errors_end_with_2(arguments: list[object], text: str) -> None:
 
 
 def test_what_is_compiled_in_parts_is_saved_for_python(tmp_path: Path) -> None:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
-    y = helper.make_tensor_value_info("y", TensorProto.INT64, [1, None])
-    graph = helper.make_graph([helper.make_node("NonZero", ["x"], ["y"])], "g", [x], [y])
-    path, saved = tmp_path / "nonzero.onnx", tmp_path / "nonzero.dlc"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    x = helper.make_tensor_value_info("x", TensorProto.UINT8, [None])
+    y = helper.make_tensor_value_info("y", TensorProto.UINT8, [None, None, 3])
+    graph = helper.make_graph([helper.make_node("ImageDecoder", ["x"], ["y"])], "g", [x], [y])
+    path, saved = tmp_path / "picture.onnx", tmp_path / "picture.dlc"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
     result = dlc("compile", path, "-o", saved)
     assert result.exit_code == 0 and saved.exists()
-    assert "nonzero.dlc, which only Python runs, not dlc.h." in " ".join(result.stdout.replace("\n", "").split())
+    assert "picture.dlc, which only Python runs, not dlc.h." in " ".join(result.stdout.replace("\n", "").split())
 
 
 def test_a_wrong_input_is_named(relu: Path, tmp_path: Path) -> None:

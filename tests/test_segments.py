@@ -8,12 +8,17 @@ import numpy as np
 import onnx
 import pytest
 
+from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
+from dlc.compiler.compilation import Compilation
 from dlc.compiler.segments import Part, split
+from dlc.compiler.spine import recorded
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
 from dlc.runtime.model import Model
+from dlc.runtime.steps import Served
+from dlc.runtime.steps_format import model_of
 from tests.targets import TARGETS
 
 POSITIVE = """
@@ -44,6 +49,15 @@ def program(size: int | str = "n") -> Program:
 
 def compiled(target: str, **options: object) -> Model:
     return compile(program(), target, Options.of(num_threads=1, **options))  # type: ignore[arg-type]
+
+
+def in_steps(target: str = "cpu") -> Model:
+    """The same as steps, which programs are that the host computes a part of."""
+
+    def compiled(part: Program, options: Options) -> Served | None:
+        return recorded(Compilation(part, backend_of(target), options))
+
+    return model_of(split(program()).linked(compiled, Options(num_threads=1)))
 
 
 def check(model: Model, x: np.ndarray, y: np.ndarray) -> None:
@@ -91,4 +105,5 @@ def test_such_a_model_has_no_text_below_dl() -> None:
 def test_each_segment_dumps_to_its_folder(tmp_path: Path) -> None:
     model = compiled("cpu", dump_ir=tmp_path)
     check(model, np.ones(3, np.float32), np.ones(3, np.float32))
-    assert {p.name for p in tmp_path.iterdir()} == {"segment0", "segment1", "segment2"}
+    assert {p.name for p in tmp_path.iterdir() if p.name.startswith("segment")} == {"segment0", "segment1", "segment2"}
+    assert (tmp_path / "stage-host.mlir").read_text().count("host.decide") == 2

@@ -19,6 +19,7 @@ from dlc.runtime.host_program import (
     FIRST_INPUT,
     Branch,
     Carried,
+    Decide,
     Element,
     Fail,
     HostProgram,
@@ -50,6 +51,8 @@ def read_open(module: ModuleOp) -> OpenProgram:
 def is_open(module: ModuleOp) -> bool:
     """Whether sizes of the entry come with a call."""
     main = host.entry_of(module)
+    if any(isinstance(op, host.DecideOp) for op in main.walk()):
+        return True
     return not all(is_static(host.sizes_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
 
 
@@ -120,6 +123,8 @@ class _Reader:
                     instructions.append(Branch(self.places[op.condition], then, otherwise))
                 case host.FailOp():
                     instructions.append(Fail(op.message.data, tuple(self.places[v] for v in op.numbers)))
+                case host.DecideOp():
+                    instructions.append(Decide(op.symbol, self.places[op.count]))
                 case host.PrintOp():
                     infos = [_info("", v) for v in op.buffers]
                     values = tuple(

@@ -5,7 +5,8 @@
 
 `program.py` says what a program is and where it comes from; a program, its backend and options are a `Compilation`.
 `lowering.py` takes it through the stages, `kernels.py` makes code of kernels, `assembling.py` puts them together,
-`spine.py` is all of it; `segments.py` cuts programs where data decides a size; `checking.py` checks all of it on given inputs.
+`spine.py` is all of it; `segments.py` cuts programs where data decides a size, `joining.py` puts them together again;
+`checking.py` checks all of it on given inputs.
 """
 
 from dlc.compiler.checking import check

@@ -39,7 +39,7 @@ class _Assembly:
     def __init__(self, c: Compilation, backend: KernelBackend[Any, Any]) -> None:
         self.c, self.backend = c, backend
         self.lowering = Lowering(c)
-        self.lowering.run(self.lowering.stages(kernels=False))
+        self.lowering.to_kernels()
         module = self.lowering.module
         require_numbers(c, module)
         self.layers, self.flops, self.runs = dispatches(module), flops(module), runs(module)

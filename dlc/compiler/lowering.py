@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dlc.compiler.compilation import Compilation
+from dlc.compiler.joining import joined
+from dlc.compiler.segments import Part, split
+from dlc.dialects.dl.selection import Selection
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.instrument.check import Checker
 from dlc.instrument.dump import DumpFolder
 from dlc.instrument.manager import PassManager
 from dlc.instrument.verify import illegal_ops
+from dlc.ir import ModuleOp
+from dlc.options import Options
 from dlc.passes.base import Stage
+from dlc.passes.dl.count_selections import counted
+from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
+from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
 from dlc.pipelines import HOST, KERNEL_STAGES, chosen, host_stage, parse, rest
@@ -39,6 +49,7 @@ class Lowering:
     """A copy of a program on its way down; `module` and `weights` are what it has become so far."""
 
     def __init__(self, c: Compilation, checker: Checker | None = None) -> None:
+        self._c = c
         self.module = c.program.module.clone()
         self.weights = c.program.weights
         self.context = make_context()
@@ -64,6 +75,24 @@ class Lowering:
         for record in self._manager.records[before:]:
             self._report.passes.append(record)
             self._report.add(record.stage, record.seconds)
+
+    def to_kernels(self) -> None:
+        """Runs the stages before those of kernels; where data decides sizes, on the parts between, each by itself."""
+        stages = self.stages(kernels=False)
+        if not any(isinstance(op, Selection) for op in self.module.walk()):
+            self.run(stages)
+            return
+        segments = split(replace(self._c.program, module=counted(self.module)))
+
+        def lowered(part: Part, options: Options) -> ModuleOp:
+            own = Lowering(self._c.of(part.program, options))
+            own.run(stages)
+            return own.module
+
+        self.module = joined(segments, self._c.options, lowered)
+        # Weights that parts in loops read are evaluated ahead; parts may have equal kernels.
+        for p in (HoistInvariantsPass(), DedupeKernelsPass()):
+            p.apply(self.context, self.module)
 
     def host(self) -> None:
         """Plans the host program: evaluates weight expressions, then runs the host's stage."""

@@ -15,6 +15,7 @@ from dlc.compiler.program import Program
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.ranges import ranges_of, state_ranges
+from dlc.dialects.dl.selection import Selection
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import DlcError
@@ -27,18 +28,23 @@ _SAMPLES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
 
 def domain_of(program: Program) -> tuple[Domain | None, str | None]:
     """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not."""
-    main = entry_of(program.module)
-    if any(isinstance(op, DataDependent) for op in main.walk()):
+    selections = [op for op in entry_of(program.module).walk() if isinstance(op, DataDependent)]
+    decided = {str(op.count): op.most for op in selections if isinstance(op, Selection) and isinstance(op.count, Dim)}
+    if len(decided) < len(selections):
         return None, "the host computes a part of it: sizes that are data, or text"
     named = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
     missing = [s for s in symbols if s not in named]
     if missing:
         return None, f"the size {missing[0]} is none of an input by itself"
-    search = _Search(program, symbols)
+    search = _Search(program, symbols, decided)
     reasons = map(search.reason, _samples(search.ranges))
     first = next((reason for reason in reasons if reason is not None), None)
-    return (Domain(), None) if first is None else (search.domain(), first)
+    if first is None:
+        return Domain(), None
+    domain = search.domain()
+    # What data will decide is not known when a call has to choose what runs it.
+    return domain if domain is not None and domain.symbols.isdisjoint(decided) else None, first
 
 
 def within(program: Program, domain: Domain) -> Program:
@@ -52,17 +58,22 @@ def within(program: Program, domain: Domain) -> Program:
 
 
 class _Search:
-    """Looks for sizes of a program's symbols that hold."""
+    """Looks for sizes of a program's symbols that hold: those of its inputs, and those that data decides, which say the most
+    that they can be."""
 
-    def __init__(self, program: Program, symbols: Sequence[str]) -> None:
+    def __init__(self, program: Program, inputs: Sequence[str], decided: Mapping[str, Size]) -> None:
         self.program = program
-        self.symbols = symbols
+        self.symbols = symbols = [*inputs, *decided]
+        self.decided = decided
         stated = ranges_of(program.module)
         self.ranges = {symbol: stated.get(symbol, Range()) for symbol in symbols}
         self._reasons: dict[tuple[int, ...], str | None] = {}
 
     def reason(self, sizes: Mapping[str, int]) -> str | None:
-        """What is not as the symbols promise for these sizes."""
+        """What is not as the symbols promise for these sizes; for the most of them, where data cannot decide as much."""
+        sizes = dict(sizes)
+        for symbol, most in self.decided.items():
+            sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
         key = tuple(sizes[symbol] for symbol in self.symbols)
         if key not in self._reasons:
             self._reasons[key] = _difference(self.program, sizes)

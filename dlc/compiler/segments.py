@@ -25,6 +25,8 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import YieldOp
 from dlc.dialects.dl.ranges import ranges_of
+from dlc.dialects.dl.selection import DecideOp
+from dlc.dialects.dl.selection import Selection as SelectionOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Size
@@ -66,9 +68,9 @@ class _HostOp:
 
 @dataclass(frozen=True, eq=False)
 class Selection(_HostOp):
-    """A data-dependent op."""
+    """A data-dependent op, or what decides a size by what was counted."""
 
-    op: DataDependent
+    op: DataDependent | DecideOp
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +95,7 @@ class Segments:
 
     def linked(self, compile: Compile, options: Options) -> host.Steps:
         """The steps as they are executed; what needs no sizes to be known is compiled now."""
-        main, own = entry_of(self.program.module), dict(self._options(options))
+        main, own = entry_of(self.program.module), dict(self.options_of_parts(options))
         made = [*main.args, *(v for step in self.steps for v in step.outputs)]
         # A program that is one part may return its inputs, or a value twice: what a step makes has numbers of its own.
         numbers = {value: k for k, value in reversed(list(enumerate(made)))}
@@ -114,6 +116,7 @@ class Segments:
             if isinstance(step, Part):
                 return host.Segment(*places, *_models(step.program, compile, own[step]))
             if isinstance(step, Selection):
+                assert isinstance(step.op, DataDependent), "a program that decides sizes is one, not steps"
                 return host.Select(*places, step.op.selection, step.op.settings, str(step.op.location))
             bodies = [body(step, block) for block in step.op.blocks]
             if isinstance(step.op, IfOp):
@@ -128,7 +131,7 @@ class Segments:
         ranges = ranges_of(self.program.module)
         return host.Steps(self.program.name, inputs, self.program.outputs, (*inputs, *rest), steps, returned, ranges)
 
-    def _options(self, options: Options) -> Iterator[tuple[Part | Hosted, Options]]:
+    def options_of_parts(self, options: Options) -> Iterator[tuple[Part | Hosted, Options]]:
         """Each part and hosted op with its options: of several, each dumps to a folder of its own."""
         folder, kinds = options.dump_ir, {Part: "segment", Hosted: "hosted"}
         for kind, name in kinds.items():
@@ -141,7 +144,7 @@ def _models(
 ) -> tuple[host.Served | None, tuple[str, ...], Kept[host.Numbers]]:
     """What serves the sizes of a part; those that it is compiled for besides, and what makes it for them."""
     served = compile(program, options)
-    symbols = () if served is not None and served.domain.is_whole else tuple(sorted(symbols_of(program.module)))
+    symbols = () if served is not None and served.domain.is_whole else tuple(sorted(_given(program.module)))
 
     # A dump is of what is compiled first: later ones differ in sizes only.
     first = iter([options] if served is None else [])
@@ -158,6 +161,12 @@ def _models(
     return served, symbols, Kept(make, recompilations=Recompilations(program.name, advice), tell=told)
 
 
+def whole(program: Program) -> Segments:
+    """The program as one segment."""
+    main = entry_of(program.module)
+    return Segments(program, (Part(program, list(main.args), _returned(main)),))
+
+
 def split(program: Program) -> Segments:
     """The program in as few segments as its data-dependent ops allow."""
     main = entry_of(program.module)
@@ -166,7 +175,7 @@ def split(program: Program) -> Segments:
     # A part makes each of its outputs, and once.
     is_part = len({*main.args, *results}) == len(main.args) + len(results)
     if is_part and not any(is_hosted(op) for op in block.ops):
-        return Segments(program, (Part(program, list(main.args), results),))
+        return whole(program)
     levels, constant = _levels(block)
     last = max(levels.values(), default=0)
     asked = {v for op in block.ops if is_hosted(op) or isinstance(op, func.ReturnOp) for v in op.operands}
@@ -182,13 +191,15 @@ def split(program: Program) -> Segments:
         for op in block.ops:
             if levels[op] != level or not is_hosted(op):
                 continue
-            steps.append(Selection(op) if isinstance(op, DataDependent) else _hosted(program, op, constant, carriers))
+            steps.append(
+                Selection(op) if isinstance(op, DataDependent | DecideOp) else _hosted(program, op, constant, carriers)
+            )
     return Segments(program, tuple(steps))
 
 
 def is_hosted(op: Operation) -> bool:
     """Whether the host runs an op: what data decides the sizes of, and loops and branches with such ops inside."""
-    return any(isinstance(inner, DataDependent) for inner in op.walk())
+    return any(isinstance(inner, DataDependent | DecideOp) for inner in op.walk())
 
 
 def _sources(op: Operation) -> list[SSAValue]:
@@ -206,7 +217,7 @@ def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
         sources = [v.owner for v in _sources(op) if isinstance(v.owner, Operation)]
         sizes = [known_from[s] for s in _symbols_of(op) if s in known_from]
         levels[op] = max((*(levels[s] + is_hosted(s) for s in sources), *sizes), default=0)
-        if isinstance(op, DataDependent):
+        if isinstance(op, DataDependent | DecideOp):
             for symbol in _symbols_of(op):
                 known_from.setdefault(symbol, levels[op] + 1)
     return levels, {op for op in block.ops if known.holds(op)}
@@ -323,11 +334,12 @@ def _named(values: Sequence[SSAValue]) -> set[str]:
     return {str(size) for v in values for size in shape_of(v) if isinstance(size, Dim) and size == Dim.symbol(str(size))}
 
 
-def symbols_of(module: ModuleOp) -> set[str]:
-    """The symbolic sizes in the types and properties of a program."""
+def _given(module: ModuleOp) -> set[str]:
+    """The symbolic sizes in the types and properties of a program, but for those that its own data decides."""
     main = entry_of(module)
     inputs = {name for a in main.args for size in shape_of(a) if isinstance(size, dims.Dim) for name in size.symbols()}
-    return inputs.union(*map(_symbols_of, main.body.block.ops))
+    decided = {str(op.count) for op in main.walk() if isinstance(op, SelectionOp)}
+    return inputs.union(*map(_symbols_of, main.body.block.ops)) - decided
 
 
 def _symbols_of(op: Operation) -> set[str]:

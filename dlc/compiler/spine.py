@@ -14,7 +14,7 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.open_sizes import domain_of, within
 from dlc.compiler.program import Program
-from dlc.compiler.segments import split
+from dlc.compiler.segments import split, whole
 from dlc.dialects.dl.indexed import checked_places
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
@@ -88,10 +88,15 @@ def _compiled(c: Compilation, file: CachedFile | None) -> Model:
         c.report.served = str(served.domain)
 
     def part(program: Program, own: Options) -> Served | None:
-        return served if program is c.program else _served(c.of(program, own))[0]
+        if program is c.program:
+            return served
+        inner = c.of(program, own)
+        # For known sizes of its inputs a program may still be one in steps.
+        return Served(_compiled(inner, None)) if served is not None else _served(inner)[0]
 
     began = perf_counter()
-    model = model_of(split(c.program).linked(part, c.options), takes_device_arrays=c.backend.takes_device_arrays)
+    segments = split(c.program) if served is None else whole(c.program)
+    model = model_of(segments.linked(part, c.options), takes_device_arrays=c.backend.takes_device_arrays)
     c.report.seconds += perf_counter() - began
     return model
 

@@ -26,8 +26,9 @@
  * code: open what you would load as a library. What is checked (sizes, places, checksums) finds damage, not malice.
  *
  * A model that is compiled for the values or shapes of a call is a program for each that its file holds: `given` of dlc_options
- * says which to open. What is not here: models in which data decides a size between several programs, or with text, sequences
- * or optionals around them (DLC_SEVERAL_PROGRAMS, the message says which); run them from Python.
+ * says which to open. Where data decides how large outputs are, dlc_run says where they are: in the context's memory, which may
+ * grow for it. What is not here: models of several programs between which Python computes something, or with text, sequences or
+ * optionals around them (DLC_SEVERAL_PROGRAMS, the message says which); run them from Python.
  */
 #ifndef DLC_H
 #define DLC_H
@@ -69,7 +70,7 @@ enum {
 #define DLC_CALL
 typedef struct dlc_call {
     const void *const *inputs;
-    void *const *outputs;
+    void **outputs;           /* those of sizes that data decides are set: they lie in the memory */
     const int64_t *sizes;     /* in the model's order; NULL if it has none */
     void *memory;             /* at a multiple of 64; NULL: nothing is run, `needed` and `shapes` are answered */
     int64_t bytes;            /* of it; below 0: only `program` is answered */
@@ -77,7 +78,7 @@ typedef struct dlc_call {
     void *pool;               /* dlc.h's; NULL: the calling thread alone */
     void (*parallel)(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks); /* or NULL */
     void *user;
-    int64_t needed;           /* result: bytes of memory that the call takes */
+    int64_t needed;           /* result: bytes of memory that the call takes; more than answered before, if data decides so */
     int64_t failed;           /* result: which operation on sizes failed */
     const void *program;      /* result: where the program lies */
 } dlc_call;
@@ -120,6 +121,8 @@ typedef struct {
     int32_t element_bytes;
     int32_t optional;         /* an input that may be NULL: it has a default */
     int32_t over;             /* of an output: the input that it is written over, which is then written; else -1 */
+    int32_t decided;          /* of an output: data decides its size. dlc_run sets outputs[i] to where it is in the context's
+                                 memory until the next call, and dlc_context_info says what it is then */
 } dlc_tensor_info;
 
 typedef struct {
@@ -146,9 +149,9 @@ int dlc_size(const dlc_model *model, int32_t i, dlc_size_info *info);
 int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context **context);
 /* Other sizes for the next calls; allocates only if these need more memory than any before. */
 int dlc_resize(dlc_context *context, const int64_t *sizes);
-/* As dlc_info, for the sizes of the context: bytes and shapes are known. */
+/* As dlc_info, for the sizes of the context: bytes and shapes are known; those that data decides are of the last call. */
 int dlc_context_info(const dlc_context *context, int outputs, int32_t i, dlc_tensor_info *info);
-int dlc_run(dlc_context *context, const void *const *inputs, void *const *outputs);
+int dlc_run(dlc_context *context, const void *const *inputs, void **outputs);
 void dlc_context_destroy(dlc_context *context); /* NULL is fine */
 
 const char *dlc_message(const dlc_context *context); /* what was wrong with the last call of it that failed */
@@ -186,16 +189,17 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 12, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 13, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
 enum { DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
+enum { DLC__KEPT = -2 }; /* what an output is `over` that lies in the memory of a call */
 
 typedef struct {
     unsigned char entry[16], magic[8];
     int64_t version, machine, bytes, checksum, name, features, code;
     int64_t slots, arena, inputs, outputs, tensors, dims, dim_count, operations, operation_count;
-    int64_t arrays, weight_count, fills, fill_count, records, record_words;
-    int64_t array_count, symbols, symbol_count, failures, failure_count, places, place_count, text;
+    int64_t arrays, weight_count, fills, fill_count, records, symbol_count, decisions, decision_count;
+    int64_t record_words, array_count, symbols, failures, failure_count, places, place_count, text;
     int64_t kernels, kernel_count, entries, entry_count, code_bytes;
     int64_t runtime_bytes, call, pool_bytes, pool_init, pool_worker, pool_end, checksum_of;
 } dlc__image;
@@ -206,6 +210,7 @@ typedef struct { int64_t name, low, high; } dlc__symbol;
 typedef struct { int64_t slot, number, address; } dlc__fill;
 typedef struct { int64_t message, first, count; } dlc__failure;
 typedef struct { int64_t slot, offset; } dlc__place;
+typedef struct { int64_t code, slot, offset, on; } dlc__decision;
 typedef struct { char magic[8]; uint32_t version, checksum; uint64_t header; int64_t program; } dlc__prefix;
 typedef struct {
     unsigned char entry[16], magic[8];
@@ -322,6 +327,12 @@ static int dlc__is_code(const dlc__image *image, int64_t where)
     return where >= image->code && where < image->code + image->code_bytes;
 }
 
+/* Whether a record that is not the first begins so many bytes from it: one that is behind an end. */
+static int dlc__is_record(const dlc__image *image, int64_t on)
+{
+    return on >= 16 && on % 8 == 0 && on / 8 < image->record_words;
+}
+
 /* Whether records are on slots that there are, their tasks in the program's code, and their jumps among themselves. */
 static int dlc__check_records(const dlc__image *image)
 {
@@ -374,7 +385,8 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         || !dlc__within(image->records, image->record_words, 8, end)
         || !dlc__within(image->symbols, image->symbol_count, sizeof(dlc__symbol), end)
         || !dlc__within(image->failures, image->failure_count, sizeof(dlc__failure), end)
-        || !dlc__within(image->places, image->place_count, sizeof(dlc__place), end)) return 0;
+        || !dlc__within(image->places, image->place_count, sizeof(dlc__place), end)
+        || !dlc__within(image->decisions, image->decision_count, sizeof(dlc__decision), end)) return 0;
     if (image->weight_count < 0 || image->weight_count > image->array_count) return 0;
     if (image->slots > 1 << 28 || image->slots < 2 + tensors + image->weight_count) return 0;
     const int64_t code[] = {image->call, image->pool_bytes, image->pool_init, image->pool_worker, image->pool_end,
@@ -386,7 +398,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     for (int64_t i = 0; i < n; i++) {
         const dlc__operation *o = dlc__operations(image) + i;
         if (o->kind < 0 || o->kind >= DLC__OPERATIONS) return 0;
-        if (o->kind == DLC__SIZE_OF_CALL && (o->a < 0 || o->a >= image->symbol_count)) return 0;
+        if (o->kind == DLC__SIZE_OF_CALL && (o->a < 0 || o->a >= image->symbol_count + image->decision_count)) return 0;
         if (o->kind > DLC__SIZE_OF_CALL && (o->a < 0 || o->a >= i)) return 0;
         if (o->kind > DLC__SIZE_OF_CALL && o->kind < DLC__FIT && (o->b < 0 || o->b >= i)) return 0;
         if (o->kind == DLC__FIT && (o->b < -1 || o->b >= image->symbol_count)) return 0;
@@ -402,7 +414,7 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         const dlc__tensor *t = dlc__tensors(image) + i;
         if (!dlc__is_text(image, t->name) || t->element_bytes < 1 || t->element_bytes > 64) return 0;
         if (t->dims < 0 || t->rank < 0 || t->rank > image->dim_count || t->dims > image->dim_count - t->rank) return 0;
-        if (t->over < -1 || t->over >= image->inputs) return 0;
+        if (t->over < DLC__KEPT || t->over >= image->inputs || (t->over == DLC__KEPT && i < image->inputs)) return 0;
         int found = !t->otherwise;
         for (int64_t k = image->weight_count; k < image->array_count; k++) found |= arrays[k].distance == t->otherwise;
         if (!found) return 0;
@@ -420,6 +432,9 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     const dlc__place *places = (const dlc__place *)dlc__at(image, image->places);
     for (int64_t i = 0; i < image->place_count; i++)
         if (places[i].slot < 0 || places[i].slot >= image->slots) return 0;
+    const dlc__decision *decisions = (const dlc__decision *)dlc__at(image, image->decisions);
+    for (int64_t i = 0; i < image->decision_count; i++)
+        if (decisions[i].slot < 0 || decisions[i].slot >= image->slots || !dlc__is_record(image, decisions[i].on)) return 0;
     return dlc__check_records(image);
 }
 
@@ -821,7 +836,7 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
                          "again, or take the dlc.h of that dlc", prefix.version, DLC__VERSION);
     if (prefix.program < 0 && prefix.program >= -2) {
         static const char *const reasons[] = {
-            "data decides sizes in it, between several programs: only Python runs those",
+            "it is several programs, between which Python computes something: only Python runs those",
             "it takes or returns text, sequences or optionals, which only Python makes tensors of",
         };
         return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", reasons[-prefix.program - 1]);
@@ -905,7 +920,8 @@ static int dlc__info(const dlc_model *model, const int64_t *shapes, int outputs,
     const dlc__tensor *t = dlc__tensors(model->image) + i + (outputs ? model->image->inputs : 0);
     info->name = dlc__text(model->image, t->name);
     info->dtype = (int32_t)t->dtype, info->rank = (int32_t)t->rank, info->element_bytes = (int32_t)t->element_bytes;
-    info->shape = shapes + t->dims, info->optional = t->otherwise != 0, info->over = (int32_t)t->over;
+    info->shape = shapes + t->dims, info->optional = t->otherwise != 0, info->decided = t->over == DLC__KEPT;
+    info->over = info->decided ? -1 : (int32_t)t->over;
     info->bytes = t->element_bytes;
     for (int64_t k = 0; k < t->rank; k++) {
         int64_t size = info->shape[k];
@@ -983,6 +999,18 @@ static int dlc__call(dlc_context *c)
     return dlc__fail(c, (int)code, "%s", dlc_error((int)code));
 }
 
+/* Memory for what the last call needed. */
+static int dlc__make_room(dlc_context *c)
+{
+    void *memory = c->call.memory;
+    /* One that grows is made larger than that, so that it does not grow in each call. */
+    int64_t bytes = memory && c->call.needed < c->memory_bytes / 2 * 3 ? c->memory_bytes / 2 * 3 : c->call.needed;
+    dlc__release(&c->model->options, memory);
+    c->call.memory = dlc__allocate(&c->model->options, (size_t)bytes, DLC__ALIGNMENT);
+    c->call.bytes = c->memory_bytes = c->call.memory ? bytes : 0;
+    return c->call.memory ? DLC_OK : dlc__fail(c, DLC_NO_MEMORY, "no memory for %lld bytes", (long long)bytes);
+}
+
 int dlc_resize(dlc_context *c, const int64_t *sizes)
 {
     int32_t count = dlc_size_count(c->model);
@@ -992,13 +1020,7 @@ int dlc_resize(dlc_context *c, const int64_t *sizes)
     c->call.memory = NULL;
     int code = dlc__call(c);
     c->call.memory = memory;
-    if (code || (memory && c->call.needed <= c->memory_bytes)) return code;
-    /* One that grows is made larger than that, so that it does not grow in each call. */
-    int64_t bytes = memory && c->call.needed < c->memory_bytes / 2 * 3 ? c->memory_bytes / 2 * 3 : c->call.needed;
-    dlc__release(&c->model->options, memory);
-    c->call.memory = dlc__allocate(&c->model->options, (size_t)bytes, DLC__ALIGNMENT);
-    c->call.bytes = c->memory_bytes = c->call.memory ? bytes : 0;
-    return c->call.memory ? DLC_OK : dlc__fail(c, DLC_NO_MEMORY, "no memory for %lld bytes", (long long)bytes);
+    return code || (memory && c->call.needed <= c->memory_bytes) ? code : dlc__make_room(c);
 }
 
 int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context **result)
@@ -1031,6 +1053,7 @@ static int dlc__check_given(dlc_context *c, int outputs, const void *const *give
     dlc_tensor_info info;
     for (int32_t i = 0; i < dlc_count(c->model, outputs); i++) {
         dlc_context_info(c, outputs, i, &info);
+        if (outputs && info.decided && given) continue;
         if (outputs && info.over >= 0) {
             if (c->call.inputs[info.over]) continue;
             return dlc__fail(c, DLC_ARGUMENT, "output %s is written over an input, which is missing", info.name);
@@ -1044,13 +1067,17 @@ static int dlc__check_given(dlc_context *c, int outputs, const void *const *give
     return DLC_OK;
 }
 
-int dlc_run(dlc_context *c, const void *const *inputs, void *const *outputs)
+int dlc_run(dlc_context *c, const void *const *inputs, void **outputs)
 {
     if (!c->call.memory) return dlc__fail(c, DLC_ARGUMENT, "no sizes yet: dlc_resize gives them");
     c->call.inputs = inputs, c->call.outputs = outputs;
     int code = dlc__check_given(c, 0, inputs);
     if (!code) code = dlc__check_given(c, 1, (const void *const *)outputs);
-    return code ? code : dlc__call(c);
+    if (code) return code;
+    /* Where data decides sizes, it may take more memory than any call before; a call begins again then. */
+    while ((code = dlc__call(c)) == DLC_NO_MEMORY && c->call.needed > c->memory_bytes)
+        if ((code = dlc__make_room(c))) return code;
+    return code;
 }
 
 void dlc_context_destroy(dlc_context *c)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dlc.arrays import ALIGNMENT
 from dlc.deploy.archive import archive
 from dlc.deploy.elf import Function, relocatable_object, shared_library
+from dlc.dims import Dim
 from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS
 from dlc.runtime.artifact import Artifact
@@ -20,6 +21,8 @@ from dlc.runtime.container import Placed, bytes_of
 from dlc.runtime.host_program import HostProgram
 from dlc.runtime.image import memory_of, symbols_of
 from dlc.runtime.model import Model
+from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.variants import Variants
 from dlc.target import architecture_of
 from dlc.whole_files import write_whole_text, written_whole
 
@@ -56,9 +59,11 @@ def _not_one(model: Model) -> str:
         return "this model was compiled for another target, or runs in Python: compile it for a target such as cpu"
     if any(info.dtype == OBJECTS for info in (*model.inputs, *model.outputs)):
         return "this model takes or returns text, lists or None, of which only Python makes tensors: save it as .dlc for Python"
+    if isinstance(model.artifact, Variants):
+        return f"this model is compiled for {model.artifact.decided_by}: give them (--shape, input_shapes)"
     return (
         "this model is several, or has parts that only Python runs: where the shapes of a call decide, give them (--shape, "
-        "input_shapes); where data decides a size, save it as .dlc for Python"
+        "input_shapes); what it has of text, save as .dlc for Python"
     )
 
 
@@ -109,12 +114,15 @@ def header_text(model: Model, artifact: Artifact, function: Function) -> str:
         f"    {symbol}(&call);                      // no memory yet: answers call.needed",
         "    call.memory = aligned_alloc(64, (call.needed + 63) / 64 * 64), call.bytes = call.needed;",
         f"    if ({symbol}(&call)) ...              // 0: done; codes are those of dlc.h, below 0 the model's own",
+        *_told_later(artifact),
         "",
         "Calls at once have memory of their own. A call runs on its own thread, or on threads of yours (`parallel`); dlc.h",
         f"(`dlc header`) runs it on threads of its own, and checks the processor: dlc_open_linked({symbol}, ...).",
     ]
     comment = "\n".join(f" * {line}".rstrip() for line in lines)
-    known = "" if symbols else f"#define {symbol.upper()}_BYTES {memory_of(function.code)} /* of memory */\n"
+    known = (
+        "" if symbols or _decided(artifact) else f"#define {symbol.upper()}_BYTES {memory_of(function.code)} /* of memory */\n"
+    )
     return f"""/*
 {comment}
  */
@@ -135,6 +143,26 @@ extern "C" {{
 #endif
 #endif
 """
+
+
+def _decided(artifact: Artifact) -> Sequence[str]:
+    """The sizes that data decides."""
+    return artifact.host.decided if isinstance(artifact.host, OpenProgram) else ()
+
+
+def _told_later(artifact: Artifact) -> list[str]:
+    """What is to be known of a program in which data decides sizes."""
+    decided = _decided(artifact)
+    if not decided:
+        return []
+    own = [k for k, o in enumerate(artifact.host.outputs) for size in o.shape if Dim.lift(size).symbols() & {*decided}]
+    named = ", ".join(f"outputs[{k}]" for k in dict.fromkeys(own)) or "none"
+    return [
+        "",
+        f"Data decides {_plain(', '.join(decided))}: a call may take more memory than was answered before. It ends with 2",
+        "then, and is to be made again with call.needed bytes. Outputs of such sizes lie in the memory: the call sets the",
+        f"addresses of {named}, and call.shapes says how large they are.",
+    ]
 
 
 def _donors(artifact: Artifact) -> Mapping[int, int]:

@@ -269,6 +269,25 @@ class FailOp(IRDLOperation):
 
 
 @irdl_op_definition
+class DecideOp(IRDLOperation):
+    """A number in memory is a size from here on, as `dl.decide` says: what is as large has its place only then."""
+
+    name = "host.decide"
+    count = operand_def(MemRefType)
+    size = prop_def(DimsAttr)
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$count attr-dict `:` type($count)"
+
+    def __init__(self, count: SSAValue, size: DimsAttr) -> None:
+        super().__init__(operands=[count], properties={"size": size})
+
+    @property
+    def symbol(self) -> str:
+        """The name of the size."""
+        return str(self.size.sizes[0])
+
+
+@irdl_op_definition
 class PrintOp(IRDLOperation):
     """Prints what is in buffers, as `dl.print` does."""
 
@@ -285,7 +304,9 @@ class PrintOp(IRDLOperation):
         return [piece.data for piece in self.pieces]
 
 
-Host = Dialect("host", [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp, PrintOp], [])
+Host = Dialect(
+    "host", [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp, DecideOp, PrintOp], []
+)
 
 OUTPUT = "host.output"
 

@@ -89,7 +89,7 @@ class Timed:
 
 
 class Watch:
-    """A compiled model whose tasks are noted; it is run once to see what it launches."""
+    """A compiled model whose tasks are noted; it is run to see what it launches."""
 
     def __init__(self, artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int) -> None:
         self._inputs = inputs
@@ -107,6 +107,9 @@ class Watch:
             for name, image in images.items()
         }
         self._program = artifact.program(threads, images=watching, native=native)
+        # The first run, in which data may decide that it takes more memory, may begin again and again.
+        self._program.run(inputs)
+        self._state[0] = 0
         self.launches = [launch for launch, _ in self._program.profile(inputs)]
         count = int(self._state[0])
         if count > _MOST:

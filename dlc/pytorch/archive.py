@@ -18,8 +18,8 @@ from typing import Any, cast
 from dlc.errors import ModelError
 from dlc.pytorch.rules import RULES
 
-# Names of functions are aten's, or Python's arithmetic on sizes.
-_ATEN = re.compile(r"torch\.ops\.(aten|higher_order)\.\w+(\.\w+)?")
+# Names of functions are aten's, those of another library that there is a rule for, or Python's arithmetic on sizes.
+_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(\.\w+)?")
 _ARITHMETIC = re.compile(r"(_operator|math|torch)\.(\w+)")
 # Sizes are sums and products of symbols: Add(Integer(1), Symbol('s7', positive=True, integer=True)).
 _WORDS = "Add|Mul|Pow|Integer|Symbol|Rational|FloorDiv|Mod|Max|Min|positive|integer|True|False"
@@ -100,7 +100,7 @@ def _problems(value: Any) -> Iterator[str]:
 
 
 def _is_known(target: str) -> bool:
-    if _ATEN.fullmatch(target):
-        return True
+    if operator := _OPERATOR.fullmatch(target):
+        return operator[1] in ("aten", "higher_order") or f"{operator[1]}::{operator[2]}" in RULES
     arithmetic = _ARITHMETIC.fullmatch(target)
     return arithmetic is not None and f"operator.{arithmetic[2]}" in RULES

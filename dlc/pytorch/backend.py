@@ -29,6 +29,7 @@ from dlc.runtime.model import Model
 
 _common, _partitioners = library("torch._dynamo.backends.common"), library("torch._functorch.partitioners")
 _partitioner, _support = (library(f"torch.fx.passes.{name}") for name in ("infra.partitioner", "operator_support"))
+_fakes = library("torch._subclasses.fake_tensor")
 _log = logging.getLogger("dlc.pytorch")
 _REFUSED = "run by PyTorch, since dlc refuses it: %s"
 _NAME = "torch.compile"
@@ -181,7 +182,9 @@ class _Compiled:
         # What runs it where dlc refuses to, if that may be.
         self._eager: Any = module if settings.fallback == "eager" else None
         self._refused = False
-        self._read = Read.of(module)
+        # Meanwhile PyTorch computes with stand-ins alone, and a graph holds tensors as well.
+        with _fakes.unset_fake_temporarily():
+            self._read = Read.of(module)
         self._draws = draws(self._read.graph)
         # Places among the arguments, of which some are sizes.
         self._static = [k for k in static if k in self._read.tensors]

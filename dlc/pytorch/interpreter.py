@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
+
 from dlc import random
 from dlc.dims import Dim
 from dlc.errors import UnsupportedError
@@ -93,11 +95,13 @@ def _constant(trace: Trace, array: Any, title: str) -> Any:
 
 
 def _has_complex(argument: Any) -> bool:
+    if isinstance(argument, np.dtype):
+        return argument.kind == "c"
     return any(map(is_complex, cast("Sequence[Any]", argument))) if isinstance(argument, list) else is_complex(argument)
 
 
 def _called(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    rule = OF_COMPLEX.get(node.op) if any(map(_has_complex, args)) else None
+    rule = OF_COMPLEX.get(node.op) if any(map(_has_complex, (*args, *kwargs.values()))) else None
     try:
         return (rule or DRAWN.get(node.op) or COUNTED.get(node.op) or RULES[node.op])(*args, **kwargs)
     except TypeError as error:

@@ -28,6 +28,8 @@ _DTYPES: dict[Any, np.dtype[Any]] = {
         "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
     )
 } | {torch.bfloat16: np.dtype(ml_dtypes.bfloat16)}  # fmt: skip
+# Those that arrays have between inputs and outputs alone.
+_COMPLEX = {torch.complex64: np.dtype(np.complex64), torch.complex128: np.dtype(np.complex128)}
 _TORCH_DTYPES = {dtype: of_torch for of_torch, dtype in _DTYPES.items()}
 # What says where and how an array lies, of which nothing is left in a program.
 _DROPPED = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
@@ -49,8 +51,8 @@ def array_of(tensor: Any) -> Array:
 
 
 def tensor_of(array: Array) -> Any:
-    """An array as a tensor in the same memory."""
-    plain = array.view(np.ndarray)
+    """An array as a tensor, in the same memory if its elements lie in the order of its axes."""
+    plain = np.ascontiguousarray(array).reshape(array.shape)
     if plain.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(plain)
@@ -123,10 +125,10 @@ def argument_of(argument: Any) -> Any:
     if isinstance(argument, list | tuple):
         return [argument_of(a) for a in cast("Sequence[Any]", argument)]
     if isinstance(argument, torch.dtype):
-        return numpy_dtype(argument)
+        return _COMPLEX[argument] if argument in _COMPLEX else numpy_dtype(argument)
     if isinstance(argument, torch.SymInt):
         return size_of(argument)
-    if argument is None or isinstance(argument, bool | int | float | str):
+    if argument is None or isinstance(argument, bool | int | float | complex | str):
         return argument
     if isinstance(argument, torch.device | torch.layout | torch.memory_format):
         return None

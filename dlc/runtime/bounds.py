@@ -16,6 +16,7 @@ from dlc.runtime.host_program import (
     NUMBER_BYTES,
     Branch,
     Carried,
+    Decide,
     Element,
     Fail,
     HostProgram,
@@ -155,6 +156,8 @@ class _Walker:
                 case Print(values=values):
                     for value in values:
                         self.part(value.place, value.bytes, known)
+                case Decide(place=place):
+                    self.part(place, NUMBER_BYTES, known)
                 case Fail(numbers=numbers):
                     for place in numbers:
                         self.part(place, NUMBER_BYTES, known)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from dlc.errors import DlcError
 from dlc.runtime.control import failure
@@ -15,6 +15,7 @@ from dlc.runtime.host_program import (
     NUMBER_BYTES,
     Branch,
     Carried,
+    Decide,
     Fail,
     Instruction,
     Launch,
@@ -30,46 +31,70 @@ Held: TypeAlias = "tuple[Any, int]"
 
 
 def execute(
-    instructions: Sequence[Instruction],
+    block: Callable[[], Sequence[Instruction]],
     held: list[Held],
     launch: Callable[[Launch, list[Held]], None],
     read: Callable[[Held, int], bytes],
+    decide: Callable[[Decide, int], None],
 ) -> None:
-    """Runs instructions on the slots `held`; `read` gives so many bytes at a place.
+    """Runs the instructions of a block on the slots `held`; `read` gives so many bytes at a place.
 
+    `decide` is told of each size that data decides; instructions that follow are those that `block` gives then.
     Raises DlcError for a branch that fails.
     """
-    for instruction in instructions:
-        match instruction:
+
+    def inside(k: int, bodies: Callable[[Any], Sequence[Instruction]]) -> None:
+        execute(lambda: bodies(block()[k]), held, launch, read, decide)
+
+    for k in range(len(block())):
+        match instruction := block()[k]:
             case Launch():
                 launch(instruction, held)
-            case Loop(count=count, carried=carried, elements=elements, body=body):
+            case Loop(count=count, carried=carried, elements=elements):
                 _hand_on([(c, c.first) for c in carried], held)
                 firsts = [at(held, (slot, int(offset))) for slot, offset in (e.first for e in elements)]
                 for step in range(int(count)):
                     for element, (buffer, offset) in zip(elements, firsts, strict=True):
                         held[element.slot] = buffer, offset + step * int(element.step)
-                    execute(body, held, launch, read)
-                    _hand_on([(c, c.following) for c in carried], held)
-            case While(begin=begin, again=again, carried=carried, body=body):
+                    inside(k, _body)
+                    _hand_on([(c, c.following) for c in _carried(block()[k])], held)
+            case While(begin=begin, carried=carried):
                 condition = at(held, begin)
                 _hand_on([(c, c.first) for c in carried], held)
                 while any(read(condition, 1)):
-                    execute(body, held, launch, read)
-                    condition = at(held, again)
-                    _hand_on([(c, c.following) for c in carried], held)
-            case Branch(condition=place, then=then, otherwise=otherwise):
-                execute(then if any(read(at(held, place), 1)) else otherwise, held, launch, read)
+                    inside(k, _body)
+                    condition = at(held, cast(While, block()[k]).again)
+                    _hand_on([(c, c.following) for c in _carried(block()[k])], held)
+            case Branch(condition=place):
+                inside(k, _then if any(read(at(held, place), 1)) else _otherwise)
             case Fail(message=message, numbers=numbers):
                 raise DlcError(failure(message, [number(read(at(held, place), NUMBER_BYTES)) for place in numbers]))
+            case Decide(place=place):
+                decide(instruction, number(read(at(held, place), NUMBER_BYTES)))
             case Print():
                 instruction.run(lambda place, count: read(at(held, place), count))
             case OpenLaunch(kernel=kernel):
                 raise DlcError(f"a launch of {kernel}, whose sizes come with a call: it is executed with those of one")
 
 
+def _body(of: Loop | While) -> Sequence[Instruction]:
+    return of.body
+
+
+def _then(of: Branch) -> Sequence[Instruction]:
+    return of.then
+
+
+def _otherwise(of: Branch) -> Sequence[Instruction]:
+    return of.otherwise
+
+
+def _carried(of: Instruction) -> Sequence[Carried]:
+    return cast("Loop | While", of).carried
+
+
 def number(bytes: bytes) -> int:
-    """A number of a message."""
+    """A number of a message, or one that is a size."""
     return int.from_bytes(bytes, sys.byteorder, signed=True)
 
 

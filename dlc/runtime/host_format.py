@@ -12,6 +12,7 @@ from dlc.dims import Size, parse
 from dlc.runtime.host_program import (
     Branch,
     Carried,
+    Decide,
     Element,
     Fail,
     Instruction,
@@ -50,6 +51,8 @@ def _written(instruction: Instruction) -> Any:
             return {"if": condition, "then": to_json(then), "else": to_json(otherwise)}
         case Fail(message=message, numbers=numbers):
             return {"fail": message, "numbers": numbers}
+        case Decide(symbol=symbol, place=place):
+            return {"decide": symbol, "at": place}
         case Print(pieces=pieces, values=values):
             return {"print": pieces, "values": [[v.place, v.shape, v.dtype.name] for v in values]}
 
@@ -87,6 +90,8 @@ class _Reader:
         if "if" in written:
             then, otherwise = (self.block(written[key], depth) for key in ("then", "else"))
             return Branch(place(written["if"]), then, otherwise)
+        if "decide" in written and self.is_open:
+            return Decide(text(written["decide"]), place(written["at"]))
         if "print" in written:
             return _read_print(written)
         return Fail(text(written["fail"]), _read_numbers(written))

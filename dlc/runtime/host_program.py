@@ -23,7 +23,7 @@ from dlc.errors import ModelError
 from dlc.runtime.control import shown
 
 NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of slots
-NUMBER_BYTES = 8  # of a number in a message
+NUMBER_BYTES = 8  # of a number in a message, or that is a size
 
 Place: TypeAlias = "tuple[int, int]"
 
@@ -151,6 +151,14 @@ class Fail:
 
 
 @dataclass(frozen=True)
+class Decide:
+    """Makes the i64 at a place the size `symbol` of what follows."""
+
+    symbol: str
+    place: Place
+
+
+@dataclass(frozen=True)
 class Printed:
     """An array to be shown: where it is, and what."""
 
@@ -179,7 +187,7 @@ class Print:
         print(shown(self.pieces, [value.of(read(value.place, value.bytes)) for value in self.values]))
 
 
-Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail | Print"
+Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail | Decide | Print"
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlc.arrays import ALIGNMENT, TensorInfo
-from dlc.dims import Range, Size, is_symbol
+from dlc.dims import Dim, Range, Size, is_symbol, product
 from dlc.runtime.container import VERSION, Placed
 from dlc.runtime.cpu.entry import ENTRY_BYTES, entry_code
 from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, linked
 from dlc.runtime.cpu.table import Table, Task, assemble
-from dlc.runtime.host_program import ARENA, Fail, HostProgram
+from dlc.runtime.host_program import ARENA, FIRST_INPUT, Decide, Fail, HostProgram
 from dlc.runtime.kernel_object import KernelObject
-from dlc.runtime.open_program import Demands, OpenProgram, distinct, resolved
+from dlc.runtime.open_program import LARGEST_SIZE, Demands, OpenProgram, distinct, resolved
 from dlc.runtime.size_code import SizeCode
 from dlc.target import Target, architecture_of, flags_of
 
@@ -32,8 +32,8 @@ MAGIC = b"dlcimage"
 FIELDS = (
     *("version", "machine", "bytes", "checksum", "name", "features", "code"),  # of interest to who opens it
     *("slots", "arena", "inputs", "outputs", "tensors", "dims", "dim_count", "operations", "operation_count"),
-    *("arrays", "weight_count", "fills", "fill_count", "records", "record_words"),
-    *("array_count", "symbols", "symbol_count", "failures", "failure_count", "places", "place_count", "text"),
+    *("arrays", "weight_count", "fills", "fill_count", "records", "symbol_count", "decisions", "decision_count"),
+    *("record_words", "array_count", "symbols", "failures", "failure_count", "places", "place_count", "text"),
     *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
     *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_end", "checksum_of"),
 )
@@ -44,8 +44,8 @@ _DTYPES = (
     *("complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     *("uint4", "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2"),
 )
-# More than any memory has, and little enough that few products of it overflow.
-_LARGEST_SIZE = 1 << 40
+# What an output is `over` that lies in the call's memory.
+_KEPT = -2
 # What a call ends with where there is no Python.
 _NO_PRINTING = "the program has a dlc.debug.print, which only Python prints; take it out"
 
@@ -118,7 +118,8 @@ class _Writer:
         self.weights, self.defaults = weights, defaults
         self.table = self._assembled(program.kernels)
         self.symbols = symbols_of(self.host)
-        self.sizes = SizeCode(list(self.symbols))
+        self.decided = self.host.decided if isinstance(self.host, OpenProgram) else ()
+        self.sizes = SizeCode([*self.symbols, *self.decided])
         self.fields: dict[str, int] = {}
         self.tables = bytearray()
         self.text = bytearray()
@@ -147,6 +148,7 @@ class _Writer:
         tensors, dims = self._tensors()
         fills = self._regions() + self._numbers()
         self._demand()
+        decisions = self._decisions()
         failures, places = self._failures()
         symbols = [self._symbol(symbol) for symbol in self.symbols]
         self.fields |= {"slots": self.table.slots, "version": VERSION, "name": self._text(self.program.name)}
@@ -157,6 +159,7 @@ class _Writer:
         self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
         self.fields["weight_count"] = len(self.weights)
         self._table("fills", "fill_count", fills)
+        self._table("decisions", "decision_count", decisions)
         self._table("symbols", "symbol_count", symbols)
         self._table("failures", "failure_count", failures)
         self._table("places", "place_count", places)
@@ -170,7 +173,8 @@ class _Writer:
         donors: Mapping[int, int] = self.host.donors if isinstance(self.host, HostProgram) else {}
         rows, dims = list[tuple[int, ...]](), list[int]()
         infos = [(i, self.defaults[i.name].distance if i.name in self.defaults else 0, -1) for i in self.host.inputs]
-        infos += [(info, 0, donors.get(k, -1)) for k, info in enumerate(self.host.outputs)]
+        kept = dict.fromkeys((k for _, k in self._kept_outputs()), _KEPT)
+        infos += [(info, 0, {**donors, **kept}.get(k, -1)) for k, info in enumerate(self.host.outputs)]
         for info, otherwise, over in infos:
             rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), otherwise, over))
             dims += map(self.sizes.number, info.shape)
@@ -184,12 +188,35 @@ class _Writer:
             return []
         fills: list[tuple[int, int, int]] = []
         end = self.sizes.number(0)
-        for slot, members in enumerate(self.host.regions, self.host.first_region):
+        parts = [(slot, members) for slot, members in enumerate(self.host.regions, self.host.first_region)]
+        first_output = FIRST_INPUT + len(self.host.inputs)
+        for info, k in self._kept_outputs():
+            parts.append((first_output + k, (product(info.shape) * info.dtype.itemsize,)))
+        # What is known first comes first: nothing moves when data decides more.
+        for slot, members in sorted(parts, key=lambda part: max(map(self._decision, part[1]))):
             fills.append((slot, end, ARENA))
             size = self.sizes.largest(map(self.sizes.number, distinct(members)))
             end = self.sizes.sum(end, self.sizes.rounded_up(size, ALIGNMENT))
         self.fields["arena"] = end
         return fills
+
+    def _decision(self, size: Size) -> int:
+        """How many sizes must be decided before this one is known."""
+        order = {symbol: k for k, symbol in enumerate(self.decided, 1)}
+        return max((order.get(symbol, 0) for symbol in Dim.lift(size).symbols()), default=0)
+
+    def _kept_outputs(self) -> list[tuple[TensorInfo, int]]:
+        """The outputs that lie in the call's memory, since nobody knows before how large they are; and their numbers."""
+        return [(info, k) for k, info in enumerate(self.host.outputs) if max(map(self._decision, info.shape), default=0)]
+
+    def _decisions(self) -> list[tuple[int, int, int, int]]:
+        """For each size that data decides: the code that records end with then, where it is, and where they go on."""
+        rows = {
+            stop.symbol: (-k, *stop.place, 8 * following)
+            for k, (stop, following) in enumerate(self.table.stops, 1)
+            if isinstance(stop, Decide)
+        }
+        return [rows[symbol] for symbol in self.decided]
 
     def _numbers(self) -> list[tuple[int, int, int]]:
         """Slots that hold sizes and numbers of tasks."""
@@ -225,7 +252,7 @@ class _Writer:
     def _bounds(self, symbol: str) -> tuple[int, int]:
         ranges: Mapping[str, Range] = self.host.ranges if isinstance(self.host, OpenProgram) else {}
         range_ = ranges.get(symbol, Range())
-        return range_.low, _LARGEST_SIZE if range_.high is None else range_.high
+        return range_.low, LARGEST_SIZE if range_.high is None else range_.high
 
     def _symbol(self, symbol: str) -> tuple[int, int, int]:
         return (self._text(symbol), *self._bounds(symbol))

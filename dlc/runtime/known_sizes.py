@@ -11,6 +11,7 @@ from dlc.runtime.host_program import (
     ARENA,
     Branch,
     Carried,
+    Decide,
     Element,
     Fail,
     HostProgram,
@@ -36,9 +37,13 @@ class KnownSizes:
         self._sizes = list(dict.fromkeys(s for s in _sizes_in(self.instructions) if not isinstance(s, int)))
         self._bind = Binder(program, self.instructions, self._sizes, alignment)
 
-    def __call__(self, shapes: Sequence[tuple[int, ...]]) -> HostProgram:
-        """The program for inputs of these shapes. Raises what `Binder` raises."""
-        bound, program = self._bind(shapes), self.program
+    def __call__(self, shapes: Sequence[tuple[int, ...]], decided: Sequence[int] | None = None) -> HostProgram:
+        """The program for inputs of these shapes, and sizes that data decided: 0 where it did not yet.
+
+        Raises what `Binder` raises.
+        """
+        program = self.program
+        bound = self._bind(shapes, [0] * len(program.decided) if decided is None else decided)
         numbers = dict(zip(self._sizes, bound.numbers, strict=True))
         return HostProgram(
             _shaped(program.inputs, shapes),
@@ -53,8 +58,9 @@ class KnownSizes:
         """The program for the sizes that its plans are made for."""
         shapes = [info.shape for info in self.program.inputs]
         symbols = {symbol for shape in shapes for size in shape for symbol in Dim.lift(size).symbols()}
-        sizes = {symbol: self.program.ranges.get(symbol, Range()).representative for symbol in symbols}
-        return self([tuple(int(substitute(size, sizes)) for size in shape) for shape in shapes])
+        sizes = {s: self.program.ranges.get(s, Range()).representative for s in (*symbols, *self.program.decided)}
+        known = [tuple(int(substitute(size, sizes)) for size in shape) for shape in shapes]
+        return self(known, [sizes[symbol] for symbol in self.program.decided])
 
 
 def _shaped(infos: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]]) -> tuple[TensorInfo, ...]:
@@ -98,6 +104,8 @@ class _Writer:
                 return Fail(message, tuple(map(self.place, numbers)))
             case Print(pieces, values):
                 return Print(pieces, tuple(replace(value, place=self.place(value.place)) for value in values))
+            case Decide(symbol, place):
+                return Decide(symbol, self.place(place))
             case Launch():
                 return instruction
 

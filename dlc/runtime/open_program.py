@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import TypeAlias
 
@@ -20,6 +21,7 @@ from dlc.runtime.bounds import Part, parts_of
 from dlc.runtime.host_program import (
     FIRST_INPUT,
     Branch,
+    Decide,
     Instruction,
     Loop,
     OpenKernel,
@@ -33,6 +35,8 @@ from dlc.runtime.size_function import size_function
 
 # Beyond, addresses could wrap around.
 _TOO_LARGE = 1 << 62
+# More than any memory has, and little enough that few products of it overflow.
+LARGEST_SIZE = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,11 @@ class OpenProgram:
     def runs(self) -> Counter[str | None]:
         """As of HostProgram."""
         return runs_of(self.instructions)
+
+    @cached_property
+    def decided(self) -> tuple[str, ...]:
+        """The sizes that data decides, in the order in which it does."""
+        return tuple(i.symbol for i, _ in walk(self.instructions) if isinstance(i, Decide))
 
     @property
     def first_region(self) -> int:
@@ -127,6 +136,13 @@ class Demands:
         )
 
 
+def decided_size(program: OpenProgram, symbol: str, number: int) -> int:
+    """A number as the size that it decides. Raises ModelError for one that is none."""
+    if not 0 <= number <= LARGEST_SIZE:
+        raise ModelError(f"the size {symbol} of {', '.join(map(str, program.inputs))}: the program counted {number}")
+    return number
+
+
 class Binder:
     """Binds the sizes of calls; `numbers` are those that whoever runs the instructions needs, which know their kernels.
 
@@ -142,9 +158,12 @@ class Binder:
     ) -> None:
         self.program, self.alignment = program, alignment
         self.inputs = InputSizes(program.inputs)
+        self.symbols = (*self.inputs.symbols, *program.decided)
+        if len(set(self.symbols)) < len(self.symbols):
+            raise ModelError(f"of the sizes {', '.join(self.symbols)} one is decided twice")
         demands = Demands.of(program, instructions)
         self._at = size_function(
-            self.inputs.symbols,
+            self.symbols,
             (
                 [info.shape for info in program.inputs],
                 [info.shape for info in program.outputs],
@@ -157,14 +176,18 @@ class Binder:
         symbols = self.inputs.symbols
         self._ranges = [(symbols.index(name), range_) for name, range_ in program.ranges.items() if name in symbols]
 
-    def __call__(self, shapes: Sequence[tuple[int, ...]]) -> Bound:
-        """The program for inputs of these shapes.
+    def sizes(self, shapes: Sequence[tuple[int, ...]], decided: Sequence[int]) -> dict[str, int]:
+        """The sizes of a call by name."""
+        return dict(zip(self.symbols, (*self.inputs.of(shapes), *decided), strict=True))
+
+    def __call__(self, shapes: Sequence[tuple[int, ...]], decided: Sequence[int] = ()) -> Bound:
+        """The program for inputs of these shapes, and sizes that data decided: 0 where it did not yet.
 
         Raises ShapeError for shapes that do not fit one another, and for a size that is outside of its range; ModelError where
         a launch is no part of the buffers then, whatever the program says.
         """
         try:
-            sizes = self.inputs.of(shapes)
+            sizes = (*self.inputs.of(shapes), *decided)
             inputs, outputs, regions, parts, counts, numbers = self._at(*sizes)
         except (IndexError, ZeroDivisionError) as error:
             raise ShapeError(f"{self.program.sizes(shapes)}: a size is no number then: {error}") from error

@@ -28,13 +28,15 @@ def unique(x: Array, *, axis: int | None = None, keep_order: bool = False) -> tu
     # NumPy compares 16-bit floats of other packages by their bits: f32 holds them all.
     narrow = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
     wide = x.astype(np.float32) if narrow else x
-    y, first, inverse, counts = np.unique(wide, True, True, True, axis)
+    # Their places among the distinct elements are in the order of elements, NaN last, and equal where these are, NaN too.
+    places = np.unique(wide, return_inverse=True)[1].reshape(x.shape)
+    _, first, inverse, counts = np.unique(places, True, True, True, axis)
     inverse = inverse.reshape(-1)
     if keep_order:
         order = np.argsort(first, kind="stable")
-        y = np.take(y, order, 0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
-    return y.astype(x.dtype), *(a.astype(np.int64) for a in (first, inverse, counts))
+    y = np.take(x, first, axis)
+    return y, *(a.astype(np.int64) for a in (first, inverse, counts))
 
 
 def non_max_suppression(
@@ -44,7 +46,9 @@ def non_max_suppression(
     rows = [
         (batch, kind, box)
         for batch, kind in np.ndindex(*scores.shape[:2])
-        for box in _selected(_corners(boxes[batch], center_point), scores[batch, kind], int(max_boxes), iou, threshold)
+        for box in kept_of(
+            _corners(boxes[batch], center_point), _candidates(scores[batch, kind], threshold), int(max_boxes), iou
+        )
     ]
     return (np.array(rows, np.int64).reshape(-1, 3),)
 
@@ -80,12 +84,16 @@ def _corners(boxes: Array, center_point: bool) -> tuple[Array, Array]:
     return np.minimum(a, b), np.maximum(a, b)
 
 
-def _selected(corners: tuple[Array, Array], scores: Array, most: int, iou: Array, threshold: Array) -> Iterator[int]:
-    """The boxes of one class, best first."""
+def _candidates(scores: Array, threshold: Array) -> Array:
+    """The boxes whose scores count, best first."""
+    order = np.argsort(-scores, kind="stable")
+    return order[scores[order] > threshold]
+
+
+def kept_of(corners: tuple[Array, Array], left: Array, most: int, iou: Array) -> Iterator[int]:
+    """The boxes that are kept of those that are `left`, best first."""
     low, high = corners
     area = np.prod(high - low, axis=1)
-    left = np.argsort(-scores, kind="stable")
-    left = left[scores[left] > threshold]
     for _ in range(most):
         if not left.size:
             return

@@ -57,7 +57,7 @@ class Variants:
         undecided = [info for info in inputs if hangs_on_the_call(info)]
         self._decisive = [info for info in inputs if info.name in values] or undecided or list(inputs)
         self._compile = compile
-        advice = f"it is compiled for {self._of}; fix those that do not change beforehand"
+        advice = f"it is compiled for {self.decided_by}; fix those that do not change beforehand"
         counted = Recompilations(name, advice) if compile is not None else None
         self._kept = Kept[Key](self._made, made, recompilations=counted, tell=self._told)
 
@@ -84,8 +84,8 @@ class Variants:
         made = self._kept.made
         if not made:
             raise UnsupportedError(
-                f"{self.name}: it is compiled for {self._of} when it is called, and it was not called yet: call it with all "
-                f"that the file is to hold, or give them with {'input_values' if self.values else 'input_shapes'}"
+                f"{self.name}: it is compiled for {self.decided_by} when it is called, and it was not called yet: call it with "
+                f"all that the file is to hold, or give them with {'input_values' if self.values else 'input_shapes'}"
             )
         keys = [[k.hex() if isinstance(k, bytes) else k for k in key] for key in made]
         variants = [model.written(writer, _those_of(model, defaults)) for model in made.values()]
@@ -122,7 +122,7 @@ class Variants:
         return Variants(text(fields["name"]), inputs, outputs, values, None, made)
 
     @property
-    def _of(self) -> str:
+    def decided_by(self) -> str:
         """What picks a variant."""
         names = ", ".join(f"'{info.name}'" for info in self._decisive)
         if len(self._decisive) == len(self.inputs) and not self.values:
@@ -134,7 +134,7 @@ class Variants:
             there = [self._shown(known) for known in self._kept.made]
             more = f" and {len(there) - _MOST_LISTED} more" if len(there) > _MOST_LISTED else ""
             raise UnsupportedError(
-                f"{self.name}: no variant for {self._shown(key)}; it is compiled for {self._of}, and the file holds "
+                f"{self.name}: no variant for {self._shown(key)}; it is compiled for {self.decided_by}, and the file holds "
                 f"{'; '.join(there[:_MOST_LISTED])}{more}. Call the model that is compiled from ONNX with these too, and "
                 "save it again"
             )

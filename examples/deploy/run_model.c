@@ -35,6 +35,7 @@ int main(int argc, char **argv)
     for (int outputs = 0; outputs < 2; outputs++)
         for (int k = 0; k < dlc_count(model, outputs) && k < 64; k++) {
             dlc_context_info(context, outputs, k, &info);
+            if (info.decided) continue; /* dlc_run says where it is */
             arrays[outputs][k] = calloc((size_t)info.bytes + 1, 1);
             printf("%s %s: %lld bytes\n", outputs ? "output" : "input", info.name, (long long)info.bytes);
         }
@@ -48,7 +49,8 @@ int main(int argc, char **argv)
     printf("%.3f ms a call; %s begins with", 1e3 * best, info.name);
     for (int k = 0; info.dtype == DLC_FLOAT32 && k < 4 && 4 * k < info.bytes; k++) printf(" %g", ((float *)arrays[1][0])[k]);
     printf("\n");
-    for (int k = 0; k < 128; k++) free(arrays[k / 64][k % 64]);
+    for (int k = 0; k < 128; k++)
+        if (dlc_context_info(context, k / 64, k % 64, &info) || !info.decided) free(arrays[k / 64][k % 64]);
     dlc_context_destroy(context);
     dlc_close(model);
     return 0;

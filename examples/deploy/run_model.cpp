@@ -43,7 +43,7 @@ public:
             return std::vector<char>(static_cast<size_t>(info.bytes));
         }
 
-        void run(const std::vector<const void *> &inputs, const std::vector<void *> &outputs)
+        void run(const std::vector<const void *> &inputs, std::vector<void *> &outputs)
         {
             require(dlc_run(context.get(), inputs.data(), outputs.data()));
         }

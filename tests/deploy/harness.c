@@ -93,13 +93,13 @@ static int run(int argc, char **argv)
     dlc_tensor_info info;
     for (k = 0; k < dlc_count(model, 1); k++) {
         dlc_context_info(context, 1, k, &info);
-        outputs[k] = info.over < 0 ? malloc((size_t)info.bytes + 1) : (void *)inputs[info.over];
+        outputs[k] = info.over >= 0 ? (void *)inputs[info.over] : info.decided ? NULL : malloc((size_t)info.bytes + 1);
     }
     if (dlc_run(context, inputs, outputs)) return failed(dlc_message(context));
     for (k = 0; k < dlc_count(model, 1); k++) {
         dlc_context_info(context, 1, k, &info);
         fwrite(outputs[k], 1, (size_t)info.bytes, file);
-        if (info.over < 0) free(outputs[k]);
+        if (info.over < 0 && !info.decided) free(outputs[k]);
     }
     fclose(file);
     dlc_context_destroy(context);

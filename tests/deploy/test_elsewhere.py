@@ -153,6 +153,14 @@ def test_functions(there: Elsewhere, folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("there", ["aarch64"], indirect=True)
+def test_a_network_for_pictures(there: Elsewhere, folder: Path) -> None:
+    """A pretrained one, which finds faces by convolutions of two kinds, pooling and paddings of channels."""
+    model = dlc.compile_model(path_of("blazeface_front"), target=there.base)
+    feeds, want = next(iter(recordings("blazeface_front")))
+    agree(there, folder, model, [feeds[info.name] for info in model.inputs], want)
+
+
+@pytest.mark.parametrize("there", ["aarch64"], indirect=True)
 def test_a_decoder_with_a_cache_of_any_length(there: Elsewhere, folder: Path) -> None:
     model = dlc.compile_model(path_of("gpt2_tiny_decode_kv_dyn"), target=there.base)
     for feeds, want in recordings("gpt2_tiny_decode_kv_dyn"):

@@ -28,6 +28,7 @@ from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Shapes, Values, Variants
+from tests import test_counts as counts
 from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, printing, sizes_of, update
 
@@ -116,6 +117,16 @@ def test_open_sizes_loops_and_branches(folder: Path, models: dict[str, Model], s
 
 
 @needs_cc
+@pytest.mark.parametrize("text", [counts.ROWS, counts.LOOP], ids=["rows", "loop"])
+def test_sizes_that_data_decides(folder: Path, text: str) -> None:
+    model = counts.compiled(text, "cpu")
+    model.save(folder / "counts.dlc")
+    for n in (5, 0, 300):
+        inputs = [3 * (counts.rows(n) if text is counts.ROWS else counts.rows(n)[:, 0].copy())]
+        assert ran(folder, "run", model, "counts", inputs, 3) == expected(model, inputs)
+
+
+@needs_cc
 def test_floats_of_16_bits(folder: Path) -> None:
     x, y = X[:3].astype(ml_dtypes.bfloat16), X[:3].astype(np.float16)
     model = dlc.jit(lambda x, y: (x * 2 + 1, y.astype(x.dtype) - x, -y)).lower(x, y).compile()
@@ -137,10 +148,10 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     assert "only Python prints" in ran(folder, "run", models["printing"], "printing", [np.int64([0, -5, 7])])
     assert ran(folder, "run", models["layer"], "layer", [None, W[0]]) == "input x is missing"
     assert "No such file" in ran(folder, "run", models["layer"], "missing", [])
-    segments_model = segments.compiled("cpu")
+    segments_model = segments.in_steps()
     segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
     segments_model.save(folder / "several.dlc")
-    assert "data decides sizes" in ran(folder, "run", models["layer"], "several", [])
+    assert "several programs" in ran(folder, "run", models["layer"], "several", [])
     BorderedModel(models["layer"], Border((), (), ())).save(folder / "text.dlc")
     assert "text, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])
     data = bytearray((folder / "layer.dlc").read_bytes())

@@ -24,7 +24,9 @@ from dlc.errors import UnsupportedError
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.variants import Variants
 from dlc.target import CPU_LEVELS
+from tests import test_counts as counts
 from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
 
@@ -82,6 +84,19 @@ class Library:
         assert self.function(call) == 2  # too little
         call.bytes = call.needed
         self.code = self.function(call)
+        while self.code == 2:
+            # Data decided that it takes more.
+            memory = aligned_empty((call.needed,), np.uint8)
+            call.memory, call.bytes = memory.ctypes.data, call.needed
+            self.code = self.function(call)
+        if self.code:
+            return outputs
+        all_sizes = iter(shapes)
+        known_now = [[next(all_sizes) for _ in info.shape] for info in infos][len(inputs) :]
+        for k, (info, shape) in enumerate(zip(self.model.outputs, known_now, strict=True)):
+            if call.outputs[k] != outputs[k].ctypes.data:
+                found = ctypes.string_at(call.outputs[k], int(np.prod(shape)) * info.dtype.itemsize)
+                outputs[k] = np.frombuffer(found, info.dtype).reshape(shape)
         return outputs
 
 
@@ -127,6 +142,14 @@ def test_sizes_come_with_a_call(loop: Library, size: tuple[int, int]) -> None:
     same(loop([x]), loop.model(x))
 
 
+def test_sizes_that_data_decides(tmp_path: Path) -> None:
+    library = Library(counts.compiled(counts.ROWS, "cpu"), tmp_path / "rows.so")
+    for n in (5, 0, 300, 2):
+        same(library([counts.rows(n)]), library.model(counts.rows(n)))
+    header = (tmp_path / "rows.h").read_text()
+    assert "Data decides" in header and "of outputs[0], outputs[1], outputs[2]," in header and "_BYTES" not in header
+
+
 @pytest.mark.parametrize("size", [-1, 1 << 41, 1 << 62, -(1 << 63)])
 def test_a_size_that_is_none(loop: Library, size: int) -> None:
     loop([np.zeros((1, 1, 4), np.float32)], sizes=(2, size))
@@ -169,10 +192,13 @@ def test_one_symbol_and_no_other_library(layers: Library, tmp_path: Path) -> Non
 
 
 def test_what_is_several_programs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"one program.*data decides a size"):
-        write_library(segments.compiled("cpu"), tmp_path / "m.so")
+    with pytest.raises(UnsupportedError, match=r"one program.*only Python runs"):
+        write_library(segments.in_steps(), tmp_path / "m.so")
     with pytest.raises(UnsupportedError, match=r"one program.*another target"):
         write_library(dlc.jit(lambda x: x + 1, target="reference").lower(np.ones(2)).compile(), tmp_path / "m.so")
+    decided = Variants("m", layer().inputs, layer().outputs, (), lambda *_: layer()).model()
+    with pytest.raises(UnsupportedError, match=r"one program.*the shapes of its inputs: give them \(--shape"):
+        write_library(decided, tmp_path / "m.so")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz programs|control|lanes|derivatives|graphs|files --count N --seed S`: exit status 1 if anything is found."""
+"""`python -m tests.fuzz programs|control|counts|lanes|derivatives|graphs|files --count N --seed S`: exit status 1 if anything is found."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlc.cpus import usable_cpus
-from tests.fuzz import control, derivatives, files, graphs, lanes, programs
+from tests.fuzz import control, counts, derivatives, files, graphs, lanes, programs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "control", "lanes", "derivatives", "graphs", "files"):
+    for name in ("programs", "control", "counts", "lanes", "derivatives", "graphs", "files"):
         command = kinds.add_parser(name)
         command.add_argument("--count", type=int, default=1000, help="how many seeds")
         command.add_argument("--seed", type=int, default=0, help="the first of them")
@@ -26,6 +26,7 @@ def main() -> int:
     kinds.choices["control"].add_argument(
         "--target", choices=(*control.TARGETS, *control.DEVICES), help="one of them; else all that take no device"
     )
+    kinds.choices["counts"].add_argument("--target", help="one target; else the CPU")
     kinds.choices["lanes"].add_argument("--target", help="one target; else the reference and the CPU")
     kinds.choices["derivatives"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
     kinds.choices["graphs"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
@@ -39,6 +40,7 @@ def main() -> int:
     fuzzers = {
         "programs": fuzz_programs,
         "control": fuzz_control,
+        "counts": fuzz_counts,
         "lanes": fuzz_lanes,
         "derivatives": fuzz_derivatives,
         "graphs": fuzz_graphs,
@@ -90,6 +92,10 @@ def fuzz_programs(given: argparse.Namespace) -> int:
 
 def fuzz_control(given: argparse.Namespace) -> int:
     return _summary(given, lambda heard: control.fuzz(control.trials(given.seed, given.count, given.target), given.jobs, heard))
+
+
+def fuzz_counts(given: argparse.Namespace) -> int:
+    return _counted(given, counts.fuzz(counts.trials(given.seed, given.count, given.target), given.jobs))
 
 
 def fuzz_lanes(given: argparse.Namespace) -> int:

@@ -204,11 +204,11 @@ def artifacts() -> list[bytes]:
             path = Path(folder) / f"{name}.dlc"
             dlc.compile_model(FOLDER / "small" / f"{name}.onnx", num_threads=1).save(path)
             made.append(path.read_bytes())
-        path = Path(folder) / "steps.dlc"
-        steps = compile(test_segments.program(4), "cpu", OPTIONS)
-        steps(np.float32([1, -1, 2, 0]), np.ones(4, np.float32))
-        steps.save(path)
-        made.append(path.read_bytes())
+        for model in (compile(test_segments.program(4), "cpu", OPTIONS), test_segments.in_steps()):
+            path = Path(folder) / "decided.dlc"
+            model(np.float32([1, -1, 2, 0]), np.ones(4, np.float32))
+            model.save(path)
+            made.append(path.read_bytes())
     return made
 
 

@@ -130,6 +130,19 @@ def _sort_integers(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), shift=shift, bits=bits, signed=p.flag())
 
 
+def _places_of(p: RandomProgram, op: type[DlOp]) -> Known:
+    rows, n = p.random.choice([0, 1, 3]), p.random.choice([0, 1, 5, 40])
+    return p.add(op, p.fresh(BOOL, (rows, n)), size=(p.random.choice([0, 1, n // 2, n]),))
+
+
+def _suppress(p: RandomProgram, op: type[DlOp]) -> Known:
+    """Corners that are small whole numbers, so that sums of areas are exact."""
+    rows = (*p.shape(p.random.choice([0, 1]), 4), p.random.choice([1, 5, 40]))
+    corners = np.sort(p.numbers.integers(0, 6, (*rows, 2, 2)), -2).reshape(*rows, 4).astype(F32)
+    most, iou = p.numbers.integers(0, 9, rows[:-1]), p.numbers.choice(np.array([0.0, 0.25, 0.5], F32), rows[:-1])
+    return p.add(op, p.given(corners), p.fresh(BOOL, rows), p.given(np.asarray(most)), p.given(np.asarray(iou)))
+
+
 def _walk(p: RandomProgram, op: type[DlOp]) -> Known:
     """Along the middle of three axes, the last of them often alone."""
     wide = [d for d in NUMBERS if d.itemsize > 2 or d.kind in "iu"]
@@ -447,6 +460,8 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.SortOp: _sort,
     dl.AccumulateOp: _walk,
     dl.ExtremePlaceOp: _walk,
+    dl.PlacesOp: _places_of,
+    dl.SuppressOp: _suppress,
     dl.SortColumnsOp: _sort_integers,
     dl.SortDigitOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,
@@ -498,7 +513,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.ConstantOp: _creation,
     dl.WeightOp: _creation,
 }
-# Ops whose results' sizes are data are left out: the host computes them by their reference on every target.
+# Ops whose results' sizes are data are left out: counts.py draws what they are in.
 OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp) and not issubclass(op, DataDependent)]
 
 

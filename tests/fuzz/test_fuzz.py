@@ -11,7 +11,7 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.ir import Block
-from tests.fuzz import derivatives, files, graphs, lanes, programs
+from tests.fuzz import counts, derivatives, files, graphs, lanes, programs
 from tests.fuzz.bounds import track
 from tests.fuzz.drawing import random_program
 from tests.fuzz.draws import Unsuitable
@@ -55,6 +55,12 @@ def test_functions_in_lanes(target: str, count: int) -> None:
 def test_derivatives_of_functions() -> None:
     failures = list(derivatives.fuzz(derivatives.trials(0, 8, "reference"), 1))
     assert not failures, "\n".join(map(str, failures))
+
+
+def test_counts() -> None:
+    outcomes = list(counts.fuzz(counts.trials(0, 5), 1))
+    assert not [f"{trial}\n{wrong}" for trial, _, wrong in outcomes if wrong]
+    assert {kind for _, kind, _ in outcomes} == {"one program"}
 
 
 def test_graphs_beside_the_reference_of_onnx() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.base import DlOp, PropertyValue
 from dlc.dialects.dl.interfaces import Composite
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Region, SSAValue, StringAttr, func
 from tests.ops.sample import Sample
@@ -19,10 +21,13 @@ def op_of(module: ModuleOp) -> DlOp:
     return op
 
 
-def module_of(sample: Sample) -> ModuleOp:
-    """`func.func @main` from the sample's operands, named `x0`, `x1`, …, to the op's results, named `y0`, `y1`, …"""
+def module_of(sample: Sample, properties: Mapping[str, PropertyValue] | None = None) -> ModuleOp:
+    """`func.func @main` from the sample's operands, named `x0`, `x1`, …, to the op's results, named `y0`, `y1`, …
+
+    `properties` are others than those of the sample.
+    """
     block = Block(arg_types=sample.operand_types)
-    op = sample.op.make(*block.args, **sample.properties)
+    op = sample.op.make(*block.args, **sample.properties | (properties or {}))
     block.add_ops([op, func.ReturnOp(*op.results)])
 
     def named(prefix: str, count: int) -> ArrayAttr | None:

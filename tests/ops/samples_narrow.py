@@ -78,6 +78,7 @@ FLOATS = [
     _float("float8_e5m2fnuz", 8, 2, 16, 0x7F, one_zero=True),
     _float("float4_e2m1fn", 4, 1, 1, 0x7),
 ]
+POWERS = np.dtype(ml_dtypes.float8_e8m0fnu)
 INTEGERS = [np.dtype(getattr(ml_dtypes, name)) for name in ("int4", "uint4", "int2", "uint2")]
 CODES = np.arange(256, dtype=np.uint8).reshape(16, 16)
 
@@ -177,7 +178,28 @@ def _quantized_integers(dtype: np.dtype) -> list[Sample]:
     ]
 
 
+def _power(x: float, saturate: bool) -> float:
+    """The power of two, from 2^-127 to 2^127, that the magnitude of `x` is nearest to; the larger of two."""
+    if not np.isfinite(x):
+        return NAN
+    nearest = min((2.0**e for e in range(-127, 129)), key=lambda power: (abs(power - abs(x)), -power))
+    return nearest if nearest <= 2.0**127 else 2.0**127 if saturate else NAN
+
+
+def _powers() -> list[Sample]:
+    ends = [0, 2.0**-149, 2.0**-127, 1.4 * 2.0**-127, 1.6 * 2.0**-127, 1.4 * 2.0**127, 1.5 * 2.0**127, INF, NAN]
+    x = np.array([*ends, 1, -1, 1.49, 1.5, -3, 0.74, 0.75, 1e30], np.float32)
+    codes = CODES.view(POWERS)
+    return [
+        *(_cast(x, POWERS, lambda v, s=s: _power(v, s), "saturated" * s, s) for s in (False, True)),
+        _cast(codes, F32, lambda v: v),
+        _cast(codes, F16, lambda v: v),
+        Sample(dl.GatherOp, (codes, np.array([2, 0, -1, 1])), lambda x, i: x[i], {"axis": 0}),
+    ]
+
+
 SAMPLES: list[Sample] = [
+    *_powers(),
     *(_decoding(form, to) for form in FLOATS for to in (F32, F16)),
     *(_encoding(form, source, saturate) for form in FLOATS for source in (F32, F64) for saturate in (False, True)),
     *(

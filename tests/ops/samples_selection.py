@@ -15,10 +15,11 @@ def nonzero(x: np.ndarray) -> np.ndarray:
 
 def unique(x: np.ndarray, axis: int | None, keep_order: bool) -> tuple[np.ndarray, ...]:
     slices = [x[place] for place in np.ndindex(*x.shape)] if axis is None else list(np.moveaxis(x, axis, 0))
-    keys = [tuple(np.ravel(s).tolist()) for s in slices]
+    # NaN are equal, and the largest.
+    keys = [tuple((v != v, 0 if v != v else v) for v in np.ravel(s).tolist()) for s in slices]
     distinct = list(dict.fromkeys(keys))
     if not keep_order:
-        distinct.sort(key=lambda key: [(v != v, v) for v in key])
+        distinct.sort()
     first = [keys.index(key) for key in distinct]
     y = np.array([slices[k] for k in first], x.dtype)
     numbers = ([distinct.index(key) for key in keys], [keys.count(key) for key in distinct])
@@ -59,6 +60,14 @@ def _nonzero(*shape: int) -> Sample:
     return Sample(dl.NonzeroOp, (x,), nonzero, {"size": (int(x.sum()),)}, label="x".join(map(str, shape)) or "scalar")
 
 
+def _places(rows: int, n: int, size: int) -> Sample:
+    def expected(x: np.ndarray) -> np.ndarray:
+        found = [[k for k, flag in enumerate(row) if flag] for row in x]
+        return np.array([[*(places + [n] * n)[:size], n] for places in found]).reshape(rows, size + 1)
+
+    return Sample(dl.PlacesOp, (values(BOOL, rows, n),), expected, {"size": (size,)}, label=f"{rows}x{n}_{size}")
+
+
 def _unique(x: np.ndarray, axis: int | None, keep_order: bool) -> Sample:
     def expected(x: np.ndarray) -> tuple[np.ndarray, ...]:
         return unique(x, axis, keep_order)
@@ -82,6 +91,27 @@ def _non_max_suppression(center_point: bool, most: int, threshold: float) -> Sam
     return Sample(dl.NonMaxSuppressionOp, (boxes, scores, *settings), expected, properties, label=f"best{most}_of_{threshold}")
 
 
+def _suppress(*shape: int) -> Sample:
+    random = np.random.default_rng(3)
+    corners = np.sort(random.random((*shape, 2, 2), np.float32), axis=-2).reshape(*shape, 4)
+    candidates, most = random.random(shape) > 0.2, np.full(shape[:-1], 3, np.int64)
+
+    def expected(corners: np.ndarray, candidates: np.ndarray, most: np.ndarray, iou: np.ndarray) -> np.ndarray:
+        result = np.full(candidates.shape, candidates.shape[-1])
+        for row in np.ndindex(*most.shape):
+            settings = np.array(most[row]), np.array(iou[row]), np.array(0, np.float32)
+            rows = non_max_suppression(corners[row][None], candidates[row][None, None].astype(np.float32), *settings, False)
+            result[row][: len(rows)] = rows[:, 2]
+        return result
+
+    return Sample(
+        dl.SuppressOp,
+        (corners, candidates, most, np.full(shape[:-1], 0.1, np.float32)),
+        expected,
+        label="x".join(map(str, shape)),
+    )
+
+
 def _decode_picture(gray: bool) -> Sample:
     """A picture in the plainest of formats, PNM: a line of text, and the bytes of its pixels."""
     pixels = values(U8, 2, 3, 1 if gray else 3)
@@ -93,11 +123,18 @@ SAMPLES: list[Sample] = [
     _nonzero(3, 4, 2),
     _nonzero(17),
     _nonzero(0, 3),
+    _places(1, 9, 9),
+    _places(3, 7, 2),
+    _places(2, 5, 0),
+    _places(1, 0, 0),
     _unique(values(I64, 5, 4) // 4, None, keep_order=False),
     _unique(values(I64, 5, 4) // 4, None, keep_order=True),
     _unique(np.round(values(BF16, 23).astype(np.float32)).astype(BF16), None, keep_order=True),
     _unique(values(U8, 9, 1, 2) // 8, 0, keep_order=False),
     _unique(np.round(values(F32, 2, 8, scale=0.6)) + 0.0, 1, keep_order=True),
+    _unique(np.array([[1, np.nan], [0, 2], [1, np.nan]], np.float32), 0, keep_order=False),
+    _suppress(9),
+    _suppress(2, 12),
     _non_max_suppression(center_point=False, most=4, threshold=0.3),
     _non_max_suppression(center_point=True, most=12, threshold=-1.0),
     _decode_picture(gray=False),

@@ -15,7 +15,7 @@ OPS = [op for op in dl.Dl.operations if issubclass(op, DlOp)]
 # Ops of programs, not of tensors: no samples of their own.
 PROGRAM = {
     *(dl.KernelOp, dl.DispatchOp, dl.YieldOp),
-    *(dl.ScanOp, dl.WhileOp, dl.IfOp, dl.FailOp, dl.PrintOp),
+    *(dl.ScanOp, dl.WhileOp, dl.IfOp, dl.FailOp, dl.PrintOp, dl.DecideOp),
     *(dl.JvpOp, dl.VjpOp, dl.VmapOp, dl.CustomJvpOp, dl.CustomVjpOp, dl.CheckpointOp),
 }
 INTERFACES = [

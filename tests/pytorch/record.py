@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers.integrations.moe  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
 
@@ -45,6 +46,7 @@ UNIT = torch.rand(2, 3) * 1.6 - 0.8
 INTS, MORE = torch.tensor([[-7, 5, 9], [4, -3, 2]]), torch.tensor([[2, -3, 4], [3, 2, -2]])
 GROUPS = f(2, 4, 5)
 IMAGE, KERNEL = f(1, 2, 5, 6), f(4, 2, 3, 3)
+SQUARE, NANS = f(2, 3, 3) + 3 * torch.eye(3), f(2, 3, 4).where(f(2, 3, 4) > -1, torch.nan)
 PLACES = torch.ops.aten.max_pool2d_with_indices(IMAGE, [3, 2], 2, 1)[1]
 FLOATS_OF_UNIT = [
     "acos", "asin", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh", "exp", "exp2", "expm1", "sigmoid", "erf",
@@ -170,6 +172,48 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
      (f(1, 4, 3, 4), IMAGE, KERNEL, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]), {}),
     ("_pdist_forward", (X[0],), {}), ("scatter_reduce.two", (Y, 0, i(3, 2, 4), f(2, 4), "mean"), {}),
     ("scatter_reduce.two", (Y, 0, i(3, 2, 4), f(2, 4), "amin"), {"include_self": False}),
+    # Order.
+    ("kthvalue", (X, 2, 1, True), {}), ("median", (X,), {}), ("median.dim", (NANS, 1), {}), ("nanmedian.dim", (NANS, 1), {}),
+    ("nanmedian", (NANS,), {}), ("median.dim", (INTS, 0, True), {}), ("mode", (torch.tensor([[1, 4, 4, 2], [3, 3, 1, 1]]),), {}),
+    ("cummax", (NANS, 1), {}), ("cummin", (torch.tensor([[3, 1, 1, 2]]), 1), {}), ("logcumsumexp", (X, 1), {}),
+    ("searchsorted.Tensor", (torch.sort(Y).values, f(3, 2)), {"side": "right"}), ("histc", (X, 4, -1, 1), {}),
+    ("histc", (X, 3), {}), ("dist", (X, Y, 3), {}), ("bucketize.Scalar", (0.5, torch.tensor([-1.0, 0.0, 1.0])), {}),
+    # Products and matrices.
+    ("transformers::grouped_mm_fallback", (f(9, 4), f(3, 4, 5), torch.tensor([5, 5, 8], dtype=torch.int32)), {}),
+    ("transformers::grouped_mm_fallback_backward", (f(9, 4), f(3, 4, 5), torch.tensor([1, 7, 9]), f(9, 5)), {}),
+    ("_trilinear", (f(3, 2), f(4, 2, 5), f(3, 5), [1, 3], [0], [1, 2], [2, 3]), {}),
+    ("_weight_norm_interface_backward", (f(3, 4), f(3, 4), pos(3, 1), pos(3, 1), 0), {}),
+    ("_cdist_backward", (f(3, 2), f(3, 4), f(2, 4), 2.0, pos(3, 2)), {}),
+    ("_cdist_backward", (f(3, 2), f(3, 4), f(2, 4), 1.0, pos(3, 2)), {}),
+    ("hardshrink_backward", (X, Y, 0.5), {}), ("__rshift__.Scalar", (INTS, 1), {}),
+    ("_int_mm", (i(9, 17, 8).to(torch.int8), i(9, 8, 8).to(torch.int8)), {}),
+    ("_addmm_activation", (f(2), Y, f(4, 2)), {"use_gelu": True}),
+    ("_linalg_eigh", (SQUARE + SQUARE.mT, "L", False), {}), ("_linalg_svd", (X, False, False), {}),
+    ("linalg_solve_triangular", (SQUARE, X), {"upper": False}),
+    ("linalg_solve_triangular", (SQUARE[0], f(2, 4, 3)), {"upper": True, "left": False, "unitriangular": True}),
+    ("triangular_solve", (X, SQUARE, True, True), {}), ("cholesky_solve", (X, SQUARE.tril()), {}),
+    ("cholesky_inverse", (SQUARE[0].tril(),), {}), ("linalg_matrix_exp", (torch.stack([SQUARE[0], 3 * SQUARE[1]]),), {}),
+    ("linalg_lu", (SQUARE,), {}), ("linalg_pinv.atol_rtol_tensor", (X,), {"rtol": torch.tensor(1e-3)}),
+    # Windows and images.
+    ("adaptive_max_pool2d", (IMAGE, [3, 4]), {}), ("adaptive_max_pool3d", (f(1, 1, 3, 4, 5), [1, 2, 3]), {}),
+    ("adaptive_max_pool2d_backward", (f(1, 2, 3, 4), IMAGE, torch.ops.aten.adaptive_max_pool2d(IMAGE, [3, 4])[1]), {}),
+    ("avg_pool3d_backward", (f(1, 1, 1, 2, 2), f(1, 1, 2, 4, 4), [2, 2, 2], [], [0, 0, 0], False, True, None), {}),
+    ("grid_sampler_2d", (IMAGE, 2 * f(1, 3, 4, 2), 2, 0, False), {}), ("grid_sampler_2d", (IMAGE, 2 * f(1, 3, 4, 2), 0, 2, True), {}),
+    ("grid_sampler_3d", (f(1, 2, 3, 4, 5), f(1, 2, 3, 4, 3), 0, 1, False), {}),
+    ("grid_sampler_2d_backward", (f(1, 2, 3, 4), IMAGE, f(1, 3, 4, 2), 0, 0, False, [True, True]), {}),
+    ("upsample_bilinear2d_backward", (f(1, 2, 7, 9), [7, 9], [1, 2, 5, 6], False), {}),
+    ("upsample_nearest2d_backward", (f(1, 2, 10, 12), [10, 12], [1, 2, 5, 6]), {}),
+    ("_upsample_bilinear2d_aa", (IMAGE, [3, 4], False), {}), ("_upsample_bicubic2d_aa", (IMAGE, [3, 8], False), {}),
+    ("_upsample_bicubic2d_aa", (IMAGE, [3, 4], True), {}), ("replication_pad2d_backward", (f(1, 2, 6, 9), IMAGE, [1, 2, 0, 1]), {}),
+    # What else there is.
+    ("index_reduce", (X, 1, torch.tensor([2, 2]), f(2, 2, 4), "amax"), {}),
+    ("index_reduce", (X, 1, torch.tensor([2, 0]), f(2, 2, 4), "mean"), {"include_self": False}),
+    ("put", (X, torch.tensor([3, 1]), f(2)), {}), ("masked_scatter_backward", (X, X > 0, [3, 5]), {}),
+    ("diagonal_scatter", (X, f(2, 3), 1, 1, 2), {}), ("as_strided_scatter", (Y, f(2, 2), [2, 2], [5, 1], 1), {}),
+    ("view.dtype", (X, torch.int32), {}), ("copysign.Tensor", (X, -pos(4)), {}), ("signbit", (X,), {}), ("hypot", (X, Y), {}),
+    ("i0", (X,), {}), ("special_i1e", (X,), {}), ("special_ndtri", (P / 3,), {}), ("ldexp.Tensor", (X, i(5, 4)), {}),
+    ("gcd", (INTS, MORE), {}), ("lcm", (INTS, MORE), {}), ("range.step", (1, 9, 2), {}), ("fft_fftfreq", (5, 0.5), {}),
+    ("kaiser_window.beta", (5, True, 8.0), {}), ("hamming_window.periodic_alpha", (6, False, 0.6), {}),
 ]  # fmt: skip
 
 
@@ -224,7 +268,8 @@ class Decided(nn.Module):
 def recorded_op(op: str, args: Any, kwargs: dict[str, Any]) -> tuple[Graph, list[Any], list[Any]]:
     """The graph of one call, its inputs and its results."""
     packet, _, overload = op.partition(".")
-    function = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    library, _, name = packet.rpartition("::")
+    function = getattr(getattr(getattr(torch.ops, library or "aten"), name), overload or "default")
     assert operator_name(function) == op, (operator_name(function), op)
     inputs: list[Any] = []
 

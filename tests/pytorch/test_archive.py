@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -16,6 +17,27 @@ def test_an_archive_is_not_unpacked_to_more_than_it_holds(tmp_path: Path) -> Non
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("m/data/weights/weight_0", bytes(1 << 20))
     with pytest.raises(ModelError, match="larger than the file"):
+        checked_archive(path)
+
+
+@pytest.mark.parametrize(
+    ("function", "refused"),
+    [
+        ("torch.ops.aten.relu.default", False),
+        ("torch.ops.transformers.grouped_mm_fallback.default", False),
+        ("torch.ops.others.unknown.default", True),
+        ("_operator.mul", False),
+        ("math.system", True),
+    ],
+)
+def test_functions_are_operators_that_there_are_rules_for(tmp_path: Path, function: str, refused: bool) -> None:
+    path = tmp_path / "m.pt2"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/models/model.json", json.dumps({"nodes": [{"target": function}]}))
+    if not refused:
+        assert checked_archive(path).read()
+        return
+    with pytest.raises(ModelError, match="a function '"):
         checked_archive(path)
 
 

@@ -60,7 +60,7 @@ def called(compiled: Model, calls: Sequence[Sequence[Any]]) -> Model:
 @pytest.fixture(scope="module")
 def positive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("steps") / "positive.dlc"
-    called(segments.compiled("cpu"), [(x, np.arange(len(x), dtype=np.float32)) for x in VECTORS]).save(path)
+    called(segments.in_steps(), [(x, np.arange(len(x), dtype=np.float32)) for x in VECTORS]).save(path)
     return path
 
 
@@ -85,7 +85,7 @@ def test_sizes_that_are_data_without_a_compiler(positive: Path) -> None:
 
 
 def test_a_loaded_program_in_steps_computes_the_same(positive: Path) -> None:
-    compiled, loaded = segments.compiled("cpu"), dlc.load(positive)
+    compiled, loaded = segments.in_steps(), dlc.load(positive)
     assert loaded.inputs == compiled.inputs and loaded.outputs == compiled.outputs and loaded.name == "positive"
     for x in VECTORS:
         segments.check(loaded, x, np.arange(len(x), dtype=np.float32))
@@ -129,7 +129,7 @@ def test_selections_have_their_settings(tmp_path: Path) -> None:
         np.testing.assert_array_equal(value, expected[name])
 
 
-def test_a_loop_that_the_host_runs(tmp_path: Path) -> None:
+def test_a_loop_over_a_size_that_is_data(tmp_path: Path) -> None:
     """Takes 1 from the state until no element of it is positive."""
     infos = [("i", INT64, []), ("go", TensorProto.BOOL, []), ("s", TensorProto.FLOAT, [4])]
     nodes = [

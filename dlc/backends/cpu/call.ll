@@ -6,7 +6,8 @@
 ;   %Call       what `dlc_call` of dlc.h is
 ;   %Image      the beginning of the block; fields that say where something is count in bytes from there
 ;   tensor      {i64 name, dtype, element bytes, rank, dims, otherwise, over}: `otherwise` is how far from the block the array
-;               lies that an input is if none is given, 0 if there is none; `over` which input an output is written over, or -1
+;               lies that an input is if none is given, 0 if there is none; `over` which input an output is written over, -1
+;               if none, -2 if it lies in the call's memory, since data decides how large it is: then the call says where
 ;   operation   {i64 kind, a, b}, each of which makes one number, which later ones know by its place in the list
 ;     0  a                         1  the size `a` of the call                2  #a + #b
 ;     3  #a * #b                   4  #a / #b, rounded down                   5  the larger of #a and #b
@@ -15,12 +16,16 @@
 ;     9  fails unless #a >= 0: the sizes of the call are not those of the program; `b` is for the message
 ;   array       {i64 how far from the block it lies, bytes, checksum}
 ;   fill        {i64 slot, number, address}: slots[slot] = #number, which counts from the arena if `address` is 1
+;   decision    {i64 code, slot, offset, on}: when records end with this code, the i64 at slots[slot] + offset is the next size
+;               behind those of the call. What sizes decide is computed again, with 0 for those that are not decided yet, and
+;               records go on `on` bytes from the first. What lies in the arena stays there: places of what is as large come
+;               behind all others. The call begins again where the memory is too little then.
 ;
 ; The codes that a call ends with are those of dlc.h; below 0 they are the program's own.
 
 %Call = type {
   ptr,         ;  0 addresses of inputs
-  ptr,         ;  1 addresses of outputs
+  ptr,         ;  1 addresses of outputs; those that lie in the memory are set
   ptr,         ;  2 open sizes
   ptr,         ;  3 memory, at a multiple of 64; null: nothing is run
   i64,         ;  4 bytes of it; below 0 only the block is answered
@@ -50,7 +55,10 @@
   i64,         ; 13 how many of these weights are
   i64,         ; 14 where fills are
   i64,         ; 15 how many
-  i64          ; 16 where records are
+  i64,         ; 16 where records are
+  i64,         ; 17 how many sizes a call gives
+  i64,         ; 18 where decisions are
+  i64          ; 19 how many
 }
 
 declare { i64, i1 } @llvm.sadd.with.overflow.i64(i64, i64)
@@ -212,7 +220,7 @@ entry:
   %failed.at = getelementptr %Call, ptr %call, i64 0, i32 10
   %block.at = getelementptr %Call, ptr %call, i64 0, i32 11
   store ptr %image, ptr %block.at
-  %sizes = load ptr, ptr %sizes.at
+  %given.sizes = load ptr, ptr %sizes.at
   %memory = load ptr, ptr %memory.at
   %bytes = load i64, ptr %bytes.at
   %shapes = load ptr, ptr %shapes.at
@@ -226,11 +234,55 @@ entry:
   %operation.count = load i64, ptr %operation.count.at
   %operations = getelementptr i8, ptr %image, i64 %operations.where
   %numbers = alloca i64, i64 %operation.count
+  ; Of a pool that is the caller's, nothing else is read.
+  %callers = alloca %Pool, align 128
+  %given.count.at = getelementptr %Image, ptr %image, i64 0, i32 17
+  %decisions.where.at = getelementptr %Image, ptr %image, i64 0, i32 18
+  %decision.count.at = getelementptr %Image, ptr %image, i64 0, i32 19
+  %given.count = load i64, ptr %given.count.at
+  %decisions.where = load i64, ptr %decisions.where.at
+  %decision.count = load i64, ptr %decision.count.at
+  %decisions = getelementptr i8, ptr %image, i64 %decisions.where
+  %records.where.at = getelementptr %Image, ptr %image, i64 0, i32 16
+  %records.where = load i64, ptr %records.where.at
+  %records = getelementptr i8, ptr %image, i64 %records.where
+  %size.count = add i64 %given.count, %decision.count
+  %sizes = alloca i64, i64 %size.count
   %introduction = icmp slt i64 %bytes, 0
-  br i1 %introduction, label %answered, label %compute
+  br i1 %introduction, label %answered, label %take
+
+take:
+  %t = phi i64 [ 0, %entry ], [ %t.next, %taken ]
+  %took = icmp eq i64 %t, %given.count
+  br i1 %took, label %forget, label %taken
+
+taken:
+  %taken.at = getelementptr i64, ptr %given.sizes, i64 %t
+  %kept.at = getelementptr i64, ptr %sizes, i64 %t
+  %taken.size = load i64, ptr %taken.at
+  store i64 %taken.size, ptr %kept.at
+  %t.next = add i64 %t, 1
+  br label %take
+
+forget:
+  ; Sizes from here on are not decided yet.
+  %known = phi i64 [ %given.count, %take ], [ %decided.count, %decided ]
+  %record = phi ptr [ %records, %take ], [ %following, %decided ]
+  br label %forget.one
+
+forget.one:
+  %k = phi i64 [ %known, %forget ], [ %k.next, %forgotten ]
+  %none = icmp eq i64 %k, %size.count
+  br i1 %none, label %compute, label %forgotten
+
+forgotten:
+  %forgotten.at = getelementptr i64, ptr %sizes, i64 %k
+  store i64 0, ptr %forgotten.at
+  %k.next = add i64 %k, 1
+  br label %forget.one
 
 compute:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %computed ]
+  %i = phi i64 [ 0, %forget.one ], [ %i.next, %computed ]
   %all = icmp eq i64 %i, %operation.count
   br i1 %all, label %measure, label %operation
 
@@ -382,23 +434,88 @@ one.fill:
   br label %next.fill
 
 run:
-  %records.where.at = getelementptr %Image, ptr %image, i64 0, i32 16
-  %records.where = load i64, ptr %records.where.at
-  %records = getelementptr i8, ptr %image, i64 %records.where
   %pool.at = getelementptr %Call, ptr %call, i64 0, i32 6
   %parallel.at = getelementptr %Call, ptr %call, i64 0, i32 7
   %whose.at = getelementptr %Call, ptr %call, i64 0, i32 8
   %pool = load ptr, ptr %pool.at
   %parallel = load ptr, ptr %parallel.at
   %whose = load ptr, ptr %whose.at
-  ; Of a pool that is the caller's, nothing else is read.
-  %callers = alloca %Pool, align 128
   %callers.parallel.at = getelementptr %Pool, ptr %callers, i64 0, i32 16
   %callers.whose.at = getelementptr %Pool, ptr %callers, i64 0, i32 17
   store ptr %parallel, ptr %callers.parallel.at
   store ptr %whose, ptr %callers.whose.at
   %own = icmp eq ptr %parallel, null
   %used = select i1 %own, ptr %pool, ptr %callers
-  %ended = call i64 @dlc_execute(ptr %records, i64 9223372036854775807, ptr %memory, ptr %used)
+  %ended = call i64 @dlc_execute(ptr %record, i64 9223372036854775807, ptr %memory, ptr %used)
+  br label %look
+
+look:
+  %q = phi i64 [ 0, %run ], [ %q.next, %another ]
+  %no.decision = icmp eq i64 %q, %decision.count
+  br i1 %no.decision, label %end, label %compare
+
+compare:
+  %decision = getelementptr [4 x i64], ptr %decisions, i64 %q
+  %decision.code = load i64, ptr %decision
+  %is.it = icmp eq i64 %decision.code, %ended
+  br i1 %is.it, label %read, label %another
+
+another:
+  %q.next = add i64 %q, 1
+  br label %look
+
+read:
+  %count.slot.at = getelementptr i64, ptr %decision, i64 1
+  %count.offset.at = getelementptr i64, ptr %decision, i64 2
+  %on.at = getelementptr i64, ptr %decision, i64 3
+  %count.slot = load i64, ptr %count.slot.at
+  %count.offset = load i64, ptr %count.offset.at
+  %on = load i64, ptr %on.at
+  %count.base.at = getelementptr ptr, ptr %memory, i64 %count.slot
+  %count.base = load ptr, ptr %count.base.at
+  %count.at = getelementptr i8, ptr %count.base, i64 %count.offset
+  %count = load i64, ptr %count.at
+  %following = getelementptr i8, ptr %records, i64 %on
+  %place = add i64 %given.count, %q
+  %decided.count = add i64 %place, 1
+  ; 2^40, and nothing below 0.
+  %no.count = icmp ugt i64 %count, 1099511627776
+  br i1 %no.count, label %miscounted, label %decided
+
+miscounted:
+  ret i64 3
+
+decided:
+  %decided.at = getelementptr i64, ptr %sizes, i64 %place
+  store i64 %count, ptr %decided.at
+  br label %forget
+
+end:
+  %whole = icmp eq i64 %ended, 0
+  br i1 %whole, label %tell, label %over
+
+tell:
+  %o = phi i64 [ 0, %end ], [ %o.next, %told ]
+  %all.told = icmp eq i64 %o, %output.count
+  br i1 %all.told, label %over, label %tell.one
+
+tell.one:
+  %tensor.over.at = getelementptr [7 x i64], ptr %output.tensors, i64 %o, i64 6
+  %tensor.over = load i64, ptr %tensor.over.at
+  %is.kept = icmp eq i64 %tensor.over, -2
+  br i1 %is.kept, label %say, label %told
+
+say:
+  %output.slot.at = getelementptr ptr, ptr %output.slots, i64 %o
+  %output.address = load ptr, ptr %output.slot.at
+  %output.said.at = getelementptr ptr, ptr %outputs, i64 %o
+  store ptr %output.address, ptr %output.said.at
+  br label %told
+
+told:
+  %o.next = add i64 %o, 1
+  br label %tell
+
+over:
   ret i64 %ended
 }

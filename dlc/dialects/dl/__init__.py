@@ -35,9 +35,11 @@ from dlc.dialects.dl import (
     selection,
     sorted,
     sorting,
+    suppression,
     text,
     transformations,
     trees,
+    unique,
     walks,
     window,
     winograd,
@@ -72,9 +74,11 @@ from dlc.dialects.dl.rows import *
 from dlc.dialects.dl.selection import *
 from dlc.dialects.dl.sorted import *
 from dlc.dialects.dl.sorting import *
+from dlc.dialects.dl.suppression import *
 from dlc.dialects.dl.text import *
 from dlc.dialects.dl.transformations import *
 from dlc.dialects.dl.trees import *
+from dlc.dialects.dl.unique import *
 from dlc.dialects.dl.walks import *
 from dlc.dialects.dl.window import *
 from dlc.dialects.dl.winograd import *
@@ -106,6 +110,8 @@ FAMILIES: tuple[ModuleType, ...] = (
     sorted,
     trees,
     selection,
+    unique,
+    suppression,
     text,
     composite,
     normalization,

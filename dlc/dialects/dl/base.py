@@ -31,6 +31,7 @@ from dlc.ir import (
     Float8E4M3FNUZType,
     Float8E5M2FNUZType,
     Float8E5M2Type,
+    Float8E8M0FNUType,
     FloatAttr,
     IntAttr,
     IntegerAttr,
@@ -53,7 +54,9 @@ from dlc.ir import (
     traits_def,
 )
 
-_NARROW_FLOATS = (Float4E2M1FNType, Float8E4M3FNType, Float8E4M3FNUZType, Float8E5M2Type, Float8E5M2FNUZType)
+_NARROW_FLOATS = (
+    Float4E2M1FNType, Float8E4M3FNType, Float8E4M3FNUZType, Float8E5M2Type, Float8E5M2FNUZType, Float8E8M0FNUType,
+)  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
 Op = TypeVar("Op", bound=IRDLOperation)

@@ -11,7 +11,7 @@ from dlc.dialects.dl import narrow, scalar
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, is_narrow, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise
-from dlc.dialects.dl.narrow import FORMATS, narrowed, widened
+from dlc.dialects.dl.narrow import FLOATS, narrowed, widened
 from dlc.errors import DTypeError
 from dlc.ir import (
     Attribute,
@@ -37,7 +37,8 @@ class CastOp(Elementwise):
     wraps around. To bool: whether `x` is not 0 (NaN is not). From bool: 0 or 1.
     To a narrow float, what rounds to more than the largest magnitude, infinity too, becomes infinity, NaN where there is
     none, the largest where there is neither or if `saturate`. NaN becomes NaN, -0 where there is none. To a narrow integer:
-    the lowest bits of the i32 that it would be.
+    the lowest bits of the i32 that it would be. To f8E8M0FNU, by way of f32: the nearest power of two, the larger of two, of
+    the magnitude; infinity becomes NaN, and so does what is beyond unless `saturate`.
     (C1) the result has the shape of `x` and the element type `to`.
     """
 
@@ -56,8 +57,8 @@ class CastOp(Elementwise):
         (x,), source = operands, element_type_of(self.x)
         with np.errstate(all="ignore"):
             if is_narrow(source):
-                x, source = widened(x, source), f32 if source in FORMATS else i8
-            if self.to in FORMATS:
+                x, source = widened(x, source), f32 if source in FLOATS else i8
+            if self.to in FLOATS:
                 return narrowed(x, self.to, flag(self.saturate))
             if is_narrow(self.to):
                 return _converted(x, source, i32).astype(np.int8).astype(numpy_dtype(self.to))

@@ -18,6 +18,7 @@ from dlc.ir import (
     Float8E4M3FNUZType,
     Float8E5M2FNUZType,
     Float8E5M2Type,
+    Float8E8M0FNUType,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -45,6 +46,7 @@ ELEMENT_TYPES: dict[str, Attribute] = {
     "bool": i1,
     "float8_e4m3fn": Float8E4M3FNType(), "float8_e4m3fnuz": Float8E4M3FNUZType(),
     "float8_e5m2": Float8E5M2Type(), "float8_e5m2fnuz": Float8E5M2FNUZType(), "float4_e2m1fn": Float4E2M1FNType(),
+    "float8_e8m0fnu": Float8E8M0FNUType(),
     "int4": IntegerType(4), "uint4": _UNSIGNED[4], "int2": IntegerType(2), "uint2": _UNSIGNED[2],
 }  # fmt: skip
 # Those that NumPy has not itself are dtypes of ml_dtypes.

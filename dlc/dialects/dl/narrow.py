@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlc.dialects.dl import scalar
+from dlc.dialects.dl import powers, scalar
 from dlc.dialects.dl.base import Array, is_narrow
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned
+from dlc.dialects.dl.powers import POWERS
 from dlc.ir import (
     Attribute,
     Float4E2M1FNType,
@@ -66,10 +67,14 @@ FORMATS: dict[Attribute, Format] = {
     Float8E5M2FNUZType(): Format(8, mantissa=2, bias=16, largest=0x7F, nan=0x80, one_zero=True),
     Float4E2M1FNType(): Format(4, mantissa=1, bias=1, largest=0x7),
 }
+# All of them.
+FLOATS = (*FORMATS, POWERS)
 
 
 def widened(x: Array, source: Attribute) -> Array:
     """Narrow numbers as f32 or i8, by NumPy."""
+    if source == POWERS:
+        return powers.widened(x)
     if source not in FORMATS:
         return x.astype(np.int8)
     codes = x.view(np.uint8) & np.uint8(2 * FORMATS[source].sign - 1)
@@ -78,6 +83,8 @@ def widened(x: Array, source: Attribute) -> Array:
 
 def narrowed(x: Array, target: Attribute, saturate: bool) -> Array:
     """Numbers as a narrow float, by NumPy; see `dl.cast`."""
+    if target == POWERS:
+        return powers.narrowed(x, saturate)
     form, wide = FORMATS[target], x.astype(np.float64)
     _, exponent = np.frexp(wide)
     # The distance of the format's numbers near x: rounded to a multiple of it, what follows is exact.
@@ -107,12 +114,16 @@ def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute, satur
     if source == target:
         return x
     # Every value of a narrow type is one of f32 or i8, so that two steps round once.
-    if source in FORMATS:
+    if source == POWERS:
+        x, source = powers.decoded(body, x), f32
+    elif source in FORMATS:
         x, source = decoded(body, x, FORMATS[source]), f32
     elif is_narrow(source):
         x, source = _extended(body, x, source), i8
     if not is_narrow(target):
         return scalar.convert(body, x, source, target)
+    if target == POWERS:
+        return powers.encoded(body, scalar.convert(body, x, source, f32), saturate)
     if target not in FORMATS:
         return _extended(body, scalar.convert(body, scalar.convert(body, x, source, i32), i32, i8), target)
     # All that is inside the range of a narrow float is exact in f32, but for f64.

@@ -1,36 +1,46 @@
 """Selection: results with as many entries as the data has, which no type can know.
 
-Their types have a symbolic size of their own, the property `size`, until the data is there. The host computes them between
-two segments of a program (`dlc/compiler/segments.py`), by what is called so in `dlc/runtime/selection.py`.
+Their types have a symbolic size of their own, the property `size`, until the data is there. Kernels count how many entries
+there are, and `dl.decide` makes the number a size of the program (`dlc/compiler/joining.py`). Where what follows does not hold
+for every size, the host computes them between two segments of the program (`dlc/compiler/segments.py`), by what is called so in
+`dlc/runtime/selection.py`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from dlc.dialects.dl.activation import casted
 from dlc.dialects.dl.base import (
+    Array,
     DimsAttr,
     Tensor,
     element_type_of,
     flag,
-    normalized_axes,
-    number,
     rank_of,
     shape_of,
     sizes,
     tensor_type,
 )
-from dlc.dialects.dl.contraction import differ
-from dlc.dialects.dl.dtypes import element_type, is_integer
-from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dims import Size
-from dlc.errors import DTypeError, ShapeError
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.elementwise import DivOp, MulOp, SubOp
+from dlc.dialects.dl.interfaces import DataDependent, Sequential
+from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.reduction import ReduceSumOp
+from dlc.dims import Size, product
+from dlc.errors import DTypeError
 from dlc.ir import (
     BoolAttr,
     DenseArrayBase,
-    IntegerAttr,
+    IRDLOperation,
+    ParsePropInAttrDict,
+    SSAValue,
     TensorType,
-    f32,
+    VerifyException,
     i1,
     i64,
     irdl_op_definition,
@@ -42,7 +52,7 @@ from dlc.ir import (
 from dlc.runtime.selection import Setting
 
 
-class Selection(DataDependent):
+class Selection(DataDependent, ABC):
     """A data-dependent op whose results share one size that data decides: `size`, a symbol or what is known to come."""
 
     size = prop_def(DenseArrayBase | DimsAttr)
@@ -51,6 +61,77 @@ class Selection(DataDependent):
     def count(self) -> Size:
         """The size that the data decides."""
         return sizes(self.size)[0]
+
+    @property
+    @abstractmethod
+    def most(self) -> Size:
+        """What `size` is at most."""
+
+    @abstractmethod
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        """The same results from ops that kernels are made of; `places_of` among them says what the size is."""
+
+
+@irdl_op_definition
+class DecideOp(IRDLOperation):
+    """What follows is as large as data says: `count`, an i64 without axes, is the size `size` from here on.
+
+        dl.decide %count {size = #dl.dims<"k">} : tensor<i64>
+
+    It cuts a program in two: no kernel has ops from before and from behind it.
+    """
+
+    name = "dl.decide"
+    count = operand_def(TensorType)
+    size = prop_def(DimsAttr)
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$count attr-dict `:` type($count)"
+
+    def __init__(self, count: SSAValue, size: Size) -> None:
+        super().__init__(operands=[count], properties={"size": DimsAttr.of((size,))})
+
+    @property
+    def symbol(self) -> str:
+        """The name of the size."""
+        return str(self.size.sizes[0])
+
+    def verify_(self) -> None:
+        if self.count.type != tensor_type((), i64):
+            raise VerifyException(f"dl.decide: a count of {self.count.type}, expected an i64 without axes")
+
+
+@irdl_op_definition
+class PlacesOp(Sequential):
+    """The places of the true elements in each row of `x` [a, n], ascending, as i64 [a, `size` + 1]; what is left of a row is n.
+
+    Of more than `size` true elements the first count. (C1) `x` is bool of rank 2.
+    """
+
+    name = "dl.places"
+    x = operand_def(TensorType)
+    size = prop_def(DenseArrayBase | DimsAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        if element_type_of(self.x) != i1 or rank_of(self.x) != 2:
+            raise DTypeError(f"dl.places: {self.x.type}; expected rows of bools (C1)")
+        return [tensor_type((shape_of(self.x)[0], sizes(self.size)[0] + 1), i64)]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,), size = operands, int(sizes(self.size)[0])
+        result = np.full((len(x), size + 1), x.shape[1], np.int64)
+        for places, row in zip(result, x, strict=True):
+            found = np.flatnonzero(row)[:size]
+            places[: len(found)] = found
+        return result
+
+
+def places_of(build: Build, flags: SSAValue, size: Size) -> SSAValue:
+    """The places of the true elements of a vector, and behind them its size; `size` is decided by how many there are."""
+    count = build(ReduceSumOp, casted(build, flags, i64), axes=(0,))
+    build.insert(DecideOp(count, size))
+    places = build(PlacesOp, build(ReshapeOp, flags, shape=(1, *shape_of(flags))), size=(size,))
+    return build(ReshapeOp, places, shape=(size + 1,))
 
 
 @irdl_op_definition
@@ -70,83 +151,24 @@ class NonzeroOp(Selection):
             raise DTypeError(f"dl.nonzero: element type {element_type_of(self.x)}; compare with 0 first (C1)")
         return [tensor_type((rank_of(self.x), self.count), i64)]
 
-
-@irdl_op_definition
-class UniqueOp(Selection):
-    """The distinct elements of `x`, or with `axis` its distinct slices, and how they come about; four results:
-
-    `y`, the distinct ones; `first`, the place of the first of each; `inverse`, the place in `y` of each element (slice) of
-    `x`; `counts`, how often each occurs. Ascending (slices lexicographically, NaN last), with `keep_order` in the order of
-    first occurrence. Without `axis`, elements count in row-major order and `y` has rank 1.
-    (C1) `axis` is an axis of `x`; (C2) places and counts are i64. NaN are equal to one another.
-    """
-
-    name = "dl.unique"
-    x = operand_def(TensorType)
-    axis = opt_prop_def(IntegerAttr)
-    keep_order = opt_prop_def(BoolAttr)
-    y = result_def(TensorType)
-    first = result_def(TensorType)
-    inverse = result_def(TensorType)
-    counts = result_def(TensorType)
-
     @property
-    def unique_axis(self) -> int | None:
-        return None if self.axis is None else normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+    def most(self) -> Size:
+        return product(shape_of(self.x))
 
-    def infer(self) -> Sequence[Tensor]:
-        shape, axis, total = shape_of(self.x), self.unique_axis, 1
-        if axis is None:
-            for size in shape:
-                total = size * total
-            y: tuple[Size, ...] = (self.count,)
-        else:
-            total = shape[axis]
-            y = (*shape[:axis], self.count, *shape[axis + 1 :])
-        places = tensor_type((self.count,), i64)
-        return [tensor_type(y, element_type_of(self.x)), places, tensor_type((total,), i64), places]
-
-    @property
-    def settings(self) -> Mapping[str, Setting]:
-        return {"axis": self.unique_axis, "keep_order": flag(self.keep_order)}
-
-
-@irdl_op_definition
-class NonMaxSuppressionOp(Selection):
-    """The boxes that are left when, by descending score, those that overlap a better one are dropped; rows (batch, class, box).
-
-    `boxes` [batch, n, 4] are two opposite corners (y, x, y, x), with `center_point` (x, y, width, height); `scores` [batch,
-    classes, n]. For each batch and class: of the boxes with a score above `score_threshold`, the best is selected, those
-    whose intersection with it exceeds `iou_threshold` times the union are dropped, and so on until `max_boxes` are selected.
-    Of equal scores the first counts as the best; a box without area overlaps nothing.
-    (C1) boxes, scores and thresholds are f32, `max_boxes` is an integer; (C2) the three settings have rank 0; (C3) the
-    result is i64 of shape (`size`, 3), in the order of batch, class and selection.
-    """
-
-    name = "dl.non_max_suppression"
-    boxes = operand_def(TensorType)
-    scores = operand_def(TensorType)
-    max_boxes = operand_def(TensorType)
-    iou_threshold = operand_def(TensorType)
-    score_threshold = operand_def(TensorType)
-    center_point = opt_prop_def(BoolAttr)
-    result = result_def(TensorType)
-
-    def infer(self) -> Sequence[Tensor]:
-        boxes, scores = shape_of(self.boxes), shape_of(self.scores)
-        settings = [self.max_boxes, self.iou_threshold, self.score_threshold]
-        if len(boxes) != 3 or len(scores) != 3 or differ(boxes[0], scores[0]) or differ(boxes[1], scores[2]):
-            raise ShapeError(f"{self.name}: boxes {boxes} and scores {scores}; expected [batch, n, 4] and [batch, classes, n]")
-        if differ(boxes[2], 4) or any(rank_of(v) for v in settings):
-            raise ShapeError(f"{self.name}: boxes {boxes}, settings {[shape_of(v) for v in settings]}; see (C2)")
-        floats = {element_type_of(v) for v in (self.boxes, self.scores, *settings[1:])}
-        if floats != {f32} or not is_integer(element_type_of(self.max_boxes)):
-            raise DTypeError(f"{self.name}: element types {[str(element_type_of(v)) for v in self.operands]}; see (C1)")
-        return [tensor_type((self.count, 3), i64)]
-
-    @property
-    def settings(self) -> Mapping[str, Setting]:
-        return {"center_point": flag(self.center_point)}
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        build, (x,) = Build(self), operands
+        shape, size = shape_of(x), self.count
+        places = places_of(build, build(ReshapeOp, x, shape=(product(shape),)), size)
+        rest = build(SliceOp, places, starts=(0,), limits=(size,), strides=(1,))
+        rows: list[SSAValue] = []
+        # rest is i·n + j along an axis whose steps are n apart: first i, then j.
+        for axis in range(1, len(shape)):
+            step = build.size(product(shape[axis:]), like=rest)
+            rows.append(build(DivOp, rest, step))
+            rest = build(SubOp, rest, build(MulOp, rows[-1], step))
+        if not shape:
+            return [build(BroadcastToOp, build.scalar(0, like=rest), shape=(0, size))]
+        return [build(ConcatOp, *(build(ReshapeOp, row, shape=(1, size)) for row in (*rows, rest)), axis=0)]
 
 
 @irdl_op_definition

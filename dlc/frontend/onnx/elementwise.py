@@ -9,6 +9,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type, is_bool, is_float
 from dlc.dialects.dl.narrow import FORMATS
+from dlc.dialects.dl.powers import POWERS
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx import text
@@ -16,7 +17,7 @@ from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.onnx.values import Text
-from dlc.ir import Attribute, i8
+from dlc.ir import Attribute, f32, i8, i32
 
 table = Table()
 
@@ -130,12 +131,32 @@ def cast_like(node: Node) -> Value:
 
 def _converted(node: Node, to: Attribute | None) -> Value:
     """`Cast`; to text if `to` is None."""
-    node.ignore("round_mode")  # of float8e8m0
+    if to != POWERS:
+        node.ignore("round_mode")
     if to is None or isinstance(node[0], Text):
         node.ignore("saturate")
         return text.converted(node, to)
+    if to == POWERS:
+        return _to_power(node)
     saturate = node.flag("saturate", True) and to in FORMATS
     return node.emit(dl.CastOp, node[0], to=to, saturate=True) if saturate else node.emit.cast(node[0], to)
+
+
+def _to_power(node: Node) -> Value:
+    """float8e8m0, whose numbers are the exponents of f32: up, down, or to the nearest."""
+    emit, saturate, mode = node.emit, node.flag("saturate", True), node.text("round_mode", "up")
+    if mode not in ("up", "down", "nearest"):
+        raise ModelError(f"{node.place}: round_mode {mode!r}; expected up, down or nearest")
+    x = emit(dl.AbsOp, emit.cast(node[0], f32))
+    if mode != "nearest":
+        fraction = (1 << 23) - 1
+        bits = emit(dl.BitcastOp, x, to=i32)
+        bits = emit(dl.AddOp, bits, emit.scalar(fraction if mode == "up" else 0, bits))
+        whole = emit(dl.BitcastOp, emit(dl.BitwiseAndOp, bits, emit.scalar(~fraction, bits)), to=f32)
+        # Infinity and NaN stay, and what is between the largest power and infinity becomes that power if it saturates.
+        highest = emit(dl.MinimumOp, whole, emit.scalar(2.0**127, whole)) if saturate else whole
+        x = emit(dl.SelectOp, emit(dl.LessOp, x, emit.scalar(float("inf"), x)), highest, x)
+    return emit(dl.CastOp, x, to=POWERS, saturate=saturate)
 
 
 @table("BitCast", since=26)

@@ -7,6 +7,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.powers import POWERS
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.convolution import convolved
@@ -68,9 +69,11 @@ def quantize_linear(node: Node) -> Value:
 
 @table("DequantizeLinear")
 def dequantize_linear(node: Node) -> Value:
-    y = _scaled(node, dl.DequantizeOp, node[0], node[1], node[0].element_type)
-    target = node.integer("output_dtype", 0)
-    return node.emit.cast(y, element_type(dtype_of(target))) if target else y
+    target, scale = node.integer("output_dtype", 0), node[1]
+    to = element_type(dtype_of(target)) if target else scale.element_type
+    # Powers of two scale exactly whatever they are multiplied as.
+    scale = node.emit.cast(scale, f32) if scale.element_type == POWERS else scale
+    return node.emit.cast(_scaled(node, dl.DequantizeOp, node[0], scale, node[0].element_type), to)
 
 
 @table("DynamicQuantizeLinear")

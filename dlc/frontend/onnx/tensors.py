@@ -25,6 +25,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn), TensorProto.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
     TensorProto.FLOAT8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
     TensorProto.FLOAT8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    TensorProto.FLOAT8E8M0: np.dtype(ml_dtypes.float8_e8m0fnu),
     TensorProto.FLOAT4E2M1: np.dtype(ml_dtypes.float4_e2m1fn), TensorProto.INT4: np.dtype(ml_dtypes.int4),
     TensorProto.UINT4: np.dtype(ml_dtypes.uint4), TensorProto.INT2: np.dtype(ml_dtypes.int2),
     TensorProto.UINT2: np.dtype(ml_dtypes.uint2),

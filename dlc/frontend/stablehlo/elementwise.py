@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type
 from dlc.frontend.stablehlo.node import Converter, Node
-from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
+from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64, i32, i64
 
 _SAME: dict[str, type[DlOp]] = {
     "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,
@@ -94,6 +95,28 @@ def cbrt(node: Node) -> SSAValue:
     return node.b(dl.MulOp, node.b(dl.SignOp, x), root)
 
 
+def atan2(node: Node) -> SSAValue:
+    """The angle of the point (x, y), signs of zeros counted: of the shorter side over the longer one, turned by where it is."""
+    y, x = (node.b(dl.CastOp, v, to=f32) if node.element in (f16, bf16) else v for v in node.operands)
+    height, width = (node.b(dl.AbsOp, v) for v in (y, x))
+    short, long = node.b(dl.MinimumOp, height, width), node.b(dl.MaximumOp, height, width)
+    # 0/0 is an angle of 0 and ∞/∞ one of 45°, as C has them.
+    some = node.b(dl.CastOp, node.b(dl.NotEqualOp, long, node.scalar(0, long)), to=element_type_of(long))
+    slope = node.b(dl.SelectOp, node.b(dl.EqualOp, short, long), some, node.b(dl.DivOp, short, long))
+    angle = node.b(dl.AtanOp, slope)
+    steep = node.b(dl.SubOp, node.scalar(math.pi / 2, angle), angle)
+    angle = node.b(dl.SelectOp, node.b(dl.GreaterOp, height, width), steep, angle)
+    angle = node.b(dl.SelectOp, _is_negative(node, x), node.b(dl.SubOp, node.scalar(math.pi, angle), angle), angle)
+    angle = node.b(dl.SelectOp, _is_negative(node, y), node.b(dl.NegOp, angle), angle)
+    return node.b(dl.CastOp, angle, to=node.element)
+
+
+def _is_negative(node: Node, x: SSAValue) -> SSAValue:
+    """Whether the sign bit is set."""
+    bits = node.b(dl.BitcastOp, x, to=i64 if element_type_of(x) == f64 else i32)
+    return node.b(dl.LessOp, bits, node.scalar(0, bits))
+
+
 def round_away(node: Node) -> SSAValue:
     """To the nearest, from the middle away from 0."""
     size = node.b(dl.AbsOp, node[0])
@@ -146,6 +169,7 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.remainder": remainder,
     "stablehlo.is_finite": is_finite,
     "stablehlo.cbrt": cbrt,
+    "stablehlo.atan2": atan2,
     "stablehlo.round_nearest_afz": round_away,
     "stablehlo.shift_right_arithmetic": shift_right,
     "stablehlo.shift_right_logical": shift_right,

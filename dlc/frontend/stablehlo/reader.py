@@ -20,7 +20,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.entry import ReadModel, entry_function
-from dlc.frontend.stablehlo import elementwise, moving, places, sums, windows
+from dlc.frontend.stablehlo import bits, elementwise, moving, places, sums, windows
 from dlc.frontend.stablehlo.node import Converter, Node, element_of, type_of
 from dlc.frontend.stablehlo.parser import parse
 from dlc.frontend.stablehlo.syntax import Dense, Function, Op, Region
@@ -36,7 +36,7 @@ from dlc.ir import (
 from dlc.weights import WeightStore
 
 OPERATORS: dict[str, Converter] = {
-    **elementwise.OPERATORS, **moving.OPERATORS, **places.OPERATORS, **sums.OPERATORS, **windows.OPERATORS,
+    **elementwise.OPERATORS, **bits.OPERATORS, **moving.OPERATORS, **places.OPERATORS, **sums.OPERATORS, **windows.OPERATORS,
 }  # fmt: skip
 _RETURNS = ("return", "func.return", "stablehlo.return")
 _CALLS = ("call", "func.call")

@@ -34,7 +34,7 @@ _FACTORS = "dlc.numpy.linalg has the derivatives of what is made of it, but of a
 # Ops of floats that have no derivative, with the reason.
 NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.UniqueOp: "which values are different is not a matter of small steps; take the places it gives, and gather",
-    dl.NonMaxSuppressionOp: "it gives places",
+    **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOp), "it gives places"),
     dl.ForestOp: "its result changes in jumps",
     **dict.fromkeys((dl.LuOp, dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORS),
     dl.PackOp: _LATER,

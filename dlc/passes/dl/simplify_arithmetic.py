@@ -36,8 +36,9 @@ from dlc.dialects.dl.functions import ExpOp, ReciprocalOp, SigmoidOp, SqrtOp
 from dlc.dialects.dl.identities import StopGradientOp
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement import BroadcastToOp
-from dlc.dialects.dl.narrow import FORMATS
-from dlc.ir import Attribute, SSAValue
+from dlc.dialects.dl.narrow import FLOATS
+from dlc.dialects.dl.powers import POWERS
+from dlc.ir import Attribute, SSAValue, f16
 from dlc.passes.dl.rewriting import defining, splat
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
@@ -205,8 +206,10 @@ def _holds(wide: Attribute, narrow: Attribute) -> bool:
     if is_bool(narrow) or wide == narrow:
         return True
     if is_narrow(narrow):
-        # Narrow floats are in every float, narrow integers in every number that has the sign.
-        integers = narrow not in FORMATS and is_integer(wide)
+        # Narrow floats are in every float, powers of two if it reaches that far; integers in every number that has the sign.
+        if narrow == POWERS and wide == f16:
+            return False
+        integers = narrow not in FLOATS and is_integer(wide)
         return is_float(wide) or (integers and (is_unsigned(narrow) or not is_unsigned(wide)))
     if is_bool(wide) or is_narrow(wide) or (is_float(narrow) and not is_float(wide)):
         return False

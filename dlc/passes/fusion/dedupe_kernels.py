@@ -36,11 +36,16 @@ class DedupeKernelsPass(ModulePass):
                 dispatch.callee = SymbolRefAttr(shared[dispatch.symbol].symbol)
 
 
+def stem_of(name: str) -> str:
+    """The name of a kernel without its number."""
+    return re.sub(r"_\d+$", "", name)
+
+
 def _number(kernels: Iterable[KernelOp]) -> None:
     """Numbers the kernels of one name that are left: `conv_add`, `conv_add_1`, …"""
     counts: dict[str, int] = {}
     for kernel in kernels:
-        stem = re.sub(r"_\d+$", "", kernel.symbol)
+        stem = stem_of(kernel.symbol)
         count = counts[stem] = counts.get(stem, -1) + 1
         kernel.sym_name = StringAttr(f"{stem}_{count}" if count else stem)
 

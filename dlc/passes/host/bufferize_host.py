@@ -12,6 +12,7 @@ from dlc.dialects.dl.control import Control, FailOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.movement import SliceOp
 from dlc.dialects.dl.program import DispatchOp, YieldOp
+from dlc.dialects.dl.selection import DecideOp
 from dlc.dialects.sizes import say_sizes
 from dlc.dims import Size, is_static
 from dlc.errors import UnsupportedError
@@ -70,7 +71,9 @@ def _check(main: func.FuncOp) -> None:
     for op in main.walk():
         if op is main:
             pass
-        elif not isinstance(op, DispatchOp | WeightOp | Control | YieldOp | FailOp | func.ReturnOp) and not is_view(op, 1):
+        elif not isinstance(op, DispatchOp | WeightOp | Control | YieldOp | FailOp | DecideOp | func.ReturnOp) and not is_view(
+            op, 1
+        ):
             problems.append(f"{op.name} at {op.location} is in the host program but in no kernel; fusion must dispatch it")
     if problems:
         raise UnsupportedError("bufferize-host: " + "; ".join(problems), problems)
@@ -78,6 +81,8 @@ def _check(main: func.FuncOp) -> None:
 
 def _is_open(main: func.FuncOp) -> bool:
     """Whether a size is known only when the program is called."""
+    if any(isinstance(op, DecideOp) for op in main.walk()):
+        return True
     return not all(is_static(shape_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
 
 

@@ -13,6 +13,7 @@ from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import DispatchOp, YieldOp, written_over
+from dlc.dialects.dl.selection import DecideOp
 from dlc.dialects.dl.words import WordsOp
 from dlc.dims import Size, UndecidableError, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
@@ -78,6 +79,8 @@ class Bufferizer:
                     self.scan(op)
                 case WhileOp():
                     self.loop(op)
+                case DecideOp():
+                    self.add(host.DecideOp(self.part(op.count, op), op.size), op)
                 case PrintOp():
                     if self.is_open:
                         raise UndecidableError("how many elements dlc.debug.print shows")

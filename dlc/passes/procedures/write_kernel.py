@@ -12,7 +12,9 @@ from dlc.ir import func
 from dlc.passes.linalg.on_buffers import function_on_buffers
 from dlc.passes.procedures import matrices
 from dlc.passes.procedures.code import Buffer, Code
+from dlc.passes.procedures.places import places
 from dlc.passes.procedures.rows import sort_columns, sort_digit
+from dlc.passes.procedures.suppression import suppress
 from dlc.passes.procedures.trees import forest
 from dlc.passes.procedures.walks import accumulate, extreme_place
 from dlc.passes.structured import Constants, Place
@@ -24,6 +26,8 @@ _RULES: dict[type[Procedure], Callable[..., None]] = {
     dl.SortColumnsOp: sort_columns,
     dl.SortDigitOp: sort_digit,
     dl.ForestOp: forest,
+    dl.PlacesOp: places,
+    dl.SuppressOp: matrices.along_problems(suppress),
     **{op: matrices.along_problems(rule) for op, rule in matrices.RULES.items()},
 }
 

@@ -2,20 +2,25 @@
 
 from dlc.pytorch.rules import (
     adjoints,
+    complex_numbers,
     contractions,
     control,
     counting,
     creation,
     drawing,
+    experts,
     fourier,
     indexing,
     matrices,
     normalization,
+    ordering,
     pointwise,
     reductions,
     resizing,
+    sampling,
     shaping,
     sizes,
+    window_adjoints,
     windows,
 )
 from dlc.pytorch.rules.table import Rule
@@ -24,7 +29,7 @@ RULES: dict[str, Rule] = {
     name: rule
     for family in (
         pointwise, reductions, shaping, indexing, creation, contractions, normalization, windows, resizing, adjoints, sizes,
-        fourier, matrices, control,
+        fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints,
     )
     for name, rule in family.table.rules.items()
 }  # fmt: skip
@@ -37,6 +42,6 @@ COUNTED: dict[str, Rule] = counting.table.rules
 
 # What operators are of complex numbers, where that is something else.
 OF_COMPLEX: dict[str, Rule] = {
-    **{name: fourier.by_parts(RULES[name]) for name in fourier.BY_PARTS if name in RULES},
-    **fourier.of_complex.rules,
+    **{name: complex_numbers.by_parts(RULES[name]) for name in complex_numbers.BY_PARTS},
+    **complex_numbers.of_complex.rules,
 }

@@ -13,12 +13,11 @@ from dlc.calculus.derivatives import vjp
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.contractions import attention, convolution
 from dlc.pytorch.rules.table import Table
-from dlc.pytorch.rules.windows import table as windows
 
 table = Table()
 
 
-def _pulled(function: Callable[..., Any], g: Any, *primals: Any) -> Any:
+def pulled(function: Callable[..., Any], g: Any, *primals: Any) -> Any:
     """The cotangents of the primals for the cotangent g of what the function makes of them."""
     return vjp(function, *primals)[1](g)
 
@@ -40,28 +39,13 @@ def convolution_backward(
     def forward(x: Any, w: Any) -> Any:
         return convolution(x, w, None, stride, padding, dilation, transposed, output_padding, groups)
 
-    gx, gw = _pulled(forward, g, x, weight)
-    return _chosen(output_mask, (gx, gw, dnp.sum(g, (0, *range(2, g.ndim)))))
+    gx, gw = pulled(forward, g, x, weight)
+    return chosen(output_mask, (gx, gw, dnp.sum(g, (0, *range(2, g.ndim)))))
 
 
-def _chosen(mask: Sequence[bool], values: Sequence[Any]) -> Any:
+def chosen(mask: Sequence[bool], values: Sequence[Any]) -> Any:
+    """The values that are wanted, and None for the others."""
     return tuple(v if wanted else None for wanted, v in zip(mask, values, strict=True))
-
-
-@table("avg_pool2d_backward")
-def avg_pool_backward(g: Any, x: Any, *settings: Any) -> Any:
-    def forward(x: Any) -> Any:
-        return windows.rules["avg_pool2d"](x, *settings)
-
-    return _pulled(forward, g, x)[0]
-
-
-@table("_adaptive_avg_pool2d_backward")
-def adaptive_avg_pool_backward(g: Any, x: Any) -> Any:
-    def forward(x: Any) -> Any:
-        return windows.rules["_adaptive_avg_pool2d"](x, g.shape[-2:])
-
-    return _pulled(forward, g, x)[0]
 
 
 @table("embedding_dense_backward")
@@ -83,7 +67,7 @@ def layer_norm_backward(
     h = g if weight is None else dnp.multiply(g, weight)
     along = dnp.multiply(normal, dnp.mean(dnp.multiply(h, normal), axes, keepdims=True))
     gx = dnp.multiply(rstd, dnp.subtract(dnp.subtract(h, dnp.mean(h, axes, keepdims=True)), along))
-    return _chosen(output_mask, (gx, dnp.sum(dnp.multiply(g, normal), batch), dnp.sum(g, batch)))
+    return chosen(output_mask, (gx, dnp.sum(dnp.multiply(g, normal), batch), dnp.sum(g, batch)))
 
 
 @table("native_group_norm_backward")
@@ -99,7 +83,7 @@ def group_norm_backward(
     gx = dnp.subtract(dnp.subtract(h, dnp.mean(h, (2, 3), keepdims=True)), along)
     gx = dnp.reshape(dnp.multiply(gx, dnp.reshape(rstd, rows)), x.shape)
     gw = dnp.reshape(dnp.sum(dnp.multiply(given, normal), (0, 3)), (C,))
-    return _chosen(output_mask, (gx, gw, dnp.reshape(dnp.sum(given, (0, 3)), (C,))))
+    return chosen(output_mask, (gx, gw, dnp.reshape(dnp.sum(given, (0, 3)), (C,))))
 
 
 @table("_scaled_dot_product_flash_attention_for_cpu_backward")
@@ -118,7 +102,7 @@ def attention_backward(
     def forward(q: Any, k: Any, v: Any) -> Any:
         return attention(q, k, v, attn_mask, dropout_p, is_causal, scale)
 
-    return _pulled(forward, g, query, key, value)
+    return pulled(forward, g, query, key, value)
 
 
 @table("native_batch_norm_backward")
@@ -145,7 +129,7 @@ def batch_norm_backward(
         count = x.size // x.shape[1]
         means = dnp.add(dnp.reshape(gb, shape), dnp.multiply(normal, dnp.reshape(gw, shape)))
         g = dnp.subtract(g, dnp.multiply(means, 1 / count))
-    return _chosen(output_mask, (dnp.multiply(g, factor), gw, gb))
+    return chosen(output_mask, (dnp.multiply(g, factor), gw, gb))
 
 
 @table("threshold_backward")
@@ -153,12 +137,17 @@ def threshold_backward(g: Any, x: Any, threshold: float) -> Any:
     return dnp.where(dnp.greater(x, threshold), g, convert(0, g.dtype))
 
 
+@table("hardshrink_backward softshrink_backward")
+def shrink_backward(g: Any, x: Any, lambd: float) -> Any:
+    return dnp.where(dnp.less_equal(dnp.abs(x), lambd), convert(0, g.dtype), g)
+
+
 @table("gelu_backward")
 def gelu_backward(g: Any, x: Any, approximate: str = "none") -> Any:
     def forward(x: Any) -> Any:
         return nn.gelu(x, approximate == "tanh")
 
-    return _pulled(forward, g, x)[0]
+    return pulled(forward, g, x)[0]
 
 
 @table("_softmax_backward_data")

@@ -192,10 +192,69 @@ def flash_attention(
     return y, special.logsumexp(scores, -1)
 
 
+@table("_trilinear")
+def trilinear(
+    x: Any,
+    y: Any,
+    z: Any,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    """Σ x·y·z along some axes, once each has got those of the others."""
+    expands = (expand1, expand2, expand3)
+    rank = x.ndim + len(expand1)
+    names = [[a for a in range(rank) if a not in expand] for expand in expands]
+    kept = [a for a in range(rank) if a not in sumdim]
+    letters = ["".join(chr(ord("a") + a) for a in axes) for axes in (*names, kept)]
+    return dnp.einsum(f"{letters[0]},{letters[1]},{letters[2]}->{letters[3]}", x, y, z)
+
+
+@table("_int_mm")
+def int_mm(x: Any, y: Any) -> Any:
+    return dnp.matmul(convert(x, np.int32), convert(y, np.int32))
+
+
+@table("mm.dtype bmm.dtype")
+def matmul_as(x: Any, y: Any, out_dtype: Any) -> Any:
+    return dnp.matmul(convert(x, out_dtype), convert(y, out_dtype))
+
+
+@table("_addmm_activation")
+def addmm_activation(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1, use_gelu: bool = False) -> Any:
+    found = addmm(bias, x, y, beta, alpha)
+    return nn.gelu(found) if use_gelu else nn.relu(found)
+
+
 @table("_weight_norm")
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
     axes = tuple(a for a in range(v.ndim) if a != dim % v.ndim)
     return dnp.multiply(v, dnp.divide(g, dnp.sqrt(dnp.sum(dnp.square(v), axes, keepdims=True))))
+
+
+@table("_weight_norm_interface_backward")
+def weight_norm_backward(g: Any, v: Any, scale: Any, norms: Any, dim: int) -> Any:
+    """Of w = v·scale/norms: gv = scale/norms·(g - v·Σ g·v/norms²), gscale = Σ g·v/norms."""
+    axes = tuple(a for a in range(v.ndim) if a != dim % v.ndim)
+    norms = dnp.reshape(norms, scale.shape)
+    along = dnp.divide(dnp.sum(dnp.multiply(g, v), axes, keepdims=True), norms)
+    inside = dnp.subtract(g, dnp.multiply(v, dnp.divide(along, norms)))
+    return dnp.multiply(dnp.divide(scale, norms), inside), along
+
+
+@table("_cdist_backward")
+def cdist_backward(g: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
+    """Of (Σ |x - y|ᵖ)^(1/p) by x: (x - y)·|x - y|^(p-2)·distance^(1-p); 0 where there is no distance."""
+    apart = dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3))
+    if p != 2:
+        size = dnp.abs(apart)
+        apart = dnp.multiply(dnp.sign(apart), dnp.power(size, p - 1) if p != 1 else convert(dnp.not_equal(size, 0), x.dtype))
+    none = dnp.equal(distances, 0)
+    share = dnp.divide(g, dnp.power(dnp.where(none, convert(1, x.dtype), distances), p - 1))
+    share = dnp.where(none, convert(0, x.dtype), share)
+    return dnp.sum(dnp.multiply(apart, dnp.expand_dims(share, -1)), -2)
 
 
 @table("_cdist_forward cdist")

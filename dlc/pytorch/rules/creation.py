@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import Dim, Size, is_static
 from dlc.frontend.trace import Trace, current_trace
@@ -126,6 +127,51 @@ def arange_to(end: Any, dtype: Any = None) -> Any:
 @table("arange.start")
 def arange_from(start: Any, end: Any, dtype: Any = None) -> Any:
     return arange(start, end, 1, dtype)
+
+
+@table("range range.step")
+def range_(start: float, end: float, step: float = 1, dtype: Any = None) -> Any:
+    """As `arange`, but with the end."""
+    return (start + step * np.arange(int((end - start) / step) + 1)).astype(dtype or np.float32)
+
+
+@table("fft_fftfreq")
+def fftfreq(n: int, d: float = 1, dtype: Any = None) -> Any:
+    return np.fft.fftfreq(n, d).astype(dtype or np.float32)
+
+
+@table("fft_rfftfreq")
+def rfftfreq(n: int, d: float = 1, dtype: Any = None) -> Any:
+    return np.fft.rfftfreq(n, d).astype(dtype or np.float32)
+
+
+def _window(function: Callable[..., Any]) -> Any:
+    """The rule of a window of so many elements, the last of which stands for the first of the next if it is periodic."""
+
+    def window(window_length: int, periodic: bool = True, *settings: float, dtype: Any = None) -> Any:
+        if window_length < 2:
+            return np.ones(window_length, dtype or np.float32)
+        size = window_length + periodic
+        return function(size, *settings)[:window_length].astype(dtype or np.float32)
+
+    return window
+
+
+def _hamming(size: int, alpha: float = 0.54, beta: float = 0.46) -> Array:
+    return alpha - beta * np.cos(2 * np.pi * np.arange(size) / (size - 1))
+
+
+def _kaiser(size: int, beta: float = 12.0) -> Array:
+    return np.kaiser(size, beta)
+
+
+for _names, _function in (
+    ("bartlett_window bartlett_window.periodic", np.bartlett),
+    ("blackman_window blackman_window.periodic", np.blackman),
+    ("hamming_window hamming_window.periodic hamming_window.periodic_alpha hamming_window.periodic_alpha_beta", _hamming),
+    ("kaiser_window kaiser_window.periodic kaiser_window.beta", _kaiser),
+):
+    table(_names)(_window(_function))
 
 
 @table("linspace")

@@ -13,7 +13,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import random
 from dlc.numpy.apply import convert
-from dlc.pytorch.rules.table import Table
+from dlc.pytorch.rules.table import Table, promoted_floats
 
 table = Table()
 
@@ -61,6 +61,66 @@ def bernoulli(key: Any, x: Any) -> Any:
 @table("bernoulli.p")
 def bernoulli_of(key: Any, x: Any, p: float = 0.5) -> Any:
     return convert(random.bernoulli(key, p, x.shape), x.dtype)
+
+
+@table("bernoulli.Tensor")
+def bernoulli_with(key: Any, x: Any, p: Any) -> Any:
+    return convert(random.bernoulli(key, p, x.shape), x.dtype)
+
+
+@table("randint_like")
+def randint_like(key: Any, x: Any, high: int, dtype: Any = None) -> Any:
+    return convert(randint(key, 0, high, x.shape), dtype or x.dtype)
+
+
+@table("randint_like.low_dtype")
+def randint_like_from(key: Any, x: Any, low: int, high: int, dtype: Any = None) -> Any:
+    return convert(randint(key, low, high, x.shape), dtype or x.dtype)
+
+
+@table("uniform")
+def uniform(key: Any, x: Any, low: float = 0, high: float = 1) -> Any:
+    return random.uniform(key, x.shape, x.dtype, low, high)
+
+
+@table("normal_functional")
+def normal(key: Any, x: Any, mean: float = 0, std: float = 1) -> Any:
+    return _normal(key, x.shape, x.dtype, mean, std)
+
+
+def _normal(key: Any, shape: Sequence[int], dtype: Any, mean: Any, std: Any) -> Any:
+    return dnp.add(dnp.multiply(random.normal(key, tuple(shape), dtype), std), mean)
+
+
+@table("normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor")
+def normal_around(key: Any, mean: Any, std: Any = 1.0) -> Any:
+    mean, std = dnp.broadcast_arrays(*promoted_floats(mean, std))
+    return _normal(key, mean.shape, mean.dtype, mean, std)
+
+
+@table("normal.float_float")
+def normal_of(key: Any, mean: float, std: float, size: Sequence[int], dtype: Any = None) -> Any:
+    return _normal(key, size, dtype or np.float32, mean, std)
+
+
+@table("log_normal")
+def log_normal(key: Any, x: Any, mean: float = 1, std: float = 2) -> Any:
+    return dnp.exp(_normal(key, x.shape, x.dtype, mean, std))
+
+
+@table("exponential")
+def exponential(key: Any, x: Any, lambd: float = 1) -> Any:
+    return dnp.divide(dnp.negative(dnp.log1p(dnp.negative(random.uniform(key, x.shape, x.dtype)))), lambd)
+
+
+@table("multinomial")
+def multinomial(key: Any, weights: Any, num_samples: int, replacement: bool = False) -> Any:
+    """Places along the last axis with probabilities as the weights; without replacement those of the largest of the
+    logarithms with Gumbel's noise."""
+    logits = dnp.log(weights)
+    if replacement:
+        return dnp.moveaxis(random.categorical(key, logits, -1, (num_samples, *weights.shape[:-1])), 0, -1)
+    return dnp.top_k(dnp.add(logits, random.gumbel(key, weights.shape, weights.dtype)), num_samples)[1]
 
 
 @table("native_dropout")

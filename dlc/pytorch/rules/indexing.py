@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -153,21 +154,46 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     return dnp.at(x)[(*[np.s_[:]] * (dim % x.ndim), index)].set(convert(value, x.dtype))
 
 
+_UPDATES = {"prod": "multiply", "amax": "max", "amin": "min", "mean": "add"}
+
+
+@table("index_reduce")
+def index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
+    key = (*[np.s_[:]] * (dim % x.ndim), index)
+    shape = (-1, *(1,) * (x.ndim - 1 - dim % x.ndim))
+    count = dnp.reshape(dnp.at(dnp.zeros((x.shape[dim],), np.int64))[index].add(1), shape)
+    written = dnp.greater(count, 0)
+    start = x if include_self else dnp.where(written, convert(_neutral(reduce, x.dtype), x.dtype), x)
+    y = getattr(dnp.at(start)[key], _UPDATES[reduce])(convert(source, x.dtype))
+    if reduce != "mean":
+        return y
+    divide = dnp.divide if is_floating(x.dtype) else dnp.floor_divide
+    return dnp.where(written, divide(y, convert(dnp.add(count, int(include_self)), x.dtype)), y)
+
+
+@table("put")
+def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    place = dnp.at(dnp.ravel(x))[dnp.ravel(index)]
+    values = dnp.ravel(source)
+    return dnp.reshape(place.add(values) if accumulate else place.set(values), x.shape)
+
+
+@table("masked_scatter_backward")
+def masked_scatter_backward(g: Any, mask: Any, sizes: Sequence[int]) -> Any:
+    """The cotangents where the mask is true, one after the other, and zeros behind them."""
+    mask = dnp.ravel(dnp.broadcast_to(mask, g.shape))
+    size = math.prod(sizes)
+    number = dnp.subtract(dnp.cumsum(convert(mask, np.int64), 0), 1)
+    # What is not counted lands behind the end.
+    places = dnp.where(dnp.logical_and(mask, dnp.less(number, size)), number, size)
+    return dnp.reshape(dnp.at(dnp.zeros((size + 1,), g.dtype))[places].set(dnp.ravel(g))[:size], tuple(sizes))
+
+
 @table("masked_scatter")
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """The elements of the source, one after the other, where the mask is true."""
     mask = dnp.broadcast_to(mask, x.shape)
     return dnp.where(mask, _spread(x, mask, dnp.ravel(source)), x)
-
-
-@table("bucketize.Tensor")
-def bucketize(x: Any, boundaries: Any, out_int32: bool = False, right: bool = False) -> Any:
-    return convert(dnp.searchsorted(boundaries, x, side="right" if right else "left"), np.int32 if out_int32 else np.int64)
-
-
-@table("isin.Tensor_Tensor")
-def isin(x: Any, values: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    return dnp.isin(x, values, invert=invert)
 
 
 @table("_embedding_bag _embedding_bag_forward_only")

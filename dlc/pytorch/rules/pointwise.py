@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc import nn, special
+from dlc import lax, nn, special
 from dlc.dialects import dl
 from dlc.numpy.apply import apply, convert, is_floating
 from dlc.pytorch.rules.table import Rule, Table, promoted, promoted_dtype, promoted_floats
@@ -36,7 +36,9 @@ _OF_FLOATS: dict[str, Rule] = {
     "erf": special.erf, "erfc": special.erfc, "erfinv": special.erfinv, "lgamma": special.gammaln,
     "digamma": special.digamma, "special_xlog1py": special.xlog1py, "xlogy.Tensor": special.xlogy, "atan2": dnp.atan2,
     "silu": nn.silu, "mish": nn.mish, "hardswish": nn.hard_swish, "hardsigmoid": nn.hard_sigmoid,
-    "rsqrt": partial(apply, dl.RsqrtOp),
+    "rsqrt": partial(apply, dl.RsqrtOp), "hypot": dnp.hypot, "nextafter": dnp.nextafter,
+    "copysign.Tensor copysign.Scalar": dnp.copysign, "i0 special_modified_bessel_i0": special.i0, "special_i0e": special.i0e,
+    "special_i1 special_modified_bessel_i1": special.i1, "special_i1e": special.i1e,
 }  # fmt: skip
 
 for _name, _function in _OF_FLOATS.items():
@@ -48,13 +50,15 @@ _OF_ONE_DTYPE: dict[str, Rule] = {
     "gt.Tensor gt.Scalar": dnp.greater, "ge.Tensor ge.Scalar": dnp.greater_equal,
     "maximum": dnp.maximum, "minimum": dnp.minimum, "fmax": dnp.fmax, "fmin": dnp.fmin,
     "max.other": dnp.maximum, "min.other": dnp.minimum,
-    "mul.Tensor mul.Scalar": dnp.multiply, "remainder.Tensor remainder.Scalar": dnp.remainder,
+    "mul.Tensor mul.Scalar": dnp.multiply, "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": dnp.remainder,
     "fmod.Tensor fmod.Scalar": dnp.fmod,
-    "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar": dnp.bitwise_and,
-    "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar": dnp.bitwise_or,
-    "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar": dnp.bitwise_xor,
-    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": dnp.bitwise_left_shift,
-    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": dnp.bitwise_right_shift,
+    "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor __and__.Tensor __and__.Scalar": dnp.bitwise_and,
+    "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor __or__.Tensor __or__.Scalar": dnp.bitwise_or,
+    "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor __xor__.Tensor __xor__.Scalar": dnp.bitwise_xor,
+    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor": dnp.bitwise_left_shift,
+    "__lshift__.Tensor __lshift__.Scalar": dnp.bitwise_left_shift,
+    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor": dnp.bitwise_right_shift,
+    "__rshift__.Tensor __rshift__.Scalar": dnp.bitwise_right_shift,
 }  # fmt: skip
 
 for _names, _function in _OF_ONE_DTYPE.items():
@@ -64,7 +68,7 @@ _OF_ANY: dict[str, Rule] = {
     "abs": dnp.abs, "neg": dnp.negative, "sign": dnp.sign, "bitwise_not": dnp.bitwise_invert, "relu": nn.relu,
     "isnan": dnp.isnan, "isinf": dnp.isinf, "ceil": dnp.ceil, "floor": dnp.floor, "trunc": dnp.trunc,
     "logical_not": dnp.logical_not, "logical_and": dnp.logical_and, "logical_or": dnp.logical_or,
-    "logical_xor": dnp.logical_xor,
+    "logical_xor": dnp.logical_xor, "signbit": dnp.signbit,
 }  # fmt: skip
 
 for _name, _function in _OF_ANY.items():
@@ -216,6 +220,39 @@ def logit(x: Any, eps: float | None = None) -> Any:
     return dnp.log(dnp.divide(x, dnp.subtract(1.0, x)))
 
 
+@table("special_ndtri")
+def ndtri(x: Any) -> Any:
+    """Where the normal distribution reaches x: √2·erf⁻¹(2x - 1)."""
+    (x,) = promoted_floats(x)
+    return dnp.multiply(special.erfinv(dnp.subtract(dnp.multiply(x, 2.0), 1.0)), math.sqrt(2))
+
+
+@table("ldexp.Tensor")
+def ldexp(x: Any, y: Any) -> Any:
+    x, y = promoted_floats(x, y)
+    return dnp.multiply(x, dnp.exp2(y))
+
+
+@table("gcd")
+def gcd(x: Any, y: Any) -> Any:
+    """By Euclid, until there is nothing left of any pair."""
+    x, y = dnp.broadcast_arrays(*promoted(x, y))
+
+    def step(pair: Any) -> Any:
+        x, y = pair
+        ended = dnp.equal(y, 0)
+        return dnp.where(ended, x, y), dnp.where(ended, y, dnp.remainder(x, dnp.where(ended, 1, y)))
+
+    return lax.while_loop(lambda pair: dnp.any(dnp.not_equal(pair[1], 0)), step, (dnp.abs(x), dnp.abs(y)))[0]
+
+
+@table("lcm")
+def lcm(x: Any, y: Any) -> Any:
+    x, y = dnp.broadcast_arrays(*promoted(x, y))
+    divisor = dnp.maximum(gcd(x, y), 1)
+    return dnp.abs(dnp.multiply(dnp.floor_divide(x, divisor), y))
+
+
 @table("nan_to_num")
 def nan_to_num(x: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
     return dnp.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
@@ -232,7 +269,7 @@ def to_copy(x: Any, dtype: Any = None) -> Any:
     return x if dtype is None else convert(x, dtype)
 
 
-@table("clone alias detach lift_fresh_copy lift_fresh contiguous alias_copy detach_copy")
+@table("clone alias detach lift lift_fresh_copy lift_fresh contiguous alias_copy detach_copy")
 def same(x: Any) -> Any:
     return x
 

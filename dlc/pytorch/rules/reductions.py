@@ -1,8 +1,8 @@
-"""Reductions, running sums and orders."""
+"""Reductions and running sums."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import nn, special
 from dlc.numpy.apply import convert, is_floating
+from dlc.pytorch.rules.shaping import sliced
 from dlc.pytorch.rules.table import Table, promoted_floats
 
 table = Table()
@@ -141,24 +142,45 @@ def cumprod(x: Any, dim: int, dtype: Any = None) -> Any:
     return dnp.cumprod(_summable(x, dtype), dim) if x.ndim else x
 
 
-@table("topk")
-def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if largest:
-        return dnp.top_k(x, k, axis=dim)
-    places = _first(dnp.argsort(x, axis=dim), k, dim)
-    return dnp.take_along_axis(x, places, dim), places
+def _doubled(combine: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
+    """What `combine` makes of all elements up to each one along an axis, runs of 2, 4, 8… of them first."""
+    step, size = 1, x.shape[axis]
+    while step < size:
+        head, earlier = sliced(x, axis, 0, step), sliced(x, axis, 0, size - step)
+        x = dnp.concat([head, combine(earlier, sliced(x, axis, step, size))], axis=axis)
+        step *= 2
+    return x
 
 
-def _first(x: Any, count: int, axis: int) -> Any:
-    return dnp.take(x, np.arange(count), axis=axis)
+@table("logcumsumexp _logcumsumexp")
+def logcumsumexp(x: Any, dim: int) -> Any:
+    return _doubled(dnp.logaddexp, x, dim % x.ndim) if x.ndim else x
 
 
-@table("sort sort.stable")
-def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
-    places = dnp.argsort(x, axis=dim, descending=descending)
-    return dnp.take_along_axis(x, places, dim), places
+def _running_extremum(better: Callable[[Any, Any], Any]) -> Any:
+    """The extremum up to each element, and the last place where it is; from a NaN on it is NaN."""
+
+    def running(x: Any, dim: int) -> Any:
+        if not x.ndim:
+            return x, np.zeros((), np.int64)
+        axis = dim % x.ndim
+        best = _doubled(dnp.maximum if better is dnp.greater_equal else dnp.minimum, x, axis)
+        here = dnp.reshape(np.arange(int(x.shape[axis])), (-1, *(1,) * (x.ndim - 1 - axis)))
+        is_best = dnp.logical_or(better(x, best), dnp.isnan(x)) if is_floating(x.dtype) else better(x, best)
+        return best, _doubled(dnp.maximum, dnp.where(is_best, here, 0), axis)
+
+    return running
 
 
-@table("argsort argsort.stable")
-def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
-    return dnp.argsort(x, axis=dim, descending=descending)
+table("cummax")(_running_extremum(dnp.greater_equal))
+table("cummin")(_running_extremum(dnp.less_equal))
+
+
+@table("dist")
+def dist(x: Any, y: Any, p: float = 2) -> Any:
+    return vector_norm(dnp.subtract(*promoted_floats(x, y)), p)
+
+
+@table("native_norm")
+def native_norm(x: Any, p: float = 2) -> Any:
+    return vector_norm(x, p)

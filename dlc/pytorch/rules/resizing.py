@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects.dl.base import Array
-from dlc.errors import UnsupportedError
-from dlc.numpy.apply import convert, refuse
 from dlc.pytorch.rules.table import Table
 
 table = Table()
@@ -35,14 +32,41 @@ def _linear(size: int, count: int, scale: float | None, aligned: bool) -> Taps:
     return np.stack([low, np.minimum(low + 1, size - 1)]), np.stack([1 - part, part])
 
 
+def cubic_weights(distance: Any, a: float = -0.75) -> Any:
+    """Keys' kernel at distances from 0 to 2."""
+    d = distance
+    return dnp.where(dnp.less_equal(d, 1), ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a)
+
+
 def _cubic(size: int, count: int, scale: float | None, aligned: bool) -> Taps:
-    """Keys' kernel with a = -0.75, as PyTorch has it."""
     places = _places(size, count, scale, aligned)
     low = np.floor(places).astype(np.int64)
     near = low + np.arange(-1, 3)[:, np.newaxis]
-    d, a = np.abs(places - near), -0.75
-    weights = np.where(d <= 1, ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a)
-    return np.clip(near, 0, size - 1), weights
+    return np.clip(near, 0, size - 1), cubic_weights(np.abs(places - near))
+
+
+def _smooth(kernel: Callable[[Array], Array], reach: int) -> Callable[[int, int, float | None, bool], Taps]:
+    """Taps of a kernel that is stretched where an image becomes smaller, so that each of its elements counts."""
+
+    def taps(size: int, count: int, scale: float | None, aligned: bool) -> Taps:
+        step = (size - 1) / max(count - 1, 1) if aligned else 1 / scale if scale else size / count
+        stretch = max(step, 1.0)
+        center = (np.arange(count) + 0.5) * step
+        low: Array = np.maximum((center - reach * stretch + 0.5).astype(np.int64), 0)
+        high: Array = np.minimum((center + reach * stretch + 0.5).astype(np.int64), size)
+        places: Array = low + np.arange(int((high - low).max()))[:, np.newaxis]
+        weights: Array = np.where(places < high, kernel(np.abs(places - center + 0.5) / stretch), 0)
+        return np.minimum(places, size - 1), weights / weights.sum(0)
+
+    return taps
+
+
+def _hat(distance: Array) -> Array:
+    return np.maximum(1 - distance, 0)
+
+
+def _keys(distance: Array) -> Array:
+    return np.where(distance < 2, cubic_weights(distance, -0.5), 0)
 
 
 def _nearest(size: int, count: int, scale: float | None, offset: float) -> Taps:
@@ -114,39 +138,11 @@ for _name, _mode, _rank in (
 ):
     table(f"upsample_{_name}.vec")(_interpolated(_mode, _rank))
     table(f"upsample_{_name}")(_by_scales(_mode))
+for _name, _mode in (("bilinear2d_aa", _smooth(_hat, 1)), ("bicubic2d_aa", _smooth(_keys, 2))):
+    table(f"_upsample_{_name}.vec")(_interpolated(_mode, 2))
+    table(f"_upsample_{_name}")(_by_scales(_mode))
 for _rank in (1, 2, 3):
     for _name, _offset in (("upsample_nearest", 0.0), ("_upsample_nearest_exact", 0.5)):
         _by_factors, _scaled = _nearest_by(_offset, _rank)
         table(f"{_name}{_rank}d.vec")(_by_factors)
         table(f"{_name}{_rank}d")(_scaled)
-
-
-@table("grid_sampler_2d")
-def grid_sampler(x: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
-    """x [N, C, H, W] at places [N, h, w, 2] between -1 and 1, of which the first is along W."""
-    if interpolation_mode > 1 or padding_mode > 1:
-        refuse(UnsupportedError("grid_sample by cubes or with reflection; use bilinear or nearest, zeros or border"))
-    axes: list[list[tuple[Any, Any]]] = []
-    for size, coordinate in zip(x.shape[2:], (grid[..., 1], grid[..., 0]), strict=True):
-        ends = (size - 1) / 2 if align_corners else size / 2
-        place = dnp.subtract(dnp.multiply(dnp.add(coordinate, 1.0), ends), 0.0 if align_corners else 0.5)
-        if padding_mode == 1:
-            place = dnp.clip(place, 0.0, size - 1.0)
-        if interpolation_mode == 1:
-            axes.append([(dnp.round(place), None)])
-            continue
-        low = dnp.floor(place)
-        part = dnp.subtract(place, low)
-        axes.append([(low, dnp.subtract(1.0, part)), (dnp.add(low, 1.0), part)])
-    total: Any = None
-    images: Array = np.arange(int(x.shape[0])).reshape(-1, 1, 1)
-    sizes, rows = x.shape[2:], dnp.moveaxis(x, 1, -1)
-    for (row, row_weight), (column, column_weight) in product(*axes):
-        places = list(zip((row, column), sizes, strict=True))
-        part = rows[images, *(convert(dnp.clip(p, 0.0, n - 1.0), np.int64) for p, n in places)]
-        inside = [dnp.logical_and(dnp.greater_equal(p, 0), dnp.less(p, n)) for p, n in places]
-        weight = convert(dnp.logical_and(*inside), x.dtype)
-        weight = weight if row_weight is None else dnp.multiply(weight, dnp.multiply(row_weight, column_weight))
-        part = dnp.multiply(part, dnp.expand_dims(weight, -1))
-        total = part if total is None else dnp.add(total, part)
-    return dnp.moveaxis(total, -1, 1)

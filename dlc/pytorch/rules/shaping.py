@@ -9,6 +9,8 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import Size, is_static
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, refuse
@@ -69,7 +71,7 @@ def repeat(x: Any, repeats: Sequence[int]) -> Any:
 
 
 @table("repeat_interleave.self_int")
-def repeat_interleave(x: Any, repeats: int, dim: int | None = None) -> Any:
+def repeat_interleave(x: Any, repeats: int, dim: int | None = None, output_size: int | None = None) -> Any:
     return dnp.repeat(x, repeats, axis=dim)
 
 
@@ -164,7 +166,7 @@ def chunk(x: Any, chunks: int, dim: int = 0) -> Any:
     return split(x, -(-int(x.shape[dim]) // chunks), dim)
 
 
-@table("unbind.int")
+@table("unbind.int unbind_copy.int")
 def unbind(x: Any, dim: int = 0) -> Any:
     return [select(x, dim, k) for k in range(int(x.shape[dim]))]
 
@@ -204,15 +206,19 @@ def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
     return dnp.pad(x, widths, constant_values=value)
 
 
-@table("as_strided as_strided_copy")
-def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
-    """Of an array whose elements lie in the order of its axes, which is how dlc has all of them."""
+def strided_places(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Array:
+    """The places of elements, one behind the other in the order of their axes, which is how dlc has all arrays."""
     if not is_static((*x.shape, *size, *stride)):
         refuse(UnsupportedError("as_strided of open sizes"))
     places = np.asarray(storage_offset or 0)
     for s, step in zip(size, stride, strict=True):
         places = places[..., np.newaxis] + np.arange(s) * step
-    return dnp.take(dnp.ravel(x), places, axis=0)
+    return places
+
+
+@table("as_strided as_strided_copy")
+def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
+    return dnp.take(dnp.ravel(x), strided_places(x, size, stride, storage_offset), axis=0)
 
 
 def _scattered(x: Any, axis: int, low: Size, part: Any, step: int) -> Any:
@@ -237,6 +243,30 @@ def select_scatter(x: Any, source: Any, dim: int, index: int) -> Any:
     axis = dim % x.ndim
     at = x.shape[axis] + index if index < 0 else index
     return _scattered(x, axis, at, convert(dnp.expand_dims(source, axis), x.dtype), 1)
+
+
+@table("diagonal_scatter")
+def diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    moved = dnp.moveaxis(x, (dim1, dim2), (-2, -1))
+    rows = np.arange(int(source.shape[-1]))
+    written = dnp.at(moved)[..., rows + max(-offset, 0), rows + max(offset, 0)].set(convert(source, x.dtype))
+    return dnp.moveaxis(written, (-2, -1), (dim1, dim2))
+
+
+@table("as_strided_scatter")
+def as_strided_scatter(
+    x: Any, source: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    places = strided_places(x, size, stride, storage_offset).reshape(-1)
+    written = dnp.at(dnp.ravel(x))[places].set(dnp.ravel(convert(source, x.dtype)))
+    return dnp.reshape(written, x.shape)
+
+
+@table("view.dtype view_copy.dtype")
+def view_as(x: Any, dtype: Any) -> Any:
+    if x.dtype.itemsize != np.dtype(dtype).itemsize or np.bool_ in (x.dtype, np.dtype(dtype)):
+        refuse(UnsupportedError(f"elements of {x.dtype} viewed as {np.dtype(dtype)}; only numbers of the same width"))
+    return apply(dl.BitcastOp, x, to=element_type(np.dtype(dtype)))
 
 
 @table("pixel_shuffle")

@@ -95,26 +95,34 @@ def _max_pool_with_places(rank: int) -> Any:
 
 def _places(padded: Any, w: Windows) -> Any:
     """Where the first largest element of each window stands in its image, which has no padding."""
-    windows: Any = padded
-    numbers: Array = np.zeros((), np.int64)
+    along: list[tuple[Array, Array]] = []
     for axis in range(w.rank):
-        # [N, …, o·k, …, C]: the places of each window along this axis, and what they are called.
         size = w.spatial[axis] + w.low[axis] + w.high[axis]
         extent = (w.kernel[axis] - 1) * w.dilations[axis] + 1
         starts: Array = np.arange(0, int(size) - extent + 1, w.strides[axis])
         places: Array = starts[:, np.newaxis] + np.arange(w.kernel[axis]) * w.dilations[axis]
-        at = 1 + 2 * axis
-        windows = dnp.take(windows, places, axis=at)
         # A window of padding alone has no place; the nearest is inside.
-        inner: Array = np.clip(places - w.low[axis], 0, w.spatial[axis] - 1)
-        numbers = numbers[..., np.newaxis, np.newaxis] * w.spatial[axis] + inner
-    order = [0, *range(1, 2 * w.rank + 1, 2), 2 * w.rank + 1, *range(2, 2 * w.rank + 1, 2)]
+        along.append((places, np.clip(places - w.low[axis], 0, w.spatial[axis] - 1)))
+    return _first_largest(padded, along, w.spatial)
+
+
+def _first_largest(x: Any, along: Sequence[tuple[Array, Array]], spatial: Sequence[Any]) -> Any:
+    """Of the windows of a channels-last operand, which has each axis' places [windows, places] and what they are called in an
+    image of the size `spatial`: the name of the first largest element."""
+    windows: Any = x
+    names: Array = np.zeros((), np.int64)
+    for axis, (places, called) in enumerate(along):
+        # [N, …, o·k, …, C]
+        windows = dnp.take(windows, places, axis=1 + 2 * axis)
+        names = names[..., np.newaxis, np.newaxis] * spatial[axis] + called
+    rank = len(along)
+    order = [0, *range(1, 2 * rank + 1, 2), 2 * rank + 1, *range(2, 2 * rank + 1, 2)]
+    counts, kernel = ([places.shape[k] for places, _ in along] for k in range(2))
     windows = dnp.permute_dims(windows, order)
-    counts = windows.shape[1 : w.rank + 1]
-    windows = dnp.reshape(windows, (*windows.shape[: w.rank + 2], math.prod(w.kernel)))
+    windows = dnp.reshape(windows, (*windows.shape[: rank + 2], math.prod(kernel)))
     first = dnp.argmax(windows, -1)
-    named: Array = numbers.transpose([a - 1 for a in order if 0 < a < 2 * w.rank + 1]).reshape(-1)
-    offsets = (np.arange(math.prod(counts)) * math.prod(w.kernel)).reshape(*counts, 1)
+    named: Array = names.transpose([a - 1 for a in order if 0 < a < 2 * rank + 1]).reshape(-1)
+    offsets = (np.arange(math.prod(counts)) * math.prod(kernel)).reshape(*counts, 1)
     return dnp.take(named, dnp.add(first, offsets), axis=0)
 
 
@@ -123,16 +131,16 @@ for _rank in (1, 2, 3):
     table(f"max_pool{_rank}d_with_indices")(_max_pool_with_places(_rank))
 
 
-@table("max_pool2d_with_indices_backward")
+@table("max_pool2d_with_indices_backward max_pool3d_with_indices_backward")
 def max_pool_backward(
     g: Any, x: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, indices: Any
 ) -> Any:
-    w = Windows(x, kernel_size, stride, padding, dilation, ceil_mode, 2)
+    w = Windows(x, kernel_size, stride, padding, dilation, ceil_mode, x.ndim - 2)
     padded, y = _max_pooled(x, w)
     settings = {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations}
     found = apply(dl.MaxPoolGradientOp, padded, y, channels_last(g), **settings)
     starts, limits = (0, *w.low, 0), [found.shape[0], *(p + s for p, s in zip(w.low, w.spatial, strict=True)), found.shape[-1]]
-    return channels_first(apply(dl.SliceOp, found, starts=starts, limits=limits, strides=(1,) * 4))
+    return channels_first(apply(dl.SliceOp, found, starts=starts, limits=limits, strides=(1,) * x.ndim))
 
 
 def _avg_pool(rank: int) -> Any:
@@ -203,6 +211,29 @@ def _largest(x: Any, axis: int, size: int, count: int) -> Any:
 
 for _rank in (1, 2, 3):
     table(f"adaptive_avg_pool{_rank}d _adaptive_avg_pool{_rank}d")(_adaptive(_rank, average=True))
+
+
+def _adaptive_with_places(rank: int) -> Any:
+    def pool(x: Any, output_size: Sequence[int]) -> Any:
+        batch = _batched(x, rank)
+        sizes = [int(s) for s in batch.shape[2:]]
+        along: list[tuple[Array, Array]] = []
+        for size, count in zip(sizes, output_size, strict=True):
+            low, high = (np.array(ends, np.int64) for ends in zip(*_ends(size, count), strict=True))
+            # Windows of one size; the last element of a smaller one more than once.
+            places: Array = np.minimum(low[:, np.newaxis] + np.arange(int((high - low).max())), high[:, np.newaxis] - 1)
+            along.append((places, places))
+        found = (
+            _adaptive(rank, average=False)(batch, output_size),
+            channels_first(_first_largest(channels_last(batch), along, sizes)),
+        )
+        return found if batch is x else tuple(dnp.squeeze(v, 0) for v in found)
+
+    return pool
+
+
+for _rank in (2, 3):
+    table(f"adaptive_max_pool{_rank}d")(_adaptive_with_places(_rank))
 
 
 def _edge(mode: str, rank: int) -> Any:

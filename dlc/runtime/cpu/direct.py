@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, TensorInfo, address_of
-from dlc.runtime.cpu.program import LAUNCHES_AT_ONCE, NativeProgram
+from dlc.runtime.cpu.program import LAUNCHES_AT_ONCE, Context, NativeProgram
 from dlc.runtime.host_program import FIRST_INPUT
 
 # The results for arrays that are exactly what the inputs are; None for any others, and while another thread calls it.
@@ -52,7 +52,7 @@ def direct_call(run: object) -> DirectCall | None:
     context = program.taken_context()
     pool = program.runtime.pool_cell(program.num_threads)
     stopped = np.zeros(1, np.int64)
-    rest = partial(_run_rest, program, stopped, context.location, pool)
+    rest = partial(_run_rest, program, stopped, context, pool)
     made: list[Callable[[], Array] | None] = []
     for info, recycler in zip(program.outputs, context.results, strict=True):
         bytes = prod(cast("tuple[int, ...]", info.shape)) * info.dtype.itemsize
@@ -84,8 +84,8 @@ def _type_words(info: TensorInfo, sizes: NDArray[np.int64], make: object) -> tup
     return id(info.dtype), len(sizes), address_of(sizes), 0 if make is None else id(make)
 
 
-def _run_rest(program: NativeProgram, stopped: NDArray[np.int64], location: int, pool: ctypes.c_int64) -> None:
-    program.run_rest(int(stopped[0]), location, pool.value)
+def _run_rest(program: NativeProgram, stopped: NDArray[np.int64], context: Context, pool: ctypes.c_int64) -> None:
+    program.run_rest(int(stopped[0]), context, pool.value)
 
 
 @lru_cache

@@ -26,6 +26,7 @@ from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
     NUMBER_BYTES,
+    Decide,
     Fail,
     HostProgram,
     Instruction,
@@ -33,9 +34,10 @@ from dlc.runtime.host_program import (
     OpenKernel,
     OpenLaunch,
     Place,
+    Print,
     weight_array,
 )
-from dlc.runtime.open_program import Binder, OpenProgram, resolved
+from dlc.runtime.open_program import Binder, OpenProgram, decided_size, resolved
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
@@ -51,11 +53,14 @@ class KernelImage:
     code: object = None
 
 
-class _Context:
-    """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for."""
+class Context:
+    """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for, and which
+    sizes that data decided."""
 
     def __init__(self, slots: int) -> None:
         self.shapes: list[tuple[int, ...]] | None = None
+        self.decided: list[int] = []
+        self.outputs: list[NDArray[Any]] = []
         self.results: Sequence[Recycler] = ()
         self.arena = aligned_empty((0,), np.uint8)
         self.slots = np.zeros(slots, np.int64)
@@ -101,7 +106,7 @@ class _Program(ABC):
         self._records[:] = self._table.placed(self.start, address)
         self.runtime = runtime
         self._execute = runtime.execute
-        self._free: list[_Context] = []
+        self._free: list[Context] = []
         self._donors: Mapping[int, int] = {}
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -112,38 +117,40 @@ class _Program(ABC):
         """
         return self._call(inputs, self._run_all)
 
-    def _profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch | OpenLaunch, float]]:
-        times: list[tuple[Launch | OpenLaunch, float]] = []
+    def _profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
+        times: list[tuple[Launch, float]] = []
 
-        def run_each(location: int, pool: int) -> None:
+        def run_each(context: Context, pool: int) -> None:
             record, start = self.start, perf_counter()
-            while record := self._at(record, location):
-                record = self._execute(record, 1, location, pool)
+            while record := self._at(record, context):
+                if record == self.start:
+                    times.clear()
+                record = self._execute(record, 1, context.location, pool)
                 launch = self._table.ends.get((record - self.start) // 8)
                 if launch is not None:
-                    times.append((launch, perf_counter() - start))
+                    times.append((self._known(launch, context), perf_counter() - start))
                     start = perf_counter()
 
         self._call(inputs, run_each)
         return times
 
-    def _run_all(self, location: int, pool: int) -> None:
-        record = self._execute(self.start, LAUNCHES_AT_ONCE, location, pool)
+    def _run_all(self, context: Context, pool: int) -> None:
+        record = self._execute(self.start, LAUNCHES_AT_ONCE, context.location, pool)
         if record:
-            self.run_rest(record, location, pool)
+            self.run_rest(record, context, pool)
 
-    def run_rest(self, record: int, location: int, pool: int) -> None:
+    def run_rest(self, record: int, context: Context, pool: int) -> None:
         """Goes on where native code has come back to Python.
 
         Raises DlcError where the program takes a branch that fails.
         """
         count = LAUNCHES_AT_ONCE
-        while record := self._at(record, location):
+        while record := self._at(record, context):
             began = perf_counter()
-            record = self._execute(record, count, location, pool)
+            record = self._execute(record, count, context.location, pool)
             count = 2 * count if perf_counter() - began < _AT_ONCE_SECONDS else max(1, count // 2)
 
-    def _at(self, record: int, location: int) -> int:
+    def _at(self, record: int, context: Context) -> int:
         """Where the records go on: what is below 0 says what has to be done first.
 
         Raises DlcError where the program has taken a branch that fails.
@@ -151,10 +158,14 @@ class _Program(ABC):
         if record >= 0:
             return record
         stop, following = self._table.stops[-record - 1]
-        if isinstance(stop, Fail):
-            numbers = [number(_read(location, place, NUMBER_BYTES)) for place in stop.numbers]
-            raise DlcError(failure(stop.message, numbers))
-        stop.run(lambda place, count: _read(location, place, count))
+        match stop:
+            case Fail(message=message, numbers=numbers):
+                raise DlcError(failure(message, [number(_read(context, place, NUMBER_BYTES)) for place in numbers]))
+            case Decide():
+                moved = self._decide(context, stop, number(_read(context, stop.place, NUMBER_BYTES)))
+                following = 0 if moved else following
+            case Print():
+                stop.run(lambda place, count: _read(context, place, count))
         return self.start + 8 * following
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
@@ -169,27 +180,37 @@ class _Program(ABC):
             for k, donor in self._donors.items():
                 outputs.insert(k, arrays[donor])
             self._write(context.written, FIRST_INPUT * sizeof(c_int64), *map(address_of, arrays), *map(address_of, outputs))
-            execute(context.location, pool)
+            context.outputs = outputs
+            execute(context, pool)
         finally:
+            context.outputs = []
             self._free.append(context)
         return outputs
 
-    def taken_context(self) -> _Context:
+    def taken_context(self) -> Context:
         """A context that nobody else uses from now on."""
         try:
             return self._free.pop()
         except IndexError:
             return self._new_context()
 
-    def _new_context(self) -> _Context:
-        context = _Context(self._table.slots)
+    def _new_context(self) -> Context:
+        context = Context(self._table.slots)
         for i, weight in enumerate(self._weights, FIRST_INPUT + len(self.inputs) + len(self.outputs)):
             context.slots[i] = address_of(weight)
         return context
 
     @abstractmethod
-    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
+    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         """Makes a context ready for a call with inputs of these shapes."""
+
+    @abstractmethod
+    def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
+        """A launch for the sizes of a call."""
+
+    @abstractmethod
+    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
+        """Makes a context ready for what follows, whose size is known now; whether its arena is elsewhere, and empty."""
 
 
 def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list[NDArray[Any]]:
@@ -207,10 +228,10 @@ def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list
     return given
 
 
-def _read(location: int, place: Place, count: int) -> bytes:
-    """So many bytes at a place, by the slots that lie at a location."""
+def _read(context: Context, place: Place, count: int) -> bytes:
+    """So many bytes at a place, by the slots of a context."""
     slot, offset = place
-    address = c_int64.from_address(location + slot * sizeof(c_int64)).value
+    address = c_int64.from_address(context.location + slot * sizeof(c_int64)).value
     return string_at(address + offset, count)
 
 
@@ -234,21 +255,27 @@ class NativeProgram(_Program):
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
         """Runs launch by launch: each one with its seconds, in the order in which they ran."""
-        return cast("list[tuple[Launch, float]]", self._profile(inputs))
+        return self._profile(inputs)
 
     @property
     def has_donors(self) -> bool:
         """Whether results are written over inputs."""
         return bool(self._donors)
 
-    def _new_context(self) -> _Context:
+    def _new_context(self) -> Context:
         context = super()._new_context()
         context.require_arena(self._arena_bytes)
         context.results = self._results
         return context
 
-    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
+    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         pass
+
+    def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
+        return cast("Launch", launch)
+
+    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
+        raise AssertionError("sizes are known")
 
 
 class OpenNativeProgram(_Program):
@@ -271,6 +298,7 @@ class OpenNativeProgram(_Program):
         self._host = host
         sizes, work = self._table.sizes, self._table.work
         self._bind_sizes = Binder(host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
+        self._decided = {symbol: k for k, symbol in enumerate(host.decided)}
         regions = range(host.first_region, host.first_region + len(host.regions))
         self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
 
@@ -283,14 +311,29 @@ class OpenNativeProgram(_Program):
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> list[tuple[Launch, float]]:
         """As NativeProgram.profile."""
-        sizes = self._host.sizes([a.shape for a in inputs])
-        return [(cast(OpenLaunch, launch).at(sizes), seconds) for launch, seconds in self._profile(inputs)]
+        return self._profile(inputs)
 
-    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
+    def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
+        assert context.shapes is not None
+        return cast(OpenLaunch, launch).at(self._bind_sizes.sizes(context.shapes, context.decided))
+
+    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         shapes = [a.shape for a in inputs]
-        if shapes == context.shapes:
-            return
-        bound = self._bind_sizes(shapes)
+        if shapes != context.shapes:
+            self._rebind(context, shapes, [0] * len(self._decided))
+
+    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
+        place, shapes, arena = self._decided[decide.symbol], context.shapes, context.slots[ARENA]
+        assert shapes is not None
+        decided = [*context.decided[:place], decided_size(self._host, decide.symbol, count)]
+        if decided != context.decided[: place + 1]:
+            self._rebind(context, shapes, [*decided, *[0] * (len(self._decided) - len(decided))])
+        self._make_room(context)
+        return bool(context.slots[ARENA] != arena)
+
+    def _rebind(self, context: Context, shapes: list[tuple[int, ...]], decided: list[int]) -> None:
+        """Gives the slots what these sizes make of them."""
+        bound = self._bind_sizes(shapes, decided)
         sizes, work = len(self._table.sizes), len(self._table.work)
         tasks, bytes = bound.numbers[sizes : sizes + work], bound.numbers[sizes + work :]
         words = (*bound.numbers[:sizes], *map(tasks_word, tasks, bytes))
@@ -299,4 +342,12 @@ class OpenNativeProgram(_Program):
         arena = address_of(context.arena)
         context.slots[self._slots] = [*[arena + start for start in bound.starts], *words]
         infos = zip(bound.outputs, self.outputs, strict=True)
-        context.results, context.shapes = [Recycler(shape, info.dtype) for shape, info in infos], shapes
+        context.results = [Recycler(shape, info.dtype) for shape, info in infos]
+        context.shapes, context.decided = shapes, decided
+
+    def _make_room(self, context: Context) -> None:
+        """Makes outputs whose shapes are known only now."""
+        for k, result in enumerate(context.results):
+            if context.outputs[k].shape != result.shape:
+                context.outputs[k] = result.empty()
+                context.slots[FIRST_INPUT + len(self.inputs) + k] = address_of(context.outputs[k])

@@ -28,7 +28,7 @@ class Recycler:
     """
 
     def __init__(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-        self._shape, self._dtype = tuple(shape), dtype
+        self.shape, self._dtype = tuple(shape), dtype
         self._bytes = prod(shape) * dtype.itemsize
         self._loan = _loan_type(self._bytes)
         self._free = deque[_Memory](maxlen=1)
@@ -42,7 +42,7 @@ class Recycler:
             memory = address_of(new), new
         loan = self._loan.from_address(memory[0])
         loan.memory, loan.free = memory, self._free
-        return Array(self._shape, self._dtype, loan)
+        return Array(self.shape, self._dtype, loan)
 
 
 @lru_cache

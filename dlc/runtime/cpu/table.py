@@ -14,6 +14,7 @@ from dlc.errors import CompileError
 from dlc.runtime.host_program import (
     NOTHING,
     Branch,
+    Decide,
     Fail,
     Instruction,
     Launch,
@@ -50,8 +51,8 @@ class Table:
     ends: dict[int, Launch | OpenLaunch] = field(default_factory=dict[int, Launch | OpenLaunch])
     sizes: dict[Size, int] = field(default_factory=dict[Size, int])
     work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
-    # What codes mean: code -k is stop k - 1, and after what is printed the records go on at its word.
-    stops: list[tuple[Fail | Print, int]] = field(default_factory=list["tuple[Fail | Print, int]"])
+    # What codes mean: code -k is stop k - 1, and after what is printed or decided the records go on at its word.
+    stops: list[tuple[Fail | Decide | Print, int]] = field(default_factory=list["tuple[Fail | Decide | Print, int]"])
 
     def placed(self, place: int, task: Callable[[Task], int]) -> list[int]:
         """The records as they are at a place, from which on `task` says where the code of one is."""
@@ -95,7 +96,7 @@ class _Assembler:
                     self.repeat(instruction)
                 case Branch():
                     self.branch(instruction)
-                case Fail() | Print():
+                case Fail() | Decide() | Print():
                     self.emit(_STOP, -len(self.table.stops) - 1)
                     self.table.stops.append((instruction, len(self.table.words)))
 

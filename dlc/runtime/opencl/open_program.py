@@ -1,20 +1,26 @@
 """Running a program whose sizes come with a call on an OpenCL device: for the sizes of each call as one of known sizes.
 
 Its kernels are built once, and its weights are on the device once. What sizes decide, where buffers begin in the arena, how
-many groups run, the numbers that kernels take, is made when they differ from those of the last call.
+many groups run, the numbers that kernels take, is made when they differ from those of the last call; and within a call where
+data decides a size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
 from numpy.typing import NDArray
 
+from dlc.runtime.execute import Held, execute
+from dlc.runtime.host_program import FIRST_INPUT, Decide, Launch
 from dlc.runtime.known_sizes import KnownSizes
+from dlc.runtime.open_program import decided_size
 from dlc.runtime.opencl.array import DeviceArray, new_buffer
 from dlc.runtime.opencl.devices import Session
+from dlc.runtime.opencl.driver import reported
 from dlc.runtime.opencl.program import GridCode, OpenCLProgram
 
 
@@ -37,7 +43,7 @@ class OpenOpenCLProgram:
         self.session = session
         self._known, self._kernels, self._weights = known, kernels, weights
         self._lock = Lock()
-        self._bound: tuple[Sequence[tuple[int, ...]], OpenCLProgram] | None = None
+        self._bound: tuple[Sequence[tuple[int, ...]], Sequence[int], OpenCLProgram] | None = None
         self._arena, self._arena_bytes = new_buffer(session, 0), 0
 
     def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
@@ -46,20 +52,56 @@ class OpenOpenCLProgram:
         Raises ShapeError for a size outside of its range, and what OpenCLProgram.run raises.
         """
         with self._lock:
-            return self._at(inputs).run(inputs)
+            while True:
+                with suppress(_MovedError):
+                    return self._run(inputs)
 
     def at(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> OpenCLProgram:
         """The program for inputs of these shapes, until there is a call with others."""
         with self._lock:
-            return self._at(inputs)
+            return self._at([a.shape for a in inputs], [0] * len(self.host.decided))
 
-    def _at(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> OpenCLProgram:
-        shapes = [a.shape for a in inputs]
-        if self._bound is None or self._bound[0] != shapes:
-            host = self._known(shapes)
+    def _at(self, shapes: Sequence[tuple[int, ...]], decided: Sequence[int]) -> OpenCLProgram:
+        if self._bound is None or self._bound[:2] != (shapes, decided):
+            host = self._known(shapes, decided)
             if host.arena_bytes > self._arena_bytes:
                 # One that grows is made larger than that, so that it does not grow in each call.
                 self._arena_bytes = max(host.arena_bytes, self._arena_bytes * 3 // 2)
                 self._arena = new_buffer(self.session, self._arena_bytes)
-            self._bound = shapes, OpenCLProgram(host, self._kernels, self._weights, self.session, self._arena)
-        return self._bound[1]
+            self._bound = shapes, decided, OpenCLProgram(host, self._kernels, self._weights, self.session, self._arena)
+        return self._bound[2]
+
+    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
+        """As `run`; where data decides a size, the program is from there on the one for it.
+
+        Raises _MovedError where that takes a larger arena, which is empty: the call has to begin again.
+        """
+        shapes, symbols = [a.shape for a in inputs], self.host.decided
+        program = self._at(shapes, [0] * len(symbols))
+        call, decided = program.begin(inputs), list[int]()
+
+        def launch(launch: Launch, held: list[Held]) -> None:
+            program.launch(launch, held)
+
+        def decide(decide: Decide, count: int) -> None:
+            nonlocal program
+            arena, place = self._arena, symbols.index(decide.symbol)
+            decided[place:] = [decided_size(self.host, decide.symbol, count)]
+            program = self._at(shapes, [*decided, *[0] * (len(symbols) - len(decided))])
+            if self._arena is not arena:
+                raise _MovedError
+            for k, info in enumerate(program.outputs):
+                if call.outputs[k].shape != info.shape:
+                    call.outputs[k] = program.output(k)
+                    call.held[FIRST_INPUT + len(self.inputs) + k] = call.outputs[k].buffer, 0
+            program.patch(call)
+
+        with reported(f"{self.session.device}: a call"):
+            program.patch(call)
+            execute(lambda: program.host.instructions, call.held, launch, program.read, decide)
+            self.session.queue.flush()
+        return call.outputs
+
+
+class _MovedError(Exception):
+    """Raised where a size takes a larger arena than there is."""

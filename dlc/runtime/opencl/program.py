@@ -20,7 +20,7 @@ from dlc.arrays import TensorInfo
 from dlc.dims import Size
 from dlc.errors import DeviceError
 from dlc.runtime.execute import Held, at, execute
-from dlc.runtime.host_program import ARENA, HostProgram, Launch, weight_array
+from dlc.runtime.host_program import ARENA, Decide, HostProgram, Launch, weight_array
 from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import opencl, reported
@@ -32,6 +32,20 @@ Command: TypeAlias = Callable[[list[Held]], None]
 def weights_on(session: Session, infos: Sequence[TensorInfo], weights: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:
     """Buffers of weights on a device."""
     return tuple(buffer_of(weight_array(info, weights), session, constant=True) for info in infos)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arrays of a call, and what the slots hold in it."""
+
+    inputs: Sequence[DeviceArray]
+    outputs: list[DeviceArray]
+    held: list[Held]
+
+
+def known(decide: Decide, count: int) -> None:
+    """What is told of sizes that data decides, where it decides none."""
+    raise AssertionError(f"{decide} in a program of known sizes")
 
 
 @dataclass(frozen=True)
@@ -90,7 +104,7 @@ class OpenCLProgram:
 
         Raises DeviceError for an input on another device, and DlcError where the program takes a branch that fails.
         """
-        return self._call(inputs, self._launch)
+        return self._call(inputs, self.launch)
 
     def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
         """Runs launch by launch: each one with its seconds, in the order in which they ran."""
@@ -99,20 +113,30 @@ class OpenCLProgram:
         def timed(launch: Launch, held: list[Held]) -> None:
             self.session.queue.finish()
             start = perf_counter()
-            self._launch(launch, held)
+            self.launch(launch, held)
             self.session.queue.finish()
             times.append((launch, perf_counter() - start))
 
         self._call(inputs, timed)
         return times
 
-    def _launch(self, launch: Launch, held: list[Held]) -> None:
+    def launch(self, launch: Launch, held: list[Held]) -> None:
+        """Puts a launch into the queue."""
         for command in self._commands[id(launch)]:
             command(held)
 
     def _call(
         self, inputs: Sequence[NDArray[Any] | DeviceArray], launch: Callable[[Launch, list[Held]], None]
     ) -> list[DeviceArray]:
+        call = self.begin(inputs)
+        with self._lock, reported(f"{self.session.device}: a call"):
+            self.patch(call)
+            execute(lambda: self.host.instructions, call.held, launch, self.read, known)
+            self.session.queue.flush()
+        return call.outputs
+
+    def begin(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> Call:
+        """A call with inputs of the right number, shapes and dtypes. Raises DeviceError for one on another device."""
         arrays = [a if isinstance(a, DeviceArray) else upload(a, self.session) for a in inputs]
         for array, info in zip(arrays, self.inputs, strict=True):
             if array.session is not self.session:
@@ -120,19 +144,24 @@ class OpenCLProgram:
                     f"input {info} is on {array.device}, the model on {self.session.device}; move it there with "
                     f".to('opencl:{self.session.device.place[0]}:{self.session.device.place[1]}')"
                 )
-        outputs = [_output(self.session, cast("tuple[int, ...]", info.shape), info.dtype) for info in self.outputs]
+        outputs = [self.output(k) for k in range(len(self.outputs))]
         call = [None, None, *(a.buffer for a in arrays), *(o.buffer for o in outputs)]
         held: list[Held] = [(buffer, 0) for buffer in (*call, *self._buffers[len(call) :])]
         held[ARENA] = self._buffers[ARENA], 0
         held += [(None, 0)] * (self.host.slots - len(held))
-        with self._lock, reported(f"{self.session.device}: a call"):
-            for kernel, place, number in self._patches:
-                kernel.set_arg(place, call[number])
-            execute(self.host.instructions, held, launch, self._read)
-            self.session.queue.flush()
-        return outputs
+        return Call(arrays, outputs, held)
 
-    def _read(self, place: Held, count: int) -> bytes:
+    def output(self, k: int) -> DeviceArray:
+        """A new array for an output."""
+        info = self.outputs[k]
+        return _output(self.session, cast("tuple[int, ...]", info.shape), info.dtype)
+
+    def patch(self, call: Call) -> None:
+        """Gives launches the inputs and outputs of a call."""
+        for kernel, place, slot in self._patches:
+            kernel.set_arg(place, call.held[slot][0])
+
+    def read(self, place: Held, count: int) -> bytes:
         """So many bytes at a place, once all that was said before is done."""
         bytes_, (buffer, offset) = np.zeros(count, np.uint8), place
         opencl().enqueue_copy(self.session.queue, bytes_, buffer, src_offset=offset, is_blocking=True)

@@ -37,6 +37,29 @@ def test_tensors_of_a_file(data_type: int, raw: bool) -> None:
     np.testing.assert_array_equal(read.astype(np.float32), array.astype(np.float32))
 
 
+def test_powers_of_two() -> None:
+    """Every way of rounding to float8e8m0, by the package's own function, and as scales of blocks."""
+    x = np.array([0, 1, -1.1, 1.5, 3, 6.1, 1e-45, 2.0**-127, 3.1e38, np.inf, np.nan], np.float32)
+    modes = [(mode, saturate) for mode in ("up", "down", "nearest") for saturate in (0, 1)]
+    nodes = [
+        helper.make_node("Cast", ["x"], [f"y{k}"], to=TensorProto.FLOAT8E8M0, round_mode=mode, saturate=saturate)
+        for k, (mode, saturate) in enumerate(modes)
+    ]
+    nodes += [
+        helper.make_node("Cast", ["x"], ["n"], to=TensorProto.INT8),
+        helper.make_node("DequantizeLinear", ["n", "y3"], ["z"], axis=0, output_dtype=TensorProto.FLOAT),
+    ]
+    infos = [helper.make_tensor_value_info(f"y{k}", TensorProto.FLOAT8E8M0, [11]) for k in range(len(modes))]
+    infos.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [11]))
+    graph = helper.make_graph(nodes, "powers", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [11])], infos)
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+    *got, scaled = dlc.compile_model(source, target="reference")(x).values()
+    for y, (mode, saturate) in zip(got, modes, strict=True):
+        want = numpy_helper.to_float8e8m0(x, bool(saturate), mode)
+        np.testing.assert_array_equal(y.view(np.uint8), want.view(np.uint8), f"{mode} {saturate}")
+    assert scaled[:6].tolist() == [0, 1, -1, 1, 6, 24] and np.isnan(scaled[-1])
+
+
 MODEL = """
 <ir_version: 11, opset_import: ["" : 23]>
 mixed (float[2, 4] x, int4[2, 4] n) => (float[2, 3] y, float8e4m3fn[2, 4] z)

@@ -14,6 +14,10 @@ from dlc.frontend.stablehlo import read_module
 
 X = np.array([[1.5, -2.0, 0.5], [-0.5, 3.0, 2.5]], np.float32)
 I = np.array([2, 0, 7], np.int32)  # noqa: E741
+ANGLES = (
+    np.array([1, -1, 2, 0.0, -0.0, 0.0, np.inf, np.nan, -3], np.float32),
+    np.array([2, -2, -0.5, -0.0, 1, 0.0, -np.inf, 1, 0], np.float32),
+)
 
 
 def module(lines: str, types: str, result: str) -> str:
@@ -97,6 +101,17 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], object]] = {
         (X,),
         -X,
     ),
+    "bits": (
+        "%0 = stablehlo.popcnt %a : tensor<5xi32>\n%1 = stablehlo.count_leading_zeros %a : tensor<5xi32>\n"
+        "return %0, %1 : tensor<5xi32>, tensor<5xi32>",
+        (np.array([0, 1, -1, 0x0F0F0F0F, 1 << 20], np.int32),),
+        ([0, 1, 32, 16, 1], [32, 31, 0, 4, 11]),
+    ),
+    "next floats": (
+        "%0 = chlo.next_after %a, %b : tensor<9xf32>, tensor<9xf32> -> tensor<9xf32>\nreturn %0 : tensor<9xf32>",
+        ANGLES,
+        np.nextafter(*ANGLES),
+    ),
     "shifts": (
         "%c = stablehlo.constant dense<1> : tensor<3xi32>\n%0 = stablehlo.subtract %a, %c : tensor<3xi32>\n"
         "%1 = stablehlo.negate %0 : tensor<3xi32>\n%2 = stablehlo.shift_right_logical %1, %c : tensor<3xi32>\n"
@@ -128,9 +143,9 @@ def test_ops(name: str) -> None:
     ("lines", "error", "message"),
     [
         (
-            "%0 = stablehlo.popcnt %a : tensor<3xi32>\nreturn %0 : tensor<3xi32>",
+            "%0 = stablehlo.partition_id : tensor<ui32>\nreturn %a : tensor<3xi32>",
             UnsupportedError,
-            r"stablehlo.popcnt \(line 3\)",
+            r"stablehlo.partition_id \(line 3\)",
         ),
         ("return %q : tensor<3xi32>", ModelError, "m.mlir:3: return: nothing is called %q"),
         (
@@ -177,6 +192,13 @@ def test_ops(name: str) -> None:
 def test_mistakes_are_named_with_their_line(lines: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         run(lines, I)
+
+
+def test_angles() -> None:
+    (got,) = run("%0 = stablehlo.atan2 %a, %b : tensor<9xf32>\nreturn %0 : tensor<9xf32>", *ANGLES)
+    wanted = np.arctan2(*ANGLES)
+    np.testing.assert_allclose(got, wanted, 2e-7)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))
 
 
 def test_a_file_is_a_model(tmp_path: Path) -> None:

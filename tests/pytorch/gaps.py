@@ -1,0 +1,42 @@
+"""ATen's operators that dlc has no rule for, nor PyTorch a decomposition: `python -m tests.pytorch.gaps`, where torch is
+installed. docs/pytorch.md says what they are.
+
+Left out are those that no graph of arrays on a CPU has: what changes arrays in place, kinds of arrays that are not dense, other
+devices, libraries and backends, and views and numbers that only PyTorch itself asks for.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from dlc.pytorch.reading import decompositions, is_ruled, operator_name
+
+_ELSEWHERE = re.compile(
+    r"cudnn|miopen|mkldnn|_mps|mps_|sparse|csr|_cs[lr]|coo|nested|jagged|padded|quantiz|qscheme|q_|int_repr|_foreach|_fused|_amp_|"
+    r"triton|_philox|_test_|_copy$|\.generator|_generator|indices$|values$|_dim$|^_?dim[IV]$|^_n?nz$|int[48]pack|_dyn_quant|"
+    r"overrideable|_cuda|_efficient|_flash_attention|_dual|_fw_primal|_lazy|_dep_token|storage|same_size|is_|_print|"
+    r"_validate|^set\b|^set\.|resize|from_file|_foobar|_pin_memory|_reshape_alias|_neg_view|_conj_copy|_copy_from|hspmm|"
+    r"batch_norm_(stats|elemt|gather|update|backward)|_empty|_indices|_values|coalesce|_slow|slow_conv|_nnpack|conv_depthwise"
+)
+
+
+def gaps() -> list[str]:
+    """The names, in order."""
+    known, found = decompositions(), list[str]()
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        function = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None) if namespace == "aten" else None
+        if function is None or function in known or function._schema.is_mutable:
+            continue
+        own = operator_name(function)
+        is_made_of_others = function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+        if not (is_ruled(own) or is_made_of_others or _ELSEWHERE.search(own)) and not own.endswith(("_", "out")):
+            found.append(own)
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    print("\n".join(gaps()))

@@ -1,0 +1,181 @@
+"""Programs in which data decides sizes, as one program: counted by kernels, and gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from dlc.compiler import Program, compile
+from dlc.errors import ModelError
+from dlc.frontend.onnx import import_model
+from dlc.measure.timeline import Watch
+from dlc.options import Options
+from dlc.runtime.artifact import Artifact
+from dlc.runtime.host_program import Decide, OpenLaunch
+from dlc.runtime.model import Model
+from dlc.runtime.open_program import OpenProgram
+from tests.runtime.test_bundles import alone
+from tests.targets import TARGETS
+
+# Rows of `x` whose sum is positive, and the places in these of what is more than their mean; as many are decided again.
+ROWS = """
+<ir_version: 10, opset_import: ["" : 21]>
+rows (float[n, 6] x) => (float[k, 6] kept, int64[2, m] above, float[p] large, float total)
+{
+    zero = Constant<value_float = 0.0>()
+    one = Constant<value_ints = [1]>()
+    sums = ReduceSum<keepdims = 0>(x, one)
+    positive = Greater(sums, zero)
+    kept = Compress<axis = 0>(x, positive)
+    mean = ReduceMean(kept)
+    more = Greater(kept, mean)
+    above = NonZero(more)
+    minus = Constant<value_ints = [-1]>()
+    flags = Reshape(more, minus)
+    flat = Compress(kept, flags)
+    large = Relu(flat)
+    total = ReduceSum<keepdims = 0>(large)
+}
+"""
+# Ones are taken away from the state until fewer than three elements are left that are not 0; the body decides a size each turn.
+LOOP = """
+<ir_version: 10, opset_import: ["" : 21]>
+loop (float[n] s) => (float[n] last, int64[1, m] left)
+{
+    nothing = Constant<value_int = 100>()
+    yes = Constant<value = bool {1}>()
+    last = Loop(nothing, yes, s) <body = body (int64 i, bool c, float[n] old) => (bool on, float[n] new) {
+        places = NonZero(old)
+        taken = Gather(old, places)
+        sum = ReduceSum<keepdims = 0>(taken)
+        two = Constant<value_float = 2.0>()
+        on = Greater(sum, two)
+        step = Constant<value_float = 1.0>()
+        less = Sub(old, step)
+        new = Relu(less)
+    }>
+    left = NonZero(last)
+}
+"""
+# What is not 0.
+FEW = """
+<ir_version: 10, opset_import: ["" : 21]>
+few (float[n] x) => (float[1, k] y) { places = NonZero(x) y = Gather(x, places) }
+"""
+
+
+@cache
+def compiled(text: str, target: str, size: int | None = None) -> Model:
+    imported = import_model(onnx.parser.parse_model(text), None if size is None else {"x": (size,)})
+    return compile(Program(imported.module, imported.weights, "counts"), target, Options(num_threads=1, workers=1))
+
+
+def expected_rows(x: NDArray[Any]) -> list[NDArray[Any]]:
+    kept = x[x.sum(1) > 0]
+    more = kept > (kept.mean() if kept.size else np.nan)
+    return [kept, np.array(np.nonzero(more), np.int64), np.maximum(kept[more], 0), np.maximum(kept[more], 0).sum()]
+
+
+def expected_loop(s: NDArray[Any]) -> list[NDArray[Any]]:
+    for _ in range(100):
+        on, s = s.sum() > 2, np.maximum(s - 1, 0)
+        if not on:
+            break
+    return [s, np.array(np.nonzero(s), np.int64)]
+
+
+def rows(n: int, seed: int = 0) -> NDArray[Any]:
+    return np.random.default_rng(seed).standard_normal((n, 6)).astype(np.float32)
+
+
+def check(results: Sequence[Any], expected: Sequence[NDArray[Any]]) -> None:
+    for got, want in zip(results, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(got), want, 1e-5, 1e-6)
+        assert np.asarray(got).shape == want.shape
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_counts_that_follow_from_counts(target: str) -> None:
+    model = compiled(ROWS, target)
+    for x in (rows(5), rows(40, 1), rows(3), abs(rows(4)), -abs(rows(4)), rows(1), rows(0), rows(300, 2), rows(40, 1)):
+        check(list(model(x).values()), expected_rows(x))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_size_that_is_decided_in_each_turn(target: str) -> None:
+    model = compiled(LOOP, target)
+    for s in ([3, 0, 1.5, 2], [0, 0], [9], [], [5, 4.5, 3, 2, 1, 0.5, 3, 3, 3]):
+        check(list(model(np.array(s, np.float32)).values()), expected_loop(np.array(s, np.float32)))
+
+
+def test_it_is_one_program() -> None:
+    for text, count in ((ROWS, 3), (LOOP, 2)):
+        artifact = compiled(text, "cpu").artifact
+        assert isinstance(artifact, Artifact) and isinstance(artifact.host, OpenProgram)
+        assert len(artifact.host.decided) == count
+
+
+def test_it_is_one_program_of_known_inputs() -> None:
+    model = compiled(FEW, "cpu", 5)
+    assert isinstance(model.artifact, Artifact)
+    for x in ([0, 2, 0, -1, 3], [0, 0, 0, 0, 0], [1, 2, 3, 4, 5]):
+        check([model(np.array(x, np.float32))["y"]], [np.array([[n for n in x if n]], np.float32).reshape(1, -1)])
+
+
+def test_results_are_their_own() -> None:
+    model = compiled(ROWS, "cpu")
+    first = model(rows(9))
+    before = {name: np.array(value) for name, value in first.items()}
+    for n in (9, 50):
+        model(rows(n, 5))
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_each_launch_is_timed_once_a_size_is_decided() -> None:
+    artifact = compiled(ROWS, "cpu").artifact
+    assert isinstance(artifact, Artifact)
+    times = artifact.program(1).profile([rows(20)])
+    assert len(times) == sum(isinstance(i, OpenLaunch) for i in artifact.host.instructions)
+    assert all(isinstance(size, int) for launch, _ in times for size in launch.sizes)
+
+
+def test_tasks_are_noted_though_a_call_begins_again() -> None:
+    artifact = compiled(ROWS, "cpu").artifact
+    assert isinstance(artifact, Artifact)
+    assert min(Watch(artifact, [rows(50)], 1).run().of_launches) > 0
+
+
+def test_saved_and_run_without_a_compiler(tmp_path: Path) -> None:
+    compiled(ROWS, "cpu").save(tmp_path / "m.dlc")
+    for x in (rows(11), -abs(rows(3))):
+        check(list(alone(tmp_path / "m.dlc", {"x": x}).values()), expected_rows(x))
+
+
+def test_sizes_that_a_later_op_does_not_hold_for() -> None:
+    """The best two of those that are counted: it is compiled for as many as there are."""
+    best = "some = Gather(x, places) two = Constant<value_ints = [2]>() y, i = TopK(some, two)"
+    model = compiled(FEW.replace("y = Gather(x, places)", best), "cpu")
+    assert not isinstance(model.artifact, Artifact)
+    check([model(np.array([0, 3, 1, 0, 2], np.float32))["y"]], [np.array([[3, 2]], np.float32)])
+
+
+def test_a_count_that_is_none_is_damage() -> None:
+    """What a file's header says is not trusted: here another number is taken for the count."""
+    artifact = compiled(ROWS, "cpu").artifact
+    assert isinstance(artifact, Artifact) and isinstance(artifact.host, OpenProgram)
+    changed = tuple(replace(i, place=(2, 0)) if isinstance(i, Decide) else i for i in artifact.host.instructions)
+    damaged = replace(artifact, host=replace(artifact.host, instructions=changed))
+    with pytest.raises(ModelError, match="the program counted"):
+        damaged.model()(np.full((2, 6), -1, np.float32))
+    twice = tuple(replace(i, symbol="n") if isinstance(i, Decide) else i for i in artifact.host.instructions)
+    with pytest.raises(ModelError, match="decided twice"):
+        replace(artifact, host=replace(artifact.host, instructions=twice)).model()
