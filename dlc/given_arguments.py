@@ -43,7 +43,7 @@ class Parameters:
         dynamic: Mapping[str, Mapping[int, str]],
     ) -> None:
         if not callable(function):
-            raise DTypeError(f"jit: {function!r} is no function")
+            raise DTypeError(f"jit: {function!r} is a {type(function).__name__}; expected a function")
         self.function = function
         self.name = str(getattr(function, "__name__", "function"))
         self._signature = inspect.signature(function)
@@ -120,6 +120,13 @@ class Parameters:
                 raise ShapeError(f"jit: dynamic names {missing[0]!r}; the arguments of {self.name} are {', '.join(names)}")
             self._open[tree] = tuple(self._dynamic.get(name, {}) for name in names)
         return self._open[tree]
+
+    def require_axes(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Raises ShapeError for an open size of an axis that an argument does not have."""
+        for name, shape, axes in zip(self.names(tree), shapes, self.open_sizes(tree), strict=True):
+            if wrong := [axis for axis in axes if not 0 <= axis < len(shape)]:
+                problem = f"jit: dynamic has axis {wrong[0]} of {name!r}, which has the shape {shape}"
+                raise ShapeError(f"{problem}; its axes count from 0 to {len(shape) - 1}" if shape else f"{problem} and no axis")
 
     def require_stated(self, tree: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
         """Raises ShapeError for a size outside of the range that it was said to have."""

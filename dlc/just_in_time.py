@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
@@ -27,6 +28,7 @@ from dlc.given_arguments import Given, OpenSizes, Parameters, closed
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options
+from dlc.runtime.cpu.direct import DirectCall, direct_call
 from dlc.runtime.kept import MOST
 from dlc.runtime.model import Model, as_result, require_fitting
 from dlc.runtime.opencl.array import DeviceArray
@@ -60,6 +62,11 @@ class _Compiled:
     model: Model
     results: Tree
 
+    @cached_property
+    def direct(self) -> DirectCall | None:
+        """What calls it with arrays without Python."""
+        return direct_call(self.model.run_unchecked)
+
 
 class JitFunction:
     """A function that is traced and compiled once per structure, shapes and dtypes of its arguments and static values.
@@ -81,14 +88,22 @@ class JitFunction:
         # What is traced for each set of shapes by itself although sizes of it are open.
         self._by_shape: set[Hashable] = set()
         self._lock = Lock()
+        # What was called last with nothing but arrays, and the tree of its results.
+        self._last: tuple[DirectCall, Tree] | None = None
         self._eager = not Environment.read().jit
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result; compiles first if these shapes, dtypes and static values are new."""
+        last = self._last
+        if last is not None and not kwargs and not is_jit_disabled(self._eager):
+            results = last[0](*args)
+            if results is not None:
+                return results[0] if last[1].kind is None else unflatten(last[1], iter(results))
         if not kwargs and all([type(a) in ARRAYS for a in args]):
             # What was compiled for nothing but these arrays is found at once.
             compiled = self._compiled.get((tree_of_arrays(len(args)), tuple([(a.shape, a.dtype) for a in args])))
             if compiled is not None and not is_jit_disabled(self._eager):
+                self._last = (compiled.direct, compiled.results) if compiled.direct is not None else None
                 return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(args)))
         given = self._parameters.given(args, kwargs)
         arrays, kinds = given.leaves, ()
@@ -179,6 +194,7 @@ class JitFunction:
         if key in self._compiled:
             return self._compiled[key]
         parameters, began, lowered = self._parameters, perf_counter(), None
+        parameters.require_axes(given.tree, shapes)
         open_ = parameters.open_sizes(given.tree)
         if key not in self._by_shape:
             try:

@@ -54,4 +54,4 @@ class Operands:
 
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front."""
-        return normalized_axes(self.place, [axis], rank)[0]
+        return normalized_axes(None, [axis], rank)[0]

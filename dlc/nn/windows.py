@@ -45,7 +45,9 @@ def spread(sizes: int | Sequence[int], count: int) -> tuple[int, ...]:
 def padded(
     x: Operand, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], padding: Padding, fill: float
 ) -> Operand:
-    """`x` with what a window needs around it. Raises ShapeError for another padding than there is."""
+    """`x` with what a window needs around it. Raises ShapeError for another padding, or rank, than there is."""
+    if x.ndim - 2 != len(kernel):
+        refuse(ShapeError(f"an array of shape {x.shape} for windows {tuple(kernel)}; expected [N, *S, C], S for each"))
     if isinstance(padding, str):
         if padding not in ("valid", "same"):
             refuse(ShapeError(f'padding {padding!r}; expected "valid", "same" or (before, after) per spatial axis'))

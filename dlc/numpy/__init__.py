@@ -33,6 +33,7 @@ from dlc.numpy import (
     operators,
     reductions,
     running,
+    sampled,
     shaping,
     sorting,
     updating,
@@ -51,6 +52,7 @@ from dlc.numpy.joining import *  # noqa: F403
 from dlc.numpy.linear import *  # noqa: F403
 from dlc.numpy.reductions import *  # noqa: F403
 from dlc.numpy.running import *  # noqa: F403
+from dlc.numpy.sampled import *  # noqa: F403
 from dlc.numpy.shaping import *  # noqa: F403
 from dlc.numpy.sorting import *  # noqa: F403
 from dlc.numpy.updating import *  # noqa: F403
@@ -76,8 +78,8 @@ newaxis = None
 
 # Where the public functions are defined, in the order of the documentation.
 FAMILIES = (
-    creation, dtypes, elementwise, complex_numbers, floats, comparing, reductions, running, sorting, counting, shaping, joining,
-    indexing, updating, linear, einstein,
+    creation, dtypes, elementwise, complex_numbers, floats, comparing, reductions, running, sampled, sorting, counting, shaping,
+    joining, indexing, updating, linear, einstein,
 )  # fmt: skip
 
 __all__ = [
@@ -98,6 +100,7 @@ __all__ += joining.__all__
 __all__ += linear.__all__
 __all__ += reductions.__all__
 __all__ += running.__all__
+__all__ += sampled.__all__
 __all__ += shaping.__all__
 __all__ += sorting.__all__
 __all__ += updating.__all__

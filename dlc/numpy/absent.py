@@ -32,7 +32,88 @@ COUNTED: Mapping[str, str] = {
 ABSENT: Mapping[str, str] = {
     **dict.fromkeys(("complex64", "complex128"), _COMPLEX),
     **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),
-    **dict.fromkeys(("save", "load", "loadtxt", "savetxt", "array2string", "array_str", "array_repr"), _TEXT),
+    **dict.fromkeys(
+        (
+            "save",
+            "savez",
+            "savez_compressed",
+            "load",
+            "loadtxt",
+            "savetxt",
+            "genfromtxt",
+            "fromregex",
+            "fromfile",
+            "fromstring",
+            "array2string",
+            "array_str",
+            "array_repr",
+            "base_repr",
+            "binary_repr",
+            "format_float_positional",
+            "format_float_scientific",
+            "typename",
+        ),
+        _TEXT,
+    ),
+    **dict.fromkeys(
+        (
+            "get_printoptions",
+            "set_printoptions",
+            "printoptions",
+            "getbufsize",
+            "setbufsize",
+            "geterr",
+            "seterr",
+            "geterrcall",
+            "seterrcall",
+            "get_include",
+            "show_config",
+            "show_runtime",
+            "info",
+            "test",
+        ),
+        "it is about NumPy itself; call NumPy's",
+    ),
+    **dict.fromkeys(
+        ("busday_count", "busday_offset", "is_busday", "datetime_as_string", "datetime_data", "isnat"),
+        "there are no dates; call NumPy's before, and give numbers",
+    ),
+    **dict.fromkeys(
+        ("bartlett", "blackman", "hamming", "hanning", "kaiser", "einsum_path", "nested_iters", "iterable", "isscalar"),
+        "it takes no arrays; call NumPy's, in a traced function too",
+    ),
+    **dict.fromkeys(
+        ("diag_indices", "diag_indices_from", "tril_indices_from", "triu_indices_from", "mask_indices", "ix_"),
+        "its places are known; call NumPy's, with an array of that shape, and index by them",
+    ),
+    **dict.fromkeys(
+        ("may_share_memory", "shares_memory", "isfortran", "asfortranarray", "ascontiguousarray", "require", "frombuffer"),
+        "a traced array has no memory of its own; call NumPy's outside",
+    ),
+    **dict.fromkeys(("asanyarray", "asarray_chkfinite"), "use asarray"),
+    **dict.fromkeys(("asmatrix", "bmat"), "use an array with two axes"),
+    **dict.fromkeys(("common_type", "mintypecode", "min_scalar_type"), "use result_type"),
+    "issubdtype": "use isdtype",
+    **dict.fromkeys(("iscomplex", "iscomplexobj", "isreal", "isrealobj", "real_if_close", "sort_complex"), _COMPLEX),
+    **dict.fromkeys(("polyadd", "polysub"), "use add and subtract, on coefficients of one length"),
+    "polymul": "use convolve",
+    "polydiv": "use a loop over the coefficients, whose number is known",
+    **dict.fromkeys(("polyder", "polyint"), "multiply, or divide, the coefficients by an arange of the exponents"),
+    "polyfit": "use linalg.lstsq of a vander",
+    **dict.fromkeys(("poly", "roots"), "roots are complex; call NumPy's outside"),
+    **dict.fromkeys(("packbits", "unpackbits", "bitwise_count"), "use shifts and &, and sum"),
+    "ravel_multi_index": "use strides: rows * columns + column",
+    "unravel_index": "use divmod by the number of columns",
+    **dict.fromkeys(("histogram2d", "histogramdd", "histogram_bin_edges"), "use digitize, and x.at[places].add(1)"),
+    "setxor1d": _SIZE + "sort, and compare neighbours",
+    "piecewise": "use select",
+    "diagflat": "use diag(ravel(x))",
+    "rollaxis": "use moveaxis",
+    "row_stack": "use vstack",
+    "fabs": "use abs",
+    "spacing": "use nextafter(x, inf) - x",
+    "i0": "dlc.special.i0 is this function",
+    "apply_over_axes": "reduce along several axes at once: axis takes a tuple",
     "random": "a compiled function gives the same results for the same arguments; dlc.random draws numbers of a key",
     **dict.fromkeys(("gcd", "lcm"), "Euclid's algorithm is a dlc.lax.while_loop; write it, or call NumPy's before"),
     "frexp": "use floor(log2(abs(x)))",
@@ -50,13 +131,34 @@ ABSENT: Mapping[str, str] = {
     "matrix": "use an array with two axes",
     "fromiter": "a traced function has no elements to iterate over; build the array with NumPy before",
     "fromfunction": "call the function on dlc.numpy.indices(shape)",
-    "gradient": "use diff, or differences of slices",
 }
 
 LINALG_ABSENT: Mapping[str, str] = {
     **dict.fromkeys(
         ("eig", "eigvals"), "eigenvalues of matrices that are not symmetric are complex; eigh is for symmetric ones"
     ),
+    **dict.fromkeys(("tensorsolve", "tensorinv"), "use solve and inv, on the array reshaped to a matrix"),
+}
+
+_BY_LOGARITHM = "it overflows early; use exp of a sum of gammaln"
+_BY_NUMPY = "dlc.numpy has it"
+
+SPECIAL_ABSENT: Mapping[str, str] = {
+    **dict.fromkeys(("gamma", "beta", "binom", "comb", "perm", "factorial", "poch"), _BY_LOGARITHM),
+    "betaln": "use gammaln(a) + gammaln(b) - gammaln(a + b)",
+    "psi": "dlc.special.digamma is this function",
+    "loggamma": "it is complex; gammaln is its real part",
+    "polygamma": "use dlc.grad of dlc.special.digamma",
+    **dict.fromkeys(("softmax", "log_softmax"), "dlc.nn has it, along one axis, by default the last one"),
+    **dict.fromkeys(("cbrt", "exp2", "expm1", "log1p", "sinc", "round"), _BY_NUMPY),
+    "exp10": "use dlc.numpy.power(10.0, x)",
+    "ndtri": "use erfinv(2 * p - 1) * sqrt(2), where p is not next to 0",
+    "erfcinv": "use erfinv(1 - x), where x is not next to 0",
+    "rel_entr": "use xlogy(x, x / y)",
+    "kl_div": "use xlogy(x, x / y) - x + y",
+    "huber": "use dlc.numpy.where(abs(r) < d, r * r / 2, d * (abs(r) - d / 2))",
+    "exprel": "use expm1(x) / x, and 1 at 0",
+    "boxcox": "use expm1(p * log(x)) / p, and log(x) for p of 0",
 }
 
 

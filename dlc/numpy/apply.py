@@ -42,7 +42,10 @@ def operand(x: ArrayLike) -> Operand:
     if isinstance(x, list | tuple) and has_tracer(x):
         rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
         return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)
-    return np.asarray(x)
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        return refuse(ShapeError(f"a {type(x).__name__} is no array: {error}"))
 
 
 def has_tracer(value: object) -> bool:
@@ -107,7 +110,7 @@ def promote_to_float(*xs: ArrayLike, least: Any = np.float64) -> list[Operand]:
 
 def convert(x: ArrayLike, dtype: Any) -> Operand:
     """`x` with this dtype, which is its own from then on; itself if it has it."""
-    dtype = np.dtype(dtype)
+    dtype = given_dtype(dtype)
     with blamed_on_user():
         to = element_type(dtype)
         if is_number(x):
@@ -116,6 +119,14 @@ def convert(x: ArrayLike, dtype: Any) -> Operand:
     if x.dtype != dtype:
         return apply(dl.CastOp, x, to=to)
     return Tracer(x.owner, x.value) if isinstance(x, Tracer) and x.weak else x
+
+
+def given_dtype(dtype: Any) -> np.dtype[Any]:
+    """What is given as a dtype; raises DTypeError for what is none."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        return refuse(DTypeError(f"{dtype!r} is no dtype; write one of dlc.numpy's, such as dlc.numpy.float32, or its name"))
 
 
 def _number(x: Any, dtype: np.dtype[Any]) -> Array:
@@ -173,7 +184,10 @@ def axes_of(name: str, x: Operand, axis: Axes) -> tuple[int, ...]:
     """Axes counted from the front; all of them for None. Raises ShapeError for one that `x` has not, or twice the same."""
     if axis is None:
         return tuple(range(x.ndim))
-    given = tuple(operator.index(a) for a in axis) if isinstance(axis, Sequence) else (operator.index(axis),)
+    try:
+        given = tuple(operator.index(a) for a in axis) if isinstance(axis, Sequence) else (operator.index(axis),)
+    except TypeError:
+        return refuse(DTypeError(f"{name}: axis {axis!r}; expected a whole number, or several in a tuple"))
     axes = tuple(a + x.ndim if a < 0 else a for a in given)
     if any(not 0 <= a < x.ndim for a in axes):
         refuse(ShapeError(f"{name}: axis {axis} of an array of shape {x.shape}; it has {x.ndim} axes, counted from 0"))

@@ -11,7 +11,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, is_number
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert, has_tracer, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, Operand, apply, convert, given_dtype, has_tracer, operand, promote_to_float, refuse
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.comparing import greater_equal
 from dlc.numpy.elementwise import add, divide, multiply, power, subtract, where
@@ -51,22 +51,29 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     return array.copy() if copy else array
 
 
+def _known(name: str, shape: Shape) -> Shape:
+    """A shape, of which no size may be traced."""
+    if has_tracer(shape):
+        refuse(UnsupportedError(f"{name}: a size that is a traced value; sizes must be known: pass it in static_argnames"))
+    return shape
+
+
 def zeros(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Zeros; float32 unless told otherwise."""
     check_device(device)
-    return np.zeros(shape, dtype)
+    return np.zeros(_known("zeros", shape), given_dtype(dtype))
 
 
 def ones(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Ones; float32 unless told otherwise."""
     check_device(device)
-    return np.ones(shape, dtype)
+    return np.ones(_known("ones", shape), given_dtype(dtype))
 
 
 def empty(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Zeros, as a traced function has no memory to leave as it is; float32 unless told otherwise."""
     check_device(device)
-    return np.zeros(shape, dtype)
+    return np.zeros(_known("empty", shape), given_dtype(dtype))
 
 
 def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
@@ -74,6 +81,7 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any 
     check_device(device)
     if dtype is None:
         dtype = np.float32 if isinstance(fill_value, float) and is_number(fill_value) else operand(fill_value).dtype
+    shape = _known("full", shape)
     if not has_tracer(fill_value):
         return np.full(shape, fill_value, dtype)
     return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=(shape,) if isinstance(shape, int) else tuple(shape))

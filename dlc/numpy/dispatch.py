@@ -67,5 +67,6 @@ def _call(namespace: Any, module: str, name: str, arguments: tuple[Any, ...], se
     try:
         inspect.signature(found).bind(*arguments, **settings)
     except TypeError as error:
-        return refuse(UnsupportedError(f"{where}: {error}; dlc has {name}{inspect.signature(found)}"))
+        parameters = ", ".join(inspect.signature(found).parameters)
+        return refuse(UnsupportedError(f"{where}: {error}; dlc has {name}({parameters})"))
     return found(*arguments, **settings)

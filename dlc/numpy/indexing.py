@@ -59,7 +59,8 @@ def getitem(x: ArrayLike, key: Any, /) -> Any:
     kept = [e for e in entries if not is_dropped(e)]
     result = reshape(result, [size_of(x, e) for e in kept])
     axes = [a for a, e in enumerate(kept) if isinstance(e, tuple)]
-    taken = _taken(result, axes, [cast("tuple[int, Operand]", kept[a])[1] for a in axes])
+    said, places = zip(*(cast("tuple[int, Operand]", kept[a]) for a in axes), strict=True)
+    taken = _taken(result, axes, places, said)
     # NumPy: the new axes stand where the places stood, or first if those were apart; integers count among them.
     advanced = [k for k, e in enumerate(entries) if isinstance(e, tuple) or is_dropped(e)]
     together = advanced[-1] - advanced[0] + 1 == len(advanced)
@@ -94,12 +95,12 @@ def _sliced(x: Operand, along: Sequence[Along]) -> Operand:
     return apply(dl.ReverseOp, x, axes=reversed_axes) if reversed_axes else x
 
 
-def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand]) -> Any:
-    """The elements at these places along these axes: the axes of the places, then the others of `x`."""
+def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand], said: Sequence[int]) -> Any:
+    """The elements at these places along these axes, which errors count as `said`: the axes of the places, then the others."""
     if len(axes) == 1:
-        taken = _checked(dl.GatherOp, x, places[0], axis=axes[0])
+        taken = _checked(dl.GatherOp, x, places[0], said, axis=axes[0])
         return moveaxis(taken, range(axes[0], axes[0] + places[0].ndim), range(places[0].ndim))
-    return _checked(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), columns_of(places))
+    return _checked(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), columns_of(places), said)
 
 
 def columns_of(places: Sequence[Operand]) -> Operand:
@@ -109,9 +110,11 @@ def columns_of(places: Sequence[Operand]) -> Operand:
     return apply(dl.ConcatOp, *columns, axis=columns[0].ndim - 1)
 
 
-def _checked(op: type[DlOp], x: Operand, places: Operand, **properties: int) -> Any:
+def _checked(op: type[DlOp], x: Operand, places: Operand, said: Sequence[int] | None = None, **properties: int) -> Any:
     """The elements at these places, of which those that are traced are checked when the function is called."""
-    return apply(op, x, places, **properties, checked=isinstance(places, Tracer) or None)
+    if not isinstance(places, Tracer):
+        return apply(op, x, places, **properties)
+    return apply(op, x, places, **properties, checked=True, said_axes=said)
 
 
 def entries_of(x: Operand, key: Any) -> list[Entry]:

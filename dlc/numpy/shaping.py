@@ -272,6 +272,8 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
     """`x` so many times side by side along each of its last axes."""
     x = operand(x)
     counts = [int(n) for n in np.atleast_1d(repetitions)]
+    if any(n < 0 for n in counts):
+        refuse(ShapeError(f"tile: {repetitions} repetitions of {x.shape}; expected numbers from 0 on"))
     counts = [1] * (x.ndim - len(counts)) + counts
     sizes = (1,) * (len(counts) - x.ndim) + x.shape
     spread = broadcast_to(

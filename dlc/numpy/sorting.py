@@ -23,14 +23,16 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
-from dlc.numpy.comparing import equal, isnan, less, less_equal, logical_not, minimum
+from dlc.numpy.comparing import equal, isnan, less, less_equal, logical_not, maximum, minimum
 from dlc.numpy.elementwise import add, floor, multiply, subtract, where
 from dlc.numpy.indexing import take, take_along_axis
 from dlc.numpy.reductions import any as any_true
+from dlc.numpy.reductions import sum
 from dlc.numpy.shaping import expand_dims, moveaxis, ravel, reshape
 
 __all__ = [
-    "argsort", "digitize", "interp", "isin", "lexsort", "median", "percentile", "quantile", "searchsorted", "sort", "top_k",
+    "argsort", "digitize", "interp", "isin", "lexsort", "median", "nanmedian", "nanpercentile", "nanquantile", "percentile",
+    "quantile", "searchsorted", "sort", "top_k",
 ]  # fmt: skip
 
 
@@ -124,13 +126,11 @@ def median(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any
 
 def percentile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = "linear", keepdims: bool = False) -> Any:
     """`quantile` with `q` in percent."""
-    return quantile(
-        x,
-        apply(dl.DivOp, *promote_to_float(q, 100.0)) if isinstance(q, Tracer) else np.asarray(q) / 100,
-        axis,
-        method=method,
-        keepdims=keepdims,
-    )
+    return quantile(x, _by_hundred(q), axis, method=method, keepdims=keepdims)
+
+
+def _by_hundred(q: ArrayLike) -> Any:
+    return apply(dl.DivOp, *promote_to_float(q, 100.0)) if isinstance(q, Tracer) else np.asarray(q) / 100
 
 
 _METHODS = {"linear", "lower", "higher", "nearest", "midpoint"}
@@ -141,6 +141,25 @@ def quantile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = 
 
     The axes of `q` come first. Methods: linear, lower, higher, nearest and midpoint.
     """
+    return _quantile(x, q, axis, method, keepdims, of_numbers=False)
+
+
+def nanmedian(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
+    """`median` of the elements that are not NaN; NaN if there are none."""
+    return nanquantile(x, 0.5, axis, keepdims=keepdims)
+
+
+def nanpercentile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = "linear", keepdims: bool = False) -> Any:
+    """`percentile` of the elements that are not NaN; NaN if there are none."""
+    return nanquantile(x, _by_hundred(q), axis, method=method, keepdims=keepdims)
+
+
+def nanquantile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = "linear", keepdims: bool = False) -> Any:
+    """`quantile` of the elements that are not NaN; NaN if there are none."""
+    return _quantile(x, q, axis, method, keepdims, of_numbers=True)
+
+
+def _quantile(x: ArrayLike, q: ArrayLike, axis: Axes, method: str, keepdims: bool, *, of_numbers: bool) -> Any:
     if method not in _METHODS:
         refuse(UnsupportedError(f"quantile: method {method!r}; expected one of {', '.join(sorted(_METHODS))}"))
     (x,) = promote_to_float(x)
@@ -152,9 +171,11 @@ def quantile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = 
         refuse(ShapeError(f"quantile: no elements along axis {axis} of {x.shape}"))
     rows = sort(rows, 0)
     part = operand(q)
-    place = multiply(convert(part, np.float64), float(size - 1))
+    # Sorted, numbers come before NaN.
+    last: Any = maximum(subtract(sum(logical_not(isnan(rows)), 0), 1), 0) if of_numbers else size - 1
+    place = multiply(reshape(convert(part, np.float64), (*part.shape, *(1 for _ in kept))), convert(last, np.float64))
     low = convert(floor(place), np.int64)
-    high = minimum(add(low, 1), size - 1)
+    high = minimum(add(low, 1), last)
     weight = subtract(place, convert(low, np.float64))
     match method:
         case "lower":
@@ -167,13 +188,22 @@ def quantile(x: ArrayLike, q: ArrayLike, /, axis: Axes = None, *, method: str = 
             weight = multiply(convert(less(0.0, weight), np.float64), 0.5)
         case _:
             pass
-    weight = reshape(convert(weight, x.dtype), (*part.shape, *(1 for _ in kept)))
-    below, above = take(rows, low, axis=0), take(rows, high, axis=0)
+    weight = convert(weight, x.dtype)
+    below, above = (_at_places(rows, p, part, of_numbers) for p in (low, high))
     # Not below + weight · (above - below): equal infinities have no difference.
     result = where(less(0, weight), where(less(weight, 1), _between(below, above, weight), above), below)
-    # NaN is last.
-    result = where(isnan(take(rows, size - 1, axis=0)), np.nan, result)
+    if not of_numbers:
+        # NaN is last.
+        result = where(isnan(take(rows, size - 1, axis=0)), np.nan, result)
     return _with_axes(result, part, x, axes) if keepdims else result
+
+
+def _at_places(rows: Operand, places: Any, part: Operand, of_each: bool) -> Any:
+    """The elements at places along the first axis: the same in all columns, or each column's own."""
+    if not of_each:
+        return take(rows, reshape(places, part.shape), axis=0)
+    shape = (*part.shape, *rows.shape[1:])
+    return reshape(take_along_axis(rows, reshape(places, (-1, *rows.shape[1:])), 0), shape)
 
 
 def _between(below: Operand, above: Operand, weight: Operand) -> Any:

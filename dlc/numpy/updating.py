@@ -6,12 +6,12 @@ Beside `set` there are `add`, `subtract`, `multiply`, `divide`, `max` and `min`,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.errors import ShapeError
+from dlc.errors import AbsentError, ShapeError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
 from dlc.numpy.comparing import maximum, minimum
@@ -46,6 +46,9 @@ class Update:
     def __init__(self, x: Operand, key: Any) -> None:
         self.x = x
         self.key = key
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AbsentError(f"x.at[…] has no {name!r}; it has get, set, add, subtract, multiply, divide, max and min")
 
     def get(self) -> Any:
         """The elements themselves."""

@@ -146,6 +146,14 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "trapezoid": ("v", "f, dx=0.5", "f, row", "f, axis=0", "f, g"),
         **_for("convolve correlate", ("v, w", "w, v", "v, w, mode='same'", "v, row, mode='valid'", "v, row, mode='full'", "ties, ties")),
     },
+    "sampled": {
+        "gradient": ("f", "v", "f, 0.5, axis=1", "f, 0.5, 2, axis=(1, 0)", "i, axis=0", "h, axis=1", "c", "f[:1]"),
+        "ediff1d": ("f", "i, 7", "ties, [1, 2], 3", "v[:1]"),
+        "unwrap": ("v * 9", "f * 9, axis=0", "f * 9, 4, period=5.0", "c * 9"),
+        "polyval": ("w, f", "v, 2.5", "j, ties", "row, h"),
+        "cov": ("f", "v", "f[0], f[1]", "d, rowvar=False, bias=True", "d, ddof=0", "d, aweights=m.abs(row)", "h", "c"),
+        "corrcoef": ("f", "f[0], f[1]", "d, rowvar=False", "v"),
+    },
     "sorting": {
         "sort": ("f", "f, 0", "c, None", "n", "ties", "t", "u", "zero, 0", "x_f2", "x_f8"),
         "argsort": ("f", "f, 0", "ties, stable=True", "n", "v"),
@@ -157,6 +165,9 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "median": ("f", "f, 1", "v", "c, (0, 2), keepdims=True", "n, 1", "i", "h, 0"),
         "quantile": ("f, 0.3", "f, [0.1, 0.9], 1", "c, 0.5, (0, 1)", *(f"v, 0.37, method='{k}'" for k in ("lower", "higher", "nearest", "midpoint"))),
         "percentile": ("f, 30", "v, [10, 50], keepdims=True", "i, 25, 1"),
+        "nanmedian": ("n", "n, 0", "m3, 1, keepdims=True", "i, 1"),
+        "nanquantile": ("m3, 0.3", "n[:2], [0.1, 0.9], 1", *(f"m3, 0.37, 0, method='{k}'" for k in ("lower", "nearest"))),
+        "nanpercentile": ("m3, 30", "n[:2], [10, 50], 0"),
     },
     "counting": {
         **_for("nonzero flatnonzero argwhere", ("f", "t", "zero", "n")),

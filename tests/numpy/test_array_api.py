@@ -46,6 +46,16 @@ def names() -> list[str]:
     return sorted({name for section in STANDARD.values() for name in section.split()})
 
 
+def test_every_function_of_numpy_is_there_or_absent_with_a_reason() -> None:
+    for numpys, own, reasons in (
+        (np, dnp, {**ABSENT, **COUNTED}),
+        (np.linalg, dnp.linalg, LINALG_ABSENT),
+        (np.fft, dnp.fft, {}),
+    ):
+        functions = [n for n in numpys.__all__ if callable(getattr(numpys, n)) and not isinstance(getattr(numpys, n), type)]
+        assert not [n for n in functions if not hasattr(own, n) and n not in reasons]
+
+
 @pytest.mark.parametrize("module", ["dlc.numpy", "dlc.numpy.linalg", "dlc.numpy.fft"])
 def test_each_name_is_there_or_absent_with_a_reason(module: str) -> None:
     namespace, wanted, reasons = {

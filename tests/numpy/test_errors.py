@@ -82,6 +82,15 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
         r"unexpected keyword argument 'out'; dlc has sum\(",
     ),
     "accumulate": (lambda x: np.add.accumulate(x), UnsupportedError, r"numpy\.add\.accumulate on a traced array"),
+    "axis_kind": (lambda x: x.argmax(1.5), DTypeError, r"argmax: axis 1\.5; expected a whole number"),
+    "axis_name": (lambda x: x.sum(axis="rows"), DTypeError, "sum: axis 'rows'; expected"),
+    "dtype_name": (lambda x: x.astype("floaty"), DTypeError, "'floaty' is no dtype; write one of dlc.numpy's"),
+    "complex_dtype": (lambda x: x.astype(np.complex64), DTypeError, r"complex64: arrays are of real.*x \+ 1j \* y"),
+    "ragged": (lambda x: x + dnp.array([[1, 2], [3]]), ShapeError, "a list is no array"),
+    "zeros": (lambda x: dnp.zeros(x.argmax()), UnsupportedError, "zeros: a size that is a traced value"),
+    "tile": (lambda x: dnp.tile(x, -1), ShapeError, r"tile: -1 repetitions of \(3, 4\)"),
+    "conv": (lambda x: dlc.nn.conv(x, X.reshape(1, 3, 4, 1)), ShapeError, r"\(3, 4\) for windows \(1, 3\); expected \[N"),
+    "numpy_keyword": (lambda x: np.interp(x, x, x, period=3), UnsupportedError, r"interp\(x, xp, fp, left, right\)"),
     "dtype": (lambda x: x.astype("U3"), DTypeError, "str"),
     "take": (lambda x: dnp.take(x, [7], axis=1), ShapeError, "out of bounds"),
 }
@@ -115,6 +124,48 @@ def test_equal_functions_name_their_own_lines() -> None:
         line = inspect.getsourcelines(function)[1] + 1
         with pytest.raises(DlcError, match=rf"test_errors\.py:{line}: index 9 is outside axis 0 of size 3"):
             dlc.jit(function)(X, np.int64(9))
+
+
+@pytest.mark.parametrize(
+    ("function", "axes", "axis"),
+    [
+        (lambda x, i: x[i], (0, 0), 0),
+        (lambda x, i: x[i], (0, None), 0),
+        (lambda x, i: x[:, i], (0, 0), 1),
+        (lambda x, i: x[:, i], (None, 0), 1),
+        (lambda x, i: x[0, :, i], (0, None), 2),
+        (lambda x, i: x[None, ..., i], (0, 0), 2),
+        (lambda x, i: dnp.take_along_axis(x, i.reshape(1, 1, -1), 2), (0, 0), 2),
+        (lambda x, i: dnp.take_along_axis(x, i.reshape(1, 1, 1, -1), 3), (None, 0), 3),
+        (lambda x, i: x.at[i, i].set(0), (0, 0), 0),
+        (lambda x, i: x.at[:, i].add(1), (0, 0), 1),
+        (lambda x, i: x[i, 0, i * 0], (0, 0), 0),
+    ],
+)
+def test_axes_are_counted_as_the_user_counts_them(function: Any, axes: tuple[int | None, ...], axis: int) -> None:
+    """Whatever was sliced off before, and whether lanes lie before them."""
+    x, i = np.zeros((2, 3, 4, 5)), np.array([[0, 1], [1, 9]])
+    with pytest.raises(
+        DlcError, match=rf"test_errors\.py:\d+: index 9 is outside axis {axis} of size {x.shape[axis + (axes[0] == 0)]}"
+    ):
+        dlc.jit(dlc.vmap(function, in_axes=axes))(x, i if axes[1] == 0 else i[1])
+
+
+def test_what_jit_is_given() -> None:
+    def rows(x: Any) -> Any:
+        return x + 1
+
+    for dynamic, message in (
+        ({"x": 0}, r"dynamic\['x'\] is 0; expected sizes by axis"),
+        ({"x": {2: "N"}}, r"dynamic has axis 2 of 'x', which has the shape \(3, 4\)"),
+        ({"x": {-1: "N"}}, "dynamic has axis -1 of 'x'"),
+    ):
+        with pytest.raises((DTypeError, ShapeError), match=message):
+            dlc.jit(rows, dynamic=dynamic)(X)  # type: ignore[call-overload]
+    with pytest.raises(DTypeError, match="jit: 3 is a int; expected a function"):
+        dlc.jit(3)  # type: ignore[call-overload]
+    with pytest.raises(AttributeError, match=r"x\.at\[…\] has no 'power'; it has get, set, add"):
+        dlc.jit(lambda x: x.at[0].power(2))(X)
 
 
 @pytest.mark.parametrize("key", [0, -1])

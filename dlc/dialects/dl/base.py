@@ -145,8 +145,11 @@ def rank_of(value: SSAValue | Attribute) -> int:
     return tensor_of(value).get_num_dims()
 
 
-def broadcast_shapes(where: str, *shapes: Sequence[Size]) -> tuple[Size, ...]:
-    """NumPy's broadcasting of shapes; a symbol against another size other than 1 takes the known one."""
+def broadcast_shapes(where: str | None, *shapes: Sequence[Size]) -> tuple[Size, ...]:
+    """NumPy's broadcasting of shapes; a symbol against another size other than 1 takes the known one.
+
+    Errors begin with `where`; None: whoever catches them knows.
+    """
     rank = max((len(s) for s in shapes), default=0)
     result: list[Size] = []
     for axis in range(rank):
@@ -158,16 +161,21 @@ def broadcast_shapes(where: str, *shapes: Sequence[Size]) -> tuple[Size, ...]:
             if size == 1 or not isinstance(size, int):
                 size = s[k]
             elif isinstance(s[k], int):
-                raise ShapeError(f"{where}: shapes {' and '.join(map(str, shapes))} do not broadcast: {size} against {s[k]}")
+                problem = f"shapes {' and '.join(map(str, shapes))} do not broadcast: {size} against {s[k]}"
+                raise ShapeError(problem if where is None else f"{where}: {problem}")
         result.append(size)
     return tuple(result)
 
 
-def normalized_axes(where: str, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, in the order given; raises ShapeError outside the rank or twice the same."""
+def normalized_axes(where: str | None, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in the order given; raises ShapeError outside the rank or twice the same.
+
+    Errors begin with `where`; None: whoever catches them knows.
+    """
     result = tuple(a + rank if a < 0 else a for a in axes)
     if any(not 0 <= a < rank for a in result) or len(set(result)) != len(result):
-        raise ShapeError(f"{where}: axes {tuple(axes)} are not distinct axes of a rank-{rank} tensor")
+        problem = f"axes {tuple(axes)} are not distinct axes of a rank-{rank} tensor"
+        raise ShapeError(problem if where is None else f"{where}: {problem}")
     return result
 
 

@@ -62,6 +62,8 @@ def element_type(dtype: Any) -> Attribute:
 def _element_type(dtype: np.dtype[Any]) -> Attribute:
     name = dtype.name
     if name not in ELEMENT_TYPES:
+        if dtype.kind == "c":
+            raise DTypeError(f"dtype {name}: arrays are of real numbers; complex ones are made by x + 1j * y and dlc.numpy.fft")
         raise DTypeError(f"dtype {name} has no element type in dlc; use one of {', '.join(ELEMENT_TYPES)}")
     return ELEMENT_TYPES[name]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects.dl.activation import casted
-from dlc.dialects.dl.base import Array, DlOp, element_type_of, flag, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, flag, ints, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.control import FailOp, IfOp
 from dlc.dialects.dl.elementwise import AddOp, MaximumOp, SubOp
@@ -28,7 +28,8 @@ from dlc.runtime.control import failure
 class Indexed(DlOp, ABC):
     """An op with places on its first operand that its second one has: one integer each, or as many as its last axis has.
 
-    If it is `checked`, an index outside of its axis is an error.
+    If it is `checked`, an index outside of its axis is an error, which counts the axis as `said_axes` does, if the op has that:
+    a person's array has its axes in other places where the op's has been moved, or has lanes.
     """
 
     @property
@@ -45,6 +46,11 @@ class Indexed(DlOp, ABC):
     def is_checked(self) -> bool:
         return flag(self.properties.get("checked"))
 
+    def said_axis(self, k: int) -> int:
+        """The k-th of the named axes as a person counts it."""
+        said = self.properties.get("said_axes")
+        return (self.named_axes if said is None else ints(said))[k]
+
     def evaluate(self, *operands: Array) -> tuple[Array, ...]:
         """As of any op; raises DlcError for an index outside where that is an error."""
         x, indices, *_ = operands
@@ -52,7 +58,7 @@ class Indexed(DlOp, ABC):
             wrong = misplaced(indices[..., k] if self.has_columns else indices, x.shape[axis])
             if wrong.size:
                 # As programs have the numbers of a message: i64.
-                raise DlcError(failure(_outside(self, axis, x.shape[axis]), [int(wrong.astype(np.int64)[0])]))
+                raise DlcError(failure(_outside(self, k, x.shape[axis]), [int(wrong.astype(np.int64)[0])]))
         return super().evaluate(*operands)
 
 
@@ -68,15 +74,14 @@ def checked_places(module: Operation) -> list[str]:
     return [place(op.location) for op in module.walk() if isinstance(op, Indexed) and op.is_checked]
 
 
-def _outside(op: DlOp, axis: int, size: Size) -> str:
-    """The message about an index outside of an axis, with room for the index, and for a size that is not known."""
-    return f"{place(op.location)}index {{}} is outside axis {axis} of size {size if isinstance(size, int) else '{}'}"
+def _outside(op: Indexed, k: int, size: Size) -> str:
+    """The message about an index outside of the k-th named axis, with room for the index, and for a size that is not known."""
+    return f"{place(op.location)}index {{}} is outside axis {op.said_axis(k)} of size {size if isinstance(size, int) else '{}'}"
 
 
 def fail_outside(b: Build, op: Indexed, indices: SSAValue, k: int) -> None:
     """A branch that fails if one of an op's indices is outside the k-th axis that places name."""
-    axis = op.named_axes[k]
-    size, element = shape_of(op.operands[0])[axis], element_type_of(indices)
+    size, element = shape_of(op.operands[0])[op.named_axes[k]], element_type_of(indices)
     if 0 in shape_of(indices):
         return
     if op.has_columns:
@@ -101,7 +106,7 @@ def fail_outside(b: Build, op: Indexed, indices: SSAValue, k: int) -> None:
         most = casted(failing, most, element_type_of(wide))
         most = failing(SubOp, most, failing.size(shift, like=most))
     numbers = [] if isinstance(size, int) else [failing.size(size, like=tensor_type((), i64))]
-    failing.insert(FailOp(_outside(op, axis, size), [casted(failing, most, i64), *numbers]))
+    failing.insert(FailOp(_outside(op, k, size), [casted(failing, most, i64), *numbers]))
     b.insert(IfOp.of(inside, then, otherwise, []))
 
 

@@ -34,6 +34,7 @@ from dlc.dialects.dl.movement import known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
+    DenseArrayBase,
     IntegerAttr,
     SSAValue,
     StringAttr,
@@ -82,6 +83,7 @@ class GatherOp(Taking):
     indices = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     checked = opt_prop_def(BoolAttr)
+    said_axes = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
 
     @property
@@ -127,6 +129,7 @@ class GatherNdOp(Taking):
     indices = operand_def(TensorType)
     batch_dims = opt_prop_def(IntegerAttr)
     checked = opt_prop_def(BoolAttr)
+    said_axes = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
 
     @property
@@ -198,6 +201,7 @@ class GatherElementsOp(Taking):
     indices = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     checked = opt_prop_def(BoolAttr)
+    said_axes = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
 
     @property
@@ -252,6 +256,7 @@ class ScatterRowsOp(Indexed, Scattering):
     mode = prop_def(StringAttr)
     clamped = opt_prop_def(BoolAttr)
     checked = opt_prop_def(BoolAttr)
+    said_axes = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
 
     @property

@@ -42,6 +42,7 @@ from dlc.dims import Size, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
+    DenseArrayBase,
     IntegerAttr,
     SSAValue,
     StringAttr,
@@ -285,6 +286,7 @@ class ScatterElementsOp(Scatter):
     mode = prop_def(StringAttr)
 
     checked = opt_prop_def(BoolAttr)
+    said_axes = opt_prop_def(DenseArrayBase)
 
     @property
     def named_axes(self) -> Sequence[int]:
@@ -341,6 +343,7 @@ class ScatterNdOp(Scatter):
     name = "dl.scatter_nd"
     mode = prop_def(StringAttr)
     checked = opt_prop_def(BoolAttr)
+    said_axes = opt_prop_def(DenseArrayBase)
 
     @property
     def named_axes(self) -> Sequence[int]:

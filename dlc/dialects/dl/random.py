@@ -202,7 +202,7 @@ class ErfinvOp(FloatFunction):
     name = "dl.erfinv"
 
     def numpy(self, x: Array) -> Array:
-        w = -np.log1p(-x * x)
+        w = -np.log((1 - np.abs(x)) * (1 + np.abs(x)))
         result = np.empty_like(x)
         below = -np.inf
         for limit, middle, coefficients in _DOUBLE if x.dtype.itemsize >= 8 else _SINGLE:
@@ -216,7 +216,10 @@ class ErfinvOp(FloatFunction):
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         narrow, wide = x.type, scalar.wide_float(x.type)
         x = scalar.convert(body, x, narrow, wide)
-        w = body(arith.NegfOp(body(math.Log1pOp(body(arith.NegfOp(scalar.multiply(body, x, x)))))))
+        # 1 - x² by its factors, of which the small one is exact where it matters.
+        size, one = body(math.AbsFOp(x)), scalar.like(body, 1.0, x)
+        factors = scalar.multiply(body, scalar.subtract(body, one, size), scalar.add(body, one, size))
+        w = body(arith.NegfOp(body(math.LogOp(factors))))
         root = body(math.SqrtOp(w))
         factor: SSAValue | None = None
         for k, (limit, middle, coefficients) in reversed(list(enumerate(_DOUBLE if wide == f64 else _SINGLE))):
@@ -228,6 +231,6 @@ class ErfinvOp(FloatFunction):
                 value if factor is None else scalar.select(body, scalar.compare_with(body, "lt", w, limit, wide), value, factor)
             )
         assert factor is not None
-        one = scalar.compare_with(body, "eq", body(math.AbsFOp(x)), 1.0, wide)
-        factor = scalar.select(body, one, scalar.like(body, float("inf"), x), factor)
+        at_one = scalar.compare_with(body, "eq", size, 1.0, wide)
+        factor = scalar.select(body, at_one, scalar.like(body, float("inf"), x), factor)
         return scalar.convert(body, scalar.multiply(body, factor, x), wide, narrow)

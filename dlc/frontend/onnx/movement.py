@@ -78,7 +78,7 @@ def _sliced(node: Node, begins: Sequence[Size], ends: Sequence[Size], axes: Sequ
     emit, x = node.emit, node[0]
     if not len(begins) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise ModelError(f"{node.place}: starts, ends, axes and steps must have equal lengths and steps must not be 0")
-    axes = normalized_axes(node.place, axes, x.rank)
+    axes = normalized_axes(None, axes, x.rank)
     backward = [a for a, step in zip(axes, steps, strict=True) if step < 0]
     starts: list[Size] = [0] * x.rank
     limits, strides = list(x.shape), [1] * x.rank
@@ -129,7 +129,7 @@ def pad(node: Node) -> Value:
     x, amounts = node[0], node.integers_of(1, "pads")
     mode = node.choice("mode", "constant", PAD_MODES)
     fill = node.get(2)
-    axes = normalized_axes(node.place, node.integers_of(3, "axes"), x.rank) if node.get(3) is not None else range(x.rank)
+    axes = normalized_axes(None, node.integers_of(3, "axes"), x.rank) if node.get(3) is not None else range(x.rank)
     if len(amounts) != 2 * len(axes):
         raise ModelError(f"{node.place}: {len(amounts)} pads for {len(axes)} axes; expected two each")
     low, high = [0] * x.rank, [0] * x.rank

@@ -22,7 +22,7 @@ def _axes(node: Node, as_input: bool) -> tuple[int, ...]:
         empty_is_none = as_input and node.flag("noop_with_empty_axes")
         return () if empty_is_none else tuple(range(node[0].rank))
     node.ignore("noop_with_empty_axes")
-    return tuple(sorted(normalized_axes(node.place, axes, node[0].rank)))
+    return tuple(sorted(normalized_axes(None, axes, node[0].rank)))
 
 
 def _reduce(op: type[DlOp], as_input: bool) -> Converter:

@@ -87,7 +87,7 @@ def _in_order(axes: list[Axis]) -> list[Axis]:
 
 def _axes(node: Node) -> list[Axis]:
     x, rank = node[0], node[0].rank
-    numbers = normalized_axes(node.place, node.integers("axes", range(rank)), rank)
+    numbers = normalized_axes(None, node.integers("axes", range(rank)), rank)
     sizes = [int(x.shape[a]) for a in numbers]  # a symbolic size raises UndecidableError, which names it
     policy = node.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
     by_sizes = node.get(3) is not None

@@ -57,7 +57,7 @@ def flatten(node: Node) -> Value:
 
 def _squeezed(node: Node, axes: Sequence[int] | None) -> Value:
     x = node[0]
-    dropped = [k for k, s in enumerate(x.shape) if s == 1] if axes is None else normalized_axes(node.place, axes, x.rank)
+    dropped = [k for k, s in enumerate(x.shape) if s == 1] if axes is None else normalized_axes(None, axes, x.rank)
     if any(isinstance(x.shape[a], int) and x.shape[a] != 1 for a in dropped):
         raise ModelError(f"{node.place}: axes {list(dropped)} of shape {list(x.shape)} do not all have size 1")
     return node.emit.reshape(x, [s for k, s in enumerate(x.shape) if k not in dropped])
@@ -66,7 +66,7 @@ def _squeezed(node: Node, axes: Sequence[int] | None) -> Value:
 def _unsqueezed(node: Node, axes: Sequence[int]) -> Value:
     x = node[0]
     rank = x.rank + len(axes)
-    new, old = set(normalized_axes(node.place, axes, rank)), iter(x.shape)
+    new, old = set(normalized_axes(None, axes, rank)), iter(x.shape)
     sizes: list[Size] = [1 if k in new else next(old) for k in range(rank)]
     return node.emit.reshape(x, sizes)
 
@@ -94,7 +94,7 @@ def unsqueeze(node: Node) -> Value:
 @table("Expand")
 def expand(node: Node) -> Value:
     x = node[0]
-    return node.emit.broadcast(x, broadcast_shapes(node.place, x.shape, node.sizes(1, "shape")))
+    return node.emit.broadcast(x, broadcast_shapes(None, x.shape, node.sizes(1, "shape")))
 
 
 @table("Tile")

@@ -30,7 +30,7 @@ def transpose(node: Node) -> Value:
 @table("REVERSE_V2")
 def reverse(node: Node) -> Value:
     x = node[0]
-    return node.emit(dl.ReverseOp, x, axes=tuple(sorted(normalized_axes(node.place, node.integers_of(1, "axes"), x.rank))))
+    return node.emit(dl.ReverseOp, x, axes=tuple(sorted(normalized_axes(None, node.integers_of(1, "axes"), x.rank))))
 
 
 @table("SLICE")

@@ -42,7 +42,7 @@ def reshape(node: Node) -> Value:
 @table("SQUEEZE", options="axes.ints")
 def squeeze(node: Node) -> Value:
     x = node[0]
-    dropped = normalized_axes(node.place, node.integers("axes"), x.rank) or [k for k, s in enumerate(x.shape) if s == 1]
+    dropped = normalized_axes(None, node.integers("axes"), x.rank) or [k for k, s in enumerate(x.shape) if s == 1]
     return node.emit.reshape(x, [s for k, s in enumerate(x.shape) if k not in dropped])
 
 
@@ -56,7 +56,7 @@ def expand_dims(node: Node) -> Value:
 @table("BROADCAST_TO")
 def broadcast_to(node: Node) -> Value:
     x = node[0]
-    return node.emit.broadcast(x, broadcast_shapes(node.place, x.shape, node.sizes(1, "shape")))
+    return node.emit.broadcast(x, broadcast_shapes(None, x.shape, node.sizes(1, "shape")))
 
 
 @table("TILE")

@@ -9,30 +9,30 @@ from dlc.dialects.dl.base import element_type_of, flag, rank_of, shape_of
 from dlc.dialects.dl.contraction import static
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.elementwise import AddOp, MaximumOp, MinimumOp, SelectOp
-from dlc.dialects.dl.indexed import fail_outside
+from dlc.dialects.dl.indexed import Indexed, fail_outside
 from dlc.dialects.dl.indexing import GatherElementsOp, GatherNdOp, GatherOp, ScatterRowsOp
 from dlc.dialects.dl.interfaces import is_unsigned
-from dlc.dialects.dl.irregular import ScatterNdOp
+from dlc.dialects.dl.irregular import ScatterElementsOp, ScatterNdOp
 from dlc.dialects.dl.logic import AndOp, GreaterEqualOp, LessOp
 from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp
 from dlc.dialects.dl.scalar import bits, limits
 from dlc.ir import SSAValue, i64
 from dlc.passes.batching.lanes import Lanes
-from dlc.passes.batching.rules import Rule, beside_axes
+from dlc.passes.batching.rules import Rule
 
 
 def gather(lanes: Lanes, op: GatherOp) -> Sequence[SSAValue]:
     """From one array the places of all lanes are more places; from arrays of their own each lane reads its own."""
     axis, x, indices = op.taken_axis, op.x, op.indices
     if not lanes.differs(indices):
-        return lanes.again(op, lanes.read(x), lanes.read(indices), axis=axis + 1)
+        return lanes.again(op, lanes.read(x), lanes.read(indices), axis=axis + 1, said_axes=said_axes(op))
     if not lanes.differs(x):
         (y,) = lanes.again(op, lanes.read(x), lanes.read(indices), axis=axis)
         return [lanes.moved(y, axis, 0)]
     # [L, taken, before…, after…] at [L, i…] → [L, i…, before…, after…]
     rows = lanes.moved(lanes.read(x), axis + 1, 1)
     places = lanes.reshaped(lanes.read(indices), lanes.size, *shape_of(indices), 1)
-    y = lanes.build(GatherNdOp, rows, places, batch_dims=1, checked=op.checked)
+    y = lanes.build(GatherNdOp, rows, places, batch_dims=1, checked=op.checked, said_axes=said_axes(op))
     named = rank_of(indices)
     before = range(1 + named, 1 + named + axis)
     after = range(1 + named + axis, rank_of(y))
@@ -42,20 +42,30 @@ def gather(lanes: Lanes, op: GatherOp) -> Sequence[SSAValue]:
 def gather_nd(lanes: Lanes, op: GatherNdOp) -> Sequence[SSAValue]:
     """Lanes are a batch axis; places of all lanes in one array are more places."""
     if lanes.differs(op.x):
-        return lanes.again(op, lanes.read(op.x), lanes.all(op.indices), batch_dims=op.batch + 1)
+        return lanes.again(op, lanes.read(op.x), lanes.all(op.indices), batch_dims=op.batch + 1, said_axes=said_axes(op))
     (y,) = lanes.again(op, lanes.read(op.x), lanes.moved(lanes.read(op.indices), 0, op.batch))
     return [lanes.moved(y, op.batch, 0)]
+
+
+def said_axes(op: Indexed) -> tuple[int, ...] | None:
+    """How errors of an op for all lanes count its named axes: as those of one lane do."""
+    return tuple(op.said_axis(k) for k in range(len(op.named_axes))) if op.is_checked else None
 
 
 def gather_elements(lanes: Lanes, op: GatherElementsOp) -> Sequence[SSAValue]:
     """Places of all lanes in one array are more places along its axis."""
     if lanes.differs(op.x):
-        return beside_axes(lanes, op)
+        return elements(lanes, op)
     axis, shape = op.taken_axis, shape_of(op.indices)
     before, count, after = shape[:axis], shape[axis], shape[axis + 1 :]
     places = lanes.reshaped(lanes.moved(lanes.read(op.indices), 0, axis), *before, lanes.size * count, *after)
     (y,) = lanes.again(op, lanes.read(op.x), places)
     return [lanes.moved(lanes.reshaped(y, *before, lanes.size, count, *after), axis, 0)]
+
+
+def elements(lanes: Lanes, op: GatherElementsOp | ScatterElementsOp) -> Sequence[SSAValue]:
+    """Lanes are one more axis of all operands."""
+    return lanes.again(op, *map(lanes.all, op.operands), axis=op.named_axes[0] + 1, said_axes=said_axes(op))
 
 
 def scatter_rows(lanes: Lanes, op: ScatterRowsOp) -> Sequence[SSAValue]:
@@ -82,7 +92,9 @@ def scatter_nd(lanes: Lanes, op: ScatterNdOp) -> Sequence[SSAValue]:
     lane = b(IotaOp, size=(lanes.size,), to=element_type_of(indices), start=0, step=1)
     lane = b(BroadcastToOp, lanes.reshaped(lane, lanes.size, *(1 for _ in rows), 1), shape=(lanes.size, *rows, 1))
     named = b(ConcatOp, lane, indices, axis=len(rows) + 1)
-    return lanes.again(op, lanes.all(op.x), named, lanes.all(op.updates))
+    # The number of a lane is inside.
+    said = said_axes(op)
+    return lanes.again(op, lanes.all(op.x), named, lanes.all(op.updates), said_axes=(0, *said) if said else None)
 
 
 def _rows_of_lanes(lanes: Lanes, op: ScatterRowsOp, count: int) -> SSAValue:
@@ -115,6 +127,7 @@ RULES: dict[type, Rule] = {
     GatherOp: gather,
     GatherNdOp: gather_nd,
     GatherElementsOp: gather_elements,
+    ScatterElementsOp: elements,
     ScatterRowsOp: scatter_rows,
     ScatterNdOp: scatter_nd,
 }

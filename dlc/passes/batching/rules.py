@@ -13,9 +13,8 @@ from dlc.dialects.dl.base import DlOp, ints, normalized_axes, number, rank_of, s
 from dlc.dialects.dl.composite import CompositeReduction
 from dlc.dialects.dl.elementwise import SelectOp
 from dlc.dialects.dl.identities import AfterOp
-from dlc.dialects.dl.indexing import GatherElementsOp
 from dlc.dialects.dl.interfaces import Elementwise, Procedure, Reduction, Sequential
-from dlc.dialects.dl.irregular import Running, ScatterElementsOp
+from dlc.dialects.dl.irregular import Running
 from dlc.dialects.dl.movement import (
     BroadcastToOp,
     ConcatOp,
@@ -164,8 +163,6 @@ RULES: dict[type, Rule] = {
             SortOp,
             ReverseOp,
             ConcatOp,
-            GatherElementsOp,
-            ScatterElementsOp,
         ),
         beside_axes,
     ),

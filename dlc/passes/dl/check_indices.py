@@ -48,6 +48,7 @@ def _check(op: Indexed) -> None:
         if low == high == 0 or (isinstance(size, int) and -size <= low and high < size):
             continue
         fail_outside(Build(_place(op), op.location), op, indices, k)
+    op.properties.pop("said_axes", None)
 
 
 def _place(op: Operation) -> Operation:

@@ -29,11 +29,13 @@ class Runtime:
 
     `execute(records, limit, slots, pool)` runs a table of records without holding the interpreter's lock: the code that it ends
     with, 0 or negative, or the address of the next record after `limit` launches and turns of loops; `copy` is the address of
-    the task that copies memory; `checksum(address, bytes, start)` continues the CRC-32C `start`.
+    the task that copies memory, `call_from_python` that of the function that direct.py calls; `checksum(address, bytes, start)`
+    continues the CRC-32C `start`.
     """
 
     execute: Callable[[int, int, int, int], int]
     copy: int
+    call_from_python: int
     pool_bytes: Callable[[], int]
     pool_init: Callable[[int, int, int, int], None]
     pool_worker: int
@@ -46,13 +48,16 @@ class Runtime:
         """
         if threads <= 1:
             return 0
-        key = (self.pool_worker, threads)
-        if key in _pools:
-            return _pools[key]
-        with _lock:
-            if key not in _pools:
-                _pools[key] = _start(self, threads)
-            return _pools[key]
+        cell = self.pool_cell(threads)
+        if cell.value == _NO_POOL:
+            with _lock:
+                if cell.value == _NO_POOL:
+                    cell.value = _start(self, threads)
+        return cell.value
+
+    def pool_cell(self, threads: int) -> ctypes.c_int64:
+        """Where the address of this process's pool of `threads` is, -1 as long as there is none."""
+        return _pools.setdefault((self.pool_worker, threads), ctypes.c_int64(_NO_POOL if threads > 1 else 0))
 
 
 @lru_cache
@@ -64,6 +69,7 @@ def runtime(object: bytes) -> Runtime:
     return Runtime(
         execute=ctypes.CFUNCTYPE(i64, pointer, i64, pointer, pointer)(code.address("dlc_execute")),
         copy=code.address("dlc_copy"),
+        call_from_python=code.address("dlc_call_from_python"),
         pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
         pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),
         pool_worker=code.address("dlc_pool_worker"),
@@ -71,8 +77,9 @@ def runtime(object: bytes) -> Runtime:
     )
 
 
-# By the code of the workers and their number.
-_pools: dict[tuple[int, int], int] = {}
+# By the code of the workers and their number; machine code reads the cells, so that each stays where it is.
+_pools: dict[tuple[int, int], ctypes.c_int64] = {}
+_NO_POOL = -1
 _lock = Lock()
 
 
@@ -80,7 +87,8 @@ def _forget_pools() -> None:
     """A child process has the memory of its parent's pools, but none of their threads."""
     global _lock
     _lock = Lock()
-    _pools.clear()
+    for (_, threads), cell in _pools.items():
+        cell.value = _NO_POOL if threads > 1 else 0
 
 
 os.register_at_fork(after_in_child=_forget_pools)

@@ -41,7 +41,7 @@ from dlc.runtime.open_program import Binder, OpenProgram, decided_size, resolved
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
-_LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
+LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
 
 # Told of a launch that has run, and of the address that a place of it had.
 Noted: TypeAlias = "Callable[[Launch, Callable[[Place], int]], None]"
@@ -56,7 +56,7 @@ class KernelImage:
     code: object = None
 
 
-class _Context:
+class Context:
     """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for, and which
     sizes that data decided."""
 
@@ -100,16 +100,16 @@ class _Program(ABC):
         tasks = {name: [tasks for _, tasks in image.grids] for name, image in kernels.items()}
         self._table = assemble(instructions, host.slots, tasks)
         self._records = np.empty(len(self._table.words), np.int64)
-        self._start = address_of(self._records)
+        self.start = address_of(self._records)
 
         def address(task: Task) -> int:
             kernel, grid = task
             return kernels[kernel].grids[grid][0] if kernel is not None else runtime.copy
 
-        self._records[:] = self._table.placed(self._start, address)
-        self._runtime = runtime
+        self._records[:] = self._table.placed(self.start, address)
+        self.runtime = runtime
         self._execute = runtime.execute
-        self._free: list[_Context] = []
+        self._free: list[Context] = []
         self._donors: Mapping[int, int] = {}
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -123,29 +123,33 @@ class _Program(ABC):
     def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
         """As `run`, launch by launch: `noted` is told of each when it has run."""
 
-        def run_each(context: _Context, pool: int) -> None:
-            record = self._start
+        def run_each(context: Context, pool: int) -> None:
+            record = self.start
             while record := self._at(record, context):
                 record = self._execute(record, 1, context.location, pool)
-                launch = self._table.ends.get((record - self._start) // 8)
+                launch = self._table.ends.get((record - self.start) // 8)
                 if launch is not None:
                     noted(self._known(launch, context), lambda place: _address(context, place))
 
         return self._call(inputs, run_each)
 
-    def _run_all(self, context: _Context, pool: int) -> None:
-        record = self._execute(self._start, _LAUNCHES_AT_ONCE, context.location, pool)
+    def _run_all(self, context: Context, pool: int) -> None:
+        record = self._execute(self.start, LAUNCHES_AT_ONCE, context.location, pool)
         if record:
-            self._run_rest(record, context, pool)
+            self.run_rest(record, context, pool)
 
-    def _run_rest(self, record: int, context: _Context, pool: int) -> None:
-        count = _LAUNCHES_AT_ONCE
+    def run_rest(self, record: int, context: Context, pool: int) -> None:
+        """Goes on where native code has come back to Python.
+
+        Raises DlcError where the program takes a branch that fails.
+        """
+        count = LAUNCHES_AT_ONCE
         while record := self._at(record, context):
             began = perf_counter()
             record = self._execute(record, count, context.location, pool)
             count = 2 * count if perf_counter() - began < _AT_ONCE_SECONDS else max(1, count // 2)
 
-    def _at(self, record: int, context: _Context) -> int:
+    def _at(self, record: int, context: Context) -> int:
         """Where the records go on: what is below 0 says what has to be done first.
 
         Raises DlcError where the program has taken a branch that fails.
@@ -161,17 +165,14 @@ class _Program(ABC):
                 following = 0 if moved else following
             case Print():
                 stop.run(lambda place, count: _read(context, place, count))
-        return self._start + 8 * following
+        return self.start + 8 * following
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
         if self._donors:
             arrays = _given_away(arrays, self._donors.values())
-        pool = self._runtime.pool(self.num_threads)
-        try:
-            context = self._free.pop()
-        except IndexError:
-            context = self._new_context()
+        pool = self.runtime.pool(self.num_threads)
+        context = self.taken_context()
         try:
             self._bind(context, arrays)
             outputs: list[NDArray[Any]] = [result.empty() for result in context.results]
@@ -185,22 +186,29 @@ class _Program(ABC):
             self._free.append(context)
         return outputs
 
-    def _new_context(self) -> _Context:
-        context = _Context(self._table.slots)
+    def taken_context(self) -> Context:
+        """A context that nobody else uses from now on."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._new_context()
+
+    def _new_context(self) -> Context:
+        context = Context(self._table.slots)
         for i, weight in enumerate(self._weights, FIRST_INPUT + len(self.inputs) + len(self.outputs)):
             context.slots[i] = address_of(weight)
         return context
 
     @abstractmethod
-    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
+    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         """Makes a context ready for a call with inputs of these shapes."""
 
     @abstractmethod
-    def _known(self, launch: Launch | OpenLaunch, context: _Context) -> Launch:
+    def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
         """A launch for the sizes of a call."""
 
     @abstractmethod
-    def _decide(self, context: _Context, decide: Decide, count: int) -> bool:
+    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
         """Makes a context ready for what follows, whose size is known now; whether its arena is elsewhere, and empty."""
 
 
@@ -219,12 +227,12 @@ def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list
     return given
 
 
-def _read(context: _Context, place: Place, count: int) -> bytes:
+def _read(context: Context, place: Place, count: int) -> bytes:
     """So many bytes at a place, by the slots of a context."""
     return string_at(_address(context, place), count)
 
 
-def _address(context: _Context, place: Place) -> int:
+def _address(context: Context, place: Place) -> int:
     slot, offset = place
     return c_int64.from_address(context.location + slot * sizeof(c_int64)).value + offset
 
@@ -247,19 +255,24 @@ class NativeProgram(_Program):
         self._results = [Recycler(cast("tuple[int, ...]", info.shape), info.dtype) for info in made]
         self._free.append(self._new_context())
 
-    def _new_context(self) -> _Context:
+    @property
+    def has_donors(self) -> bool:
+        """Whether results are written over inputs."""
+        return bool(self._donors)
+
+    def _new_context(self) -> Context:
         context = super()._new_context()
         context.require_arena(self._arena_bytes)
         context.results = self._results
         return context
 
-    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
+    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         pass
 
-    def _known(self, launch: Launch | OpenLaunch, context: _Context) -> Launch:
+    def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
         return cast("Launch", launch)
 
-    def _decide(self, context: _Context, decide: Decide, count: int) -> bool:
+    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
         raise AssertionError("sizes are known")
 
 
@@ -299,16 +312,16 @@ class OpenNativeProgram(_Program):
         super().run(inputs)
         return super().run_noting(inputs, noted)
 
-    def _known(self, launch: Launch | OpenLaunch, context: _Context) -> Launch:
+    def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
         assert context.shapes is not None
         return cast(OpenLaunch, launch).at(self._bind_sizes.sizes(context.shapes, context.decided))
 
-    def _bind(self, context: _Context, inputs: Sequence[NDArray[Any]]) -> None:
+    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         shapes = [a.shape for a in inputs]
         if shapes != context.shapes:
             self._rebind(context, shapes, [0] * len(self._decided))
 
-    def _decide(self, context: _Context, decide: Decide, count: int) -> bool:
+    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
         place, shapes, arena = self._decided[decide.symbol], context.shapes, context.slots[ARENA]
         assert shapes is not None
         decided = [*context.decided[:place], decided_size(self._host, decide.symbol, count)]
@@ -317,7 +330,7 @@ class OpenNativeProgram(_Program):
         self._make_room(context)
         return bool(context.slots[ARENA] != arena)
 
-    def _rebind(self, context: _Context, shapes: list[tuple[int, ...]], decided: list[int]) -> None:
+    def _rebind(self, context: Context, shapes: list[tuple[int, ...]], decided: list[int]) -> None:
         """Gives the slots what these sizes make of them."""
         bound = self._bind_sizes(shapes, decided)
         sizes, work = len(self._table.sizes), len(self._table.work)
@@ -331,7 +344,7 @@ class OpenNativeProgram(_Program):
         context.results = [Recycler(shape, info.dtype) for shape, info in infos]
         context.shapes, context.decided = shapes, decided
 
-    def _make_room(self, context: _Context) -> None:
+    def _make_room(self, context: Context) -> None:
         """Makes outputs whose shapes are known only now."""
         for k, result in enumerate(context.results):
             if context.outputs[k].shape != result.shape:

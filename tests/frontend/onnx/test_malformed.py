@@ -153,6 +153,16 @@ def test_shapes_that_contradict() -> None:
     raises(model([many], {"x": [3]}, ["y"], weights={"k": np.int64(7)}), "'pick'", "7", "size 3")
 
 
+@pytest.mark.parametrize("operator", ["Softmax", "Gather", "Unsqueeze", "Squeeze", "Expand", "ReduceSum", "Flatten"])
+def test_a_node_is_named_once(operator: str) -> None:
+    inputs = ["x"] if operator in ("Softmax", "Flatten") else ["x", "i"]
+    axis = {"axis": 5} if operator in ("Softmax", "Flatten", "Gather") else {}
+    node = helper.make_node(operator, inputs, ["y"], name="only", **axis)
+    with pytest.raises(ModelError, match="node 'only'") as caught:
+        import_model(model([node], {"x": [3, 4]}, ["y"], weights={"i": np.int64([5, 7])}))
+    assert str(caught.value).count("'only'") == 1
+
+
 @pytest.mark.parametrize(
     ("bounds", "word"),
     [

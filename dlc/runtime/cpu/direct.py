@@ -1,0 +1,111 @@
+"""Calls of a program from Python that Python takes no part in: machine code looks at the arrays, makes those of the results
+and executes the records (from_python.ll). A call costs a microsecond so, instead of six.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from functools import lru_cache, partial
+from importlib import import_module
+from math import prod
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import Array, TensorInfo, address_of
+from dlc.runtime.cpu.program import LAUNCHES_AT_ONCE, Context, NativeProgram
+from dlc.runtime.host_program import FIRST_INPUT
+
+# The results for arrays that are exactly what the inputs are; None for any others, and while another thread calls it.
+DirectCall: TypeAlias = "Callable[..., list[Array] | None]"
+
+# Results up to this size are in memory that NumPy keeps at hand; larger ones in what the program has of its own.
+_BY_NUMPY_BYTES = 1 << 15
+# Of objects as from_python.ll reads them: a count and a type come first.
+_PLAIN_HEADER_BYTES = 16
+_FASTCALL = 0x80
+_NEW_FROM_DESCR = 94  # its place in NumPy's table of functions
+_WORD = 8
+
+
+class _State(np.ndarray[Any, np.dtype[np.int64]]):
+    """The numbers that from_python.ll reads, and whatever must stay alive for the addresses among them to hold."""
+
+    kept: object
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("text", ctypes.c_char_p))
+
+
+def direct_call(run: object) -> DirectCall | None:
+    """What calls a program whose `run` this is; None where it is none with native code and known sizes that takes arrays as
+    they are, and where objects of Python are not as the code expects them.
+    """
+    program = getattr(run, "__self__", None)
+    plain = sys.implementation.name == "cpython" and object.__basicsize__ == _PLAIN_HEADER_BYTES
+    if not plain or not isinstance(program, NativeProgram) or program.has_donors:
+        return None
+    context = program.taken_context()
+    pool = program.runtime.pool_cell(program.num_threads)
+    stopped = np.zeros(1, np.int64)
+    rest = partial(_run_rest, program, stopped, context, pool)
+    made: list[Callable[[], Array] | None] = []
+    for info, recycler in zip(program.outputs, context.results, strict=True):
+        bytes = prod(cast("tuple[int, ...]", info.shape)) * info.dtype.itemsize
+        made.append(recycler.empty if bytes > _BY_NUMPY_BYTES else None)
+    infos = [*program.inputs, *program.outputs]
+    sizes = [np.array(info.shape, np.int64) for info in infos]
+    makers = [*[None] * len(program.inputs), *made]
+    types = np.array([_type_words(*each) for each in zip(infos, sizes, makers, strict=True)], np.int64)
+    words = [
+        0,
+        len(program.inputs),
+        len(program.outputs),
+        address_of(types),
+        program.start,
+        LAUNCHES_AT_ONCE,
+        context.location,
+        context.location + FIRST_INPUT * _WORD,
+        ctypes.addressof(pool),
+        *map(id, (np.ndarray, Array, None, rest)),
+        address_of(stopped),
+        *_functions(),
+    ]
+    state = np.array(words, np.int64).view(_State)
+    state.kept = program, context, pool, rest, stopped, infos, sizes, makers, types
+    return _built_in(program.runtime.call_from_python, state)
+
+
+def _type_words(info: TensorInfo, sizes: NDArray[np.int64], make: object) -> tuple[int, int, int, int]:
+    return id(info.dtype), len(sizes), address_of(sizes), 0 if make is None else id(make)
+
+
+def _run_rest(program: NativeProgram, stopped: NDArray[np.int64], context: Context, pool: ctypes.c_int64) -> None:
+    program.run_rest(int(stopped[0]), context, pool.value)
+
+
+@lru_cache
+def _functions() -> tuple[int, ...]:
+    """The addresses of the functions of NumPy and Python, in the order of %State."""
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    capsule = cast("Any", import_module("numpy._core._multiarray_umath"))._ARRAY_API
+    table = ctypes.cast(get(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+    names = ("PyList_New", "PyList_SetItem", "PyObject_CallObject", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
+    pythons = [getattr(ctypes.pythonapi, name) for name in (*names, "Py_DecRef")]
+    return table[_NEW_FROM_DESCR] or 0, *[ctypes.cast(f, ctypes.c_void_p).value or 0 for f in pythons]
+
+
+@lru_cache
+def _method(function: int) -> _MethodDef:
+    """What Python knows of the function at an address; never freed, as its objects refer to it."""
+    return _MethodDef(b"dlc_call", function, _FASTCALL, None)
+
+
+def _built_in(function: int, state: _State) -> DirectCall:
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    make = prototype(("PyCFunction_NewEx", ctypes.pythonapi))
+    return make(ctypes.addressof(_method(function)), state, None)

@@ -1,0 +1,42 @@
+"""What functions of several formulas share: operands as floats, wider ones, polynomials and Chebyshev's series."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dlc.numpy.apply import ArrayLike, Operand, convert, promote_to_float
+
+
+def in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of operands of one float dtype that computes in float64, as cancellation costs digits, and rounds once."""
+
+    @functools.wraps(function)
+    def widened(*xs: Operand) -> Any:
+        return convert(function(*(convert(x, np.float64) for x in xs)), xs[0].dtype)
+
+    return widened
+
+
+def floats(*xs: ArrayLike) -> list[Operand]:
+    return promote_to_float(*xs, least=np.float16)
+
+
+def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """A polynomial, by Horner's rule; the coefficient of the highest power comes first."""
+    value: Any = coefficients[0]
+    for coefficient in coefficients[1:]:
+        value = value * x + coefficient
+    return value
+
+
+def chebyshev(t: Any, coefficients: Sequence[float]) -> Any:
+    """Σ coefficients[k]·Tₖ(t), the first one halved, by Clenshaw's recurrence."""
+    twice = 2 * t
+    last, before = coefficients[-1] + 0 * t, 0 * t
+    for coefficient in reversed(coefficients[1:-1]):
+        last, before = twice * last - before + coefficient, last
+    return t * last - before + coefficients[0] / 2

@@ -1,0 +1,130 @@
+"""Calls by machine code alone: what they take, what they leave to Python, and what they hold of Python's objects."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc import lax
+from dlc.arrays import Array
+from dlc.runtime.cpu.direct import direct_call
+
+X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
+
+
+def several(x: Any, y: Any) -> Any:
+    return {"sum": x + y, "all": x.sum(), "wide": (x + dnp.zeros((1000, 1, 1)), x[:, :0])}
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    function = dlc.jit(several, num_threads=1)
+    function(X, X)
+    return function
+
+
+@pytest.fixture(scope="module")
+def call(compiled: Any) -> Any:
+    found = direct_call(compiled.lower(X, X).compile().run_unchecked)
+    assert found is not None
+    return found
+
+
+def test_results_are_those_of_the_call_in_python(call: Any) -> None:
+    results = call(X, X.copy().view(Array))
+    assert all(type(r) is Array and r.flags.writeable for r in results)
+    assert [r.shape for r in results] == [(4, 6), (), (1000, 4, 6), (4, 0)]
+    np.testing.assert_array_equal(results[0], 2 * X)
+    np.testing.assert_array_equal(results[2][999], X)
+    before = [r.copy() for r in results]
+    call(X + 1, X)
+    for r, b in zip(results, before, strict=True):
+        np.testing.assert_array_equal(r, b, err_msg="a later call must not change earlier results")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (X,),
+        (X, X, X),
+        (X, X.astype(np.float64)),
+        (X, X.T),
+        (X, X[:, ::-1]),
+        (X, X.reshape(-1)),
+        (X, X.reshape(2, 12)),
+        (X, X.tolist()),
+        (X, np.ma.array(X)),
+        (X, 1.0),
+        (X, None),
+        (np.frombuffer(b"\0" + X.tobytes(), np.float32, offset=1).reshape(X.shape), X),
+        (X, X.astype(">f4")),
+    ],
+    ids=range(13),
+)
+def test_what_is_not_exactly_an_input_is_left_to_python(call: Any, arguments: tuple[Any, ...]) -> None:
+    assert call(*arguments) is None
+
+
+def test_a_function_takes_all_that_it_took(compiled: Any) -> None:
+    for x, y in ((X, X), (X, X.T.copy().T), (X, 1.0), (X.astype(np.float64), X), (X, X)):
+        got = compiled(x, y)
+        np.testing.assert_allclose(got["sum"], x + y)
+        assert got["wide"][1].shape == (4, 0)
+    np.testing.assert_allclose(compiled(X, y=X)["all"], X.sum(), atol=1e-5)
+    with dlc.disable_jit():
+        np.testing.assert_array_equal(compiled(X, X)["sum"], 2 * X)
+
+
+def test_references_are_given_back(call: Any) -> None:
+    objects = (X, X.dtype, Array, np.ndarray)
+    call(X, X), call(X, X.T)
+    before = [sys.getrefcount(o) for o in objects]
+    for _ in range(1000):
+        call(X, X), call(X, X.T)
+    after = [sys.getrefcount(o) for o in objects]
+    assert all(abs(a - b) < 100 for a, b in zip(after, before, strict=True))
+
+
+def test_long_programs_come_back_to_python_and_failures_are_raised() -> None:
+    def steps(n: Any, x: Any) -> Any:
+        _, x = lax.while_loop(lambda s: s[0] > 0, lambda s: (s[0] - 1, s[1] + 1), (n, x))
+        return x[n]
+
+    function = dlc.jit(steps, num_threads=1)
+    x = np.arange(300.0)
+    for n in (3, 200, 3):
+        assert function(np.int64(n).reshape(()), x) == 2 * n
+    with pytest.raises(dlc.DlcError, match="300"):
+        function(np.array(300), x)
+    assert function(np.array(7), x) == 14
+
+
+def test_several_threads_and_processes() -> None:
+    function = dlc.jit(lambda x: dnp.cumsum(x @ x.T, 0), num_threads=2)
+    x = np.random.default_rng(0).random((96, 96), np.float32)
+    expected = [function(x * k) for k in range(4)]
+    wrong: list[int] = []
+
+    def check(k: int) -> None:
+        for _ in range(100):
+            if not np.array_equal(function(x * k), expected[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=check, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    # A child has no threads of its parent's pool.
+    child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(not np.array_equal(function(x), expected[1])))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
