@@ -28,9 +28,9 @@ from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Shapes, Values, Variants
-from tests import test_counts as counts
-from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, printing, sizes_of, update
+from tests.sizes import test_counts as counts
+from tests.sizes import test_segments as segments
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")
 STRICT = ["-O1", "-pthread", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADER.parent}"]

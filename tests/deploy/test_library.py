@@ -26,9 +26,9 @@ from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.variants import Variants
 from dlc.target import CPU_LEVELS
-from tests import test_counts as counts
-from tests import test_segments as segments
 from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
+from tests.sizes import test_counts as counts
+from tests.sizes import test_segments as segments
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, TASK, ctypes.c_void_p, ctypes.c_int64)

@@ -20,10 +20,10 @@ import dlc
 from dlc.cli import main
 from dlc.runtime.container import PREFIX, Container
 from dlc.runtime.model import Model
-from tests import test_segments as segments
 from tests.frontend.onnx.build import INT64, model
 from tests.project.test_structure import LEAVES
 from tests.runtime.test_artifact import hostile
+from tests.sizes import test_segments as segments
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 2048)).astype(np.float32)

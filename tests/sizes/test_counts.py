@@ -19,7 +19,7 @@ from dlc.frontend.onnx import import_model
 from dlc.measure.timeline import Watch
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import Decide, OpenLaunch
+from dlc.runtime.host_program import Decide, Launch, OpenLaunch
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
 from tests.runtime.test_bundles import alone
@@ -140,12 +140,13 @@ def test_results_are_their_own() -> None:
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_each_launch_is_timed_once_a_size_is_decided() -> None:
+def test_each_launch_is_noted_once_though_a_call_begins_again() -> None:
     artifact = compiled(ROWS, "cpu").artifact
     assert isinstance(artifact, Artifact)
-    times = artifact.program(1).profile([rows(20)])
-    assert len(times) == sum(isinstance(i, OpenLaunch) for i in artifact.host.instructions)
-    assert all(isinstance(size, int) for launch, _ in times for size in launch.sizes)
+    launches: list[Launch] = []
+    artifact.program(1).run_noting([rows(20)], lambda launch, _: launches.append(launch))
+    assert len(launches) == sum(isinstance(i, OpenLaunch) for i in artifact.host.instructions)
+    assert all(isinstance(size, int) for launch in launches for size in launch.sizes)
 
 
 def test_tasks_are_noted_though_a_call_begins_again() -> None:
