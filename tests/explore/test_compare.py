@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,14 @@ def test_a_file_that_is_no_page(tmp_path: Path) -> None:
         (tmp_path / "page.html").write_text(text)
         with pytest.raises(dlc.ModelError, match=r"page\.html: no page that this version"):
             Page.read(tmp_path / "page.html")
+    with pytest.raises(dlc.ModelError, match=r"none\.html: cannot be read"):
+        Page.read(tmp_path / "none.html")
+
+
+@pytest.mark.parametrize("wrong", [lambda page: page.save(3), lambda page: page.against(3), lambda page: Page.read(3)])
+def test_what_is_no_page_or_path(wrong: Callable[[Page], object]) -> None:
+    with pytest.raises(dlc.DlcError, match="expected a.* pa(th|ge), .* got int"):
+        wrong(Page(mnist()))
 
 
 def test_labels_tell_pages_apart() -> None:
