@@ -69,7 +69,7 @@ def test_a_file_that_is_no_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [lambda page: page.save(3), lambda page: page.against(3), lambda page: Page.read(3)])
 def test_what_is_no_page_or_path(wrong: Callable[[Page], object]) -> None:
-    with pytest.raises(dlc.DlcError, match="expected a.* pa(th|ge), .* got int"):
+    with pytest.raises(dlc.DlcError, match=r"expected a.* pa(th|ge), .* got int"):
         wrong(Page(mnist()))
 
 
