@@ -70,7 +70,9 @@ def collect_parts(
     if progress is not None:
         progress(Doing("measuring"))
     if not watched.calls:
-        raise UnsupportedError(f"{program.name}: the host computes all of it, op by op: there is no kernel to see")
+        raise UnsupportedError(
+            f"{program.name}: a page shows what is between decisions of data, and here nothing is; `dlc bench --kernels` shows its kernels"
+        )
     ran = sorted(watched.calls, key=lambda name: int(name.removeprefix(_PART)))
     shown = [watched.calls[name].exploration(source) for name in ran]
 

@@ -230,13 +230,13 @@ function searchBox(boxes, choose) {
 
 /** What is told of the program while nothing of it is chosen: where its time and its memory go. */
 function programDetail(choose) {
-  const { kernels, memory: m } = DATA, time = sum(kernels.map((k) => k.seconds ?? 0)), least = sum(kernels.map((k) => k.least ?? 0));
+  const { kernels, memory: m } = DATA, time = sum(kernels.map((k) => k.seconds ?? 0)), least = sum(kernels.map((k) => Math.min(k.least ?? 0, k.seconds ?? 0)));
   const slowest = [...kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0)).slice(0, 6);
   const { live, peak } = alive(m), held = live[peak] ?? [], largest = [...held].sort((a, b) => b.bytes - a.bytes)[0];
   return [
     el("h2", {}, DATA.name), el("p.quiet.small", {}, "All of it; a click on a box, or Enter, shows what is known of that."),
     listed([
-      time && ["a call", `${seconds(time)} in kernels, ${percent(Math.min(1, least / time))} of what the machine could do`],
+      time && ["a call", `${seconds(time)} in kernels, ${percent(least / time)} of what the machine could do`],
       ["kernels", `${kernels.length}, in ${many(sum(kernels.map((k) => k.runs)), "run")}`],
       ["arena", bytes(m.arena_bytes)], ["weights", bytes(sum(m.weights.map((w) => w.bytes)))],
       ["compiled", `in ${seconds(DATA.seconds)}`],

@@ -4,7 +4,7 @@ const NO_KERNEL = "There is no kernel: what the program gives is what it takes, 
 
 function kernelsView(at) {
   const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
-  const least = sum(DATA.kernels.map((k) => k.least ?? 0));
+  const least = sum(DATA.kernels.map((k) => Math.min(k.least ?? 0, k.seconds ?? 0)));
   const limit = (k) => (k.seconds ? Math.min(1, k.least / k.seconds) : 0);
   const longest = Math.max(...DATA.kernels.map((k) => k.seconds ?? 0), 1e-12);
   let chosen = DATA.kernels.find((k) => k.name === at.kernel) ?? [...DATA.kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0))[0];
@@ -30,7 +30,7 @@ function kernelsView(at) {
   function draw() {
     body.replaceChildren(
       facts([String(DATA.kernels.length), "different kernels"], [String(sum(DATA.kernels.map((k) => k.runs))), "runs in a call"],
-        total && [seconds(total), "in all kernels"], total && [percent(Math.min(1, least / total)), "of what the machine could do"]),
+        total && [seconds(total), "in all kernels"], total && [percent(least / total), "of what the machine could do"]),
       total ? roofline(chosen, pick) : el("p.quiet", {}, chosen ? "Times are there where the program was run, with inputs." : NO_KERNEL),
       ...(chosen ? [table(columns, DATA.kernels, { by: total ? 2 : 0, picked: (k) => k === chosen, pick, label: "Kernels" })] : []),
     );
