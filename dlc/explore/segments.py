@@ -71,7 +71,7 @@ def collect_parts(
         progress(Doing("measuring"))
     if not watched.calls:
         raise UnsupportedError(
-            f"{program.name}: a page shows what is between decisions of data, and here nothing is; `dlc bench --kernels` shows its kernels"
+            f"{program.name}: a page shows what is between decisions of data: nothing; `dlc bench --kernels` has its kernels"
         )
     ran = sorted(watched.calls, key=lambda name: int(name.removeprefix(_PART)))
     shown = [watched.calls[name].exploration(source) for name in ran]

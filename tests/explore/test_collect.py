@@ -235,7 +235,7 @@ def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
 def test_what_is_all_decided_by_data_has_no_page() -> None:
     proto = tiny("NonZero", TensorProto.INT64, 2)
     proto.graph.input[0].type.tensor_type.elem_type = TensorProto.BOOL
-    with pytest.raises(dlc.UnsupportedError, match="between decisions of data, and here nothing is"):
+    with pytest.raises(dlc.UnsupportedError, match="between decisions of data: nothing"):
         dlc.compile_model(proto, target="cpu:avx2").explore(np.ones(4, bool))
 
 
