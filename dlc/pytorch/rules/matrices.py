@@ -156,7 +156,7 @@ def lu(x: Any, pivot: bool = True) -> Any:
         refuse(
             UnsupportedError(f"linalg.lu of {x.shape[-2]} × {x.shape[-1]}{'' if pivot else ' without pivots'}; square, with")
         )
-    factors, order, _ = apply_all(dl.LuOp, x)
+    factors, order, _, _ = apply_all(dl.LuOp, x)
     size = int(x.shape[-1])
     lower = dnp.add(dnp.tril(factors, k=-1), np.eye(size, dtype=x.dtype))
     rows = dnp.equal(dnp.expand_dims(order, -2), np.arange(size).reshape(-1, 1))

@@ -2,6 +2,6 @@
 the families of ops: `elementwise.py`, `moving.py`, `sums.py`.
 """
 
-from dlc.frontend.stablehlo.reader import is_stablehlo, read_module
+from dlc.stablehlo.reader import is_stablehlo, read_module
 
 __all__ = ["is_stablehlo", "read_module"]
