@@ -1,6 +1,6 @@
 """Reductions by any body: it is run for whole arrays, for halves of what is left, so that n elements take some log₂ n of it.
 
-Bodies are associative, as StableHLO demands.
+Bodies are associative and begin with what changes nothing, as StableHLO demands.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def _part(node: Node, x: SSAValue, axis: int, start: int, limit: int, step: int 
 
 
 def reduced(node: Node, arrays: Sequence[SSAValue], begins: Sequence[SSAValue], axes: Sequence[int]) -> Sequence[SSAValue]:
-    """The arrays without these axes, along which the body combines all elements, beginning with `begins`."""
-    arrays = list(arrays)
+    """The arrays without these axes, along which the body combines all elements, each of which it has put beside `begins` first."""
+    arrays = _combined(node, [node.broadcast(begin, sizes_of(x)) for x, begin in zip(arrays, begins, strict=True)], arrays)
     for axis in axes:
         if not sizes_of(arrays[0])[axis]:
             arrays = [_padded(node, x, begin, axis, 1, 0) for x, begin in zip(arrays, begins, strict=True)]
@@ -39,8 +39,7 @@ def reduced(node: Node, arrays: Sequence[SSAValue], begins: Sequence[SSAValue], 
                 pairs = [node.b(dl.ConcatOp, x, last, axis=axis) for x, last in zip(pairs, rest, strict=True)]
             arrays = pairs
     shape = [n for a, n in enumerate(sizes_of(arrays[0])) if a not in axes]
-    arrays = [node.reshape(x, shape) for x in arrays]
-    return _combined(node, [node.broadcast(begin, shape) for begin in begins], arrays)
+    return [node.reshape(x, shape) for x in arrays]
 
 
 def _padded(node: Node, x: SSAValue, value: SSAValue, axis: int, low: int, high: int) -> SSAValue:
