@@ -11,9 +11,9 @@ import numpy as np
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import of_parts, parts_of
-from dlc.stablehlo import read_module
 from dlc.options import Options
 from dlc.runtime.model import Model
+from dlc.stablehlo import read_module
 
 
 class JaxFunction:

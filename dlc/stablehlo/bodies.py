@@ -26,7 +26,7 @@ def _part(node: Node, x: SSAValue, axis: int, start: int, limit: int, step: int 
 
 
 def reduced(node: Node, arrays: Sequence[SSAValue], begins: Sequence[SSAValue], axes: Sequence[int]) -> Sequence[SSAValue]:
-    """The arrays without these axes, along which the body combines all elements, each of which it has put beside `begins` first."""
+    """The arrays without these axes, along which the body combines all elements, each of them with `begins` first."""
     arrays = _combined(node, [node.broadcast(begin, sizes_of(x)) for x, begin in zip(arrays, begins, strict=True)], arrays)
     for axis in axes:
         if not sizes_of(arrays[0])[axis]:
@@ -51,7 +51,7 @@ def _padded(node: Node, x: SSAValue, value: SSAValue, axis: int, low: int, high:
 def of_windows(
     node: Node, arrays: Sequence[SSAValue], begins: Sequence[SSAValue], windows: Sequence[tuple[int, int, int, Sequence[int]]]
 ) -> Sequence[SSAValue]:
-    """What the body makes of windows; of each axis their size, step, distance of elements, and the elements of `begins` around."""
+    """What the body makes of windows: of each axis their size, step, distance of elements, and how many `begins` are around."""
     arrays = list(arrays)
     for axis, (count, step, apart, (low, high)) in enumerate(windows):
         if low or high:
@@ -73,6 +73,6 @@ def _along(node: Node, arrays: list[SSAValue], axis: int, count: int, apart: int
             found, covered = _combined(node, found, more) if found else more, covered + width
         if covered == count:
             return found
-        size = sizes_of(arrays[0])[axis]
-        first, second = ([_part(node, x, axis, *ends) for x in arrays] for ends in ((0, size - width * apart), (width * apart, size)))
+        size, moved = sizes_of(arrays[0])[axis], width * apart
+        first, second = ([_part(node, x, axis, start, start + size - moved) for x in arrays] for start in (0, moved))
         arrays, width = _combined(node, first, second), 2 * width

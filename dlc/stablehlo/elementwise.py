@@ -11,8 +11,8 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type
-from dlc.stablehlo.node import Converter, Node
 from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64, i32, i64
+from dlc.stablehlo.node import Converter, Node
 
 _SAME: dict[str, type[DlOp]] = {
     "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,

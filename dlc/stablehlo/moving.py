@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
-from dlc.stablehlo.node import Converter, Node, element_of, sizes_of
 from dlc.ir import SSAValue, i64
+from dlc.stablehlo.node import Converter, Node, element_of, sizes_of
 
 
 def broadcast_in_dim(node: Node) -> SSAValue:

@@ -44,7 +44,7 @@ Converter: TypeAlias = "Callable[[Node], Value | Sequence[Value]]"
 
 
 class Node:
-    """One op: `node.b` builds, `node[0]` is the first operand; `node.arrays` are operands as functions of `dlc.numpy` take them."""
+    """One op: `node.b` builds, `node[0]` is the first operand; `node.arrays` are the operands for functions of `dlc.numpy`."""
 
     def __init__(self, op: Op, values: Sequence[Value], trace: Trace, inline: Inline, where: str) -> None:
         self.op, self.values, self.trace, self.inline, self.where = op, values, trace, inline, where

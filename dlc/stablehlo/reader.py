@@ -23,7 +23,7 @@ from dlc.frontend.entry import ReadModel, entry_function
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr, SymbolRefAttr
 from dlc.stablehlo import bits, complex_numbers, elementwise, factors, moving, places, special, sums, windows
-from dlc.stablehlo.node import Converter, Node, Value, element_of, leaves_of, of_leaves, parts_in, type_of
+from dlc.stablehlo.node import Converter, Node, Value, element_of, leaves_of, of_leaves, parts_in
 from dlc.stablehlo.parser import parse
 from dlc.stablehlo.syntax import Dense, Function, Op, Region, Type
 

@@ -10,11 +10,11 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.scalar import limits
+from dlc.ir import Operation, SSAValue
 from dlc.stablehlo.bodies import reduced
 from dlc.stablehlo.moving import spaced
 from dlc.stablehlo.node import Converter, Node, fields_of, sizes_of
 from dlc.stablehlo.syntax import Dense, Region
-from dlc.ir import Operation, SSAValue
 
 _REDUCTIONS: dict[str, type[DlOp]] = {
     "add": dl.ReduceSumOp, "multiply": dl.ReduceProdOp, "maximum": dl.ReduceMaxOp, "minimum": dl.ReduceMinOp,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
+from dlc.ir import SSAValue
 from dlc.stablehlo.bodies import of_windows
 from dlc.stablehlo.node import Converter, Node, sizes_of
 from dlc.stablehlo.sums import is_neutral, kind_of, pairs
-from dlc.ir import SSAValue
 
 _POOLS: dict[str, type[DlOp]] = {"maximum": dl.MaxPoolOp, "minimum": dl.MaxPoolOp, "add": dl.SumPoolOp}
 _RUNNING: dict[str, type[DlOp]] = {"add": dl.CumsumOp, "multiply": dl.CumprodOp}

@@ -68,9 +68,9 @@ class LuOp(Procedure):
     """Square matrices as products of triangles: rows `order` of `x` are L·U.
 
     L, whose diagonal is 1, lies below the diagonal of `factors` [.., n, n], U from it on; `order` [.., n], i64, names a row of
-    `x` for each row; `sign` [..] is 1 for an even number of exchanges, -1 for an odd one; `pivots` [.., n], i64, says with which
-    row, from k on, step k exchanges row k. Each pivot is the largest element that is left of its column; a column that has none
-    but zeros leaves 0 on the diagonal, with factors of 0.
+    `x` for each row; `sign` [..] is 1 for an even number of exchanges, -1 for an odd one; `pivots` [.., n], i64, says
+    with which row, from k on, step k exchanges row k. Each pivot is the largest element that is left of its column; a column
+    that has none but zeros leaves 0 on the diagonal, with factors of 0.
     (C1) `x` is of f32 or f64, square in its last two axes. NaN spreads.
     """
 
