@@ -41,6 +41,10 @@ class JaxFunction:
         return self._jax.tree.unflatten(self._results, made)
 
 
+def _same(*arguments: Any) -> Any:
+    return arguments
+
+
 def from_jax(
     f: Callable[..., Any],
     *examples: Any,
@@ -67,4 +71,4 @@ def from_jax(
         raise UnsupportedError(f"dlc.from_jax: {name}: results of one name: {', '.join(info.name for info in read.outputs)}")
     options = Options.of(num_threads=num_threads, cache=cache, numerics=numerics)
     model = compile(Program(read.module, read.weights, name), target, options)
-    return JaxFunction(model, jax.eval_shape(lambda *arguments: arguments, *examples), lowered.out_info, jax)
+    return JaxFunction(model, jax.eval_shape(_same, *examples), lowered.out_info, jax)

@@ -12,13 +12,26 @@ from dlc.frontend.trace import Tracer
 from dlc.stablehlo import elementwise, moving, places, sums, windows
 from dlc.stablehlo.node import Converter, Node, Value
 
+
+def _reciprocal_root(x: Any) -> Any:
+    return 1 / dnp.sqrt(x)
+
+
+def _direction(x: Any) -> Any:
+    """Of length 1, but for 0."""
+    size = dnp.abs(x)
+    return x / dnp.where(dnp.equal(size, 0), 1, size)
+
+
+def _is_finite(x: Any) -> Any:
+    return dnp.logical_and(*map(dnp.isfinite, parts_of(x)))
+
+
 _MADE: dict[str, Callable[..., Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "abs": dnp.abs, "real": dnp.real, "imag": dnp.imag, "complex": of_parts,
     "exponential": dnp.exp, "log": dnp.log, "sqrt": dnp.sqrt,
-    "rsqrt": lambda x: 1 / dnp.sqrt(x),
-    "sign": lambda x: x / dnp.where(dnp.equal(dnp.abs(x), 0), 1, dnp.abs(x)),
-    "is_finite": lambda x: dnp.logical_and(*map(dnp.isfinite, parts_of(x))),
+    "rsqrt": _reciprocal_root, "sign": _direction, "is_finite": _is_finite,
 }  # fmt: skip
 # The same of both parts.
 _BY_PARTS = (
@@ -50,7 +63,7 @@ def _by_parts(rule: Converter) -> Converter:
         real, imag = (
             rule(node.of_parts(*(parts_of(v)[k] if isinstance(v, Complex) else v for v in node.values))) for k in range(2)
         )
-        return Complex(*(Tracer(node.trace, part) for part in (real, imag)))
+        return Complex(node.array(real), node.array(imag))
 
     return of_both
 
@@ -62,7 +75,7 @@ def _bilinear(rule: Converter) -> Converter:
         (a, b), (c, d) = (parts_of(v) for v in node.values)
 
         def product(x: Any, y: Any) -> Tracer:
-            return Tracer(node.trace, rule(node.of_parts(x, y)))
+            return node.array(rule(node.of_parts(x, y)))
 
         real = dnp.subtract(product(a, c), product(b, d))
         return Complex(real, dnp.add(product(a, d), product(b, c)))
@@ -79,7 +92,7 @@ def _convert(node: Node) -> Value:
     """From real numbers, or to complex ones of another precision."""
     (x,) = node.arrays
     real, imag = parts_of(x) if isinstance(x, Complex) else (x, dnp.zeros_like(x))
-    return Complex(*(Tracer(node.trace, elementwise.convert(node.of_parts(part))) for part in (real, imag)))
+    return Complex(*(node.array(elementwise.convert(node.of_parts(part))) for part in (real, imag)))
 
 
 def fft(node: Node) -> Value:

@@ -56,7 +56,11 @@ class Node:
 
     @property
     def arrays(self) -> list[Any]:
-        return [v if isinstance(v, Complex) else Tracer(self.trace, v) for v in self.values]
+        return [v if isinstance(v, Complex) else self.array(v) for v in self.values]
+
+    def array(self, value: Any) -> Tracer:
+        """A value of real numbers, as functions of `dlc.numpy` take it."""
+        return Tracer(self.trace, value)
 
     @property
     def has_complex(self) -> bool:
@@ -72,7 +76,7 @@ class Node:
         """What a function of `dlc.numpy` gave, as a value; a value as it is."""
         if isinstance(array, Complex):
             return Complex(*map(self.trace.value, parts_of(array)))
-        return array if isinstance(array, SSAValue) else self.trace.value(array).value
+        return self.trace.value(array).value if not isinstance(array, SSAValue) else cast(SSAValue, array)
 
     def __getitem__(self, k: int) -> SSAValue:
         if k >= len(self.operands):
