@@ -100,7 +100,7 @@ SAMPLES: list[Sample] = [
     Sample(dl.LuOp, (values(F32, 3, 4, 4),), pivoted, tolerance=1e-5),
     Sample(dl.LuOp, (values(F64, 19, 19),), pivoted, tolerance=1e-12),
     Sample(dl.LuOp, (_ROW_OF_ZEROS,), pivoted, tolerance=1e-6, label="singular"),
-    Sample(dl.LuOp, (values(F32, 2, 0, 0),), lambda x: (x, x[0], np.ones(2), x[0]), label="empty"),
+    Sample(dl.LuOp, (values(F32, 2, 0, 0),), lambda x: (x, np.zeros((2, 0)), np.ones(2), np.zeros((2, 0))), label="empty"),
     _solve(F32, False, False, (2, 6, 6), (2, 6, 3), label="upper"),
     _solve(F64, True, True, (5, 5), (5, 11), label="unit"),
     _solve(F32, True, False, (4, 4), (4, 17), label="lower"),
