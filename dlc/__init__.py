@@ -3,7 +3,7 @@
 This page walks through the compiler in the order data flows. Every step is a folder or a file of that name; nothing below
 hides another mechanism.
 
-A model enters through `frontend`: `frontend.onnx` and `frontend.tflite` read files, `frontend.stablehlo` what JAX prints.
+A model enters through `frontend`: `frontend.onnx` and `frontend.tflite` read files, `stablehlo` what JAX prints.
 The result is a module of the `dl` dialect (`dialects.dl`), where each op says what is computed and nothing about how, and a
 store of weights (`weights`). Weights never enter the IR: an op `dl.weight @w7` names an array of the store.
 

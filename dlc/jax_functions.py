@@ -10,20 +10,22 @@ import numpy as np
 
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ShapeError, UnsupportedError
-from dlc.frontend.stablehlo import read_module
+from dlc.frontend.complex_numbers import of_parts, parts_of
 from dlc.options import Options
 from dlc.runtime.model import Model
+from dlc.stablehlo import read_module
 
 
 class JaxFunction:
     """A compiled function: it takes what the function takes, and gives what it gives, with NumPy's arrays for JAX's.
 
+    `arguments` and `results` are containers of what has their shapes and dtypes.
     `model` is the program over the leaves of its arguments; it can be saved.
     """
 
     def __init__(self, model: Model, arguments: Any, results: Any, jax: Any) -> None:
-        self.model = model
-        self._arguments, self._results, self._jax = arguments, results, jax
+        self.model, self._jax = model, jax
+        (self._given, self._arguments), (self._made, self._results) = map(jax.tree.flatten, (arguments, results))
 
     def __call__(self, *arguments: Any) -> Any:
         """Raises ShapeError for arguments of another structure than the examples, and what the model raises."""
@@ -32,8 +34,15 @@ class JaxFunction:
             raise ShapeError(
                 f"{self.model.name}: arguments of the structure {structure}; it was compiled for {self._arguments}"
             )
-        given = [np.asarray(leaf, info.dtype) for leaf, info in zip(leaves, self.model.inputs, strict=True)]
-        return self._jax.tree.unflatten(self._results, list(self.model(*given).values()))
+        arrays = [np.asarray(leaf, info.dtype) for leaf, info in zip(leaves, self._given, strict=True)]
+        # Of complex numbers the model has both parts.
+        results = iter(self.model(*(part for x in arrays for part in (parts_of(x) if x.dtype.kind == "c" else (x,)))).values())
+        made = [of_parts(next(results), next(results)) if i.dtype.kind == "c" else next(results) for i in self._made]
+        return self._jax.tree.unflatten(self._results, made)
+
+
+def _same(*arguments: Any) -> Any:
+    return arguments
 
 
 def from_jax(
@@ -62,4 +71,4 @@ def from_jax(
         raise UnsupportedError(f"dlc.from_jax: {name}: results of one name: {', '.join(info.name for info in read.outputs)}")
     options = Options.of(num_threads=num_threads, cache=cache, numerics=numerics)
     model = compile(Program(read.module, read.weights, name), target, options)
-    return JaxFunction(model, jax.tree.structure(examples), jax.tree.structure(lowered.out_info), jax)
+    return JaxFunction(model, jax.eval_shape(_same, *examples), lowered.out_info, jax)

@@ -25,7 +25,6 @@ from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.forms import Border
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, Source
-from dlc.frontend.stablehlo import is_stablehlo, read_module
 from dlc.frontend.tflite import read_model
 from dlc.given_shapes import GivenShapes, split_ranges
 from dlc.instrument.dump import NEXT, WEIGHTS
@@ -42,6 +41,7 @@ from dlc.ir import (
     parse_module,
 )
 from dlc.runtime.host_program import weight_array
+from dlc.stablehlo import is_stablehlo, read_module
 from dlc.weights import WeightStore
 
 

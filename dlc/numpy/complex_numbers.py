@@ -22,7 +22,7 @@ from dlc.numpy import floats, linear, shaping
 from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
 from dlc.numpy.creation import ones_like, zeros_like
 
-__all__ = ["abs", "angle", "conj", "exp", "imag", "real"]
+__all__ = ["abs", "angle", "conj", "exp", "imag", "log", "real", "sqrt"]
 
 # A number, or an array, of real or complex numbers.
 AnyNumbers: TypeAlias = "ArrayLike | Complex | complex"
@@ -164,3 +164,18 @@ def exp(x: AnyNumbers, /) -> Any:
         return ew.exp(a)
     size = ew.exp(a)
     return _made(ew.multiply(size, ew.cos(b)), ew.multiply(size, ew.sin(b)))
+
+
+def log(x: AnyNumbers, /) -> Any:
+    """ln x; of complex numbers the logarithm of the size and, as imaginary part, the angle."""
+    a, b = _parts(x)
+    return ew.log(a) if b is None else _made(ew.log(floats.hypot(a, b)), floats.atan2(b, a))
+
+
+def sqrt(x: AnyNumbers, /) -> Any:
+    """√x; of complex numbers that of half the angle."""
+    a, b = _parts(x)
+    if b is None:
+        return ew.sqrt(a)
+    size, half = ew.sqrt(floats.hypot(a, b)), ew.multiply(floats.atan2(b, a), 0.5)
+    return _made(ew.multiply(size, ew.cos(half)), ew.multiply(size, ew.sin(half)))

@@ -31,9 +31,9 @@ from dlc.numpy.rules import with_tangent
 
 __all__ = [
     "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "cbrt", "ceil", "clip", "cos", "cosh",
-    "deg2rad", "divide", "divmod", "exp2", "expm1", "fix", "float_power", "floor", "floor_divide", "fmod", "log",
+    "deg2rad", "divide", "divmod", "exp2", "expm1", "fix", "float_power", "floor", "floor_divide", "fmod",
     "log10", "log1p", "log2", "multiply", "negative", "positive", "power", "rad2deg", "reciprocal",
-    "remainder", "rint", "round", "sign", "sin", "sinc", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
+    "remainder", "rint", "round", "sign", "sin", "sinc", "sinh", "square", "subtract", "tan", "tanh", "trunc", "where",
 ]  # fmt: skip
 
 

@@ -33,7 +33,7 @@ Operands = Sequence[Operand]
 
 def _by_lu(a: Operand, permuted: Callable[[Any], Any]) -> Any:
     """The x for which a·x = b, from the rows of b in the order that they have in the factors of `a`."""
-    factors, order, _ = apply_all(dl.LuOp, a)
+    factors, order, _, _ = apply_all(dl.LuOp, a)
     half = apply(dl.TriangularSolveOp, factors, permuted(order), lower=True, unit=True)
     return apply(dl.TriangularSolveOp, factors, half)
 
@@ -72,7 +72,7 @@ def _places(size: int) -> Array:
 
 
 def _pivots(x: Operand) -> tuple[Any, Any]:
-    factors, _, flips = apply_all(dl.LuOp, x)
+    factors, _, flips, _ = apply_all(dl.LuOp, x)
     return diagonal(factors, 0, -2, -1), flips
 
 

@@ -24,7 +24,7 @@ from dlc.pytorch.graph import Graph
 from dlc.pytorch.interpreter import draws, place_of, refuse_gaps
 from dlc.pytorch.library import library, torch
 from dlc.pytorch.programs import loose_sizes, model_of, with_sizes
-from dlc.pytorch.reading import array_of, decompositions, is_ruled, nodes_of, operator_name, tensor_of
+from dlc.pytorch.reading import array_of, decompositions, drop_checks, is_ruled, nodes_of, operator_name, tensor_of
 from dlc.runtime.model import Model
 
 _common, _partitioners = library("torch._dynamo.backends.common"), library("torch._functorch.partitioners")
@@ -93,6 +93,7 @@ def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | 
 def _compiled(module: Any, settings: Settings, frozen: bool) -> Any:
     """What runs a graph of AOTAutograd."""
     static = _static_inputs() if frozen else ()
+    _without_checks(module)
     missing = [node for node in nodes_of(module.graph) if not is_ruled(node.op)]
     if not missing:
         return _boxed(_run(module, settings, static))
@@ -100,6 +101,15 @@ def _compiled(module: Any, settings: Settings, frozen: bool) -> Any:
         refuse_gaps(_NAME, missing)
     _log.warning("run by PyTorch, since dlc has no rule for them: %s", "; ".join(f"{n.op} at {place_of(n)}" for n in missing))
     return _boxed(_partitioned(module, settings))
+
+
+def _without_checks(module: Any) -> None:
+    """Takes checks out of a graph, and their tokens, for which PyTorch gives None, out of its results."""
+    tokens = drop_checks(module.graph)
+    output = module.graph.output_node()
+    if tokens:
+        output.args = (tuple(None if end in tokens else end for end in output.args[0]),)
+        module.recompile()
 
 
 def _run(module: Any, settings: Settings, static: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:

@@ -44,10 +44,10 @@ class Read:
 
     @staticmethod
     def of(module: Any) -> Read:
-        """Raises DeviceError for tensors that are not on the CPU."""
+        """Raises DeviceError for tensors that are not on the CPU. What nothing reads is no tensor of it."""
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         values = [n.meta.get("val") for n in placeholders]
-        tensors = [k for k, v in enumerate(values) if isinstance(v, torch.Tensor)]
+        tensors = [k for k, v in enumerate(values) if isinstance(v, torch.Tensor) and placeholders[k].users]
         for k in tensors:
             if values[k].device.type != "cpu":
                 raise DeviceError(f"torch.compile: a tensor on {values[k].device}; the backend dlc takes those on the CPU")

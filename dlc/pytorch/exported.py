@@ -18,8 +18,7 @@ from dlc.pytorch.archive import checked_archive, example_inputs
 from dlc.pytorch.graph import Graph, Ref
 from dlc.pytorch.library import torch
 from dlc.pytorch.programs import given, model_of, program_of
-from dlc.pytorch.reading import array_of, decompositions, info_of, nodes_of, operator_name, ranges_of
-from dlc.pytorch.rules.sizes import CHECKS
+from dlc.pytorch.reading import array_of, decompositions, drop_checks, info_of, nodes_of, ranges_of
 from dlc.runtime.model import Model
 
 
@@ -73,7 +72,7 @@ def graph_of(exported: Any, name: str) -> Graph:
     exported = exported.run_decompositions(decompositions())
     # Only now is there nothing that is changed in place.
     _require_stateless(exported, name)
-    _drop_checks(exported.graph)
+    drop_checks(exported.graph)
     values = {n.name: n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"}
     inputs: list[Any] = []
     constants: dict[str, Any] = {}
@@ -111,22 +110,6 @@ def graph_of(exported: Any, name: str) -> Graph:
         fixed,
         ranges_of([values[name] for name in inputs], exported.range_constraints),
     )
-
-
-def _drop_checks(graph: Any) -> None:
-    """Takes out what checks numbers and returns none, and what was computed for that alone."""
-    for node in reversed(graph.nodes):
-        called = operator_name(node.target) if node.op == "call_function" else ""
-        has_token = called == "higher_order.with_effects"
-        if (operator_name(node.args[1]) if has_token else called) not in CHECKS:
-            continue
-        for user in list(node.users) if has_token else ():
-            # The token of the effects so far, which goes on without this one.
-            user.replace_all_uses_with(node.args[0])
-            graph.erase_node(user)
-        if not node.users:
-            graph.erase_node(node)
-    graph.eliminate_dead_code()
 
 
 def _output_names(spec: Any) -> list[str]:

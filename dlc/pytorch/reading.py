@@ -19,6 +19,8 @@ from dlc.errors import DTypeError, UnsupportedError
 from dlc.pytorch.graph import Graph, Node, Ref
 from dlc.pytorch.library import torch
 from dlc.pytorch.rules import COUNTED, DRAWN, RULES
+from dlc.pytorch.rules.matrices import OF_LAYOUT
+from dlc.pytorch.rules.sizes import CHECKS
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+)", line (\d+), in')
@@ -89,6 +91,8 @@ def nodes_of(graph: Any) -> Iterator[Node]:
         ruled = is_ruled(name)
         arguments = [argument_of(a) for a in node.args] if ruled else []
         keywords = {k: argument_of(a) for k, a in node.kwargs.items() if k not in _DROPPED} if ruled else {}
+        if name in OF_LAYOUT:
+            keywords["contiguous"] = node.args[0].meta["val"].is_contiguous()
         yield Node(node.name, name, arguments, keywords, file, line, module_of(node))
 
 
@@ -133,6 +137,29 @@ def argument_of(argument: Any) -> Any:
     if isinstance(argument, torch.device | torch.layout | torch.memory_format):
         return None
     raise UnsupportedError(f"an argument that is a {type(argument).__name__}: {argument!r}"[:200])
+
+
+def drop_checks(graph: Any) -> set[Any]:
+    """Takes out what checks numbers and returns none, and what was computed for that alone.
+
+    The tokens of the effects before those that are left out, which now stand for those after them.
+    """
+    tokens = set[Any]()
+    for node in reversed(graph.nodes):
+        called = operator_name(node.target) if node.op == "call_function" else ""
+        has_token = called == "higher_order.with_effects"
+        if (operator_name(node.args[1]) if has_token else called) not in CHECKS:
+            continue
+        if has_token:
+            tokens.add(node.args[0])
+        for user in list(node.users) if has_token else ():
+            user.replace_all_uses_with(node.args[0])
+            graph.erase_node(user)
+        if not node.users:
+            tokens.discard(node)
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+    return tokens
 
 
 def attribute(module: Any, path: str) -> Any:

@@ -33,3 +33,13 @@ def test_arguments_and_results_are_what_the_function_has() -> None:
     assert [info.name for info in compiled.model.inputs] == ["[0]['by']", "[0]['none']", "[1]"]
     with pytest.raises(ShapeError, match="arguments of the structure"):
         compiled(X, X)
+
+
+def test_complex_arguments_and_results() -> None:
+    jax = pytest.importorskip("jax")
+    z = (X + 1j * X[::-1]).astype(np.complex64)
+    compiled = dlc.from_jax(lambda z, x: {"spectrum": jax.numpy.fft.fft(z * 1j), "sum": x.sum()}, z, X, target="reference")
+    results = compiled(z, X)
+    np.testing.assert_allclose(results["spectrum"], np.fft.fft(z * 1j), 1e-5, 1e-5)
+    np.testing.assert_array_equal(results["sum"], X.sum())
+    assert [info.name for info in compiled.model.inputs] == ["[0].real", "[0].imag", "[1]"]

@@ -8,14 +8,15 @@ from dlc.dialects import dl
 from tests.ops.sample import F32, F64, Sample, values
 
 
-def pivoted(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def pivoted(x: np.ndarray) -> tuple[np.ndarray, ...]:
     """Elimination of one matrix, an element after the other."""
     if x.ndim > 2:
         parts = [pivoted(m) for m in x]
-        return tuple(np.stack(p) for p in zip(*parts, strict=True))  # pyright: ignore[reportReturnType]
-    factors, order, sign = x.astype(np.float64), list(range(len(x))), 1
+        return tuple(np.stack(p) for p in zip(*parts, strict=True))
+    factors, order, sign, pivots = x.astype(np.float64), list(range(len(x))), 1, list[int]()
     for k in range(len(x)):
         pivot = max(range(k, len(x)), key=lambda i: abs(factors[i, k]))
+        pivots.append(pivot)
         if pivot != k:
             factors[[k, pivot]], sign = factors[[pivot, k]], -sign
             order[k], order[pivot] = order[pivot], order[k]
@@ -23,7 +24,7 @@ def pivoted(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             factors[i, k] /= factors[k, k] or 1
             for j in range(k + 1, len(x)):
                 factors[i, j] -= factors[i, k] * factors[k, j]
-    return factors, np.array(order), np.array(sign)
+    return factors, np.array(order), np.array(sign), np.array(pivots)
 
 
 def triangle(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
@@ -99,7 +100,7 @@ SAMPLES: list[Sample] = [
     Sample(dl.LuOp, (values(F32, 3, 4, 4),), pivoted, tolerance=1e-5),
     Sample(dl.LuOp, (values(F64, 19, 19),), pivoted, tolerance=1e-12),
     Sample(dl.LuOp, (_ROW_OF_ZEROS,), pivoted, tolerance=1e-6, label="singular"),
-    Sample(dl.LuOp, (values(F32, 2, 0, 0),), lambda x: (x, np.zeros((2, 0)), np.ones(2)), label="empty"),
+    Sample(dl.LuOp, (values(F32, 2, 0, 0),), lambda x: (x, np.zeros((2, 0)), np.ones(2), np.zeros((2, 0))), label="empty"),
     _solve(F32, False, False, (2, 6, 6), (2, 6, 3), label="upper"),
     _solve(F64, True, True, (5, 5), (5, 11), label="unit"),
     _solve(F32, True, False, (4, 4), (4, 17), label="lower"),

@@ -193,6 +193,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("linalg_solve_triangular", (SQUARE[0], f(2, 4, 3)), {"upper": True, "left": False, "unitriangular": True}),
     ("triangular_solve", (X, SQUARE, True, True), {}), ("cholesky_solve", (X, SQUARE.tril()), {}),
     ("cholesky_inverse", (SQUARE[0].tril(),), {}), ("linalg_matrix_exp", (torch.stack([SQUARE[0], 3 * SQUARE[1]]),), {}),
+    ("linalg_lu_solve", (*torch.linalg.lu_factor(SQUARE[0]), f(2, 4, 3)), {"left": False}),
+    ("lu_unpack", torch.linalg.lu_factor(SQUARE), {}),
     ("linalg_lu", (SQUARE,), {}), ("linalg_pinv.atol_rtol_tensor", (X,), {"rtol": torch.tensor(1e-3)}),
     # Windows and images.
     ("adaptive_max_pool2d", (IMAGE, [3, 4]), {}), ("adaptive_max_pool3d", (f(1, 1, 3, 4, 5), [1, 2, 3]), {}),
@@ -291,11 +293,19 @@ def recorded_op(op: str, args: Any, kwargs: dict[str, Any]) -> tuple[Graph, list
     return Graph(infos, nodes, list(map(Ref, names)), list(map(info_of, names, results))), inputs, results
 
 
-def trained() -> list[tuple[str, Graph, list[Any], list[Any]]]:
+def factors(x: Any) -> Any:
+    """What gradients of are solutions by the factors that were found before."""
+    solved = torch.linalg.solve(x, x[..., :2].sin())
+    root = torch.linalg.cholesky(x @ x.mT + torch.eye(3))
+    return torch.linalg.det(x).sum() + torch.linalg.slogdet(x.mT)[1].sum() + solved.square().sum() + root.sum()
+
+
+def trained(name: str, loss: Any, *given: Any) -> list[tuple[str, Graph, list[Any], list[Any]]]:
     """The graphs of a training step, forward and backward, run by PyTorch."""
     found: list[tuple[str, Graph, list[Any], list[Any]]] = []
 
     def compile(part: Any, examples: Any) -> Any:
+        backend._without_checks(part)
         read = Read.of(part)
 
         def run(arguments: list[Any]) -> Any:
@@ -306,7 +316,7 @@ def trained() -> list[tuple[str, Graph, list[Any], list[Any]]]:
                 for t, r in zip(results, read.results, strict=True)
                 if r.number is not None
             ]
-            found.append((f"step_{('forward', 'backward')[len(found)]}", read.graph, inputs, tensors))
+            found.append((f"{name}_{('forward', 'backward')[len(found)]}", read.graph, inputs, tensors))
             return results
 
         run._boxed_call = True
@@ -316,8 +326,7 @@ def trained() -> list[tuple[str, Graph, list[Any], list[Any]]]:
         fw_compiler=compile, bw_compiler=compile, decompositions=backend.decompositions(),
         partition_fn=backend._partitioners.min_cut_rematerialization_partition,
     )  # fmt: skip
-    network = Network()
-    torch.compile(network, backend=aot)(f(2, 1, 6, 6), i(7, 2, 3))["scores"].square().sum().backward()
+    torch.compile(loss, backend=aot)(*given).backward()
     return found
 
 
@@ -342,7 +351,12 @@ def main() -> None:
         decided, inputs = Decided().eval(), (f(5, 4), torch.tensor([3, 0, 2, 2, 6, 1, 3]), torch.tensor([0, 2, 2, 5]))
         graph = graph_of(torch.export.export(decided, inputs), "decided")
         keep("decided", graph, list(inputs), list(decided(*inputs).values()))
-    for name, graph, given, results in trained():
+    network = Network()
+    steps = [
+        *trained("step", lambda *given: network(*given)["scores"].square().sum(), f(2, 1, 6, 6), i(7, 2, 3)),
+        *trained("factors", factors, SQUARE.clone().requires_grad_()),
+    ]
+    for name, graph, given, results in steps:
         keep(name, graph, given, results)
     overloads = [getattr(p, o) for n in dir(torch.ops.aten) for p in [getattr(torch.ops.aten, n)] if hasattr(p, "overloads")
                  for o in p.overloads()]  # fmt: skip

@@ -277,3 +277,16 @@ def test_tensors_of_bfloat16_are_read() -> None:
 def test_tensors_of_other_kinds_are_refused() -> None:
     with pytest.raises(DlcError, match="complex64"):
         dlc.from_torch(nn.Identity(), (torch.ones(2, dtype=torch.complex64),))
+
+
+def test_gradients_by_factors(backend: Any) -> None:
+    """Graphs of factors have PyTorch's checks in them, whose tokens are no tensors."""
+
+    def loss(x: Any) -> Any:
+        return torch.linalg.inv(x).sum() + torch.linalg.det(x) + torch.linalg.solve(x, x[:, :1].sin()).sum()
+
+    mine = (torch.randn(3, 3) + 2 * torch.eye(3)).requires_grad_()
+    its = mine.detach().clone().requires_grad_()
+    torch.compile(loss, backend=backend, options={"target": "reference"})(mine).backward()
+    loss(its).backward()
+    close(mine.grad, its.grad)

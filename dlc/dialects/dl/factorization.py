@@ -68,8 +68,9 @@ class LuOp(Procedure):
     """Square matrices as products of triangles: rows `order` of `x` are L·U.
 
     L, whose diagonal is 1, lies below the diagonal of `factors` [.., n, n], U from it on; `order` [.., n], i64, names a row of
-    `x` for each row; `sign` [..] is 1 for an even number of exchanges, -1 for an odd one. Each pivot is the largest element
-    that is left of its column; a column that has none but zeros leaves 0 on the diagonal, with factors of 0.
+    `x` for each row; `sign` [..] is 1 for an even number of exchanges, -1 for an odd one; `pivots` [.., n], i64, says
+    with which row, from k on, step k exchanges row k. Each pivot is the largest element that is left of its column; a column
+    that has none but zeros leaves 0 on the diagonal, with factors of 0.
     (C1) `x` is of f32 or f64, square in its last two axes. NaN spreads.
     """
 
@@ -78,10 +79,12 @@ class LuOp(Procedure):
     factors = result_def(TensorType)
     order = result_def(TensorType)
     sign = result_def(TensorType)
+    pivots = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
         (leading, n), element = squares(self, self.x), element_type_of(self.x)
-        return [tensor_type((*leading, n, n), element), tensor_type((*leading, n), i64), tensor_type(leading, element)]
+        rows = tensor_type((*leading, n), i64)
+        return [tensor_type((*leading, n, n), element), rows, tensor_type(leading, element), rows]
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
@@ -89,17 +92,19 @@ class LuOp(Procedure):
         factors: Array = x.reshape(prod(x.shape[:-2]), n, n).copy()
         each = np.arange(len(factors))
         order = np.zeros((len(factors), 1), np.int64) + np.arange(int(n))
-        sign = np.ones(len(factors), x.dtype)
+        sign, pivots = np.ones(len(factors), x.dtype), np.zeros((len(factors), n), np.int64)
         for k in range(n):
             size = np.abs(factors[:, k:, k])
             pivot = k + np.argmax(np.where(np.isnan(size), -1, size), -1) * ~np.isnan(size[:, 0])
             for y in (factors, order):
                 y[each, k], y[each, pivot] = y[each, pivot], y[each, k].copy()
             sign[pivot != k] *= -1
+            pivots[:, k] = pivot
             head = factors[:, k, k]
             factors[:, k + 1 :, k] /= np.where(head == 0, 1, head)[:, None]
             factors[:, k + 1 :, k + 1 :] -= factors[:, k + 1 :, k, None] * factors[:, None, k, k + 1 :]
-        return factors.reshape(x.shape), order.reshape(x.shape[:-1]), sign.reshape(x.shape[:-2])
+        rows = x.shape[:-1]
+        return factors.reshape(x.shape), order.reshape(rows), sign.reshape(x.shape[:-2]), pivots.reshape(rows)
 
 
 @irdl_op_definition

@@ -113,7 +113,7 @@ def _summed(node: Node, value: Value, labels: str, needed: set[str]) -> tuple[Va
 def det(node: Node) -> Value:
     """The product of the pivots of L·U, with the sign of the exchanges of rows."""
     emit, x = node.emit, node[0]
-    factors, _, sign = emit.all(dl.LuOp, x)
+    factors, _, sign, _ = emit.all(dl.LuOp, x)
     n = factors.shape[-1]
     if not isinstance(n, int):
         raise NodeProblem("value", f"the size {n} of its matrices must be known; give the model's input shapes")

@@ -59,7 +59,7 @@ def _subtract_product(
         x.set_row(i, at, row=total.value)
 
 
-def lu(code: Code, x: Buffer, factors: Buffer, order: Buffer, sign: Buffer, size: int) -> None:
+def lu(code: Code, x: Buffer, factors: Buffer, order: Buffer, sign: Buffer, pivots: Buffer, size: int) -> None:
     """Row `order[i]` of x is row i of L·U; L, whose diagonal is 1, lies below the diagonal of `factors`, U from it on."""
     copy(code, x, factors, size, size)
     parity = code.cell(code.number(1.0))
@@ -75,6 +75,7 @@ def lu(code: Code, x: Buffer, factors: Buffer, order: Buffer, sign: Buffer, size
             largest.value = select(larger, found, largest.value)
             place.value = select(larger, i, place.value)
         pivot_row = place.value
+        pivots[k] = pivot_row.as_integer()
         with code.when(pivot_row.differs(k)):
             exchange(code, factors, k, pivot_row, size)
             order[k], order[pivot_row] = order[pivot_row], order[k]

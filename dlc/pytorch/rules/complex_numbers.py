@@ -225,13 +225,12 @@ def exp(x: Any) -> Any:
 
 @of_complex("log")
 def log(x: Any) -> Any:
-    return of_parts(dnp.log(dnp.abs(x)), dnp.angle(x))
+    return dnp.log(x)
 
 
 @of_complex("sqrt")
 def sqrt(x: Any) -> Any:
-    """Half of the angle, and the root of the size."""
-    return polar(dnp.sqrt(dnp.abs(x)), dnp.multiply(dnp.angle(x), 0.5))
+    return dnp.sqrt(x)
 
 
 @of_complex("sgn")

@@ -31,24 +31,73 @@ def cholesky(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
     return linalg.cholesky(x, upper=upper), _no_errors(x)
 
 
+def _by_lu(x: Any) -> tuple[Any, Any]:
+    """The factors of `x`, and with which row each one is exchanged, the first of all being called 1."""
+    factors, _, _, pivots = apply_all(dl.LuOp, x)
+    return factors, convert(dnp.add(pivots, 1), np.int32)
+
+
+@table("linalg_lu_factor_ex")
+def lu_factor(x: Any, pivot: bool = True, check_errors: bool = False) -> Any:
+    _require_square(x, pivot)
+    return (*_by_lu(x), _no_errors(x))
+
+
+def _order(pivots: Any) -> Any:
+    """The rows that exchanges make of 0, 1, 2, …"""
+    count = int(pivots.shape[-1])
+    places = np.arange(count)
+
+    def exchanged(k: Any, order: Any) -> Any:
+        other = dnp.subtract(dnp.take(pivots, k, axis=-1)[..., None], 1)
+        mine, its = (dnp.take_along_axis(order, dnp.broadcast_to(i, other.shape), -1) for i in (k, other))
+        return dnp.where(dnp.equal(places, k), its, dnp.where(dnp.equal(places, other), mine, order))
+
+    return lax.fori_loop(0, count, exchanged, dnp.broadcast_to(places, pivots.shape))
+
+
+@table("linalg_lu_solve")
+def lu_solve(factors: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool = False) -> Any:
+    """x for which A·x = b, or x·A = b, of the factors of A; of its transpose if `adjoint`."""
+    if not left:
+        return _turned(lu_solve(factors, pivots, _turned(b), True, not adjoint))
+    order = _order(pivots)
+    batch = np.broadcast_shapes(factors.shape[:-2], b.shape[:-2])
+    factors, b = (dnp.broadcast_to(v, (*batch, *v.shape[-2:])) for v in (factors, b))
+
+    def taken(x: Any, rows: Any) -> Any:
+        return dnp.take_along_axis(x, dnp.broadcast_to(rows[..., None], x.shape), -2)
+
+    if not adjoint:
+        half = solve_triangular(factors, taken(b, order), False, True, True)
+        return solve_triangular(factors, half, True)
+    turned = _turned(factors)
+    return taken(solve_triangular(turned, solve_triangular(turned, b, False), True, True, True), dnp.argsort(order, -1))
+
+
 @table("_linalg_solve_ex")
 def solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> Any:
+    factors = (*_by_lu(a), _no_errors(a))
     if left and 1 < b.ndim == a.ndim - 1 and b.shape == a.shape[:-1]:
         # A vector for each matrix, which NumPy takes for one matrix.
-        return linalg.solve(a, b[..., None])[..., 0], None, None, _no_errors(a)
+        return (linalg.solve(a, b[..., None])[..., 0], *factors)
     if left:
-        return linalg.solve(a, b), None, None, _no_errors(a)
-    return _turned(linalg.solve(_turned(a), _turned(b))), None, None, _no_errors(a)
+        return (linalg.solve(a, b), *factors)
+    return (_turned(linalg.solve(_turned(a), _turned(b))), *factors)
+
+
+# Where `x` lies in the order of its axes, PyTorch gives the factors of its transpose, which lies as LAPACK has matrices.
+OF_LAYOUT = ("_linalg_det", "_linalg_slogdet")
 
 
 @table("_linalg_det")
-def determinant(x: Any) -> Any:
-    return linalg.det(x), None, None
+def determinant(x: Any, *, contiguous: bool) -> Any:
+    return (linalg.det(x), *_by_lu(_turned(x) if contiguous else x))
 
 
 @table("_linalg_slogdet")
-def log_determinant(x: Any) -> Any:
-    return (*linalg.slogdet(x), None, None)
+def log_determinant(x: Any, *, contiguous: bool) -> Any:
+    return (*linalg.slogdet(x), *_by_lu(_turned(x) if contiguous else x))
 
 
 @table("linalg_qr")
@@ -149,15 +198,33 @@ def matrix_exponential(x: Any) -> Any:
     return lax.while_loop(lambda state: dnp.less(state[0], dnp.max(squarings)), squared, (start, found))[1]
 
 
-@table("linalg_lu")
-def lu(x: Any, pivot: bool = True) -> Any:
-    """(P, L, U) of square matrices, for which P·L·U = x."""
+def _require_square(x: Any, pivot: bool) -> None:
     if not pivot or x.shape[-2] != x.shape[-1]:
         refuse(
             UnsupportedError(f"linalg.lu of {x.shape[-2]} × {x.shape[-1]}{'' if pivot else ' without pivots'}; square, with")
         )
-    factors, order, _ = apply_all(dl.LuOp, x)
-    size = int(x.shape[-1])
-    lower = dnp.add(dnp.tril(factors, k=-1), np.eye(size, dtype=x.dtype))
-    rows = dnp.equal(dnp.expand_dims(order, -2), np.arange(size).reshape(-1, 1))
-    return convert(rows, x.dtype), lower, dnp.triu(factors)
+
+
+@table("linalg_lu")
+def lu(x: Any, pivot: bool = True) -> Any:
+    """(P, L, U) of square matrices, for which P·L·U = x."""
+    _require_square(x, pivot)
+    factors, order, _, _ = apply_all(dl.LuOp, x)
+    return _rows_at(order, x.dtype), *_triangles(factors)
+
+
+def _rows_at(order: Any, dtype: Any) -> Any:
+    """The matrix that puts its row k, of a product, at place `order[k]`."""
+    return convert(dnp.equal(dnp.expand_dims(order, -2), np.arange(int(order.shape[-1])).reshape(-1, 1)), dtype)
+
+
+def _triangles(factors: Any) -> tuple[Any, Any]:
+    lower = dnp.add(dnp.tril(factors, k=-1), np.eye(int(factors.shape[-1]), dtype=factors.dtype))
+    return lower, dnp.triu(factors)
+
+
+@table("lu_unpack")
+def lu_unpack(factors: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+    none = dnp.zeros((0,), factors.dtype)
+    rows = _rows_at(_order(pivots), factors.dtype) if unpack_pivots else none
+    return (rows, *_triangles(factors)) if unpack_data else (rows, none, none)

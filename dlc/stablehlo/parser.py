@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dlc.errors import ModelError
-from dlc.frontend.stablehlo.syntax import Argument, Dense, Function, Op, Region, Type
+from dlc.stablehlo.syntax import Argument, Dense, Function, Op, Region, Type
 
 _TOKENS = re.compile(
     r"""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
-from dlc.frontend.stablehlo.node import Converter, Node, element_of, sizes_of
 from dlc.ir import SSAValue, i64
+from dlc.stablehlo.node import Converter, Node, element_of, sizes_of
 
 
 def broadcast_in_dim(node: Node) -> SSAValue:
@@ -111,14 +111,21 @@ def dynamic_update_slice(node: Node) -> SSAValue:
 
 
 def sort(node: Node) -> Sequence[SSAValue]:
-    """In the order of the first operand, ascending or descending as its body compares; NaN is the largest."""
-    said = str([op.attributes for op in node.op.regions[0].ops if op.name == "stablehlo.compare"])
+    """In the order of the operands that its body compares, the first of them first, ascending or descending; NaN is largest."""
+    body = node.op.regions[0]
+    said = str([op.attributes for op in body.ops if op.name == "stablehlo.compare"])
     axis, descending = node.get("dimension", default=-1), "GT" in said or "GE" in said
     if descending == ("LT" in said or "LE" in said):
         raise node.unsupported("its body compares in both directions, or not at all")
     if len(node.operands) == 1:
         return [node.b(dl.SortOp, node[0], axis=axis, descending=descending)]
-    places = node.b(dl.ArgsortOp, node[0], axis=axis, descending=descending)
+    read = {name for op in body.ops for name in op.operands}
+    *more, last = [x for k, x in enumerate(node.operands) if read & {a.name for a in body.arguments[2 * k : 2 * k + 2]}]
+    places = node.b(dl.ArgsortOp, last, axis=axis, descending=descending)
+    for key in reversed(more):
+        # What is equal by this one stays in the order of those behind it.
+        again = node.b(dl.ArgsortOp, node.b(dl.GatherElementsOp, key, places, axis=axis), axis=axis, descending=descending)
+        places = node.b(dl.GatherElementsOp, places, again, axis=axis)
     return [node.b(dl.GatherElementsOp, v, places, axis=axis) for v in node.operands]
 
 

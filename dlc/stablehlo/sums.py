@@ -10,10 +10,11 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.scalar import limits
-from dlc.frontend.stablehlo.moving import spaced
-from dlc.frontend.stablehlo.node import Converter, Node, fields_of, sizes_of
-from dlc.frontend.stablehlo.syntax import Dense, Region
 from dlc.ir import Operation, SSAValue
+from dlc.stablehlo.bodies import reduced
+from dlc.stablehlo.moving import spaced
+from dlc.stablehlo.node import Converter, Node, fields_of, sizes_of
+from dlc.stablehlo.syntax import Dense, Region
 
 _REDUCTIONS: dict[str, type[DlOp]] = {
     "add": dl.ReduceSumOp, "multiply": dl.ReduceProdOp, "maximum": dl.ReduceMaxOp, "minimum": dl.ReduceMinOp,
@@ -92,22 +93,21 @@ def pairs(node: Node, padding: Any, rank: int) -> list[list[int]]:
 
 
 def kind_of(node: Node, region: Region | None) -> str:
-    """What a reduction combines by: the only op of its region."""
+    """What a reduction combines by, if that is the only op of its region and one of those that dlc has; "" else."""
     name = str(node.op.attributes.get("applies", "")) or (region.ops[0].name if region and len(region.ops) == 2 else "")
     kind = name.removeprefix("stablehlo.")
-    if kind not in _REDUCTIONS:
-        raise node.unsupported(f"its body is none of {', '.join(_REDUCTIONS)}")
-    return kind
+    return kind if kind in _REDUCTIONS else ""
 
 
 def reduce(node: Node) -> SSAValue | Sequence[SSAValue]:
     axes = tuple(node.integers("dimensions"))
-    region = node.op.regions[0] if node.op.regions else None
-    if len(node.operands) == 4 and region is not None:
-        return _place(node, region, axes)
-    if len(node.operands) != 2:
-        raise node.unsupported(f"of {len(node.operands) // 2} operands at once")
-    kind, (x, begin) = kind_of(node, region), node.operands
+    region, count = node.op.regions[0] if node.op.regions else None, len(node.operands) // 2
+    if count == 2 and region is not None and (found := _place(node, region, axes)):
+        return found
+    kind = kind_of(node, region)
+    if count > 1 or not kind:
+        return reduced(node, node.operands[:count], node.operands[count:], axes)
+    x, begin = node.operands
     y = node.b(_REDUCTIONS[kind], x, axes=axes) if axes else x
     return y if is_neutral(begin, kind) else node.b(_COMBINE[kind], y, begin)
 
@@ -124,14 +124,17 @@ def is_neutral(value: SSAValue, kind: str) -> bool:
 
 
 def _place(node: Node, region: Region, axes: Sequence[int]) -> Sequence[SSAValue]:
-    """An extremum and where it is: what a reduction of numbers and their places is, by the first comparison in its body."""
+    """An extremum and where it is: what a reduction of numbers and their places is, by the first comparison in its body.
+
+    Nothing for another reduction.
+    """
     x, places = node.operands[:2]
     compared = next((op for op in region.ops if op.name == "stablehlo.compare"), None)
     said = str(compared.attributes) if compared is not None else ""
     largest, smallest = ("GT" in said or "GE" in said), ("LT" in said or "LE" in said)
     is_iota = isinstance(_source(places), dl.IotaOp)
     if len(axes) != 1 or largest == smallest or not is_iota:
-        raise node.unsupported("of two operands, but for an extremum and its place")
+        return []
     extremum, place = (dl.ReduceMaxOp, dl.ArgmaxOp) if largest else (dl.ReduceMinOp, dl.ArgminOp)
     found = node.b(place, x, axis=axes[0])
     return [node.b(extremum, x, axes=tuple(axes)), node.b(dl.CastOp, found, to=element_type_of(places))]

@@ -14,9 +14,9 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.frontend.stablehlo.node import Converter, Node, fields_of, sizes_of
-from dlc.frontend.stablehlo.syntax import Region
 from dlc.ir import SSAValue, i8, i64
+from dlc.stablehlo.node import Converter, Node, fields_of, sizes_of
+from dlc.stablehlo.syntax import Region
 
 # How a body combines what is there with an update, by its only op.
 _MODES = {"stablehlo.add": "add", "stablehlo.multiply": "mul", "stablehlo.maximum": "max", "stablehlo.minimum": "min"}

@@ -14,6 +14,11 @@ class Type:
     shape: tuple[int, ...]
     element: str
 
+    @property
+    def part(self) -> Type | None:
+        """The type of each part of complex numbers; None of others."""
+        return Type(self.shape, self.element[8:-1]) if self.element.startswith("complex<") else None
+
     def __str__(self) -> str:
         return f"tensor<{''.join(f'{size}x' for size in self.shape)}{self.element}>"
 
@@ -54,6 +59,12 @@ class Op:
     results: tuple[str, ...]
     types: tuple[Type, ...]
     line: int
+
+    @property
+    def called(self) -> str:
+        """Its name, and behind it what it calls, `stablehlo.custom_call @lapack_spotrf_ffi`."""
+        callee = self.attributes.get("callee") or self.attributes.get("call_target_name")
+        return f"{self.name} @{callee}" if callee else self.name
 
 
 @dataclass(frozen=True)

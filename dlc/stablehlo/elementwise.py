@@ -11,8 +11,8 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type
-from dlc.frontend.stablehlo.node import Converter, Node
 from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64, i32, i64
+from dlc.stablehlo.node import Converter, Node
 
 _SAME: dict[str, type[DlOp]] = {
     "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,
@@ -83,10 +83,6 @@ def is_finite(node: Node) -> SSAValue:
 
 def square(node: Node) -> SSAValue:
     return node.b(dl.MulOp, node[0], node[0])
-
-
-def erfc(node: Node) -> SSAValue:
-    return node.b(dl.SubOp, node.scalar(1, node[0]), node.b(dl.ErfOp, node[0]))
 
 
 def cbrt(node: Node) -> SSAValue:
@@ -176,6 +172,5 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.optimization_barrier": same,
     "stablehlo.reduce_precision": reduce_precision,
     "chlo.square": square,
-    "chlo.erfc": erfc,
     "chlo.constant_like": constant_like,
 }

@@ -7,8 +7,8 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.frontend.stablehlo.node import Converter, Node
 from dlc.ir import SSAValue
+from dlc.stablehlo.node import Converter, Node
 
 
 def _unsigned(node: Node) -> tuple[SSAValue, int]:

@@ -7,31 +7,34 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
-from dlc.frontend.stablehlo.node import Converter, Node, sizes_of
-from dlc.frontend.stablehlo.sums import is_neutral, kind_of, pairs
 from dlc.ir import SSAValue
+from dlc.stablehlo.bodies import of_windows
+from dlc.stablehlo.node import Converter, Node, sizes_of
+from dlc.stablehlo.sums import is_neutral, kind_of, pairs
 
 _POOLS: dict[str, type[DlOp]] = {"maximum": dl.MaxPoolOp, "minimum": dl.MaxPoolOp, "add": dl.SumPoolOp}
 _RUNNING: dict[str, type[DlOp]] = {"add": dl.CumsumOp, "multiply": dl.CumprodOp}
 
 
-def reduce_window(node: Node) -> SSAValue:
+def reduce_window(node: Node) -> SSAValue | Sequence[SSAValue]:
     """Reduces each window to a number."""
-    x, begin = node.operands
-    begin, sizes = _scalar(begin), sizes_of(x)
+    count = len(node.operands) // 2
+    x, sizes = node.operands[0], sizes_of(node.operands[0])
+    begins = [_scalar(begin) for begin in node.operands[count:]]
     kernel, ones = node.integers("window_dimensions"), [1] * len(sizes)
     strides, dilations = (node.integers(name, default=ones) for name in ("window_strides", "window_dilations"))
     kind, padding = kind_of(node, node.op.regions[0]), _padding(node, len(sizes))
-    if node.integers("base_dilations", default=ones) != ones or not is_neutral(begin, kind):
-        raise node.unsupported(f"windows of {kind}, with holes in the operand, or that begin with a number")
+    if node.integers("base_dilations", default=ones) != ones:
+        raise node.unsupported("with holes in the operand")
+    is_plain = count == 1 and kind != "" and is_neutral(begins[0], kind)
     axis = _running(sizes, kernel, padding)
-    if kind in _RUNNING and axis is not None and strides == dilations == ones:
+    if is_plain and kind in _RUNNING and axis is not None and strides == dilations == ones:
         return node.b(_RUNNING[kind], x, axis=axis, exclusive=False, reverse=not padding[axis][0])
-    if kind not in _POOLS:
-        raise node.unsupported(f"windows of {kind}, but for those that run along an axis from its end")
+    if not is_plain or kind not in _POOLS:
+        return of_windows(node, node.operands[:count], begins, [*zip(kernel, strides, dilations, padding, strict=True)])
     if any(any(pair) for pair in padding):
         low, high = (tuple(pair[side] for pair in padding) for side in range(2))
-        x = node.b(dl.PadOp, x, begin, low=low, high=high, pad_mode="constant")
+        x = node.b(dl.PadOp, x, begins[0], low=low, high=high, pad_mode="constant")
     settings, (x,) = _pooling(node, (x,), kernel, strides, dilations)
     return node.reshape(_turned(node, node.b(_POOLS[kind], _turned(node, x, kind), **settings), kind), node.shape)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from dlc.dialects.dl.base import shape_of, tensor_type
@@ -11,8 +12,10 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool
 from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.errors import ModelError, UnsupportedError
-from dlc.frontend.stablehlo.syntax import Op, Region, Type
+from dlc.frontend.complex_numbers import Complex, parts_of
+from dlc.frontend.trace import Trace, Tracer
 from dlc.ir import Attribute, SSAValue, TensorType
+from dlc.stablehlo.syntax import Op, Region, Type
 
 # What MLIR calls element types, by NumPy's name.
 _ELEMENTS = {
@@ -33,16 +36,47 @@ def type_of(type: Type, where: str) -> TensorType[Attribute]:
     return tensor_type(type.shape, element_of(type, where))
 
 
+# What a name stands for: an array, or the arrays of both parts of complex numbers.
+Value: TypeAlias = "SSAValue | Complex"
 # Runs a region on values: what it returns.
-Inline: TypeAlias = Callable[[Build, Region, Sequence[SSAValue]], Sequence[SSAValue]]
-Converter: TypeAlias = "Callable[[Node], SSAValue | Sequence[SSAValue]]"
+Inline: TypeAlias = Callable[[Region, Sequence[Value]], Sequence[Value]]
+Converter: TypeAlias = "Callable[[Node], Value | Sequence[Value]]"
 
 
 class Node:
-    """One op: `node.b` builds, `node[0]` is the first operand."""
+    """One op: `node.b` builds, `node[0]` is the first operand; `node.arrays` are the operands for functions of `dlc.numpy`."""
 
-    def __init__(self, op: Op, operands: Sequence[SSAValue], build: Build, inline: Inline, where: str) -> None:
-        self.op, self.operands, self.b, self.inline, self.where = op, operands, build, inline, where
+    def __init__(self, op: Op, values: Sequence[Value], trace: Trace, inline: Inline, where: str) -> None:
+        self.op, self.values, self.trace, self.inline, self.where = op, values, trace, inline, where
+        self.operands = [v for v in values if not isinstance(v, Complex)]
+
+    @property
+    def b(self) -> Build:
+        return self.trace.build
+
+    @property
+    def arrays(self) -> list[Any]:
+        return [v if isinstance(v, Complex) else self.array(v) for v in self.values]
+
+    def array(self, value: Any) -> Tracer:
+        """A value of real numbers, as functions of `dlc.numpy` take it."""
+        return Tracer(self.trace, value)
+
+    @property
+    def has_complex(self) -> bool:
+        """Whether complex numbers are among what it takes or gives."""
+        return len(self.operands) < len(self.values) or any(t.part is not None for t in self.op.types)
+
+    def of_parts(self, *parts: Any) -> Node:
+        """The same op of real numbers: these arrays."""
+        types = tuple(t.part or t for t in self.op.types)
+        return Node(replace(self.op, types=types), [*map(self.value, parts)], self.trace, self.inline, self.where)
+
+    def value(self, array: Any) -> Any:
+        """What a function of `dlc.numpy` gave, as a value; a value as it is."""
+        if isinstance(array, Complex):
+            return Complex(*map(self.trace.value, parts_of(array)))
+        return self.trace.value(array).value if not isinstance(array, SSAValue) else cast(SSAValue, array)
 
     def __getitem__(self, k: int) -> SSAValue:
         if k >= len(self.operands):
@@ -101,6 +135,25 @@ class Node:
 
     def broadcast(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
         return x if shape_of(x) == tuple(shape) else self.b(BroadcastToOp, x, shape=tuple(shape))
+
+
+def leaves_of(values: Sequence[Value]) -> list[SSAValue]:
+    """The arrays of values, of complex numbers those of both parts."""
+    return [leaf for v in values for leaf in ([part.value for part in parts_of(v)] if isinstance(v, Complex) else [v])]
+
+
+def of_leaves(types: Sequence[Type], leaves: Iterator[SSAValue], trace: Trace) -> list[Value]:
+    """The values of these types whose arrays these are."""
+
+    def one() -> Tracer:
+        return Tracer(trace, next(leaves))
+
+    return [next(leaves) if type.part is None else Complex(one(), one()) for type in types]
+
+
+def parts_in(types: Sequence[Type], where: str) -> list[TensorType[Attribute]]:
+    """The types of the arrays of values of these types."""
+    return [type_of(part, where) for t in types for part in ((t,) if t.part is None else (t.part, t.part))]
 
 
 def sizes_of(value: SSAValue) -> tuple[int, ...]:

@@ -1,0 +1,118 @@
+"""What ops are of complex numbers, which are pairs of arrays, and Fourier transforms."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import dlc.numpy as dnp
+from dlc.frontend.complex_numbers import Complex, of_parts, parts_of
+from dlc.frontend.trace import Tracer
+from dlc.stablehlo import elementwise, moving, places, sums, windows
+from dlc.stablehlo.node import Converter, Node, Value
+
+
+def _reciprocal_root(x: Any) -> Any:
+    return 1 / dnp.sqrt(x)
+
+
+def _direction(x: Any) -> Any:
+    """Of length 1, but for 0."""
+    size = dnp.abs(x)
+    return x / dnp.where(dnp.equal(size, 0), 1, size)
+
+
+def _is_finite(x: Any) -> Any:
+    return dnp.logical_and(*map(dnp.isfinite, parts_of(x)))
+
+
+_MADE: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "abs": dnp.abs, "real": dnp.real, "imag": dnp.imag, "complex": of_parts,
+    "exponential": dnp.exp, "log": dnp.log, "sqrt": dnp.sqrt,
+    "rsqrt": _reciprocal_root, "sign": _direction, "is_finite": _is_finite,
+}  # fmt: skip
+# The same of both parts.
+_BY_PARTS = (
+    *("negate", "select", "broadcast_in_dim", "reshape", "transpose", "slice", "concatenate", "reverse", "pad"),
+    *("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "reduce", "reduce_window"),
+)
+# Bodies that do to both parts what they do to complex numbers.
+_LINEAR = ("stablehlo.add", "stablehlo.return")
+_REAL = {
+    name.removeprefix("stablehlo."): rule
+    for family in (elementwise, moving, places, sums, windows)
+    for name, rule in family.OPERATORS.items()
+}
+
+
+def _of_arrays(function: Callable[..., Any]) -> Converter:
+    def converted(node: Node) -> Value:
+        return node.value(function(*node.arrays))
+
+    return converted
+
+
+def _by_parts(rule: Converter) -> Converter:
+    def of_both(node: Node) -> Value:
+        bodies = [op.name for region in node.op.regions for op in region.ops]
+        applied = node.op.attributes.get("applies")
+        if not {*bodies, *([applied] if applied else [])} <= {*_LINEAR}:
+            raise node.unsupported("of complex numbers, but for sums")
+        real, imag = (
+            rule(node.of_parts(*(parts_of(v)[k] if isinstance(v, Complex) else v for v in node.values))) for k in range(2)
+        )
+        return Complex(node.array(real), node.array(imag))
+
+    return of_both
+
+
+def _bilinear(rule: Converter) -> Converter:
+    """(a + b·i)·(c + d·i) = (a·c - b·d) + (a·d + b·c)·i, whatever product it is."""
+
+    def of_products(node: Node) -> Value:
+        (a, b), (c, d) = (parts_of(v) for v in node.values)
+
+        def product(x: Any, y: Any) -> Tracer:
+            return node.array(rule(node.of_parts(x, y)))
+
+        real = dnp.subtract(product(a, c), product(b, d))
+        return Complex(real, dnp.add(product(a, d), product(b, c)))
+
+    return of_products
+
+
+def _compare(node: Node) -> Value:
+    equal = node.word(("EQ", "NE"), "comparison_direction") == "EQ"
+    return node.value((operator.eq if equal else operator.ne)(*node.arrays))
+
+
+def _convert(node: Node) -> Value:
+    """From real numbers, or to complex ones of another precision."""
+    (x,) = node.arrays
+    real, imag = parts_of(x) if isinstance(x, Complex) else (x, dnp.zeros_like(x))
+    return Complex(*(node.array(elementwise.convert(node.of_parts(part))) for part in (real, imag)))
+
+
+def fft(node: Node) -> Value:
+    """A transform along the last axes."""
+    (x,) = node.arrays
+    lengths = node.integers("length", "fft_length")
+    kind = node.word(tuple(_TRANSFORMS), "type", "fft_type")
+    return node.value(_TRANSFORMS[kind](x, lengths, tuple(range(x.ndim - len(lengths), x.ndim))))
+
+
+_TRANSFORMS: dict[str, Callable[..., Any]] = {
+    "FFT": dnp.fft.fftn, "IFFT": dnp.fft.ifftn, "RFFT": dnp.fft.rfftn, "IRFFT": dnp.fft.irfftn,
+}  # fmt: skip
+
+OPERATORS: dict[str, Converter] = {
+    **{f"stablehlo.{name}": _of_arrays(function) for name, function in _MADE.items()},
+    **{f"stablehlo.{name}": _by_parts(_REAL[name]) for name in _BY_PARTS},
+    **{f"stablehlo.{name}": _bilinear(_REAL[name]) for name in ("dot_general", "convolution")},
+    "stablehlo.optimization_barrier": lambda node: node.values,
+    "stablehlo.compare": _compare,
+    "stablehlo.convert": _convert,
+    "stablehlo.fft": fft,
+}

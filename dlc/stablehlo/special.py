@@ -1,0 +1,26 @@
+"""Special functions, which CHLO has as ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dlc import special
+from dlc.stablehlo.node import Converter, Node, Value
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "lgamma": special.gammaln,
+    "digamma": special.digamma,
+    "bessel_i1e": special.i1e,
+    "erfc": special.erfc,
+}
+
+
+def _of(function: Callable[..., Any]) -> Converter:
+    def convert(node: Node) -> Value:
+        return node.value(function(*node.arrays))
+
+    return convert
+
+
+OPERATORS: dict[str, Converter] = {f"chlo.{name}": _of(function) for name, function in _FUNCTIONS.items()}
