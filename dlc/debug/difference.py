@@ -6,8 +6,8 @@
 
 Both are evaluated op by op, and what is equal is evaluated once. Where kernels are functions already, the first one that gives
 something else is run again in both, and the ops of its body are compared as they come. What is compiled runs launch by launch,
-and its values are those that kernels give. Where buffers are planned, or a model is compiled in parts, there are no values to
-look at but its outputs.
+and its values are those that kernels give. Where buffers are planned, data decides sizes of a program, or a model is compiled in
+parts, there are no values to look at but its outputs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dlc.backends.reference import evaluate
 from dlc.backends.reference.machine import Frame
 from dlc.backends.reference.values import Value, View
 from dlc.compiler import Program
+from dlc.debug.evaluation import evaluated
 from dlc.debug.launches import Launches, launches_of
 from dlc.dialects.dl.base import Array
 from dlc.dialects.host import entry_of, outputs_of
@@ -111,13 +112,14 @@ def difference(one: Side, other: Side, arrays: Sequence[Array], tolerance: float
 def _traced(side: Side, evaluator: Evaluator) -> Trace | Launches | None:
     """What a program computes on the evaluator's inputs, as far as there are values to look at."""
     if isinstance(side, Program):
-        return None if outputs_of(entry_of(side.module)) else evaluator.trace(side.module, side.weights)
+        has_values = side.is_static and not outputs_of(entry_of(side.module))
+        return evaluator.trace(side.module, side.weights) if has_values else None
     return launches_of(side.artifact, evaluator.inputs, _MOST_BYTES) if isinstance(side.artifact, Artifact) else None
 
 
 def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:
     if isinstance(side, Program):
-        return evaluate(side.module, arrays, side.weights)
+        return evaluated(side, arrays)
     return [np.asarray(result) for result in side.run_unchecked(arrays)]
 
 
