@@ -20,6 +20,7 @@ from dlc.compiler.program import Program
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.program import KernelOp
 from dlc.dialects.host import entry_of
+from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.instrument.capture import KernelRun
 from dlc.instrument.check import Check, Checker, Step, kernel_of, kernels_text
@@ -54,7 +55,10 @@ def check(
     """
     program = c.program
     if not program.is_static:
-        raise UnsupportedError(f"{program.name}: only a program whose sizes are all known can be checked; give its shapes")
+        advice = "give its shapes"
+        if all(is_static(info.shape) for info in program.inputs):
+            advice = "data decides sizes of this one: compile it with --check-each-pass, and its parts are when it is called"
+        raise UnsupportedError(f"{program.name}: only a program whose sizes are all known can be checked; {advice}")
     names = [info.name for info in program.outputs]
     checker = Checker(arrays, names, tolerance=tolerance, folder=folder, checks=checks)
     _Check(c, arrays, compile, checker).run(every_kernel_pass)

@@ -6,8 +6,8 @@
 
 Both are evaluated op by op, and what is equal is evaluated once. Where kernels are functions already, the first one that gives
 something else is run again in both, and the ops of its body are compared as they come. What is compiled runs launch by launch,
-and its values are those that kernels give. Where buffers are planned, or a model is compiled in parts, there are no values to
-look at but its outputs.
+and its values are those that kernels give. Where buffers are planned, sizes are decided in a loop, or a model is compiled in parts,
+there are no values to look at but its outputs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dlc.backends.reference import evaluate
 from dlc.backends.reference.machine import Frame
 from dlc.backends.reference.values import Value, View
 from dlc.compiler import Program
+from dlc.debug.evaluation import evaluated
 from dlc.debug.launches import Launches, launches_of
 from dlc.dialects.dl.base import Array, Tensor, shape_of
 from dlc.dialects.dl.interfaces import DataDependent
@@ -155,7 +156,7 @@ def _traced(side: Side, evaluator: Evaluator) -> Trace | Launches | None:
 
 def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:
     if isinstance(side, Program):
-        return evaluate(side.module, arrays, side.weights)
+        return evaluated(side, arrays)
     return [np.asarray(result) for result in side.run_unchecked(arrays)]
 
 

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from dlc.backends.base import Backend
-from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
+from dlc.debug.evaluation import evaluated
 from dlc.dialects.dl.base import Array
 from dlc.errors import DlcError
 from dlc.instrument.compare import tolerance_of, worst
@@ -31,7 +31,7 @@ def outcome_on(target: str | Backend, options: Options, tolerance: float | None 
     def run(program: Program, arrays: Sequence[Array]) -> str:
         try:
             got = compile(program, target, options).run_unchecked(arrays)
-            expected = evaluate(program.module, arrays, program.weights)
+            expected = evaluated(program, arrays)
         except DlcError as error:
             return _signature(error)
         allowed = tolerance if tolerance is not None else tolerance_of([*arrays, *expected])

@@ -122,7 +122,7 @@ typedef struct {
     int32_t optional;         /* an input that may be NULL: it has a default */
     int32_t over;             /* of an output: the input that it is written over, which is then written; else -1 */
     int32_t decided;          /* of an output: data decides its size. dlc_run sets outputs[i] to where it is in the context's
-                                 memory until the next call, and dlc_context_info says what it is then */
+                                 memory until the next dlc_run or dlc_resize, and dlc_context_info says what it is then */
 } dlc_tensor_info;
 
 typedef struct {

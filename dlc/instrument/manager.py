@@ -53,8 +53,9 @@ class PassManager:
         start = start or _keep(module)
         done: list[ModulePass] = []
         ops = _op_count(module)
-        if self.dump is not None and not self.dump.started:
-            self.dump.start(module, _spec([p for stage in self.plan for p in stage.passes]))
+        first = next(((stage, p) for stage in stages for p in stage.passes), None)
+        if self.dump is not None and not self.dump.started and first is not None:
+            self.dump.start(module, _spec(_passes_from(self.plan, *first)))
         total = sum(len(stage.passes) for stage in stages)
         for stage in stages:
             for current in stage.passes:

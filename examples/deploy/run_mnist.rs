@@ -9,7 +9,7 @@ use std::ptr::{null, null_mut};
 #[repr(C)]
 struct Call {
     inputs: *const *const c_void,
-    outputs: *const *mut c_void,
+    outputs: *mut *mut c_void,
     sizes: *const i64,
     memory: *mut c_void,
     bytes: i64,
@@ -38,7 +38,7 @@ struct Mnist {
 impl Mnist {
     fn new() -> Mnist {
         let mut model = Mnist { memory: Vec::new() };
-        let mut call = model.call(null(), null());
+        let mut call = model.call(null(), null_mut());
         // Without memory it answers how much a call takes.
         unsafe { dlc_model_mnist(&mut call) };
         model.memory = vec![Line([0; 64]); (call.needed as usize).div_ceil(64)];
@@ -49,15 +49,15 @@ impl Mnist {
     fn run(&mut self, picture: &[f32; 784]) -> Result<[f32; 10], i64> {
         let mut digits = [0f32; 10];
         let inputs = [picture.as_ptr() as *const c_void];
-        let outputs = [digits.as_mut_ptr() as *mut c_void];
-        let mut call = self.call(inputs.as_ptr(), outputs.as_ptr());
+        let mut outputs = [digits.as_mut_ptr() as *mut c_void];
+        let mut call = self.call(inputs.as_ptr(), outputs.as_mut_ptr());
         match unsafe { dlc_model_mnist(&mut call) } {
             0 => Ok(digits),
             code => Err(code),
         }
     }
 
-    fn call(&mut self, inputs: *const *const c_void, outputs: *const *mut c_void) -> Call {
+    fn call(&mut self, inputs: *const *const c_void, outputs: *mut *mut c_void) -> Call {
         let memory = if self.memory.is_empty() { null_mut() } else { self.memory.as_mut_ptr() as *mut c_void };
         Call {
             inputs, outputs, memory, bytes: (self.memory.len() * 64) as i64, sizes: null(), shapes: null_mut(),

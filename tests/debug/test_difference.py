@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -18,6 +19,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
 from dlc.weights import WeightStore
+from tests.sizes.test_counts import FEW
 
 TEXT = """
 func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
@@ -187,3 +189,15 @@ def test_bisect_against_an_edited_module(stages: Path) -> None:
     assert "= dl.add %" in result.stderr and "from sum" in result.stderr
     result = CliRunner().invoke(main, ["bisect", str(start), "--against", str(stages / "fusion.mlir"), "--target", "cpu:avx2"])
     assert result.exit_code == 0 and "keeps the numbers" in " ".join(result.stdout.split())
+
+
+def test_where_data_decides_sizes_outputs_are_compared(tmp_path: Path) -> None:
+    other = FEW.replace("y = Gather(x, places)", "e = Exp(x) y = Gather(e, places)")
+    for name, text in {"few": FEW, "other": other}.items():
+        onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
+    dlc.compile_model(tmp_path / "few.onnx", target="cpu:avx2").save(tmp_path / "few.dlc")
+    assert diff(tmp_path / "few.onnx", tmp_path / "few.dlc", "--shape", "x=6").exit_code == 0
+    result = diff(tmp_path / "few.dlc", tmp_path / "other.onnx", "--shape", "x=6")
+    assert result.exit_code == 1 and "there are no values in between" in result.stderr, result.stderr
+    bisected = CliRunner().invoke(main, ["bisect", str(tmp_path / "few.onnx"), "--shape", "x=6"])
+    assert bisected.exit_code == 1 and "compile it with --check-each-pass" in " ".join(bisected.stderr.split())

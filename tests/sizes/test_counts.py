@@ -65,6 +65,20 @@ loop (float[n] s) => (float[n] last, int64[1, m] left)
     left = NonZero(last)
 }
 """
+# One branch decides a size or the other one does, and then what follows.
+BRANCHES = """
+<ir_version: 10, opset_import: ["" : 21]>
+branches (float[n] x, bool up) => (float total, int64[1, m] above)
+{
+    zero = Constant<value_float = 0.0>()
+    total = If(up) <
+        then_branch = a () => (float p) { more = Greater(x, zero) some = Compress(x, more) p = ReduceSum<keepdims = 0>(some) },
+        else_branch = b () => (float q) { less = Less(x, zero) rest = Compress(x, less) q = ReduceSum<keepdims = 0>(rest) }
+    >
+    large = Greater(x, total)
+    above = NonZero(large)
+}
+"""
 # What is not 0.
 FEW = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -114,6 +128,15 @@ def test_a_size_that_is_decided_in_each_turn(target: str) -> None:
     model = compiled(LOOP, target)
     for s in ([3, 0, 1.5, 2], [0, 0], [9], [], [5, 4.5, 3, 2, 1, 0.5, 3, 3, 3]):
         check(list(model(np.array(s, np.float32)).values()), expected_loop(np.array(s, np.float32)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_only_the_sizes_of_the_branch_that_is_taken_are_decided(target: str) -> None:
+    model = compiled(BRANCHES, target)
+    x = np.array([1, -2, 3, 0, 5], np.float32)
+    for up in (False, True, False):
+        total = x[x > 0].sum() if up else x[x < 0].sum()
+        check(list(model(x, np.array(up)).values()), [total, np.array(np.nonzero(x > total), np.int64)])
 
 
 def test_it_is_one_program() -> None:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from dlc.backends.registry import backend_of
-from dlc.compiler import Program, compile, emit
+from dlc.compiler import Program, compile, emit, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.segments import Part, split
 from dlc.compiler.spine import recorded
@@ -107,3 +107,6 @@ def test_each_segment_dumps_to_its_folder(tmp_path: Path) -> None:
     check(model, np.ones(3, np.float32), np.ones(3, np.float32))
     assert {p.name for p in tmp_path.iterdir() if p.name.startswith("segment")} == {"segment0", "segment1", "segment2"}
     assert (tmp_path / "stage-host.mlir").read_text().count("host.decide") == 2
+    # The parts are put together where kernels are: what is dumped of all goes on from there.
+    again = compile(load_program(tmp_path / "00-start.mlir"), "cpu", Options(num_threads=1))
+    check(again, np.ones(3, np.float32), np.ones(3, np.float32))

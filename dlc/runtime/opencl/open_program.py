@@ -77,17 +77,19 @@ class OpenOpenCLProgram:
         Raises _MovedError where that takes a larger arena, which is empty: the call has to begin again.
         """
         shapes, symbols = [a.shape for a in inputs], self.host.decided
-        program = self._at(shapes, [0] * len(symbols))
-        call, decided = program.begin(inputs), list[int]()
+        decided = [0] * len(symbols)
+        program = self._at(shapes, decided)
+        call = program.begin(inputs)
 
         def launch(launch: Launch, held: list[Held]) -> None:
             program.launch(launch, held)
 
         def decide(decide: Decide, count: int) -> None:
-            nonlocal program
+            nonlocal program, decided
             arena, place = self._arena, symbols.index(decide.symbol)
-            decided[place:] = [decided_size(self.host, decide.symbol, count)]
-            program = self._at(shapes, [*decided, *[0] * (len(symbols) - len(decided))])
+            later = [0] * (len(symbols) - place - 1)
+            decided = [*decided[:place], decided_size(self.host, decide.symbol, count), *later]
+            program = self._at(shapes, decided)
             if self._arena is not arena:
                 raise _MovedError
             for k, info in enumerate(program.outputs):
