@@ -6,7 +6,7 @@
 
 Both are evaluated op by op, and what is equal is evaluated once. Where kernels are functions already, the first one that gives
 something else is run again in both, and the ops of its body are compared as they come. What is compiled runs launch by launch,
-and its values are those that kernels give. Where buffers are planned, sizes are decided in a loop, or a model is compiled in parts,
+and its values are those that kernels give. Where buffers are planned, loops and branches decide sizes, or a model is compiled in parts,
 there are no values to look at but its outputs.
 """
 
@@ -139,8 +139,15 @@ def _decided(program: Program, evaluator: Evaluator) -> Program:
 
 def _first_open(module: ModuleOp) -> int | None:
     """The place of the first op of the entry whose results are as large as data says."""
-    ops = enumerate(entry_of(module).body.block.ops)
-    return next((k for k, op in ops if isinstance(op, DataDependent) and not all(map(_is_known, op.results))), None)
+    return next((k for k, op in enumerate(entry_of(module).body.block.ops) if _is_open(op)), None)
+
+
+def _has_known_sizes(module: ModuleOp) -> bool:
+    return not any(map(_is_open, entry_of(module).walk()))
+
+
+def _is_open(op: Operation) -> bool:
+    return isinstance(op, DataDependent) and not all(map(_is_known, op.results))
 
 
 def _is_known(value: SSAValue) -> bool:
@@ -150,7 +157,8 @@ def _is_known(value: SSAValue) -> bool:
 def _traced(side: Side, evaluator: Evaluator) -> Trace | Launches | None:
     """What a program computes on the evaluator's inputs, as far as there are values to look at."""
     if isinstance(side, Program):
-        return None if outputs_of(entry_of(side.module)) else evaluator.trace(side.module, side.weights)
+        has_values = _has_known_sizes(side.module) and not outputs_of(entry_of(side.module))
+        return evaluator.trace(side.module, side.weights) if has_values else None
     return launches_of(side.artifact, evaluator.inputs, _MOST_BYTES) if isinstance(side.artifact, Artifact) else None
 
 
