@@ -129,9 +129,9 @@ __all__ = [
     "ParseError", "ParsePropInAttrDict", "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness",
     "StridedLayoutAttr", "StringAttr",
     "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable", "SymbolUserOpInterface", "TensorType",
-    "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16", "f16", "f32", "f64",
-    "func", "gpu", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg", "math",
-    "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module",
+    "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16", "f16", "f32",
+    "f64", "func", "gpu", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg",
+    "math", "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module",
     "parse_pass_specs", "print_module", "prop_def", "region_def", "result_def", "scf", "shaped_like", "tensor",
     "traits_def", "var_operand_def", "var_result_def", "vector",
 ]  # fmt: skip

@@ -71,6 +71,11 @@ def in_memory(array: Array) -> Array:
     return copy
 
 
+def bytes_of(array: Array, start: int, stop: int) -> memoryview:
+    """Some of the bytes of an array, which is contiguous; those of one that lies in a file are read, as `in_memory` does it."""
+    return in_memory(array.reshape(-1).view(np.uint8)[start:stop]).data
+
+
 def _state(descriptor: int) -> tuple[int, int]:
     state = os.fstat(descriptor)
     return state.st_size, state.st_mtime_ns
