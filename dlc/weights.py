@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import read_npy
 from dlc.errors import ModelError
-from dlc.files.mapped_files import bytes_of, in_memory
+from dlc.files.mapped_files import in_memory, pieces_of
 from dlc.files.whole_files import written_whole
 
 Array = NDArray[Any]
@@ -130,15 +130,14 @@ class WeightStore(Mapping[str, Array]):
 
 def _sample(array: Array) -> bytes:
     """What equal arrays have in common, and most others have not: a digest of pieces."""
-    step = max(array.nbytes - _PIECE_BYTES, 0) // (_PIECES - 1)
     if array.nbytes <= _PIECES * _PIECE_BYTES:
         return _digest(array)
-    return _digest_of_pieces((bytes_of(array, k * step, k * step + _PIECE_BYTES) for k in range(_PIECES)), array)
+    step = (array.nbytes - _PIECE_BYTES) // (_PIECES - 1)
+    return _digest_of_pieces(pieces_of(array, [k * step for k in range(_PIECES)], _PIECE_BYTES), array)
 
 
 def _digest(array: Array) -> bytes:
-    pieces = (bytes_of(array, k, k + _BYTES_AT_ONCE) for k in range(0, array.nbytes, _BYTES_AT_ONCE))
-    return _digest_of_pieces(pieces, array)
+    return _digest_of_pieces(pieces_of(array, range(0, array.nbytes, _BYTES_AT_ONCE), _BYTES_AT_ONCE), array)
 
 
 def _digest_of_pieces(pieces: Iterable[memoryview], array: Array) -> bytes:
