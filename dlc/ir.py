@@ -100,7 +100,16 @@ from xdsl.irdl.dominance import DominanceInfo
 from xdsl.parser import AttrParser, Parser
 from xdsl.passes import ModulePass
 from xdsl.printer import Printer
-from xdsl.traits import IsolatedFromAbove, IsTerminator, NoMemoryEffect, NoTerminator, Pure, SymbolOpInterface, SymbolTable
+from xdsl.traits import (
+    IsolatedFromAbove,
+    IsTerminator,
+    NoMemoryEffect,
+    NoTerminator,
+    Pure,
+    SymbolOpInterface,
+    SymbolTable,
+    SymbolUserOpInterface,
+)
 from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 
@@ -119,10 +128,10 @@ __all__ = [
     "ModulePass", "NameLoc", "NoMemoryEffect", "NoTerminator", "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute",
     "ParseError", "ParsePropInAttrDict", "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness",
     "StridedLayoutAttr", "StringAttr",
-    "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable", "TensorType", "TypeAttribute", "UnitAttr",
-    "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16", "f16", "f32", "f64",
-    "func", "gpu", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg", "math",
-    "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module",
+    "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable", "SymbolUserOpInterface", "TensorType",
+    "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType", "VerifyException", "arith", "attr_def", "bf16", "f16", "f32",
+    "f64", "func", "gpu", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg",
+    "math", "memref", "operand_def", "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module",
     "parse_pass_specs", "print_module", "prop_def", "region_def", "result_def", "scf", "shaped_like", "tensor",
     "traits_def", "var_operand_def", "var_result_def", "vector",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dlc.arrays import read_npy
 from dlc.errors import ModelError
-from dlc.files.mapped_files import in_memory
+from dlc.files.mapped_files import in_memory, pieces_of
 from dlc.files.whole_files import written_whole
 
 Array = NDArray[Any]
@@ -36,6 +36,7 @@ _EXTENDED = {
 
 # What a large array is told from others by at first: so many pieces of so many bytes.
 _PIECES, _PIECE_BYTES = 16, 4096
+_BYTES_AT_ONCE = 1 << 20
 
 
 class WeightStore(Mapping[str, Array]):
@@ -129,19 +130,14 @@ class WeightStore(Mapping[str, Array]):
 
 def _sample(array: Array) -> bytes:
     """What equal arrays have in common, and most others have not: a digest of pieces."""
-    data = _bytes(array)
-    step = max(len(data) - _PIECE_BYTES, 0) // (_PIECES - 1)
-    small = len(data) <= _PIECES * _PIECE_BYTES
-    pieces = [data] if small else [data[k * step : k * step + _PIECE_BYTES] for k in range(_PIECES)]
-    return _digest_of_pieces(pieces, array)
+    if array.nbytes <= _PIECES * _PIECE_BYTES:
+        return _digest(array)
+    step = (array.nbytes - _PIECE_BYTES) // (_PIECES - 1)
+    return _digest_of_pieces(pieces_of(array, [k * step for k in range(_PIECES)], _PIECE_BYTES), array)
 
 
 def _digest(array: Array) -> bytes:
-    return _digest_of_pieces([_bytes(array)], array)
-
-
-def _bytes(array: Array) -> memoryview:
-    return array.view(np.uint8).data.cast("B") if array.size and array.ndim else memoryview(array.tobytes())
+    return _digest_of_pieces(pieces_of(array, range(0, array.nbytes, _BYTES_AT_ONCE), _BYTES_AT_ONCE), array)
 
 
 def _digest_of_pieces(pieces: Iterable[memoryview], array: Array) -> bytes:

@@ -1,4 +1,4 @@
-"""The weights store on disk: what is no array in its folder is refused by name."""
+"""The weights store: equal arrays are held once, and what is no array in its folder is refused by name."""
 
 from __future__ import annotations
 
@@ -21,6 +21,19 @@ def test_a_folder_holds_the_same_arrays(tmp_path: Path) -> None:
     for name, array in zip(names, arrays, strict=True):
         assert loaded[name].dtype == array.dtype
         np.testing.assert_array_equal(loaded[name], array)
+
+
+def test_only_equal_arrays_are_one() -> None:
+    store, first = WeightStore(), np.zeros((3, 400_000), np.int8)
+    name = store.add(first)
+    # A sample of an array, by which large ones are told apart at first, has none of most of these.
+    for place in (1, 5000, 40_000, 599_999, first.size - 1):
+        other = first.copy()
+        other.flat[place] = 1
+        assert store.add(other) != name
+        assert store.add(first.copy()) == name
+    assert len({store.add(a) for a in (first, first.T, first.reshape(-1), first.view(np.bool_))}) == 4
+    assert len(set(store.digests().values())) == len(store) == 9
 
 
 @pytest.mark.parametrize(

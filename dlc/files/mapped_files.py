@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,8 +68,25 @@ def in_memory(array: Array) -> Array:
     if file is None:
         return array
     copy = aligned_empty(array.shape, array.dtype)
-    file.read_at(address_of(array) - address_of(np.frombuffer(file, np.uint8)), copy)
+    file.read_at(_place(array, file), copy)
     return copy
+
+
+def pieces_of(array: Array, starts: Iterable[int], size: int) -> Iterator[memoryview]:
+    """Pieces of so many bytes, or as many as are left, of an array that is contiguous; of one in a file as `in_memory`."""
+    bytes, file = array.reshape(-1).view(np.uint8), file_of(array)
+    if file is None:
+        yield from (bytes[start : start + size].data for start in starts)
+        return
+    place = _place(array, file)
+    for start in starts:
+        piece = np.empty(min(size, len(bytes) - start), np.uint8)
+        file.read_at(place + start, piece)
+        yield piece.data
+
+
+def _place(array: Array, file: MappedFile) -> int:
+    return address_of(array) - address_of(np.frombuffer(file, np.uint8))
 
 
 def _state(descriptor: int) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from dlc.ir import (
     SSAValue,
     SymbolOpInterface,
     SymbolRefAttr,
+    SymbolUserOpInterface,
     VerifyException,
 )
 from dlc.passes.base import Stage, kernels_of
@@ -29,7 +30,7 @@ from dlc.passes.base import Stage, kernels_of
 _STORE_REFERENCES = ("dl.weight", "host.weight")
 
 
-# An op and all that is verified of it: operands, types, attributes, and what its regions hold.
+# An op and all that its verification looks at: where it stands, operands and their types, results, attributes, its regions.
 _Contents = tuple[Operation, *tuple[object, ...]]
 
 
@@ -45,9 +46,8 @@ class Verifier:
         _add_contents(module, contents)
         if contents == self._verified:
             return
-        # What an op with regions holds, and what the last op of a block is in, is verified with it.
-        alone = (op for op, *_ in contents.values() if not op.regions and op.next_op is not None)
-        verify(module, {k for k in map(id, alone) if contents[k] == self._verified.get(k)})
+        alone = (id(op) for op, *_ in contents.values() if _looks_at_nothing_else(op))
+        verify(module, {k for k in alone if contents[k] == self._verified.get(k)})
         self._verified = contents
 
 
@@ -87,9 +87,17 @@ def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
         open_ops += [(o, legal) for region in op.regions for block in region.blocks for o in block.ops]
 
 
+def _looks_at_nothing_else(op: Operation) -> bool:
+    """Whether an op's verification looks at its contents only: not into regions, at the one that its block is in, or at what
+    a symbol names.
+    """
+    return not op.regions and op.next_op is not None and not op.has_trait(SymbolUserOpInterface)
+
+
 def _add_contents(op: Operation, contents: dict[int, _Contents]) -> None:
-    types = [r.type for r in op.results]
-    held = tuple(op.operands), types, tuple(op.properties.items()), tuple(op.attributes.items()), tuple(op.successors)
+    types = [v.type for v in (*op.operands, *op.results)]
+    place = op.parent_op(), op.next_op is None
+    held = *place, tuple(op.operands), types, tuple(op.properties.items()), tuple(op.attributes.items()), tuple(op.successors)
     blocks = [(r, block, [a.type for a in block.args], tuple(block.ops)) for r in op.regions for block in r.blocks]
     contents[id(op)] = op, *held, blocks
     for _, _, _, inside in blocks:

@@ -24,6 +24,7 @@ from dlc.ir import (
     Block,
     Context,
     FileLineColLoc,
+    FunctionType,
     FusedLoc,
     IntAttr,
     ModuleOp,
@@ -34,6 +35,7 @@ from dlc.ir import (
     VerifyException,
     arith,
     f64,
+    func,
     parse_module,
 )
 from dlc.passes.base import Stage
@@ -140,6 +142,53 @@ def swap_order(block: Block) -> None:
     second = first.next_op
     first.detach()
     block.insert_op_after(first, second)
+
+
+AROUND = """
+func.func @f(%a: f32) -> f32 {
+  %0 = func.call @g(%a) : (f32) -> f32
+  %1 = builtin.unrealized_conversion_cast %0 : f32 to f32
+  %2 = arith.addf %1, %1 : f32
+  func.return %2 : f32
+}
+func.func @g(%b: f32) -> f32 {
+  func.return %b : f32
+}
+"""
+
+
+def change_an_operand(module: ModuleOp) -> None:
+    cast = next(op for op in module.walk() if op.name == "builtin.unrealized_conversion_cast")
+    cast.results[0]._type = f64  # pyright: ignore[reportPrivateUsage]
+
+
+def return_twice(module: ModuleOp) -> None:
+    first = next(op for op in module.walk() if isinstance(op, func.ReturnOp))
+    assert first.parent is not None
+    first.parent.insert_op_after(first.clone(), first)
+
+
+def change_what_is_called(module: ModuleOp) -> None:
+    called = module.body.block.last_op
+    assert isinstance(called, func.FuncOp)
+    called.body.block.args[0]._type = f64  # pyright: ignore[reportPrivateUsage]
+    called.function_type = FunctionType.from_lists([f64], [f64])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_an_operand, "arith.addf"),
+        (return_twice, "must be the last operation"),
+        (change_what_is_called, "func.call|operand type"),
+    ],
+)
+def test_what_changes_around_an_op_is_verified_with_it(change: Callable[[ModuleOp], None], message: str) -> None:
+    module, verifier = parse_module(context(), AROUND), Verifier()
+    verifier.verify(module)
+    change(module)
+    with pytest.raises(VerifyException, match=message):
+        verifier.verify(module)
 
 
 def test_symbols_are_resolved() -> None:

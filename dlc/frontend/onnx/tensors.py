@@ -13,8 +13,8 @@ from onnx import TensorProto
 
 from dlc.arrays import aligned_empty
 from dlc.errors import ModelError
-from dlc.files.mapped_files import MappedFile, file_of
-from dlc.frontend.onnx.large_tensors import INSIDE, Content
+from dlc.files.mapped_files import file_of, in_memory
+from dlc.frontend.onnx.large_tensors import INSIDE, Content, content_of
 from dlc.frontend.problems import NodeProblem
 from dlc.weights import Array
 
@@ -36,6 +36,10 @@ _DTYPES: dict[int, np.dtype[Any]] = {
 _PACKED: dict[int, int] = {
     TensorProto.FLOAT4E2M1: 4, TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.INT2: 2, TensorProto.UINT2: 2,
 }  # fmt: skip
+
+# A process may have about a thousand files open, and exporters write a file for each tensor: those of more files than these are
+# read at once.
+MOST_OPEN = 64
 
 
 def dtype_of(data_type: int) -> np.dtype[Any]:
@@ -61,7 +65,8 @@ class TensorReader:
     def __init__(self, folder: Path | None, content: Content | None = None) -> None:
         self.folder = folder
         self._content = None if content is None else np.frombuffer(content, np.uint8)
-        self._files: dict[Path, Array] = {}
+        self._files: dict[Path, None] = {}
+        self._open: dict[Path, Array] = {}
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -70,7 +75,7 @@ class TensorReader:
 
     def release(self) -> None:
         """Gives back the memory of what was looked at in mapped files."""
-        for source in (self._content, *self._files.values()):
+        for source in (self._content, *self._open.values()):
             if source is not None and (file := file_of(source)) is not None:
                 file.madvise(MADV_DONTNEED)
 
@@ -116,7 +121,7 @@ class TensorReader:
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
-        source = self._bytes_of(location, place)
+        source, stays = self._source(location, place)
         try:
             offset = int(entries.get("offset", "0"))
             length = int(entries.get("length", str(count * dtype.itemsize)))
@@ -128,21 +133,28 @@ class TensorReader:
             raise ModelError(f"{place}: external data wants bytes {offset} to {end} of '{location}', which has {source.size}")
         flat = source[offset : offset + length].view(dtype)
         if file_of(flat) is not None:
-            return flat
+            return flat if stays else in_memory(flat)
         # An array of its own: it would hold all of the file, and programs take what is aligned.
         own = aligned_empty(flat.shape, dtype)
         own[...] = flat
         return own
 
-    def _bytes_of(self, location: str, place: str) -> Array:
-        """What the file at a location holds."""
+    def _source(self, location: str, place: str) -> tuple[Array, bool]:
+        """What the file at a location holds, and whether it stays open. Raises ModelError when it cannot be read."""
         if location == INSIDE and self._content is not None:
-            return self._content
+            return self._content, True
         path = self._path(location, place)
-        if path not in self._files:
-            # Nothing cannot be mapped.
-            self._files[path] = np.frombuffer(MappedFile.of(path) if path.stat().st_size else b"", np.uint8)
-        return self._files[path]
+        if path in self._open:
+            return self._open[path], True
+        try:
+            source = np.frombuffer(content_of(path), np.uint8)
+        except OSError as error:
+            raise ModelError(f"{place}: external data '{location}' cannot be read: {error.strerror}") from error
+        self._files[path] = None
+        stays = len(self._open) < MOST_OPEN
+        if stays:
+            self._open[path] = source
+        return source, stays
 
     def _path(self, location: str, place: str) -> Path:
         if self.folder is None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cache, partial
 from importlib import import_module
 from math import prod
+from struct import Struct
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -24,8 +25,10 @@ DirectCall: TypeAlias = "Callable[..., list[Array] | None]"
 
 # Results up to this size are in memory that NumPy keeps at hand; larger ones in what the program has of its own.
 _BY_NUMPY_BYTES = 1 << 15
-# Of objects as from_python.ll reads them: a count and a type come first.
-_PLAIN_HEADER_BYTES = 16
+# An array as from_python.ll reads it: count, type, data, rank, sizes, strides, base, dtype, flags.
+_FIELDS = Struct("@qPPiPPPPi")
+# NumPy's tables of functions that its place is known in, by their first number.
+_KNOWN_TABLES = (1, 2)
 _FASTCALL = 0x80
 _NEW_FROM_DESCR = 94  # its place in NumPy's table of functions
 _WORD = 8
@@ -46,8 +49,7 @@ def direct_call(run: object) -> DirectCall | None:
     they are, and where objects of Python are not as the code expects them.
     """
     program = getattr(run, "__self__", None)
-    plain = sys.implementation.name == "cpython" and object.__basicsize__ == _PLAIN_HEADER_BYTES
-    if not plain or not isinstance(program, NativeProgram) or program.has_donors:
+    if not isinstance(program, NativeProgram) or program.has_donors or not objects_are_known():
         return None
     context = program.taken_context()
     pool = program.runtime.pool_cell(program.num_threads)
@@ -88,18 +90,38 @@ def _run_rest(program: NativeProgram, stopped: NDArray[np.int64], context: Conte
     program.run_rest(int(stopped[0]), context, pool.value)
 
 
-@lru_cache
-def _functions() -> tuple[int, ...]:
-    """The addresses of the functions of NumPy and Python, in the order of %State."""
+@cache
+def objects_are_known() -> bool:
+    """Whether this Python's and this NumPy's objects are in memory as from_python.ll reads them, and NumPy's functions where it
+    finds them.
+    """
+    array = np.zeros((2, 3), np.float32)
+    if sys.implementation.name != "cpython" or np.ndarray.__basicsize__ < _FIELDS.size:
+        return False
+    _, type, data, rank, sizes, _, _, dtype, flags = _FIELDS.unpack(ctypes.string_at(id(array), _FIELDS.size))
+    expected = id(np.ndarray), array.ctypes.data, array.ndim, id(array.dtype), array.flags.num
+    if (type, data, rank, dtype, flags) != expected or ctypes.string_at(sizes, 2 * _WORD) != Struct("@2q").pack(*array.shape):
+        return False
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(_table()[0] or 0)()
+    return version >> 24 in _KNOWN_TABLES
+
+
+def _table() -> Any:
+    """NumPy's functions for compiled extensions."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     capsule = cast("Any", import_module("numpy._core._multiarray_umath"))._ARRAY_API
-    table = ctypes.cast(get(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+    return ctypes.cast(get(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+
+
+@cache
+def _functions() -> tuple[int, ...]:
+    """The addresses of the functions of NumPy and Python, in the order of %State."""
     names = ("PyList_New", "PyList_SetItem", "PyObject_CallObject", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
     pythons = [getattr(ctypes.pythonapi, name) for name in (*names, "Py_DecRef")]
-    return table[_NEW_FROM_DESCR] or 0, *[ctypes.cast(f, ctypes.c_void_p).value or 0 for f in pythons]
+    return _table()[_NEW_FROM_DESCR] or 0, *[ctypes.cast(f, ctypes.c_void_p).value or 0 for f in pythons]
 
 
-@lru_cache
+@cache
 def _method(function: int) -> _MethodDef:
     """What Python knows of the function at an address; never freed, as its objects refer to it."""
     return _MethodDef(b"dlc_call", function, _FASTCALL, None)

@@ -102,8 +102,24 @@ def test_a_file_that_changes_meanwhile_is_told_of(saved: tuple[Path, Array], siz
     store = import_model(path).weights
     with path.open("r+b") as file:
         file.truncate(size) if size is not None else file.write(b"\0")
-    with pytest.raises(ModelError, match="it was changed while it was being compiled"):
-        store.in_memory()
+    for read in (store.digests, store.in_memory):
+        with pytest.raises(ModelError, match="it was changed while it was being compiled"):
+            read()
+
+
+def test_few_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.frontend.onnx.tensors.MOST_OPEN", 2)
+    path, weights = tmp_path / "model.onnx", {name: ARRAYS["large"] + k for k, name in enumerate("abcd")}
+    proto = model([helper.make_node("Sum", list("xabcd"), ["y"])], {"x": [1]}, ["y"], weights=weights)
+    onnx.save(proto, path, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
+    before = len(os.listdir("/proc/self/fd"))
+    imported = import_model(path)
+    assert len(os.listdir("/proc/self/fd")) == before + 2 * 2  # a file, and its mapping
+    assert [each.name for each in imported.files] == list("abcd")
+    for name, read in zip("abcd", imported.weights.in_memory().values(), strict=True):
+        np.testing.assert_array_equal(read, weights[name])
+    del imported
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("target", ["cpu", "reference"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import threading
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax
 from dlc.arrays import Array
-from dlc.runtime.cpu.direct import direct_call
+from dlc.runtime.cpu.direct import direct_call, objects_are_known
 
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
 
@@ -70,6 +71,13 @@ def test_results_are_those_of_the_call_in_python(call: Any) -> None:
 )
 def test_what_is_not_exactly_an_input_is_left_to_python(call: Any, arguments: tuple[Any, ...]) -> None:
     assert call(*arguments) is None
+
+
+@pytest.mark.parametrize(("what", "otherwise"), [("_FIELDS", Struct("@qPPiPPPiP")), ("_KNOWN_TABLES", (0,))])
+def test_objects_that_are_otherwise_in_memory_are_told(monkeypatch: pytest.MonkeyPatch, what: str, otherwise: Any) -> None:
+    assert objects_are_known()
+    monkeypatch.setattr(f"dlc.runtime.cpu.direct.{what}", otherwise)
+    assert not objects_are_known.__wrapped__()
 
 
 def test_a_function_takes_all_that_it_took(compiled: Any) -> None:
