@@ -18,6 +18,7 @@ from dlc.caching.model_cache import DUMPED, EXPORTED, TFLITE, CachedFile, reason
 from dlc.derived import Derived, TrainStep, derived_of
 from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.files.model_source import ModelSource, path_or_bytes
+from dlc.files.whole_files import path_of
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
 from dlc.options import Options
@@ -94,7 +95,7 @@ def compile_model(
     Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
     ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
     """
-    folder = Path(dump_ir) if dump_ir is not None else None
+    folder = path_of(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads,
         dump_ir=folder,
@@ -166,7 +167,7 @@ def from_torch(
     # torch is no dependency.
     from dlc.pytorch.exported import exported_model
 
-    folder = Path(dump_ir) if dump_ir is not None else None
+    folder = path_of(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads, dump_ir=folder, check_each_pass=check_each_pass, cache=cache, numerics=numerics
     )

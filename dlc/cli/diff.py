@@ -104,7 +104,7 @@ def told(name: str, other: str, found: Difference) -> str:
 
 def _off(off: float, allowed: float) -> str:
     if off == float("inf"):
-        return "differs in NaN or infinities"
+        return "differs in shape, NaN or infinities"
     return f"is off by {off:.1e} of its largest magnitude, where {allowed:.0e} is allowed"
 
 

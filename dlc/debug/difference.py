@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, cast
 
 import numpy as np
@@ -23,14 +24,16 @@ from dlc.backends.reference.machine import Frame
 from dlc.backends.reference.values import Value, View
 from dlc.compiler import Program
 from dlc.debug.launches import Launches, launches_of
-from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.base import Array, Tensor, shape_of
+from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.host import entry_of, outputs_of
+from dlc.dims import Size, bind_sizes, is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.capture import Evaluator, KernelRun, Trace, rounding
 from dlc.instrument.compare import deviation, tolerance_of, worst
 from dlc.instrument.culprit import Counterparts, culprit
 from dlc.instrument.printing import TextCache
-from dlc.ir import MemRefType, ModuleOp, Operation
+from dlc.ir import MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import kernels_of
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model, require_fitting
@@ -83,22 +86,24 @@ class Difference:
 def difference(one: Side, other: Side, arrays: Sequence[Array], tolerance: float | None = None) -> Difference:
     """What two programs make of the same inputs; `tolerance` is of the largest magnitude, None takes that of the dtypes.
 
-    Raises ShapeError where they have other outputs.
+    Raises ShapeError where they have other outputs; where data decides how large these are, that is a difference like others.
     """
     evaluator = Evaluator(arrays)
+    declared = [[info.shape for info in side.outputs] for side in (one, other)]
+    one, other = (_decided(side, evaluator) if isinstance(side, Program) else side for side in (one, other))
     results, traces = list[Sequence[Array]](), list[Trace | Launches | None]()
     for side in (one, other):
         trace = _traced(side, evaluator)
         results.append(trace.results if trace is not None else _results(side, arrays))
         traces.append(trace)
     shapes = [[a.shape for a in of] for of in results]
-    if shapes[0] != shapes[1]:
+    if not _may_be_equal(*declared):
         raise ShapeError(f"{one.name} and {other.name} have other outputs: {shapes[0]} and {shapes[1]}")
     before, after = traces
     computed = [a for trace in traces if trace is not None for a in trace.arrays]
     allowed = tolerance if tolerance is not None else tolerance_of([*computed, *results[0], *results[1]])
     off = worst(results[1], results[0])[1]
-    if tolerance is None and isinstance(one, Program) and isinstance(before, Trace) and off > allowed:
+    if tolerance is None and isinstance(one, Program) and isinstance(before, Trace) and allowed < off < inf:
         allowed = max(allowed, rounding(one.module, one.weights, arrays, results[0]))
     names = [info.name for info in one.outputs]
     found = [Output(name, deviation(b, a), allowed) for name, a, b in zip(names, *results, strict=True)]
@@ -106,6 +111,39 @@ def difference(one: Side, other: Side, arrays: Sequence[Array], tolerance: float
     if not wrong or before is None or after is None:
         return Difference(tuple(found))
     return Difference(tuple(found), _first(one, other, before, after, wrong, arrays))
+
+
+def _may_be_equal(one: Sequence[Sequence[Size]], other: Sequence[Sequence[Size]]) -> bool:
+    """Whether outputs of these shapes may have the same sizes."""
+    return [*map(len, one)] == [*map(len, other)] and all(
+        a == b or not is_static((a, b)) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)
+    )
+
+
+def _decided(program: Program, evaluator: Evaluator) -> Program:
+    """A program with the sizes that data decides, as the evaluator's inputs do; sizes in loops and branches stay open."""
+    while (place := _first_open(program.module)) is not None:
+        module = program.module.clone()
+        block = entry_of(module).body.block
+        op, *rest = [*block.ops][place:]
+        for later in reversed(rest):
+            block.erase_op(later)
+        block.add_op(func.ReturnOp(*op.results))
+        sizes = dict[str, int]()
+        for result, array in zip(op.results, evaluator.trace(module, program.weights).results, strict=True):
+            bind_sizes(shape_of(cast(Tensor, result.type)), array.shape, sizes)
+        program = program.with_sizes(sizes)
+    return program
+
+
+def _first_open(module: ModuleOp) -> int | None:
+    """The place of the first op of the entry whose results are as large as data says."""
+    ops = enumerate(entry_of(module).body.block.ops)
+    return next((k for k, op in ops if isinstance(op, DataDependent) and not all(map(_is_known, op.results))), None)
+
+
+def _is_known(value: SSAValue) -> bool:
+    return is_static(shape_of(cast(Tensor, value.type)))
 
 
 def _traced(side: Side, evaluator: Evaluator) -> Trace | Launches | None:

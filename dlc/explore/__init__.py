@@ -39,6 +39,5 @@ def explore(
     """The page of a program, or of one in parts; what `collect` and `collect_parts` say."""
     with collected_rarely():
         if split(program).are_cut:
-            parts = collect_parts(program, target, options, inputs=inputs, source=source, progress=progress)
-            return Page.of_parts(parts)
+            return Page(collect_parts(program, target, options, inputs=inputs, source=source, progress=progress))
         return Page(collect(program, target, options, inputs=inputs, source=source, progress=progress))

@@ -230,6 +230,6 @@ def _named(listing: Listing, runs: Sequence[tuple[str, ...]]) -> Listing:
         numbers = [int(p[1:]) for p in places if p[:1] == "#" and p[1:].isdecimal()]
         return tuple(dict.fromkeys(run[n] for n in numbers for run in runs if n < len(run)))
 
-    for places in listing.origins:
-        known.setdefault(places, names(places))
+    for places in dict.fromkeys(listing.origins):
+        known[places] = names(places)
     return Listing(listing.text, tuple(known[p] for p in listing.origins), listing.lines)

@@ -102,6 +102,7 @@ class _Tables:
         self.texts: dict[str, int] = {}
         self.sets: dict[tuple[int, ...], int] = {}
         self.names: dict[str, int] = {}
+        self.known: dict[tuple[str, ...], int] = {}
 
     def plain(self, value: Any) -> Any:
         if isinstance(value, Listing):
@@ -118,5 +119,7 @@ class _Tables:
         return {"text": text, "sets": sets, "lines": list(listing.lines)}
 
     def set_of(self, names: tuple[str, ...]) -> int:
-        key = tuple(self.names.setdefault(name, len(self.names)) for name in names)
-        return self.sets.setdefault(key, len(self.sets))
+        if (known := self.known.get(names)) is None:
+            key = tuple(self.names.setdefault(name, len(self.names)) for name in names)
+            known = self.known[names] = self.sets.setdefault(key, len(self.sets))
+        return known

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import Environment
 
@@ -18,7 +17,7 @@ from dlc.explore.data import Exploration, Parts
 from dlc.explore.encode import decoded, encoded
 from dlc.explore.facts import facts_of
 from dlc.explore.matching import as_parts, compared
-from dlc.files.whole_files import written_whole
+from dlc.files.whole_files import path_of, written_whole
 from dlc.machine.garbage import collected_rarely
 
 _FOLDER = files("dlc.explore") / "assets"
@@ -39,13 +38,6 @@ class Page:
     beside: Exploration | Parts | None = None
     label: str = ""
     label_beside: str = ""
-
-    @staticmethod
-    def of_parts(parts: Parts) -> Page:
-        """The page of a program in parts. Raises UnsupportedError where no part ran."""
-        if not parts.pages:
-            raise UnsupportedError(f"{parts.name}: the host computes all of it, op by op: there is no kernel to see")
-        return Page(parts)
 
     @property
     def shown(self) -> Exploration:
@@ -88,19 +80,33 @@ class Page:
         return {label: facts_of(side) for label, side in self._sides()}
 
     def against(self, other: Page) -> Page:
-        """This page beside another: another target, from before a change, a derivative beside its function."""
+        """This page beside another: another target, from before a change, a derivative beside its function.
+
+        Raises UnsupportedError for what is no page.
+        """
+        if not isinstance(cast(object, other), Page):
+            raise UnsupportedError(
+                f"{self.program.name}: against: expected another page, as explore makes one or Page.read reads it from a file; "
+                f"got {type(other).__name__}"
+            )
         return Page(self.program, other.program, self.label, other.label)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the page to a file."""
-        with written_whole(Path(path)) as file:
+        """Writes the page to a file. Raises DlcError where it cannot be written."""
+        with written_whole(path_of(path)) as file:
             file.write(self.html.encode())
 
     @staticmethod
-    def read(path: Path) -> Page:
-        """The page in a file, the first of two. Raises ModelError for one that this version of dlc did not write."""
+    def read(path: str | PathLike[str]) -> Page:
+        """The page in a file, the first of two.
+
+        Raises ModelError for one that cannot be read, or that this version of dlc did not write.
+        """
+        path = path_of(path)
         try:
             return Page(decoded(path.read_text()), label=path.name)
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:
             raise ModelError(f"{path}: no page that this version of dlc explore wrote; make it again: {error}") from error
 

@@ -44,7 +44,8 @@ def collect_parts(
 ) -> Parts:
     """What compiling `program` makes of its parts, and where the time of a call with `inputs` goes.
 
-    Raises UnsupportedError without inputs, since it is data that decides sizes, and what compiling and running raise.
+    Raises UnsupportedError without inputs, since it is data that decides sizes, and where no part ran; and what compiling and
+    running raise.
     """
     if inputs is None:
         raise UnsupportedError(
@@ -68,6 +69,10 @@ def collect_parts(
     seconds = perf_counter() - began
     if progress is not None:
         progress(Doing("measuring"))
+    if not watched.calls:
+        raise UnsupportedError(
+            f"{program.name}: a page shows what is between decisions of data: nothing; `dlc bench --kernels` has its kernels"
+        )
     ran = sorted(watched.calls, key=lambda name: int(name.removeprefix(_PART)))
     shown = [watched.calls[name].exploration(source) for name in ran]
 

@@ -9,13 +9,20 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
-from typing import IO
+from typing import IO, cast
 
 from dlc.errors import DlcError
 
 # The end of the names of files that are being written; whoever still writes one after this long is dead.
 _PARTIAL = ".dlc-partial"
 _STALE_SECONDS = 3600.0
+
+
+def path_of(value: object) -> Path:
+    """The path of a file or a folder, as somebody gave it. Raises DlcError for what is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise DlcError(f"expected a path, as text or a pathlib.Path; got {type(value).__name__}")
+    return Path(os.fsdecode(cast("str | os.PathLike[str]", value)))
 
 
 @contextmanager

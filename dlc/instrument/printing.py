@@ -11,15 +11,23 @@ from dlc.ir import Attribute, Operation, Printer, SSAValue
 Parts: TypeAlias = tuple[str | int, ...]
 
 
-class TextCache:
-    """Texts of ops and attributes, by what they are made of."""
+class Alike:
+    """Texts of ops and attributes that are made of the same."""
 
     def __init__(self) -> None:
-        # What an op's text hangs on, and its values and text; the text by all that, but which values they are.
-        self.ops: dict[Operation, tuple[tuple[Any, ...], tuple[SSAValue, ...], Parts]] = {}
-        self.texts: dict[tuple[Any, ...], Parts] = {}
+        # By all that an op is made of, but which values they are.
+        self.ops: dict[tuple[Any, ...], Parts] = {}
         # They are kept alive, so that their identity is sound.
         self.attributes: dict[int, tuple[Attribute, str]] = {}
+
+
+class TextCache:
+    """Texts of ops, by what they are made of; those of what is `alike` may be shared with other modules."""
+
+    def __init__(self, alike: Alike | None = None) -> None:
+        # What an op's text hangs on, and its values and text.
+        self.ops: dict[Operation, tuple[tuple[Any, ...], tuple[SSAValue, ...], Parts]] = {}
+        self.alike = alike or Alike()
 
     def text_of(self, op: Operation) -> tuple[str, dict[Operation, int]]:
         """The text of `op` without locations, and the line, from 0, on which it and each op in it begins."""
@@ -32,7 +40,7 @@ class _CachedPrinter(Printer):
     def __init__(self, cache: TextCache) -> None:
         self.text = StringIO()
         super().__init__(stream=self.text)
-        self.cache, self.lines = cache, dict[Operation, int]()
+        self.cache, self.alike, self.lines = cache, cache.alike, dict[Operation, int]()
         # Of an op that is printed for the first time.
         self.parts: list[str | int] | None = None
         self.values: tuple[SSAValue, ...] = ()
@@ -54,7 +62,7 @@ class _CachedPrinter(Printer):
 
     def parts_of(self, op: Operation, values: tuple[SSAValue, ...]) -> Parts:
         """The text of an op without regions, which is printed apart from the rest, unless one is made of the same."""
-        alike = (
+        made_of = (
             type(op),
             len(op.operands),
             *map(values.index, values),
@@ -62,8 +70,8 @@ class _CachedPrinter(Printer):
             *op.properties.items(),
             *op.attributes.items(),
         )
-        if (parts := self.cache.texts.get(alike)) is None:
-            parts = self.cache.texts[alike] = self.printed_parts(op, values)
+        if (parts := self.alike.ops.get(made_of)) is None:
+            parts = self.alike.ops[made_of] = self.printed_parts(op, values)
         return parts
 
     def printed_parts(self, op: Operation, values: tuple[SSAValue, ...]) -> Parts:
@@ -78,14 +86,14 @@ class _CachedPrinter(Printer):
         self.text = self.stream = text
 
     def print_attribute(self, attribute: Attribute) -> None:
-        known = self.cache.attributes.get(id(attribute))
+        known = self.alike.attributes.get(id(attribute))
         if known is not None:
             self.text.write(known[1])
             return
         begin = self.text.tell()
         super().print_attribute(attribute)
         self.text.seek(begin)
-        self.cache.attributes[id(attribute)] = attribute, self.text.read()
+        self.alike.attributes[id(attribute)] = attribute, self.text.read()
 
     def _print_new_line(self, indent: int | None = None, print_message: bool = True) -> None:
         self._current_line += 1

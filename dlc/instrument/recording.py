@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from dlc.dialects.host import entry_of
-from dlc.instrument.printing import TextCache
+from dlc.instrument.printing import Alike, TextCache
 from dlc.instrument.provenance import origins
 from dlc.instrument.report import PassRecord
 from dlc.ir import ModuleOp, ModulePass, Operation
@@ -74,10 +74,11 @@ class Recorder:
     kernels: dict[str, KernelRecord] = field(default_factory=dict[str, KernelRecord])
     modules: dict[str, ModuleOp] = field(default_factory=dict[str, ModuleOp])
     made: object = None
+    _alike: Alike = field(default_factory=Alike)
 
     def of_program(self, module: ModuleOp, stages: Sequence[Stage]) -> AfterPass:
         """What is told of the passes of a program that goes through `stages`."""
-        coming, shots = _coming(stages), _Shots(self.program)
+        coming, shots = _coming(stages), _Shots(self.program, self._alike)
         shots.take(module, "", "import")
 
         def after_pass(stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
@@ -93,15 +94,15 @@ class Recorder:
 
     def of_kernel(self, kernel: Operation, stages: Sequence[Stage]) -> KernelWatch:
         """What watches a kernel that goes through `stages`."""
-        return KernelWatch(kernel, _coming(stages), self.note)
+        return KernelWatch(kernel, _coming(stages), self.note, self._alike)
 
 
 class KernelWatch:
     """Is told of the passes of one kernel; `record` is what it has seen."""
 
-    def __init__(self, kernel: Operation, coming: Mapping[int, ModulePass], note: Note) -> None:
+    def __init__(self, kernel: Operation, coming: Mapping[int, ModulePass], note: Note, alike: Alike) -> None:
         self.record = KernelRecord()
-        self._shots, self._coming, self._note = _Shots(self.record.shots), coming, note
+        self._shots, self._coming, self._note = _Shots(self.record.shots, alike), coming, note
         self._shots.take(kernel, "fusion", "")
 
     def after_pass(self, stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
@@ -126,9 +127,9 @@ class KernelWatch:
 class _Shots:
     """Listings of what passes change, of those that changed its text."""
 
-    def __init__(self, shots: list[Shot]) -> None:
+    def __init__(self, shots: list[Shot], alike: Alike) -> None:
         self.shots, self.passes = shots, -1
-        self.cache = TextCache()
+        self.cache = TextCache(alike)
         self.lines: Mapping[Operation, int] = {}
 
     def take(self, op: Operation, stage: str, made_by: str) -> None:

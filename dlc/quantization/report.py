@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from onnx import ModelProto
 
-from dlc.files.whole_files import written_whole
+from dlc.files.whole_files import path_of, written_whole
 from dlc.frontend.onnx.graph import ModelFile
 from dlc.quantization.graph import save
 from dlc.quantization.settings import Settings
@@ -80,7 +79,7 @@ class Quantization:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the quantised model, an ONNX file. Raises DlcError when it cannot be written."""
-        save(self.model, Path(path))
+        save(self.model, path_of(path))
 
     def save_page(self, path: str | PathLike[str]) -> None:
         """Writes what was measured as one HTML page. Raises DlcError when it cannot be written."""
@@ -89,7 +88,7 @@ class Quantization:
         )
         worst = max((layer.error or 0 for layer in self.layers), default=0) or 1
         page = environment.get_template("report.html").render(made=self, worst=worst, decibels=decibels)
-        with written_whole(Path(path)) as file:
+        with written_whole(path_of(path)) as file:
             file.write(page.encode())
 
     def to_json(self) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from dlc.arrays import Array, TensorInfo, given_array, require_unmasked, type_text
 from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.files.whole_files import path_of
 from dlc.runtime.container import Saveable, Writer, save
 from dlc.runtime.formats.arrays import array_to_json
 from dlc.runtime.input_sizes import InputSizes
@@ -141,7 +141,7 @@ class Model:
         Raises UnsupportedError for a model that is no native code, and for one that was not called yet though what it is
         compiled for comes with a call; DlcError when the file cannot be written.
         """
-        save(Path(path), self)
+        save(path_of(path), self)
 
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Its part of a file's header. Raises UnsupportedError for a model that is no native code."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -130,6 +131,34 @@ def compiled(stages: Path) -> dict[str, Path]:
 def test_the_kernel_of_a_compiled_program_is_named(compiled: dict[str, Path], one: str, other: str, told: list[str]) -> None:
     result = diff(compiled[one], compiled[other])
     assert result.exit_code == bool(told) and all(text in result.stderr for text in told), result.stderr
+
+
+SELECTED = """
+func.func @main(%x: tensor<6xf32> {dl.name = "x"}) -> tensor<?xi64, #dl.dims<"k">> {
+  %0 = dl.constant {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
+  %1 = dl.greater %x, %0 : (tensor<6xf32>, tensor<f32>) -> tensor<6xi1> loc("choice")
+  %2 = dl.nonzero %1 {size = #dl.dims<"k">} : (tensor<6xi1>) -> tensor<1x?xi64, #dl.dims<1, "k">> loc("kept")
+  %3 = dl.reshape %2 {shape = #dl.dims<"k">} : (tensor<1x?xi64, #dl.dims<1, "k">>) -> tensor<?xi64, #dl.dims<"k">>
+  %4 = dl.mul %3, %3 : (tensor<?xi64, #dl.dims<"k">>, tensor<?xi64, #dl.dims<"k">>) -> tensor<?xi64, #dl.dims<"k">> loc("grown")
+  func.return %4 : tensor<?xi64, #dl.dims<"k">>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new, told",
+    [
+        ("dense<0.5>", "dense<0.75>", ["differs in shape", "dl.greater", "from choice"]),
+        ("dl.mul %3, %3", "dl.add %3, %3", ["dl.add", "from grown"]),
+    ],
+)
+def test_data_decides_sizes(tmp_path: Path, old: str, new: str, told: list[str]) -> None:
+    file, given = tmp_path / "selected.mlir", tmp_path / "x.npy"
+    file.write_text(SELECTED)
+    np.save(given, np.array([0, 0.6, 1, 0.6, 0, 1], np.float32))
+    assert diff(file, file, "--input", f"x={given}").exit_code == 0
+    result = diff(file, edited(file, old, new), "--input", f"x={given}")
+    assert result.exit_code == 1 and all(text in result.stderr for text in told), result.stderr
 
 
 def test_planned_programs_have_outputs_alone(stages: Path) -> None:

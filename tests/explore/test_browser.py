@@ -7,10 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import dlc
 from dlc.explore import Page
-from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_parts
+from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_parts, tiny
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -199,6 +201,16 @@ def test_programs_in_parts_are_compared(browser: Any, tmp_path: Path) -> None:
     page.wait_for_selector('#tab-pipeline[aria-selected="true"]')
     assert sorted(texts(page, ".whose")) == ["new · part 2", "old · part 2"] and not opened.wrong
     page.close()
+
+
+def test_a_program_without_kernels(browser: Any, tmp_path: Path) -> None:
+    model = dlc.compile_model(tiny("Identity"), target="cpu:avx2", num_threads=1)
+    model.explore(np.ones(4, np.float32)).save(tmp_path / "page.html")
+    opened = Opened(browser, tmp_path / "page.html")
+    assert opened.audit() == []
+    opened.show("kernels")
+    assert "There is no kernel" in texts(opened.page, "main")[0] and not opened.wrong
+    opened.page.close()
 
 
 def test_parts_are_chosen(browser: Any, tmp_path: Path) -> None:

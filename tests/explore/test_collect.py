@@ -232,10 +232,10 @@ def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
         model.explore()
 
 
-def test_what_the_host_computes_alone_has_no_page() -> None:
+def test_what_is_all_decided_by_data_has_no_page() -> None:
     proto = tiny("NonZero", TensorProto.INT64, 2)
     proto.graph.input[0].type.tensor_type.elem_type = TensorProto.BOOL
-    with pytest.raises(dlc.UnsupportedError, match="the host computes all of it"):
+    with pytest.raises(dlc.UnsupportedError, match="between decisions of data: nothing"):
         dlc.compile_model(proto, target="cpu:avx2").explore(np.ones(4, bool))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,15 @@ def test_a_file_that_is_no_page(tmp_path: Path) -> None:
         (tmp_path / "page.html").write_text(text)
         with pytest.raises(dlc.ModelError, match=r"page\.html: no page that this version"):
             Page.read(tmp_path / "page.html")
+    with pytest.raises(dlc.ModelError, match=r"none\.html: cannot be read"):
+        Page.read(tmp_path / "none.html")
+
+
+def test_what_is_no_page_or_path() -> None:
+    page: Any = Page(mnist())
+    for wrong in (page.save, page.against, page.read):
+        with pytest.raises(dlc.DlcError, match=r"expected a.* pa(th|ge), .* got int"):
+            wrong(3)
 
 
 def test_labels_tell_pages_apart() -> None:

@@ -39,6 +39,8 @@ const seconds = (x) => (x ? scaled(x * 1e9, 1000, ["ns", "µs", "ms", "s"]) : "0
 const bytes = (x) => (x < 1024 ? `${x} B` : scaled(x, 1024, ["B", "KB", "MB", "GB"]));
 const count = (x) => (x < 1000 ? String(x) : scaled(x, 1000, ["", "k", "M", "G", "T"]).trim());
 const percent = (x) => (x > 0 && x < 0.001 ? "< 0.1 %" : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`);
+/** So many of what has a plural in s. */
+const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 /** A place as short as it is clear: the file of a Python line without its folders, the last two parts of a long path of layers. */
 const short = (name) => name.replace(/(?:[^\s/]*\/)+(?=[^/]+:\d+$)/, "").replace(/\S{24,}/g, (path) => path.replace(/^.*\/(?=[^/]+\/[^/]+$)/, "…/"));
 

@@ -230,14 +230,14 @@ function searchBox(boxes, choose) {
 
 /** What is told of the program while nothing of it is chosen: where its time and its memory go. */
 function programDetail(choose) {
-  const { kernels, memory: m } = DATA, time = sum(kernels.map((k) => k.seconds ?? 0)), least = sum(kernels.map((k) => k.least ?? 0));
+  const { kernels, memory: m } = DATA, time = sum(kernels.map((k) => k.seconds ?? 0)), least = sum(kernels.map((k) => Math.min(k.least ?? 0, k.seconds ?? 0)));
   const slowest = [...kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0)).slice(0, 6);
   const { live, peak } = alive(m), held = live[peak] ?? [], largest = [...held].sort((a, b) => b.bytes - a.bytes)[0];
   return [
     el("h2", {}, DATA.name), el("p.quiet.small", {}, "All of it; a click on a box, or Enter, shows what is known of that."),
     listed([
-      time && ["a call", `${seconds(time)} in kernels, ${percent(Math.min(1, least / time))} of what the machine could do`],
-      ["kernels", `${kernels.length}, in ${sum(kernels.map((k) => k.runs))} runs`],
+      time && ["a call", `${seconds(time)} in kernels, ${percent(least / time)} of what the machine could do`],
+      ["kernels", `${kernels.length}, in ${many(sum(kernels.map((k) => k.runs)), "run")}`],
       ["arena", bytes(m.arena_bytes)], ["weights", bytes(sum(m.weights.map((w) => w.bytes)))],
       ["compiled", `in ${seconds(DATA.seconds)}`],
     ]),
@@ -247,7 +247,7 @@ function programDetail(choose) {
     time && kernels.length > slowest.length ? el("p.small", {}, button(`All ${kernels.length} kernels`, () => go("kernels"))) : null,
     el("h3", {}, "What holds its memory"),
     el("p.small", {}, largest ? ["Most is alive while run ", `${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${bytes(sum(held.map((b) => b.bytes)))}, of which `, el("b", {}, called(largest)), ` takes ${percent(largest.bytes / sum(held.map((b) => b.bytes)))}. `]
-      : "Nothing lies in the arena: kernels read inputs and write outputs. ", button("The arena over time", () => go("memory"))),
+      : `${NO_ARENA()} `, button("The arena over time", () => go("memory"))),
     ...[["Takes", DATA.inputs], ["Gives", DATA.outputs]].flatMap(([title, texts]) => [el("h3", {}, title),
       el("ul.bare.small", {}, texts.map((text) => el("li.mono", {}, text)))]),
   ].filter(Boolean);

@@ -1,8 +1,10 @@
 // Kernels: what each takes, how near it comes to the machine's limits, and how it is cut.
 
+const NO_KERNEL = "There is no kernel: what the program gives is what it takes, or a constant, and is copied.";
+
 function kernelsView(at) {
   const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
-  const least = sum(DATA.kernels.map((k) => k.least ?? 0));
+  const least = sum(DATA.kernels.map((k) => Math.min(k.least ?? 0, k.seconds ?? 0)));
   const limit = (k) => (k.seconds ? Math.min(1, k.least / k.seconds) : 0);
   const longest = Math.max(...DATA.kernels.map((k) => k.seconds ?? 0), 1e-12);
   let chosen = DATA.kernels.find((k) => k.name === at.kernel) ?? [...DATA.kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0))[0];
@@ -28,11 +30,11 @@ function kernelsView(at) {
   function draw() {
     body.replaceChildren(
       facts([String(DATA.kernels.length), "different kernels"], [String(sum(DATA.kernels.map((k) => k.runs))), "runs in a call"],
-        total && [seconds(total), "in all kernels"], total && [percent(Math.min(1, least / total)), "of what the machine could do"]),
-      total ? roofline(chosen, pick) : el("p.quiet", {}, "Times are there where the program was run, with inputs."),
-      table(columns, DATA.kernels, { by: total ? 2 : 0, picked: (k) => k === chosen, pick, label: "Kernels" }),
+        total && [seconds(total), "in all kernels"], total && [percent(least / total), "of what the machine could do"]),
+      total ? roofline(chosen, pick) : el("p.quiet", {}, chosen ? "Times are there where the program was run, with inputs." : NO_KERNEL),
+      ...(chosen ? [table(columns, DATA.kernels, { by: total ? 2 : 0, picked: (k) => k === chosen, pick, label: "Kernels" })] : []),
     );
-    detail.replaceChildren(...kernelDetail(chosen, total));
+    detail.replaceChildren(...(chosen ? kernelDetail(chosen, total) : [el("p.quiet", {}, "No kernel.")]));
   }
   return { nodes: [body, detail], ready: draw };
 }
@@ -47,7 +49,7 @@ function kernelDetail(kernel, total) {
     el("p.small", {}, button("Follow it through the passes", () => go("pipeline", { unit: kernel.name })),
       boxes.length ? [" · ", button("In the graph", () => go("graph", { box: boxes[0][1] }))] : null),
     listed([
-      kernel.seconds && ["time", `${seconds(kernel.seconds)} in ${kernel.runs} ${kernel.runs === 1 ? "run" : "runs"}, ${percent(kernel.seconds / total)}`],
+      kernel.seconds && ["time", `${seconds(kernel.seconds)} in ${many(kernel.runs, "run")}, ${percent(kernel.seconds / total)}`],
       bound && ["limit", `${seconds(kernel.least)}, by ${bound}: ${percent(Math.min(1, kernel.least / kernel.seconds))} reached`],
       kernel.flops && ["work", `${count(kernel.flops)}FLOP, ${digits(intensity)} per byte`],
       kernel.bytes && ["buffers", bytes(kernel.bytes)],

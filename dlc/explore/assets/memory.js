@@ -2,6 +2,10 @@
 
 /** A buffer in words: by its name, or the place that it comes from. */
 const called = (b) => short(b.name || "a buffer");
+/** A buffer takes pieces of so many bytes. */
+const PIECE = 64;
+/** Why there is no arena. */
+const NO_ARENA = () => (DATA.kernels.length ? "Nothing lies in the arena: kernels read inputs and write outputs." : NO_KERNEL);
 
 function memoryView() {
   const m = DATA.memory, body = el("div.scroll"), detail = el("aside", { "aria-label": "The chosen buffer", tabindex: 0 });
@@ -19,10 +23,10 @@ function memoryView() {
     body.replaceChildren(
       facts([bytes(m.arena_bytes), "arena"], [bytes(separately), "its buffers would take one by one"], [bytes(weights), "weights"], [bytes(m.input_bytes + m.output_bytes), "inputs and outputs"]),
       el("figure", {}, el("figcaption", {}, culprit
-        ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${live[peak].length} buffers, ${bytes(held)}, of which `, el("b", {}, called(culprit)), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`,
-          m.arena_bytes > 1.02 * held && highest ? [` The arena is ${bytes(m.arena_bytes - held)} larger, since its buffers do not move: `, button(called(highest), () => pick(highest)), " lies on top."] : [],
+        ? [`Most is alive while run ${peak + 1}, `, el("b", {}, m.launches[peak]), `, is at work: ${many(live[peak].length, "buffer")}, ${bytes(held)}, of which `, el("b", {}, called(culprit)), ` takes ${percent(culprit.bytes / Math.max(1, held))}. The dashed line is that run.`,
+          m.arena_bytes > 1.02 * held + PIECE * live[peak].length && highest ? [` The arena is ${bytes(m.arena_bytes - held)} larger, since its buffers do not move: `, button(called(highest), () => pick(highest)), " lies on top."] : [],
           given.length ? ` Its sizes come with a call: this is for ${given.map(([name, size]) => `${name} = ${size}`).join(", ")}.` : ""].flat()
-        : "Nothing lies in the arena: kernels read inputs and write outputs."), chart),
+        : NO_ARENA()), culprit && chart),
       m.weights.length ? el("h2", {}, "Weights, as kernels read them") : "",
       m.weights.length ? table([
         ["name", false, (w) => el("span.mono", {}, w.name), (w) => w.name],
@@ -66,5 +70,5 @@ function arenaChart(m, most, chosen, pick) {
       "aria-label": `${called(b)}, ${bytes(b.bytes)}`, onclick: () => pick(b), onkeydown: (event) => { if (event.key === "Enter") pick(b); },
     }, el("title", {}, `${called(b)} ${b.type}: ${bytes(b.bytes)}`))),
     m.launches.length ? el("line.peak", { x1: X(peak + 0.5), x2: X(peak + 0.5), y1: T, y2: H - B }) : null,
-    el("text.quiet", { x: W, y: H - 6, "text-anchor": "end" }, `${m.launches.length} runs of kernels, from first to last`));
+    el("text.quiet", { x: W, y: H - 6, "text-anchor": "end" }, `${many(m.launches.length, "run")} of kernels, from first to last`));
 }

@@ -16,9 +16,9 @@ function oneProgram(program) {
   const name = (row) => el("span", { style: `padding-left:${16 * row.depth}px` },
     row.of ? button(row.name, () => go("graph", { page: row.page || null })) : [row.name, el("span.quiet", {}, row.name.startsWith("part ") ? " · did not run" : " · by the host")]);
   return [
-    facts([String(program.count), "parts ran"], [seconds(program.seconds), "in a call"], [seconds(inside), "in parts"],
+    facts([String(program.count), "parts ran"], [seconds(program.seconds), "part by part"], [seconds(inside), "in parts"],
       [seconds(Math.max(0, program.seconds - inside)), "by the host, and between"]),
-    el("p.quiet.small", {}, "Data decides a size in this program. Up to there, and from there on, it is compiled; what is between is computed by the host. A part's name leads to its graph; other views are of the part that is chosen at the top."),
+    el("p.quiet.small", {}, "Data decides a size in this program. It is shown in parts, each compiled by itself: up to there, and from there on. What is between the host computes, for this page; in a call kernels do it where they can, and the whole is one program. A part's name leads to its graph; other views are of the part that is chosen at the top."),
     table([
       ["step", false, name, (row) => -row.place],
       ["from", false, placesOf, (row) => row.origins[0] ?? ""],
