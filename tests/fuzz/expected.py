@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def expected_of(program: Program, inputs: Sequence[np.ndarray]) -> list[Tracked]
             if array is None or (array.shape, element_type(array.dtype)) != (shape_of(op.result), element_type_of(op.result)):
                 return None
             made = [Tracked(np.asarray(array), given=True)]
-        elif isinstance(op, dl.ScanOp):
+        elif isinstance(op, dl.ScanOp) and all(isinstance(inner, DlOp | dl.YieldOp) for inner in op.block.ops):
             made = track_scan(op, [known[v] for v in op.operands], known)
         elif isinstance(op, DlOp) and not isinstance(op, DataDependent):
             made = track(op, *(known[v] for v in op.operands))
@@ -57,7 +58,11 @@ def track_scan(op: dl.ScanOp, operands: Sequence[Tracked], above: Mapping[SSAVal
     if op.goes_back:
         made.reverse()
     types = [(shape_of(r), numpy_dtype(element_type_of(r))) for r in op.results[count:]]
-    return [*states, *(_stacked([step[k] for step in made], *of) for k, of in enumerate(types))]
+    # What no step has changed is computed all the same.
+    return [
+        *(replace(s, given=False) for s in states),
+        *(_stacked([step[k] for step in made], *of) for k, of in enumerate(types)),
+    ]
 
 
 def _element(sequence: Tracked, k: int) -> Tracked:

@@ -2,7 +2,9 @@
 
 Left out is what ONNX does not define, such as divisions of integers by zero, and what `onnx.reference` computes otherwise than
 its specification and ONNX Runtime: functions in f64 by constants of f32, products of integers in floats, softmax over the
-axes that opsets before 13 mean, logarithms of what has become zero, transposed convolutions in groups, NaN in pools.
+axes that opsets before 13 mean, logarithms of what has become zero, transposed convolutions in groups, NaN in pools. Zeros
+that it multiplies by where nothing is to be multiplied (the padding and the gaps of a kernel, the slope of what is positive)
+meet finite numbers only, and so does a matrix of one element, by which NumPy scales: 0 times infinity is 0 then.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
+from dlc.dialects.dl.base import Array
 from tests.fuzz.draws import SMALL, Unsuitable
 from tests.fuzz.graph_windows import WINDOWS
-from tests.fuzz.random_graph import GraphValue, RandomGraph
+from tests.fuzz.random_graph import GraphValue, RandomGraph, is_finite
 from tests.ops.sample import BOOL, F32, F64, I8, I32, I64, U8, is_float
 
 Recipe = Callable[[RandomGraph, str], GraphValue]
@@ -115,7 +118,7 @@ def _binary(g: RandomGraph, op: str) -> GraphValue:
         # Divisions by zero and negative powers of integers are not defined.
         y = g.given(np.maximum(g.numbers_of(y.dtype, y.shape) % 5, 1).astype(y.dtype))
     if op == "PRelu":
-        y = g.without_nan(y)
+        y = g.finite(y)
     return g.add(op, x, y, **({"fmod": 1} if op == "Mod" and (is_float(x.dtype) or g.flag()) else {}))
 
 
@@ -237,7 +240,13 @@ def _channel_norm(g: RandomGraph, op: str) -> GraphValue:
     if op == "GroupNormalization":
         return g.add(op, x, scale, bias, num_groups=g.random.choice([n for n in range(1, channels + 1) if channels % n == 0]))
     variance = g.given((np.abs(g.numbers.standard_normal(channels)) + 0.1).astype(x.dtype))
-    return g.add(op, x, scale, bias, g.fresh(x.dtype, (channels,)), variance, epsilon=1e-3)
+    mean = g.fresh(x.dtype, (channels,))
+
+    def stays_finite(y: Array) -> bool:
+        # The order of its products and sums decides what overflows on the way.
+        return is_finite(y) or not is_finite(x.array, scale.array, bias.array, mean.array)
+
+    return g.add(op, x, scale, bias, mean, variance, epsilon=1e-3, accepted=stays_finite)
 
 
 # Movement
@@ -408,6 +417,11 @@ def _one_hot(g: RandomGraph, op: str) -> GraphValue:
 # Products
 
 
+def _unscaled(g: RandomGraph, *factors: GraphValue) -> list[GraphValue]:
+    """Factors as they are, or finite ones where NumPy scales by one of them."""
+    return [g.finite(f) if any(math.prod(f.shape) == 1 for f in factors) else f for f in factors]
+
+
 def _matmul(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s)
     k, n = x.shape[-1], g.random.choice([1, 2, 5, 16, 17, 33])
@@ -416,13 +430,13 @@ def _matmul(g: RandomGraph, op: str) -> GraphValue:
     dtype = x.dtype if op == "MatMul" else g.random.choice([I8, U8])
     if op == "MatMulInteger" and len(shape) == 1:
         raise Unsuitable
-    return g.add(op, x, g.fresh(dtype, shape, k**-0.5))
+    return g.add(op, *_unscaled(g, x, g.fresh(dtype, shape, k**-0.5)))
 
 
 def _gemm(g: RandomGraph, op: str) -> GraphValue:
     m, k, n = (g.random.choice([1, 3, 8, 17]) for _ in range(3))
     dtype, turned = g.dtype([d for d in g.types_of(op) if is_float(d)]), [g.flag(), g.flag()]
-    a, b = (g.fresh(dtype, s[::-1] if t else s, k**-0.5) for s, t in zip(((m, k), (k, n)), turned, strict=True))
+    a, b = _unscaled(g, *(g.fresh(dtype, s[::-1] if t else s, k**-0.5) for s, t in zip(((m, k), (k, n)), turned, strict=True)))
     c = [g.fresh(dtype, g.random.choice([(n,), (m, n), (1, n), (m, 1), (1,)]))] if g.opset < 11 or g.flag() else []
     factors = {name: g.random.choice([0.5, 1.0, 2.0]) for name in ("alpha", "beta")}
     return g.add(op, a, b, *c, transA=int(turned[0]), transB=int(turned[1]), **factors)

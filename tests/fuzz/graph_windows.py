@@ -43,7 +43,7 @@ def _conv(g: RandomGraph, op: str) -> GraphValue:
         depth = channels // groups
         w = g.fresh(dtype, (groups * outputs, depth, *kernel), (depth * math.prod(kernel)) ** -0.5)
     bias = [g.fresh(x.dtype, (groups * outputs,))] if op != "ConvInteger" and g.flag() else []
-    return g.add(op, x, w, *bias, group=groups, **window)
+    return g.add(op, g.finite(x), g.finite(w), *bias, group=groups, **window)
 
 
 def _pool(g: RandomGraph, op: str) -> GraphValue:
@@ -118,7 +118,9 @@ def _recurrence(g: RandomGraph, op: str) -> GraphValue:
     settings: dict[str, Any] = {"hidden_size": hidden, "direction": both}
     if op == "GRU":
         settings["linear_before_reset"] = int(g.flag())
-    return g.add(op, x, *parameters, results=3 if op == "LSTM" else 2, **settings)
+    # One less a gate of a GRU is rounded there as a number next to one is.
+    apart = 1e-6 if op == "GRU" else 0.0
+    return g.add(op, x, *parameters, results=3 if op == "LSTM" else 2, apart=apart, **settings)
 
 
 def _det(g: RandomGraph, op: str) -> GraphValue:

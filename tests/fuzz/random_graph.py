@@ -54,6 +54,11 @@ class GraphValue:
         return not self.apart
 
 
+def is_finite(*arrays: Array) -> bool:
+    """Whether every element is a finite number."""
+    return all(np.isfinite(a.astype(np.float64)).all() for a in arrays)
+
+
 class RandomGraph(Draws[GraphValue]):
     """The graph of a seed: `model`, its `inputs`, and what its `results` should be.
 
@@ -112,6 +117,10 @@ class RandomGraph(Draws[GraphValue]):
         """This value, or one of its shape and dtype without NaN."""
         nan = is_float(x.dtype) and np.isnan(x.array.astype(np.float64)).any()
         return self.given(self.numbers.standard_normal(x.shape).astype(x.dtype)) if nan else x
+
+    def finite(self, x: GraphValue) -> GraphValue:
+        """This value, or one of its shape and dtype with finite elements."""
+        return x if is_finite(x.array) else self.given(self.numbers.standard_normal(x.shape).astype(x.dtype))
 
     def constant(self, array: Array) -> GraphValue:
         """An initializer that one node takes, of what must be known when the graph is read."""

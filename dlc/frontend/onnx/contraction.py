@@ -10,6 +10,7 @@ from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.problems import NodeProblem
+from dlc.ir import bf16, f16, f32
 
 table = Table()
 
@@ -28,9 +29,11 @@ def gemm(node: Node) -> Value:
         a = emit.transpose(a, (1, 0))
     if node.flag("transB"):
         b = emit.transpose(b, (1, 0))
-    result = _scaled(node, emit(dl.MatmulOp, a, b), node.real("alpha", 1.0))
-    beta = node.real("beta", 1.0)
-    return result if c is None else emit(dl.AddOp, result, _scaled(node, c, beta))
+    to = a.element_type
+    result = _scaled(node, emit(dl.MatmulOp, a, b, result=f32 if to in (f16, bf16) else None), node.real("alpha", 1.0))
+    if c is not None:
+        result = emit(dl.AddOp, result, _scaled(node, emit.wide(c), node.real("beta", 1.0)))
+    return emit.cast(result, to)
 
 
 def _scaled(node: Node, x: Value, factor: float) -> Value:

@@ -25,8 +25,8 @@ _NUMBER, _EIGHT, _SO_MANY, _FOUR = 0, 1, 2, 5
 
 def content_of(path: Path) -> Content:
     """What a file holds. Raises OSError when it cannot be read."""
-    # What has no size of its own, a pipe say, cannot be mapped.
-    return MappedFile.of(path) if path.stat().st_size >= LARGE else path.read_bytes()
+    # What is no file, a pipe or a folder say, cannot be mapped.
+    return MappedFile.of(path) if path.is_file() and path.stat().st_size >= LARGE else path.read_bytes()
 
 
 def without_large_tensors(content: Content) -> bytes:

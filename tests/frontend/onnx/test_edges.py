@@ -82,6 +82,16 @@ def test_what_takes_several_steps_is_rounded_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_scaled_product_of_16_bits_is_rounded_once(target: str) -> None:
+    """A product beyond the largest number of f16, half of which is not."""
+    gemm = helper.make_node("Gemm", ["a", "b", "c"], ["y"], alpha=0.5, beta=2.0)
+    weights = {"b": np.float16([[300]]), "c": np.float16([16])}
+    source = model([gemm], {"a": [1, 1]}, ["y"], weights=weights, dtypes={"a": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
+    got = dlc.compile_model(source, target=target)(np.float16([[300]]))["y"]
+    np.testing.assert_array_equal(got, np.float16([[45032]]))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_results_beyond_the_memory_are_refused(target: str, tmp_path: Path) -> None:
     node = helper.make_node("Range", ["a", "b", "c"], ["y"])
     weights = {"a": np.int64(0), "b": np.int64(1 << 44), "c": np.int64(1)}

@@ -53,6 +53,12 @@ def inside(proto: ModelProto, data: bytes) -> ModelProto:
     return proto
 
 
+def test_a_large_folder_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.frontend.onnx.large_tensors.LARGE", 0)
+    with pytest.raises(ModelError, match="Is a directory"):
+        dlc.compile_model(tmp_path)
+
+
 def test_nothing_but_large_tensors_is_taken_out() -> None:
     data = branching().SerializeToString()
     left = without_large_tensors(data)
