@@ -58,6 +58,11 @@ def has_tracer(value: object) -> bool:
     return isinstance(value, Tracer)
 
 
+def has_open_size(value: object) -> bool:
+    """Whether it is a size that comes with a call, or a tuple or list of sizes that holds one."""
+    return any(map(has_open_size, cast("Sequence[object]", value))) if isinstance(value, list | tuple) else isinstance(value, Dim)
+
+
 def is_weak(x: ArrayLike) -> bool:
     """Whether it is a number, or stands for one."""
     return x.weak if isinstance(x, Tracer) else is_number(x) or isinstance(x, Dim)
@@ -144,8 +149,8 @@ def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None
 def apply_all(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Sequence[Any]:
     """The results of an op; errors of shape and dtype name the user's line."""
     tracer = next((x for x in operands if isinstance(x, Tracer)), None)
-    if tracer is not None:
-        trace = tracer.owner
+    trace = tracer.owner if tracer is not None else current_trace() if any(map(has_open_size, properties.values())) else None
+    if trace is not None:
         return trace.apply_all(op, *(x if isinstance(x, Tracer) else trace.constant(x) for x in operands), **properties)
     with blamed_on_user(), np.errstate(all="ignore"):
         block = Block(arg_types=[tensor_type(x.shape, element_type(x.dtype)) for x in operands])

@@ -9,7 +9,7 @@ from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
 from dlc.frontend.trace import Tracer, at_user_line
 from dlc.numpy import comparing as cmp
-from dlc.numpy import complex_numbers, indexing, linear, reductions, running, shaping, sorting, updating
+from dlc.numpy import complex_numbers, counting, indexing, linear, reductions, running, shaping, sorting, updating
 from dlc.numpy import elementwise as ew
 from dlc.numpy.absent import ABSENT, COUNTED, raise_absent
 from dlc.numpy.apply import is_weak
@@ -49,6 +49,10 @@ def _transpose(x: Tracer, *axes: Any) -> Any:
     return shaping.transpose(x, given or None)
 
 
+def _compress(x: Tracer, condition: Any, axis: int | None = None) -> Any:
+    return counting.compress(condition, x, axis)
+
+
 def _rounded(x: Tracer, decimals: int | None = None) -> Any:
     return ew.round(x, decimals or 0)
 
@@ -66,9 +70,9 @@ _UNARY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _METHODS: dict[str, Callable[..., Any]] = {
     "__getitem__": indexing.getitem, "__round__": _rounded, "reshape": _reshape, "transpose": _transpose,
-    "flatten": shaping.ravel, "copy": ew.positive, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
+    "compress": _compress, "flatten": shaping.ravel, "copy": ew.positive, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
     **{f.__name__: f for f in (
-        ew.astype, ew.clip, ew.round, linear.dot, linear.trace, indexing.choose, indexing.take, sorting.argsort,
+        counting.nonzero, ew.astype, ew.clip, ew.round, linear.dot, linear.trace, indexing.choose, indexing.take, sorting.argsort,
         sorting.searchsorted, sorting.sort, shaping.diagonal, shaping.ravel, shaping.repeat, shaping.squeeze, shaping.swapaxes,
         running.cumprod, running.cumsum, reductions.all, reductions.any, reductions.argmax, reductions.argmin, reductions.max,
         reductions.mean, reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum, reductions.var,

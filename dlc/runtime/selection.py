@@ -23,13 +23,15 @@ def nonzero(x: Array) -> tuple[Array, ...]:
     return (np.argwhere(x).T.astype(np.int64),)
 
 
-def unique(x: Array, *, axis: int | None = None, keep_order: bool = False) -> tuple[Array, ...]:
+def unique(
+    x: Array, *, axis: int | None = None, keep_order: bool = False, nan_differs: bool = False
+) -> tuple[Array, ...]:
     """`dl.unique`."""
     # NumPy compares 16-bit floats of other packages by their bits: f32 holds them all.
     narrow = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
     wide = x.astype(np.float32) if narrow else x
-    # Their places among the distinct elements are in the order of elements, NaN last, and equal where these are, NaN too.
-    places = np.unique(wide, return_inverse=True)[1].reshape(x.shape)
+    # Their places among the distinct elements are in the order of elements, NaN last, and equal where these are.
+    places = np.unique(wide, return_inverse=True, equal_nan=not nan_differs)[1].reshape(x.shape)
     _, first, inverse, counts = np.unique(places, True, True, True, axis)
     inverse = inverse.reshape(-1)
     if keep_order:

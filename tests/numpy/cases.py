@@ -178,6 +178,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         # In any order where NumPy is newer.
         "unique_values": ("j * 0 + 3", "zero"),
         **_for("union1d intersect1d setdiff1d", ("ties, i", "j, ties")),
+        "setxor1d": ("ties, i", "ties, j"),
         "trim_zeros": ("j - 2", "j, 'f'"),
         "bincount": ("j", "j, v", "j, minlength=9"),
         "histogram": ("f", "f, 3, (-1, 1)", "f, edges"),
