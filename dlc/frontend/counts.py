@@ -63,13 +63,13 @@ class Counts:
                 repair = "select from both by one mask, or combine them before"
                 raise ShapeError(f"{op.name}: a size of {first} against {second}, which data decides; {repair}")
 
-    def require_outside(self, body: Block, values: Sequence[SSAValue]) -> None:
+    def require_outside(self, where: str, body: Block, values: Sequence[SSAValue]) -> None:
         """Raises ShapeError for what a loop makes in each step, if data decides its size there."""
         for value in values:
             for name in {s for size in shape_of(value) for s in Dim.lift(size).symbols()} & self._blocks.keys():
                 if self._blocks[name] is body or _is_inside(self._blocks[name], body):
                     problem = f"each step makes an array of the shape {shape_of(value)}, and may make another size of it"
-                    raise ShapeError(f"{problem}; keep what is not selected as zeros: dlc.numpy.where(mask, x, 0)")
+                    raise ShapeError(f"{where}: {problem}; keep what is not selected as zeros: dlc.numpy.where(mask, x, 0)")
 
     def explained(self, problem: str) -> str:
         """A problem, and where the sizes that it speaks of are decided."""

@@ -28,7 +28,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.dl.ranges import state_ranges
 from dlc.dialects.dl.selection import Selection
-from dlc.dims import Range, Size, UndecidableError, product
+from dlc.dims import Dim, Range, Size, UndecidableError, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.computations import Computations
 from dlc.frontend.counts import Counts
@@ -46,6 +46,7 @@ from dlc.ir import (
     StringAttr,
     SymbolRefAttr,
     UnknownLoc,
+    i64,
 )
 from dlc.weights import WeightStore
 
@@ -176,10 +177,12 @@ class Trace:
         return Tracer(self, self._constants[id(array)][1])
 
     def value(self, x: object) -> Tracer:
-        """A Tracer of this trace as it is, an array or a number as a constant."""
+        """A Tracer of this trace as it is, an array or a number as a constant, a size as the number that it is in a call."""
         if isinstance(x, Tracer):
             self.require_own(x)
             return x
+        if isinstance(x, Dim):
+            return self.apply(dl.SizeOp, size=(x,), to=i64)
         return self.constant(np.asarray(x))
 
 
@@ -382,7 +385,7 @@ def identifier(name: str) -> str | None:
 
 
 def _result(current: Trace, value: object) -> Tracer:
-    if not is_array_like(value):
+    if not is_array_like(value) and not isinstance(value, Dim):
         got = type(value).__name__
         raise DTypeError(f"the traced function returned a {got}; expected arrays, numbers and containers of them")
     return current.value(value)

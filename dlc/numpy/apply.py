@@ -20,7 +20,7 @@ from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, current_trace, is_number
-from dlc.ir import Block, i64
+from dlc.ir import Block
 
 # What a function takes for an array. Numbers take the dtype of the arrays they meet.
 ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | Dim | list[Any] | tuple[Any, ...]"
@@ -38,7 +38,7 @@ def operand(x: ArrayLike) -> Operand:
         problem = "this function takes no complex numbers; use it on .real and .imag, or an operator or a method of theirs"
         return refuse(DTypeError(f"{problem} (docs/numpy.md has those that there are)"))
     if isinstance(x, Dim) and (trace := current_trace()) is not None:
-        return Tracer(trace, trace.apply(dl.SizeOp, size=(x,), to=i64).value, weak=True)
+        return Tracer(trace, trace.value(x).value, weak=True)
     if isinstance(x, list | tuple) and has_tracer(x):
         rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
         return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)

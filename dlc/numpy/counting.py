@@ -106,8 +106,9 @@ def unique(
     rows, along_axis = along("unique", x, axis)
     # Which elements differ does not follow a small step; what they are does.
     fixed: Tracer = apply(dl.StopGradientOp, rows)
-    chosen = None if axis is None else along_axis
-    _, first, inverse, counts = fixed.owner.select(dl.UniqueOp, fixed, axis=chosen, nan_differs=not equal_nan or None)
+    # As in NumPy, slices with a NaN are never equal.
+    chosen, differs = (None, not equal_nan) if axis is None else (along_axis, True)
+    _, first, inverse, counts = fixed.owner.select(dl.UniqueOp, fixed, axis=chosen, nan_differs=differs or None)
     values = apply(dl.GatherOp, rows, first, axis=along_axis)
     inverse = reshape(inverse, x.shape) if axis is None else inverse
     asked = [(return_index, first), (return_inverse, inverse), (return_counts, counts)]

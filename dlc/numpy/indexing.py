@@ -15,6 +15,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
+from dlc.dims import Dim, UndecidableError
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
@@ -177,6 +178,9 @@ def _require_mask(x: Operand, axis: int, mask: Operand) -> None:
 def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Entry:
     size = x.shape[axis]
     if isinstance(k, int):
+        if isinstance(size, Dim):
+            # Whether there is such an element a call says.
+            return axis, cast(Tracer, x).owner.constant(np.asarray(k))
         if not -size <= k < size:
             refuse(ShapeError(f"index {k} is out of bounds for axis {axis} of {x.shape}"))
         return Along(axis, k % size, 1, 1, dropped=True)
@@ -187,6 +191,11 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
         if k == slice(None):
             # All of an axis, how many it ever has.
             return Along(axis, 0, 1, size)
+        if k == slice(None, None, -1):
+            return Along(axis, size - 1, -1, size)
+        if isinstance(size, Dim):
+            repair = "take the places that are meant, or x[dlc.numpy.arange(x.shape[0]) < 2] for the first two"
+            raise UndecidableError(f"the slice {k} of an axis of size {size}, which is not known; {repair}")
         start, stop, step = k.indices(size)
         return Along(axis, start, step, len(range(start, stop, step)))
     _require_inside(k, x, axis)

@@ -18,7 +18,7 @@ from dlc.dims import Dim, Range, Size, parse
 from dlc.errors import DTypeError, UnsupportedError
 from dlc.pytorch.graph import Graph, Node, Ref
 from dlc.pytorch.library import torch
-from dlc.pytorch.rules import COUNTED, DRAWN, RULES
+from dlc.pytorch.rules import DRAWN, RULES
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+)", line (\d+), in')
@@ -101,7 +101,7 @@ def decompositions() -> dict[Any, Any]:
 
 def is_ruled(op: str) -> bool:
     """Whether there is a rule for an operator."""
-    return op in RULES or op in DRAWN or op in COUNTED
+    return op in RULES or op in DRAWN
 
 
 def operator_name(target: Any) -> str:

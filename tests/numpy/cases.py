@@ -173,7 +173,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         **_for("nonzero flatnonzero argwhere", ("f", "t", "zero", "n")),
         "extract": ("t, i", "row > 0, row"),
         "compress": ("[True, False, True], f, 0", "[False, True], f"),
-        "unique": ("ties", "n", "i, return_index=True, return_inverse=True, return_counts=True", "f, axis=0"),
+        "unique": ("ties", "n", "i, return_index=True, return_inverse=True, return_counts=True", "f, axis=0", "n[[0, 2, 0]], axis=0", "c, axis=-1"),
         **_for("unique_all unique_counts unique_inverse", ("ties", "n", "zero", "t")),
         # In any order where NumPy is newer.
         "unique_values": ("j * 0 + 3", "zero"),
@@ -311,6 +311,3 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "zeros_like": ("f", "i", "f, dtype=m.int8"),
     },
 }  # fmt: skip
-
-# `counting` is for plain arrays alone.
-TRACED = [family for family in CASES if family != "counting"]

@@ -43,7 +43,8 @@ class UniqueOp(Selection):
     `y`, the distinct ones; `first`, the place of the first of each; `inverse`, the place in `y` of each element (slice) of
     `x`; `counts`, how often each occurs. Ascending (slices lexicographically, NaN last), with `keep_order` in the order of
     first occurrence. Without `axis`, elements count in row-major order and `y` has rank 1.
-    (C1) `axis` is an axis of `x`; (C2) places and counts are i64. NaN are equal to one another, unless `nan_differs`.
+    (C1) `axis` is an axis of `x`; (C2) places and counts are i64. NaN are equal to one another, unless `nan_differs`:
+    then what has one is distinct.
     """
 
     name = "dl.unique"
