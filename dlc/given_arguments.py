@@ -43,7 +43,7 @@ class Parameters:
         dynamic: Mapping[str, Mapping[int, str]],
     ) -> None:
         if not callable(function):
-            raise DTypeError(f"jit: {function!r} is a {type(function).__name__}; expected a function")
+            raise DTypeError(f"jit: {function!r} is no function")
         self.function = function
         self.name = str(getattr(function, "__name__", "function"))
         self._signature = inspect.signature(function)

@@ -49,6 +49,7 @@ UNDONE = {
     "python -m tests.backends.opencl.simulated blazeface_front opencl:gpu --quick": _LONG,
     "python -m tests.fuzz programs --count 100000 --seed 0 [--jobs 2] [--target cpu:avx2] [--batch 25]": _LONG,
     "python -m tests.fuzz control  --count 100000 --seed 0 [--jobs 2] [--target plain|reference|cpu|open|opencl]": _LONG,
+    "python -m tests.fuzz counts   --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz lanes    --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz derivatives --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
     "python -m tests.fuzz graphs   --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
