@@ -37,7 +37,9 @@ class Counts:
         self._blocks[name] = self._open[-1]
         return Dim.symbol(name)
 
-    def made(self, op: type[Selection], x: SSAValue, properties: Mapping[str, PropertyValue | None]) -> Sequence[SSAValue] | None:
+    def made(
+        self, op: type[Selection], x: SSAValue, properties: Mapping[str, PropertyValue | None]
+    ) -> Sequence[SSAValue] | None:
         """The results of an equal selection that can be read from here."""
         found = self._made.get(self._key(op, x, properties))
         return found if found is not None and _block_of(found[0]) in self._open else None

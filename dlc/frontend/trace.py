@@ -399,7 +399,9 @@ def user_place() -> str:
 
 def place_of_line(error: BaseException) -> str:
     """The innermost line outside dlc and NumPy that raised an error, as `user_place` shows it."""
-    lines = [(f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__) if not f.f_code.co_filename.startswith(_LIBRARIES)]
+    lines = [
+        (f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__) if not f.f_code.co_filename.startswith(_LIBRARIES)
+    ]
     return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
 
 

@@ -60,7 +60,9 @@ def has_tracer(value: object) -> bool:
 
 def has_open_size(value: object) -> bool:
     """Whether it is a size that comes with a call, or a tuple or list of sizes that holds one."""
-    return any(map(has_open_size, cast("Sequence[object]", value))) if isinstance(value, list | tuple) else isinstance(value, Dim)
+    return (
+        any(map(has_open_size, cast("Sequence[object]", value))) if isinstance(value, list | tuple) else isinstance(value, Dim)
+    )
 
 
 def is_weak(x: ArrayLike) -> bool:

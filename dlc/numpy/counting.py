@@ -7,7 +7,7 @@ Of a traced array it is an open size, decided by the elements when the compiled 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -101,8 +101,8 @@ def unique(
     """The different elements in ascending order; and, as asked for, where each is first, which one is where, how many."""
     x = known_if_empty(operand(x))
     if not isinstance(x, Tracer):
-        settings = {"return_index": return_index, "return_inverse": return_inverse, "return_counts": return_counts}
-        return np.unique(x, axis=axis, equal_nan=equal_nan, **settings)
+        by_numpy = cast("Callable[..., Any]", np.unique)
+        return by_numpy(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     rows, along_axis = along("unique", x, axis)
     # Which elements differ does not follow a small step; what they are does.
     fixed: Tracer = apply(dl.StopGradientOp, rows)

@@ -26,8 +26,8 @@ from dlc.numpy.apply import (
     refuse,
 )
 from dlc.numpy.by_parts import by_parts
-from dlc.numpy.places import places_of
 from dlc.numpy.namespace import check_device
+from dlc.numpy.places import places_of
 from dlc.numpy.rules import with_tangent
 
 __all__ = [

@@ -27,6 +27,7 @@ from dlc.numpy.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, 
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
 
+
 @dataclass(frozen=True)
 class Along:
     """What a key says of one axis: `count` places from `start` by `step`; `dropped` for an integer."""
@@ -174,6 +175,7 @@ def _require_mask(x: Operand, axis: int, mask: Operand) -> None:
         refuse(UnsupportedError("an index that is one bool; use dlc.numpy.where"))
     if mask.shape != x.shape[axis : axis + mask.ndim]:
         refuse(ShapeError(f"a mask of shape {mask.shape} for the axes from {axis} of {x.shape}"))
+
 
 def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Entry:
     size = x.shape[axis]

@@ -69,10 +69,11 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": cmp.bitwise_invert,
 }  # fmt: skip
 _METHODS: dict[str, Callable[..., Any]] = {
+    "compress": _compress, "nonzero": counting.nonzero,
     "__getitem__": indexing.getitem, "__round__": _rounded, "reshape": _reshape, "transpose": _transpose,
-    "compress": _compress, "flatten": shaping.ravel, "copy": ew.positive, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
+    "flatten": shaping.ravel, "copy": ew.positive, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
     **{f.__name__: f for f in (
-        counting.nonzero, ew.astype, ew.clip, ew.round, linear.dot, linear.trace, indexing.choose, indexing.take, sorting.argsort,
+        ew.astype, ew.clip, ew.round, linear.dot, linear.trace, indexing.choose, indexing.take, sorting.argsort,
         sorting.searchsorted, sorting.sort, shaping.diagonal, shaping.ravel, shaping.repeat, shaping.squeeze, shaping.swapaxes,
         running.cumprod, running.cumsum, reductions.all, reductions.any, reductions.argmax, reductions.argmin, reductions.max,
         reductions.mean, reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum, reductions.var,

@@ -20,4 +20,4 @@ def places_of(mask: Operand) -> list[Operand]:
     if not isinstance(mask, Tracer):
         return list(np.nonzero(mask))
     (found,) = mask.owner.select(dl.NonzeroOp, mask)
-    return [apply(dl.GatherOp, found, np.int64(axis), axis=0) for axis in range(mask.ndim)]
+    return [apply(dl.GatherOp, found, np.asarray(axis), axis=0) for axis in range(mask.ndim)]

@@ -94,8 +94,8 @@ class Update:
             if value.ndim > len(rest) and value.shape[0] != 1:
                 # One for each element that is selected.
                 (places,) = places_of(reshape(mask, (mask.size,)))
-                value = self._fitting(value, (*places.shape, *rest))
-                return reshape(_written(reshape(x, (mask.size, *rest)), places, value, mode), x.shape)
+                rows, updates = reshape(x, (mask.size, *rest)), self._fitting(value, (*places.shape, *rest))
+                return reshape(_written(rows, places, updates, mode), x.shape)
             value = self._fitting(value, rest)
             return where(reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), combine(x, value), x)
         entries = entries_of(x, self.key)

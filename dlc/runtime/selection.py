@@ -23,9 +23,7 @@ def nonzero(x: Array) -> tuple[Array, ...]:
     return (np.argwhere(x).T.astype(np.int64),)
 
 
-def unique(
-    x: Array, *, axis: int | None = None, keep_order: bool = False, nan_differs: bool = False
-) -> tuple[Array, ...]:
+def unique(x: Array, *, axis: int | None = None, keep_order: bool = False, nan_differs: bool = False) -> tuple[Array, ...]:
     """`dl.unique`."""
     # NumPy compares 16-bit floats of other packages by their bits: f32 holds them all.
     narrow = x.dtype.itemsize == 2 and x.dtype.kind in "fV"

@@ -136,7 +136,9 @@ SAMPLES: list[Sample] = [
     _unique(values(U8, 9, 1, 2) // 8, 0, keep_order=False),
     _unique(np.round(values(F32, 2, 8, scale=0.6)) + 0.0, 1, keep_order=True),
     _unique(np.array([[1, np.nan], [0, 2], [1, np.nan]], np.float32), 0, keep_order=False),
-    _unique(np.array([[np.nan, 3], [0, 2], [np.nan, 1], [0, 2], [np.nan, 1]], np.float32), 0, keep_order=False, nan_differs=True),
+    _unique(
+        np.array([[np.nan, 3], [0, 2], [np.nan, 1], [0, 2], [np.nan, 1]], np.float32), 0, keep_order=False, nan_differs=True
+    ),
     _suppress(9),
     _suppress(2, 12),
     _non_max_suppression(center_point=False, most=4, threshold=0.3),
