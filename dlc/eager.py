@@ -21,9 +21,11 @@ import numpy as np
 
 from dlc.backends.reference.program import evaluate
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, DlOp
+from dlc.dialects.dl.base import Array, DlOp, PropertyValue, shape_of
 from dlc.dialects.dl.control import captured
 from dlc.dialects.dl.program import DONOR
+from dlc.dialects.dl.selection import Selection
+from dlc.dims import Size, bind_sizes
 from dlc.frontend.trace import Trace, Tracer, user_location
 from dlc.ir import Block, BlockArgument, IntegerAttr, ModuleOp, Operation, OpResult, Region, SSAValue, func
 
@@ -77,6 +79,18 @@ class EagerTrace(Trace):
         tracers = [Tracer(self, result) for result in op.results]
         del results
         return tracers
+
+    def size_of(self, op: type[Selection], x: Tracer, properties: Mapping[str, PropertyValue | None]) -> Size:
+        size = super().size_of(op, x, properties)
+        if x.array is None:
+            return size
+        made = op.make(x.value, size=(size,), **properties)
+        results = self._computed(made, {x.value: x.array})
+        known: dict[str, int] = {}
+        for result, array in zip(made.results, results, strict=True):
+            bind_sizes(shape_of(result), array.shape, known)
+        made.erase()
+        return known[str(size)]
 
     def array_of(self, value: SSAValue) -> Array | None:
         if isinstance(value, BlockArgument):

@@ -18,6 +18,7 @@ from dlc.compiler.open_sizes import domain_of, within
 from dlc.compiler.program import Program
 from dlc.compiler.segments import split, whole
 from dlc.dialects.dl.indexed import checked_places
+from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
@@ -26,6 +27,7 @@ from dlc.ir import print_module
 from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from dlc.passes.base import kernels_of
+from dlc.passes.transformations.expand_transformations import expanded
 from dlc.pipelines import chosen, parse
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.formats.steps import model_of
@@ -60,7 +62,7 @@ def compile(
     backend = backend_of(target, options.device).compiling()
     c = Compilation(program, backend, options, report if report is not None else Report(), progress)
     with collected_rarely():
-        model = _compiled(c, file)
+        model = _compiled(_to_be_cut(c), file)
     model.defaults = program.defaults
     model.num_threads = options.num_threads
     return model
@@ -73,9 +75,16 @@ def recorded(c: Compilation) -> Served | None:
     """
     began = perf_counter()
     with collected_rarely():
-        served, c.report.each_size = _served(c)
+        served, c.report.each_size = _served(_to_be_cut(c))
     c.report.seconds += perf_counter() - began
     return served
+
+
+def _to_be_cut(c: Compilation) -> Compilation:
+    """The compilation of a program that can be cut where data decides a size, which may be in what a derivative is taken of."""
+    if not any(isinstance(op, DataDependent) for op in c.program.module.walk()):
+        return c
+    return replace(c, program=replace(c.program, module=expanded(c.program.module)))
 
 
 def _compiled(c: Compilation, file: CachedFile | None) -> Model:

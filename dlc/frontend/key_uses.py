@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
-from dlc.dialects.dl.base import Array, DlOp
-from dlc.ir import Block, OpResult, SSAValue
+from dlc.dialects.dl.base import Array
+from dlc.frontend.computations import Computations
+from dlc.ir import Block, SSAValue
 
 Branch = TypeVar("Branch")
 
@@ -21,18 +22,16 @@ Branch = TypeVar("Branch")
 class KeyUses:
     """The keys drawn from so far, each with the place where; `open_blocks` are the function's and the bodies that are open."""
 
-    def __init__(self, open_blocks: Sequence[Block]) -> None:
+    def __init__(self, open_blocks: Sequence[Block], computations: Computations) -> None:
         self._open = open_blocks
+        self._computations = computations
         self._loops: list[Block] = []
         self._drawn: dict[Hashable, str] = {}
-        # What each value is computed by: equal numbers are equal computations. And the blocks that it depends on.
-        self._numbers: dict[Hashable, int] = {}
-        self._known: dict[SSAValue, tuple[int, frozenset[Block | None]]] = {}
 
     def draw(self, key: SSAValue | Array, place: str) -> str | None:
         """Notes that a key is drawn from at `place`; what is wrong with that, if something is."""
         if isinstance(key, SSAValue):
-            identity, depends_on = self._computation(key)
+            identity, depends_on = self._computations.of(key)
         else:
             identity, depends_on = key.tobytes(), frozenset[Block | None]()
         if self._loops and depends_on.isdisjoint(self._open[self._open.index(self._loops[-1]) :]):
@@ -60,26 +59,3 @@ class KeyUses:
             yield branch
             drawn |= self._drawn
         self._drawn = drawn
-
-    def _computation(self, value: SSAValue) -> tuple[int, frozenset[Block | None]]:
-        """What a value is computed by, as a number, and the blocks that this depends on."""
-        # Not by recursion: keys made from one another in a loop of Python's are a long way.
-        missing = [value]
-        while missing:
-            current = missing[-1]
-            op = current.owner
-            operands = op.operands if isinstance(op, DlOp) and not op.regions else ()
-            unknown = [v for v in operands if v not in self._known]
-            missing += unknown
-            if unknown:
-                continue
-            missing.pop()
-            text: Hashable = current
-            blocks = frozenset([op if isinstance(op, Block) else op.parent])
-            if isinstance(op, DlOp) and not op.regions:
-                properties = tuple(sorted(op.properties.items(), key=lambda entry: entry[0]))
-                numbers = tuple(self._known[v][0] for v in operands)
-                text = op.name, properties, numbers, cast("OpResult[Any]", current).index
-                blocks = frozenset[Block | None]().union(*(self._known[v][1] for v in operands))
-            self._known[current] = self._numbers.setdefault(text, len(self._numbers)), blocks
-        return self._known[value]

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -26,8 +27,11 @@ from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, sh
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.dl.ranges import state_ranges
-from dlc.dims import Range, Size, product
+from dlc.dialects.dl.selection import Selection
+from dlc.dims import Dim, Range, Size, UndecidableError, product
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.frontend.computations import Computations
+from dlc.frontend.counts import Counts
 from dlc.frontend.entry import entry_function
 from dlc.frontend.key_uses import KeyUses
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
@@ -42,6 +46,7 @@ from dlc.ir import (
     StringAttr,
     SymbolRefAttr,
     UnknownLoc,
+    i64,
 )
 from dlc.weights import WeightStore
 
@@ -71,7 +76,9 @@ class Trace:
         # How many derivatives may be taken of what is traced now: functions with rules of their own are asked for so many.
         self.orders = 0
         self._open = [self.block]
-        self.key_uses = KeyUses(self._open)
+        computations = Computations()
+        self.key_uses = KeyUses(self._open, computations)
+        self.counts = Counts(self._open, computations)
         # Where what is traced now comes from, if it is no function of the user's that runs.
         self.place: LocationAttr | None = None
         self._constants: dict[int, tuple[Array, SSAValue]] = {}
@@ -88,7 +95,21 @@ class Trace:
         for operand in operands:
             self.require_own(operand)
         with blamed_on_user():
-            return self.insert(op.make(*(t.value for t in operands), **properties))
+            made = op.make(*(t.value for t in operands), **properties)
+            self.counts.require_one_size(made)
+            return self.insert(made)
+
+    def select(self, op: type[Selection], x: Tracer, **properties: PropertyValue | None) -> list[Tracer]:
+        """The results of an op of `x` whose size is for data to decide: those of an equal one, if there are some."""
+        if (found := self.counts.made(op, x.value, properties)) is not None:
+            return [Tracer(self, value) for value in found]
+        results = self.apply_all(op, x, size=(self.size_of(op, x, properties),), **properties)
+        self.counts.note(op, x.value, properties, [r.value for r in results])
+        return results
+
+    def size_of(self, op: type[Selection], x: Tracer, properties: Mapping[str, PropertyValue | None]) -> Size:
+        """The size of what is selected of `x`."""
+        return self.counts.new(op, user_place())
 
     def insert(self, op: Operation) -> list[Tracer]:
         """The results of any op, at the user's line."""
@@ -156,10 +177,12 @@ class Trace:
         return Tracer(self, self._constants[id(array)][1])
 
     def value(self, x: object) -> Tracer:
-        """A Tracer of this trace as it is, an array or a number as a constant."""
+        """A Tracer of this trace as it is, an array or a number as a constant, a size as the number that it is in a call."""
         if isinstance(x, Tracer):
             self.require_own(x)
             return x
+        if isinstance(x, Dim):
+            return self.apply(dl.SizeOp, size=(x,), to=i64)
         return self.constant(np.asarray(x))
 
 
@@ -333,6 +356,10 @@ def trace(
     with tracing(current):
         try:
             results, result_tree = flatten(function(*args, **kwargs, **static))
+        except DlcError as error:
+            place = place_of_line(error) if isinstance(error, UndecidableError) else ""
+            error.args = (current.counts.explained(f"{place}: {error}" if place else str(error)), *error.args[1:])
+            raise
         except ValueError as error:
             # NumPy hides what a Tracer says to `array[i] = x` behind an error of its own.
             if isinstance(error.__cause__, DlcError):
@@ -358,7 +385,7 @@ def identifier(name: str) -> str | None:
 
 
 def _result(current: Trace, value: object) -> Tracer:
-    if not is_array_like(value):
+    if not is_array_like(value) and not isinstance(value, Dim):
         got = type(value).__name__
         raise DTypeError(f"the traced function returned a {got}; expected arrays, numbers and containers of them")
     return current.value(value)
@@ -368,6 +395,14 @@ def user_place() -> str:
     """The innermost line outside dlc and NumPy, as it is shown: `step.py:12`."""
     place = user_location()
     return f"{Path(place.filename.data).name}:{place.line.data}" if isinstance(place, FileLineColLoc) else ""
+
+
+def place_of_line(error: BaseException) -> str:
+    """The innermost line outside dlc and NumPy that raised an error, as `user_place` shows it."""
+    lines = [
+        (f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__) if not f.f_code.co_filename.startswith(_LIBRARIES)
+    ]
+    return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
 
 
 @lru_cache(maxsize=1024)

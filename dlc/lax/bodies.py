@@ -8,7 +8,7 @@ from typing import Any
 
 from dlc.dialects import dl
 from dlc.frontend.pytree import unflatten
-from dlc.frontend.trace import Trace, Tracer
+from dlc.frontend.trace import Trace, Tracer, blamed_on_user
 from dlc.ir import Block
 from dlc.lax.agreement import Kind, Leaves, carried
 from dlc.numpy.apply import convert
@@ -65,7 +65,10 @@ class Loop:
                 following = Leaves.of(self.init.where, self._returned, carry).in_order_of(self.init)
                 settled = carried(self.init, self.kinds, following)
                 if settled == self.kinds:
-                    close(self.trace, body, finish(self._converted(following), other))
+                    yielded = [self.trace.value(x) for x in finish(self._converted(following), other)]
+                    with blamed_on_user():
+                        self.trace.counts.require_outside(self.init.where, body, [x.value for x in yielded])
+                    close(self.trace, body, yielded)
                     return body
             body.erase(safe_erase=False)
             self.kinds = settled

@@ -10,24 +10,15 @@ from typing import NoReturn
 
 from dlc.errors import AbsentError
 
-_SIZE = (
-    "the size of its result depends on the elements, which are not known while a function is traced; call NumPy's before, or "
-)
 _COMPLEX = "arrays are of real numbers; x + 1j * y and dlc.numpy.fft make complex ones of two arrays, of either size of floats"
 _IN_PLACE = "it changes an array in place; use x.at[…].set(value), or dlc.numpy.where"
 _TEXT = "a compiled function reads and writes no text or files; call NumPy's outside of it"
 
 # What is there for plain arrays alone.
 COUNTED: Mapping[str, str] = {
-    **dict.fromkeys(("nonzero", "flatnonzero", "argwhere", "extract", "compress"), _SIZE + "use where, or sum(x, where=mask)"),
-    **dict.fromkeys(
-        (
-            "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "union1d", "intersect1d", "setdiff1d",
-        ),
-        _SIZE + "sort, and compare neighbours",
-    ),
-    **dict.fromkeys(("trim_zeros", "bincount", "histogram"), _SIZE + "give x.at[indices].add(1) an array of the size you want"),
-}  # fmt: skip
+    "bincount": "the largest element says how large its result is; use zeros(size).at[x].add(1), of a size that is known",
+    "histogram": "it is for plain arrays; use digitize, and zeros(size).at[places].add(1)",
+}
 
 ABSENT: Mapping[str, str] = {
     **dict.fromkeys(("complex64", "complex128"), _COMPLEX),
@@ -105,7 +96,6 @@ ABSENT: Mapping[str, str] = {
     "ravel_multi_index": "use strides: rows * columns + column",
     "unravel_index": "use divmod by the number of columns",
     **dict.fromkeys(("histogram2d", "histogramdd", "histogram_bin_edges"), "use digitize, and x.at[places].add(1)"),
-    "setxor1d": _SIZE + "sort, and compare neighbours",
     "piecewise": "use select",
     "diagflat": "use diag(ravel(x))",
     "rollaxis": "use moveaxis",

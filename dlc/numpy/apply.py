@@ -20,7 +20,7 @@ from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, current_trace, is_number
-from dlc.ir import Block, i64
+from dlc.ir import Block
 
 # What a function takes for an array. Numbers take the dtype of the arrays they meet.
 ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | Dim | list[Any] | tuple[Any, ...]"
@@ -38,7 +38,7 @@ def operand(x: ArrayLike) -> Operand:
         problem = "this function takes no complex numbers; use it on .real and .imag, or an operator or a method of theirs"
         return refuse(DTypeError(f"{problem} (docs/numpy.md has those that there are)"))
     if isinstance(x, Dim) and (trace := current_trace()) is not None:
-        return Tracer(trace, trace.apply(dl.SizeOp, size=(x,), to=i64).value, weak=True)
+        return Tracer(trace, trace.value(x).value, weak=True)
     if isinstance(x, list | tuple) and has_tracer(x):
         rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
         return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)
@@ -56,6 +56,13 @@ def has_tracer(value: object) -> bool:
         bounds = cast("slice[object, object, object]", value)
         return has_tracer((bounds.start, bounds.stop, bounds.step))
     return isinstance(value, Tracer)
+
+
+def has_open_size(value: object) -> bool:
+    """Whether it is a size that comes with a call, or a tuple or list of sizes that holds one."""
+    return (
+        any(map(has_open_size, cast("Sequence[object]", value))) if isinstance(value, list | tuple) else isinstance(value, Dim)
+    )
 
 
 def is_weak(x: ArrayLike) -> bool:
@@ -144,8 +151,8 @@ def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None
 def apply_all(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Sequence[Any]:
     """The results of an op; errors of shape and dtype name the user's line."""
     tracer = next((x for x in operands if isinstance(x, Tracer)), None)
-    if tracer is not None:
-        trace = tracer.owner
+    trace = tracer.owner if tracer is not None else current_trace() if any(map(has_open_size, properties.values())) else None
+    if trace is not None:
         return trace.apply_all(op, *(x if isinstance(x, Tracer) else trace.constant(x) for x in operands), **properties)
     with blamed_on_user(), np.errstate(all="ignore"):
         block = Block(arg_types=[tensor_type(x.shape, element_type(x.dtype)) for x in operands])

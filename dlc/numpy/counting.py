@@ -1,23 +1,34 @@
 """Counting: the size of the result is for the elements to say.
 
-On plain arrays these are NumPy's functions; of a traced array they are an error that says what to write instead.
+Of a traced array it is an open size, decided by the elements when the compiled function has come there. `bincount` and
+`histogram` are for plain arrays alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
-from dlc.errors import UnsupportedError
+from dlc.errors import ShapeError, UnsupportedError
+from dlc.frontend.trace import Tracer
 from dlc.numpy.absent import COUNTED
-from dlc.numpy.apply import ArrayLike, has_tracer, operand, refuse
+from dlc.numpy.apply import ArrayLike, along, apply, convert, has_tracer, operand, promote, refuse
+from dlc.numpy.comparing import greater, logical_and
+from dlc.numpy.creation import ones
+from dlc.numpy.indexing import getitem, take
+from dlc.numpy.joining import append, stack
+from dlc.numpy.places import known_if_empty, places_of
+from dlc.numpy.running import cumsum
+from dlc.numpy.shaping import flip, ravel, reshape
+from dlc.numpy.sorting import isin, sort
 
 __all__ = [
     "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",
-    "trim_zeros", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "setxor1d", "trim_zeros", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
 ]  # fmt: skip
 
 
@@ -44,36 +55,37 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
-def _counted(function: Callable[..., Any], *operands: Any, **settings: Any) -> Any:
-    """NumPy's result; UnsupportedError for traced operands."""
-    if has_tracer([*operands, *settings.values()]):
-        refuse(UnsupportedError(f"{function.__name__}: {COUNTED[function.__name__]}"))
-    return function(*operands, **settings)
-
-
-def nonzero(x: ArrayLike, /) -> tuple[Array, ...]:
+def nonzero(x: ArrayLike, /) -> tuple[Any, ...]:
     """The places of the elements that are not 0: an array of indices per axis."""
-    return _counted(np.nonzero, x)
+    x = operand(x)
+    if not x.ndim:
+        refuse(ShapeError("nonzero of an array of rank 0; there are no axes to have places along; use atleast_1d"))
+    return tuple(places_of(convert(x, np.bool_)))
 
 
-def flatnonzero(x: ArrayLike, /) -> Array:
+def flatnonzero(x: ArrayLike, /) -> Any:
     """The places of the elements that are not 0 in the flattened array."""
-    return _counted(np.flatnonzero, x)
+    return places_of(convert(ravel(x), np.bool_))[0]
 
 
-def argwhere(x: ArrayLike, /) -> Array:
+def argwhere(x: ArrayLike, /) -> Any:
     """The places of the elements that are not 0: a row of indices for each."""
-    return _counted(np.argwhere, x)
+    x = operand(x)
+    return stack(nonzero(x), 1) if x.ndim else reshape(flatnonzero(x), (-1, 1))[:, :0]
 
 
-def extract(condition: ArrayLike, x: ArrayLike, /) -> Array:
+def extract(condition: ArrayLike, x: ArrayLike, /) -> Any:
     """The elements of the flattened array where the condition holds."""
-    return _counted(np.extract, condition, x)
+    return compress(ravel(condition), x)
 
 
-def compress(condition: ArrayLike, x: ArrayLike, /, axis: int | None = None) -> Array:
+def compress(condition: ArrayLike, x: ArrayLike, /, axis: int | None = None) -> Any:
     """The parts along an axis where a vector holds; None: of the flattened array."""
-    return _counted(np.compress, condition, x, axis=axis)
+    places = operand(condition)
+    if places.ndim != 1:
+        refuse(ShapeError(f"compress: a condition of shape {places.shape}; expected a vector"))
+    (x, axis), places = along("compress", x, axis), flatnonzero(places)
+    return take(x, places, axis=axis)
 
 
 def unique(
@@ -87,8 +99,21 @@ def unique(
     equal_nan: bool = True,
 ) -> Any:
     """The different elements in ascending order; and, as asked for, where each is first, which one is where, how many."""
-    settings = {"return_index": return_index, "return_inverse": return_inverse, "return_counts": return_counts}
-    return _counted(np.unique, x, axis=axis, equal_nan=equal_nan, **settings)
+    x = known_if_empty(operand(x))
+    if not isinstance(x, Tracer):
+        by_numpy = cast("Callable[..., Any]", np.unique)
+        return by_numpy(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    rows, along_axis = along("unique", x, axis)
+    # Which elements differ does not follow a small step; what they are does.
+    fixed: Tracer = apply(dl.StopGradientOp, rows)
+    # As in NumPy, slices with a NaN are never equal.
+    chosen, differs = (None, not equal_nan) if axis is None else (along_axis, True)
+    _, first, inverse, counts = fixed.owner.select(dl.UniqueOp, fixed, axis=chosen, nan_differs=differs or None)
+    values = apply(dl.GatherOp, rows, first, axis=along_axis)
+    inverse = reshape(inverse, x.shape) if axis is None else inverse
+    asked = [(return_index, first), (return_inverse, inverse), (return_counts, counts)]
+    results = (values, *(result for is_asked, result in asked if is_asked))
+    return results if len(results) > 1 else values
 
 
 def unique_all(x: ArrayLike, /) -> UniqueAll:
@@ -113,31 +138,56 @@ def unique_values(x: ArrayLike, /) -> Array:
     return unique(x, equal_nan=False)
 
 
-def union1d(x: ArrayLike, y: ArrayLike, /) -> Array:
+def union1d(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The different elements of two arrays, in ascending order."""
-    return _counted(np.union1d, x, y)
+    return unique(append(x, y))
 
 
-def intersect1d(x: ArrayLike, y: ArrayLike, /) -> Array:
+def intersect1d(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The different elements that both arrays have, in ascending order."""
-    return _counted(np.intersect1d, x, y)
+    x, y = promote(x, y)
+    values = unique(x)
+    return getitem(values, isin(values, y))
 
 
-def setdiff1d(x: ArrayLike, y: ArrayLike, /) -> Array:
+def setdiff1d(x: ArrayLike, y: ArrayLike, /) -> Any:
     """The different elements of the first array that the second has not, in ascending order."""
-    return _counted(np.setdiff1d, x, y)
+    values = unique(x)
+    return getitem(values, isin(values, y, invert=True))
 
 
-def trim_zeros(x: ArrayLike, /, trim: str = "fb") -> Array:
+def setxor1d(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """The different elements that one of two arrays has and the other has not, in ascending order."""
+    x, y = promote(x, y)
+    return sort(append(setdiff1d(x, y), setdiff1d(y, x)))
+
+
+def trim_zeros(x: ArrayLike, /, trim: str = "fb") -> Any:
     """A vector without the zeros at its front ("f"), its back ("b") or both."""
-    return _counted(np.trim_zeros, x, trim=trim)
+    x = operand(x)
+    if x.ndim != 1:
+        refuse(ShapeError(f"trim_zeros: an array of shape {x.shape}; expected a vector"))
+    counts = convert(convert(x, np.bool_), np.int64)
+    kept = ones(x.shape, np.bool_)
+    if "f" in trim.lower():
+        kept = logical_and(kept, greater(cumsum(counts), 0))
+    if "b" in trim.lower():
+        kept = logical_and(kept, flip(greater(cumsum(flip(counts)), 0)))
+    return compress(kept, x)
 
 
 def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0) -> Array:
     """How often each integer from 0 on is in a vector, or the sum of its weights."""
-    return _counted(np.bincount, x, weights=weights, minlength=minlength)
+    return _of_plain(np.bincount, x, weights=weights, minlength=minlength)
 
 
 def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[float, float] | None = None) -> Any:
     """How many elements are in each of some intervals, and the edges of these."""
-    return _counted(np.histogram, x, bins=bins, range=range)
+    return _of_plain(np.histogram, x, bins=bins, range=range)
+
+
+def _of_plain(function: Callable[..., Any], *operands: Any, **settings: Any) -> Any:
+    """NumPy's result; UnsupportedError for traced operands."""
+    if has_tracer([*operands, *settings.values()]):
+        refuse(UnsupportedError(f"{function.__name__}: {COUNTED[function.__name__]}"))
+    return function(*operands, **settings)

@@ -9,9 +9,22 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.frontend.trace import Tracer, is_number
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert, given_dtype, has_tracer, operand, promote_to_float, refuse
+from dlc.frontend.trace import Tracer, blamed_on_user, is_number
+from dlc.numpy.apply import (
+    ArrayLike,
+    Operand,
+    apply,
+    convert,
+    given_dtype,
+    has_open_size,
+    has_tracer,
+    operand,
+    promote_to_float,
+    refuse,
+)
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.comparing import greater_equal
 from dlc.numpy.elementwise import add, divide, multiply, power, subtract, where
@@ -61,19 +74,19 @@ def _known(name: str, shape: Shape) -> Shape:
 def zeros(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Zeros; float32 unless told otherwise."""
     check_device(device)
-    return np.zeros(_known("zeros", shape), given_dtype(dtype))
+    return full(shape, 0, dtype) if has_open_size(shape) else np.zeros(_known("zeros", shape), given_dtype(dtype))
 
 
 def ones(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Ones; float32 unless told otherwise."""
     check_device(device)
-    return np.ones(_known("ones", shape), given_dtype(dtype))
+    return full(shape, 1, dtype) if has_open_size(shape) else np.ones(_known("ones", shape), given_dtype(dtype))
 
 
 def empty(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
     """Zeros, as a traced function has no memory to leave as it is; float32 unless told otherwise."""
     check_device(device)
-    return np.zeros(_known("empty", shape), given_dtype(dtype))
+    return full(shape, 0, dtype) if has_open_size(shape) else np.zeros(_known("empty", shape), given_dtype(dtype))
 
 
 def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
@@ -82,7 +95,7 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any 
     if dtype is None:
         dtype = np.float32 if isinstance(fill_value, float) and is_number(fill_value) else operand(fill_value).dtype
     shape = _known("full", shape)
-    if not has_tracer(fill_value):
+    if not has_tracer(fill_value) and not has_open_size(shape):
         return np.full(shape, fill_value, dtype)
     return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=(shape,) if isinstance(shape, int) else tuple(shape))
 
@@ -115,6 +128,10 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
         refuse(UnsupportedError("arange: its size depends on a traced value; pass that in static_argnames"))
     if dtype is None and any(isinstance(x, float) for x in (start, stop, step)):
         dtype = np.float32
+    size = start if stop is None else stop if (start, step) == (0, 1) else None
+    if isinstance(size, Dim):
+        with blamed_on_user():
+            return apply(dl.IotaOp, size=(size,), to=element_type(given_dtype(dtype or np.int64)), start=0, step=1)
     return np.arange(start, dtype=dtype) if stop is None else np.arange(start, stop, step, dtype=dtype)
 
 

@@ -27,6 +27,7 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.namespace import check_device
+from dlc.numpy.places import places_of
 from dlc.numpy.rules import with_tangent
 
 __all__ = [
@@ -248,9 +249,11 @@ def rad2deg(x: ArrayLike, /) -> Any:
 
 @by_parts("x1", "x2")
 def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | None = None, /) -> Any:
-    """x1 where `condition` is true (not zero), else x2."""
+    """x1 where `condition` is true (not zero), else x2; without both, the places where it is, as `nonzero` gives them."""
+    if x1 is None and x2 is None:
+        return tuple(places_of(convert(condition, np.bool_)))
     if x1 is None or x2 is None:
-        return refuse(UnsupportedError("where without values is nonzero, whose size depends on the elements; give both values"))
+        return refuse(UnsupportedError("where of one value; give both, or none"))
     return apply(dl.SelectOp, convert(condition, np.bool_), *promote(x1, x2))
 
 

@@ -15,17 +15,17 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
+from dlc.dims import Dim, UndecidableError
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.comparing import maximum, minimum
 from dlc.numpy.elementwise import remainder, where
+from dlc.numpy.places import places_of
 from dlc.numpy.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, reshape
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
-
-_MASK = "a traced mask leaves the size of the result unknown; use dlc.numpy.where(mask, x, other), or sum(x, where=mask)"
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,11 @@ Entry = Along | tuple[int, Operand] | None
 
 @by_parts("x")
 def getitem(x: ArrayLike, key: Any, /) -> Any:
-    """`x[key]` for integers, slices, None, Ellipsis, arrays of integers, and masks that are not traced."""
+    """`x[key]` for integers, slices, None, Ellipsis, arrays of integers, and masks."""
     x = operand(x)
+    if isinstance(key, Tracer) and _is_mask(key) and key.ndim:
+        _require_mask(x, 0, key)
+        return apply(dl.GatherOp, reshape(x, (key.size, *x.shape[key.ndim :])), places_of(reshape(key, (key.size,)))[0], axis=0)
     entries = entries_of(x, key)
     result = _sliced(x, [e for e in entries if isinstance(e, Along)])
     if not any(isinstance(e, tuple) for e in entries):
@@ -138,7 +141,7 @@ def entries_of(x: Operand, key: Any) -> list[Entry]:
 
 def _width(k: Any) -> int:
     """How many axes a part of a key is for, as far as that is known: 0 for Ellipsis."""
-    return cast(Array, k).ndim if _is_mask(k) else int(k is not None and not isinstance(k, EllipsisType))
+    return cast(Operand, k).ndim if _is_mask(k) else int(k is not None and not isinstance(k, EllipsisType))
 
 
 def _key(k: Any) -> Any:
@@ -151,28 +154,35 @@ def _key(k: Any) -> Any:
     if places.size == 0 and isinstance(k, list | tuple):
         places = np.zeros(places.shape, np.int64)
     if places.dtype == np.bool_:
-        return refuse(UnsupportedError(_MASK)) if isinstance(places, Tracer) else places
+        return places
     if places.dtype.kind not in "iu":
         refuse(DTypeError(f"an index of dtype {places.dtype}; expected integers, slices, or a mask of bools"))
     return places
 
 
 def _is_mask(k: Any) -> bool:
-    return isinstance(k, np.ndarray) and cast(Array, k).dtype == np.bool_
+    return isinstance(k, np.ndarray | Tracer) and cast(Operand, k).dtype == np.bool_
 
 
-def _of_mask(x: Operand, axis: int, mask: Array) -> list[Entry]:
+def _of_mask(x: Operand, axis: int, mask: Operand) -> list[Entry]:
     """The places where a mask is true: one array for each of its axes, which are those of `x` from `axis` on."""
+    _require_mask(x, axis, mask)
+    return [(axis + k, places) for k, places in enumerate(places_of(mask))]
+
+
+def _require_mask(x: Operand, axis: int, mask: Operand) -> None:
     if mask.ndim == 0:
         refuse(UnsupportedError("an index that is one bool; use dlc.numpy.where"))
     if mask.shape != x.shape[axis : axis + mask.ndim]:
         refuse(ShapeError(f"a mask of shape {mask.shape} for the axes from {axis} of {x.shape}"))
-    return [(axis + k, places) for k, places in enumerate(np.nonzero(mask))]
 
 
 def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Entry:
     size = x.shape[axis]
     if isinstance(k, int):
+        if isinstance(size, Dim):
+            # Whether there is such an element a call says.
+            return axis, cast(Tracer, x).owner.constant(np.asarray(k))
         if not -size <= k < size:
             refuse(ShapeError(f"index {k} is out of bounds for axis {axis} of {x.shape}"))
         return Along(axis, k % size, 1, 1, dropped=True)
@@ -183,6 +193,11 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
         if k == slice(None):
             # All of an axis, how many it ever has.
             return Along(axis, 0, 1, size)
+        if k == slice(None, None, -1):
+            return Along(axis, size - 1, -1, size)
+        if isinstance(size, Dim):
+            repair = "take the places that are meant, or x[dlc.numpy.arange(x.shape[0]) < 2] for the first two"
+            raise UndecidableError(f"the slice {k} of an axis of size {size}, which is not known; {repair}")
         start, stop, step = k.indices(size)
         return Along(axis, start, step, len(range(start, stop, step)))
     _require_inside(k, x, axis)

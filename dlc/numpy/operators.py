@@ -9,7 +9,7 @@ from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
 from dlc.frontend.trace import Tracer, at_user_line
 from dlc.numpy import comparing as cmp
-from dlc.numpy import complex_numbers, indexing, linear, reductions, running, shaping, sorting, updating
+from dlc.numpy import complex_numbers, counting, indexing, linear, reductions, running, shaping, sorting, updating
 from dlc.numpy import elementwise as ew
 from dlc.numpy.absent import ABSENT, COUNTED, raise_absent
 from dlc.numpy.apply import is_weak
@@ -49,6 +49,10 @@ def _transpose(x: Tracer, *axes: Any) -> Any:
     return shaping.transpose(x, given or None)
 
 
+def _compress(x: Tracer, condition: Any, axis: int | None = None) -> Any:
+    return counting.compress(condition, x, axis)
+
+
 def _rounded(x: Tracer, decimals: int | None = None) -> Any:
     return ew.round(x, decimals or 0)
 
@@ -65,6 +69,7 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": cmp.bitwise_invert,
 }  # fmt: skip
 _METHODS: dict[str, Callable[..., Any]] = {
+    "compress": _compress, "nonzero": counting.nonzero,
     "__getitem__": indexing.getitem, "__round__": _rounded, "reshape": _reshape, "transpose": _transpose,
     "flatten": shaping.ravel, "copy": ew.positive, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
     **{f.__name__: f for f in (

@@ -17,6 +17,7 @@ from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
 from dlc.numpy.comparing import maximum, minimum
 from dlc.numpy.elementwise import add, divide, multiply, negative, where
 from dlc.numpy.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, size_of
+from dlc.numpy.places import places_of
 from dlc.numpy.shaping import broadcast_to, reshape
 
 __all__ = ["at"]
@@ -40,7 +41,8 @@ class At:
 class Update:
     """The elements `x[key]`, to be replaced. Places named several times are combined with each value; `set` keeps the last.
 
-    The key may also be a traced mask of the shape of `x`, or of its first axes; then the value broadcasts to the rest.
+    The key may also be a mask of the shape of `x`, or of its first axes; then the value broadcasts to the rest, or has one for
+    each element that is selected.
     """
 
     def __init__(self, x: Operand, key: Any) -> None:
@@ -88,7 +90,13 @@ class Update:
         if mask is not None and mask.dtype == np.bool_:
             if mask.shape != x.shape[: mask.ndim]:
                 refuse(ShapeError(f"a mask of shape {mask.shape} for {x.shape}; expected one for its first axes"))
-            value = self._fitting(value, x.shape[mask.ndim :])
+            rest = x.shape[mask.ndim :]
+            if value.ndim > len(rest) and value.shape[0] != 1:
+                # One for each element that is selected.
+                (places,) = places_of(reshape(mask, (mask.size,)))
+                rows, updates = reshape(x, (mask.size, *rest)), self._fitting(value, (*places.shape, *rest))
+                return reshape(_written(rows, places, updates, mode), x.shape)
+            value = self._fitting(value, rest)
             return where(reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), combine(x, value), x)
         entries = entries_of(x, self.key)
         if not any(isinstance(e, tuple) for e in entries):

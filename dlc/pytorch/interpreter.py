@@ -9,19 +9,18 @@ from typing import Any, cast
 import numpy as np
 
 from dlc import random
-from dlc.dims import Dim
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
 from dlc.frontend.trace import Trace, current_trace, line_location
 from dlc.pytorch.graph import Graph, Node, Ref
-from dlc.pytorch.rules import COUNTED, DRAWN, OF_COMPLEX, RULES
+from dlc.pytorch.rules import DRAWN, OF_COMPLEX, RULES
 
 
 def gaps(graph: Graph, *, inner: bool = False) -> list[Node]:
-    """The nodes that there is no rule for; in a body, numbers are not drawn, and no data decides a size."""
+    """The nodes that there is no rule for; in a body, numbers are not drawn."""
     found: list[Node] = []
     for node in graph.nodes:
-        if node.op not in RULES and (inner or node.op not in (*DRAWN, *COUNTED)):
+        if node.op not in RULES and (inner or node.op not in DRAWN):
             found.append(node)
         found += [gap for body in node.args if isinstance(body, Graph) for gap in gaps(body, inner=True)]
     return found
@@ -77,8 +76,6 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
         with trace.at(line_location(node.file, node.line) if node.file else None):
             if node.op in DRAWN:
                 args.insert(0, random.fold_in(key, number))
-            elif node.op in COUNTED:
-                args.insert(0, Dim.symbol(f"{node.name}_count"))
             values[node.name] = _called(node, args, kwargs)
     return [value_of(output) for output in graph.values]
 
@@ -103,7 +100,7 @@ def _has_complex(argument: Any) -> bool:
 def _called(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     rule = OF_COMPLEX.get(node.op) if any(map(_has_complex, (*args, *kwargs.values()))) else None
     try:
-        return (rule or DRAWN.get(node.op) or COUNTED.get(node.op) or RULES[node.op])(*args, **kwargs)
+        return (rule or DRAWN.get(node.op) or RULES[node.op])(*args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise

@@ -18,7 +18,7 @@ from dlc.dims import Dim, Range, Size, parse
 from dlc.errors import DTypeError, UnsupportedError
 from dlc.pytorch.graph import Graph, Node, Ref
 from dlc.pytorch.library import torch
-from dlc.pytorch.rules import COUNTED, DRAWN, RULES
+from dlc.pytorch.rules import DRAWN, RULES
 from dlc.pytorch.rules.matrices import OF_LAYOUT
 from dlc.pytorch.rules.sizes import CHECKS
 
@@ -105,7 +105,7 @@ def decompositions() -> dict[Any, Any]:
 
 def is_ruled(op: str) -> bool:
     """Whether there is a rule for an operator."""
-    return op in RULES or op in DRAWN or op in COUNTED
+    return op in RULES or op in DRAWN
 
 
 def operator_name(target: Any) -> str:

@@ -23,14 +23,21 @@ def nonzero(x: Array) -> tuple[Array, ...]:
     return (np.argwhere(x).T.astype(np.int64),)
 
 
-def unique(x: Array, *, axis: int | None = None, keep_order: bool = False) -> tuple[Array, ...]:
+def unique(x: Array, *, axis: int | None = None, keep_order: bool = False, nan_differs: bool = False) -> tuple[Array, ...]:
     """`dl.unique`."""
     # NumPy compares 16-bit floats of other packages by their bits: f32 holds them all.
     narrow = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
     wide = x.astype(np.float32) if narrow else x
-    # Their places among the distinct elements are in the order of elements, NaN last, and equal where these are, NaN too.
+    # Their places among the distinct elements are in the order of elements, NaN last, and equal where these are.
     places = np.unique(wide, return_inverse=True)[1].reshape(x.shape)
-    _, first, inverse, counts = np.unique(places, True, True, True, axis)
+    if nan_differs:
+        # Slices with a NaN have their own places behind their elements.
+        flat, rows = (np.moveaxis(a, axis, 0) if axis is not None else a.reshape(-1) for a in (wide, places))
+        own = [np.where(np.isnan(row).any(), k, -1) for k, row in enumerate(flat)]
+        places, along = np.column_stack([rows.reshape(len(rows), -1), np.array(own, np.int64)]), 0
+    else:
+        along = axis
+    _, first, inverse, counts = np.unique(places, True, True, True, along)
     inverse = inverse.reshape(-1)
     if keep_order:
         order = np.argsort(first, kind="stable")

@@ -173,11 +173,12 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         **_for("nonzero flatnonzero argwhere", ("f", "t", "zero", "n")),
         "extract": ("t, i", "row > 0, row"),
         "compress": ("[True, False, True], f, 0", "[False, True], f"),
-        "unique": ("ties", "n", "i, return_index=True, return_inverse=True, return_counts=True", "f, axis=0"),
+        "unique": ("ties", "n", "i, return_index=True, return_inverse=True, return_counts=True", "f, axis=0", "n[[0, 2, 0]], axis=0", "c, axis=-1"),
         **_for("unique_all unique_counts unique_inverse", ("ties", "n", "zero", "t")),
         # In any order where NumPy is newer.
         "unique_values": ("j * 0 + 3", "zero"),
         **_for("union1d intersect1d setdiff1d", ("ties, i", "j, ties")),
+        "setxor1d": ("ties, i", "ties, j"),
         "trim_zeros": ("j - 2", "j, 'f'"),
         "bincount": ("j", "j, v", "j, minlength=9"),
         "histogram": ("f", "f, 3, (-1, 1)", "f, edges"),
@@ -310,6 +311,3 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "zeros_like": ("f", "i", "f, dtype=m.int8"),
     },
 }  # fmt: skip
-
-# `counting` is for plain arrays alone.
-TRACED = [family for family in CASES if family != "counting"]

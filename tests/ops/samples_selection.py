@@ -13,10 +13,11 @@ def nonzero(x: np.ndarray) -> np.ndarray:
     return np.array(places, np.int64).reshape(len(places), x.ndim).T
 
 
-def unique(x: np.ndarray, axis: int | None, keep_order: bool) -> tuple[np.ndarray, ...]:
+def unique(x: np.ndarray, axis: int | None, keep_order: bool, nan_differs: bool = False) -> tuple[np.ndarray, ...]:
     slices = [x[place] for place in np.ndindex(*x.shape)] if axis is None else list(np.moveaxis(x, axis, 0))
-    # NaN are equal, and the largest.
-    keys = [tuple((v != v, 0 if v != v else v) for v in np.ravel(s).tolist()) for s in slices]
+    # NaN are the largest, and equal unless slices with one are told apart by their places.
+    own = [k if nan_differs and (s != s).any() else -1 for k, s in enumerate(slices)]
+    keys = [(*((v != v, 0 if v != v else v) for v in np.ravel(s).tolist()), k) for s, k in zip(slices, own, strict=True)]
     distinct = list(dict.fromkeys(keys))
     if not keep_order:
         distinct.sort()
@@ -68,12 +69,14 @@ def _places(rows: int, n: int, size: int) -> Sample:
     return Sample(dl.PlacesOp, (values(BOOL, rows, n),), expected, {"size": (size,)}, label=f"{rows}x{n}_{size}")
 
 
-def _unique(x: np.ndarray, axis: int | None, keep_order: bool) -> Sample:
+def _unique(x: np.ndarray, axis: int | None, keep_order: bool, nan_differs: bool = False) -> Sample:
     def expected(x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return unique(x, axis, keep_order)
+        return unique(x, axis, keep_order, nan_differs)
 
     properties = {"size": (len(expected(x)[1]),), "keep_order": keep_order} | ({} if axis is None else {"axis": axis})
-    return Sample(dl.UniqueOp, (x,), expected, properties, label=f"axis{axis}" + "_keep_order" * keep_order)
+    properties |= {"nan_differs": True} if nan_differs else {}
+    label = f"axis{axis}" + "_keep_order" * keep_order + "_nan_differs" * nan_differs
+    return Sample(dl.UniqueOp, (x,), expected, properties, label=label)
 
 
 def _non_max_suppression(center_point: bool, most: int, threshold: float) -> Sample:
@@ -133,6 +136,9 @@ SAMPLES: list[Sample] = [
     _unique(values(U8, 9, 1, 2) // 8, 0, keep_order=False),
     _unique(np.round(values(F32, 2, 8, scale=0.6)) + 0.0, 1, keep_order=True),
     _unique(np.array([[1, np.nan], [0, 2], [1, np.nan]], np.float32), 0, keep_order=False),
+    _unique(
+        np.array([[np.nan, 3], [0, 2], [np.nan, 1], [0, 2], [np.nan, 1]], np.float32), 0, keep_order=False, nan_differs=True
+    ),
     _suppress(9),
     _suppress(2, 12),
     _non_max_suppression(center_point=False, most=4, threshold=0.3),

@@ -448,8 +448,17 @@ def test_sizes_may_be_computed_from_negative_numbers() -> None:
         np.testing.assert_array_equal(np.concatenate([np.asarray(part) for part in run([x])]), x)
 
 
+def test_places_from_both_ends_of_an_open_axis() -> None:
+    ends = dlc.jit(dynamic={"x": {0: "N"}}, cache=False)(lambda x: x[0] + 2 * x[-1] + x[::-1][2])
+    for n in (3, 8):
+        x = given(n)
+        np.testing.assert_allclose(ends(x), x[0] + 2 * x[-1] + x[-3], rtol=1e-5)
+    with pytest.raises(DlcError, match="index 2 is outside axis 0 of size 2"):
+        ends(given(2))
+
+
 def test_what_cannot_be_traced_with_open_sizes_is_traced_for_known_ones() -> None:
-    mean = dlc.jit(dynamic={"x": {0: "N:1..8"}}, cache=False)(lambda x: x.sum(0) / x.shape[0] + x[0] + x[::-1][0])
+    mean = dlc.jit(dynamic={"x": {0: "N:1..8"}}, cache=False)(lambda x: x.sum(0) / x.shape[0] + x[:1].sum(0) + x[-1:].sum(0))
     for n in (1, 3, 8):
         x = given(n)
         if n == 1:

@@ -43,13 +43,15 @@ class UniqueOp(Selection):
     `y`, the distinct ones; `first`, the place of the first of each; `inverse`, the place in `y` of each element (slice) of
     `x`; `counts`, how often each occurs. Ascending (slices lexicographically, NaN last), with `keep_order` in the order of
     first occurrence. Without `axis`, elements count in row-major order and `y` has rank 1.
-    (C1) `axis` is an axis of `x`; (C2) places and counts are i64. NaN are equal to one another.
+    (C1) `axis` is an axis of `x`; (C2) places and counts are i64. NaN are equal to one another, unless `nan_differs`:
+    then what has one is distinct.
     """
 
     name = "dl.unique"
     x = operand_def(TensorType)
     axis = opt_prop_def(IntegerAttr)
     keep_order = opt_prop_def(BoolAttr)
+    nan_differs = opt_prop_def(BoolAttr)
     y = result_def(TensorType)
     first = result_def(TensorType)
     inverse = result_def(TensorType)
@@ -73,7 +75,7 @@ class UniqueOp(Selection):
 
     @property
     def settings(self) -> Mapping[str, Setting]:
-        return {"axis": self.unique_axis, "keep_order": flag(self.keep_order)}
+        return {"axis": self.unique_axis, "keep_order": flag(self.keep_order), "nan_differs": flag(self.nan_differs)}
 
     @property
     def most(self) -> Size:
@@ -92,7 +94,9 @@ class UniqueOp(Selection):
         number = b(IotaOp, size=(n,), to=i64, start=0, step=1)
         before = b(MaximumOp, b(SubOp, number, b.scalar(1, like=number)), b.scalar(0, like=number))
         in_order = b(GatherOp, rows, order, axis=0)
-        differs = b(ReduceAnyOp, _differ(b, in_order, b(GatherOp, in_order, before, axis=0)), axes=(1,))
+        neighbours = in_order, b(GatherOp, in_order, before, axis=0)
+        differs = b(NotEqualOp, *neighbours) if flag(self.nan_differs) else _differ(b, *neighbours)
+        differs = b(ReduceAnyOp, differs, axes=(1,))
         is_first = b(OrOp, differs, b(EqualOp, number, b.scalar(0, like=number)))
         begins = places_of(b, is_first, size)
         start, end = (b(SliceOp, begins, starts=(k,), limits=(size + k,), strides=(1,)) for k in (0, 1))

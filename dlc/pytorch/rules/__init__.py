@@ -29,16 +29,13 @@ RULES: dict[str, Rule] = {
     name: rule
     for family in (
         pointwise, reductions, shaping, indexing, creation, contractions, normalization, windows, resizing, adjoints, sizes,
-        fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints,
+        fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints, counting,
     )
     for name, rule in family.table.rules.items()
 }  # fmt: skip
 
 # Those that take a key first.
 DRAWN: dict[str, Rule] = drawing.table.rules
-
-# Those that take a symbol first, for a size that data decides.
-COUNTED: dict[str, Rule] = counting.table.rules
 
 # What operators are of complex numbers, where that is something else.
 OF_COMPLEX: dict[str, Rule] = {

@@ -1,4 +1,4 @@
-"""Results as large as the data has it: these rules take a symbol for that size first."""
+"""Results as large as the data has it."""
 
 from __future__ import annotations
 
@@ -8,49 +8,32 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc.dialects import dl
-from dlc.dims import Size
-from dlc.errors import UnsupportedError
-from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import apply, apply_all, convert, refuse
-from dlc.pytorch.rules import indexing
+from dlc.numpy.apply import convert
 from dlc.pytorch.rules.table import Table
 
 table = Table()
 
 
-def _places(size: Size, mask: Any) -> list[Any]:
-    """Where a mask is true: the places along each of its axes."""
-    if not isinstance(mask, Tracer):
-        return [np.asarray(places) for places in np.nonzero(mask)]
-    found = apply(dl.NonzeroOp, mask, size=(size,))
-    return [dnp.take(found, np.int64(axis), axis=0) for axis in range(mask.ndim)]
-
-
 @table("nonzero")
-def nonzero(size: Size, x: Any) -> Any:
-    return dnp.stack(_places(size, convert(x, np.bool_)), 1)
+def nonzero(x: Any) -> Any:
+    return dnp.argwhere(x)
 
 
 @table("index.Tensor _unsafe_index.Tensor")
-def index(size: Size, x: Any, indices: Sequence[Any]) -> Any:
+def index(x: Any, indices: Sequence[Any]) -> Any:
     """A mask is the places where it is true."""
-    masks = [i for i in indices if isinstance(i, Tracer) and i.dtype == np.bool_]
-    if len(masks) > 1:
-        refuse(UnsupportedError("several masks as indices of one array; index by one after the other"))
-    places: list[Any] = []
-    for i in indices:
-        places += _places(size, i) if i is not None and i.dtype == np.bool_ else [i]
-    return indexing.index(x, places)
+    named = [k for k, i in enumerate(indices) if i is not None]
+    if len(named) == 1 and indices[named[0]].dtype != np.bool_:
+        return dnp.take(x, indices[named[0]], axis=named[0])
+    return x[tuple(np.s_[:] if i is None else i if i.dtype == np.bool_ else convert(i, np.int64) for i in indices)]
 
 
 @table("masked_select")
-def masked_select(size: Size, x: Any, mask: Any) -> Any:
+def masked_select(x: Any, mask: Any) -> Any:
     x, mask = dnp.broadcast_arrays(x, mask)
-    return index(size, dnp.ravel(x), [dnp.ravel(mask)])
+    return x[mask]
 
 
 @table("_unique2")
-def unique(size: Size, x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    values, _, inverse, counts = apply_all(dl.UniqueOp, dnp.ravel(x), size=(size,), keep_order=False)
-    return values, dnp.reshape(inverse, x.shape), counts
+def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    return dnp.unique(x, return_inverse=True, return_counts=True)

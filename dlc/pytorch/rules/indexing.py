@@ -52,14 +52,6 @@ def _places(index: Any) -> Any:
     return index if index.dtype == np.bool_ else convert(index, np.int64)
 
 
-def index(x: Any, indices: Sequence[Any]) -> Any:
-    """The elements at places that are integers."""
-    named = [k for k, i in enumerate(indices) if i is not None]
-    if len(named) == 1 and indices[named[0]].dtype != np.bool_:
-        return dnp.take(x, indices[named[0]], axis=named[0])
-    return x[_key(indices)]
-
-
 @table("index_put _unsafe_index_put")
 def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     values = convert(values, x.dtype)

@@ -1,0 +1,109 @@
+"""Sizes that data decides in traced functions: none, one or all of the elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc.runtime.artifact import Artifact
+from tests.runtime.test_bundles import alone
+
+ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
+# Elements above the last of these limits are none, one or all.
+LIMITS = (11, 10, -1, 4)
+
+
+def selected(x: Any, limit: Any) -> list[Any]:
+    mask = x > limit
+    kept, rows = x[mask], x[(x > limit).any(axis=1)]
+    return [kept, kept * x[x > limit] + kept, rows @ x.T, x.at[mask].set(kept * 2), dnp.concatenate([kept, x[0]])]
+
+
+def selected_by_numpy(x: np.ndarray, limit: Any) -> list[Any]:
+    mask, kept, doubled = x > limit, x[x > limit], x.copy()
+    doubled[mask] = kept * 2
+    return [kept, kept * kept + kept, x[mask.any(axis=1)] @ x.T, doubled, np.concatenate([kept, x[0]])]
+
+
+def more(x: Any, limit: Any) -> list[Any]:
+    mask = x > limit
+    kept = x[mask]
+    return [
+        kept[::-1], kept[kept > 7], kept[dnp.arange(kept.size) < 2], kept.size, dnp.cumsum(kept) / kept.shape[0],
+        x[mask[:, 1], 2], x[1:, mask[0]], *dnp.nonzero(mask), dnp.argwhere(mask), dnp.zeros_like(kept), dnp.full((2, kept.size), 3.5),
+    ]  # fmt: skip
+
+
+def more_by_numpy(x: np.ndarray, limit: Any) -> list[Any]:
+    mask = x > limit
+    kept = x[mask]
+    return [
+        kept[::-1], kept[kept > 7], kept[:2], kept.size, np.cumsum(kept) / max(kept.size, 1),
+        x[mask[:, 1], 2], x[1:, mask[0]], *np.nonzero(mask), np.argwhere(mask), np.zeros_like(kept), np.full((2, kept.size), 3.5),
+    ]  # fmt: skip
+
+
+def check(function: Callable[..., Any], by_numpy: Callable[..., Any]) -> None:
+    for limit in LIMITS:
+        for got, expected in zip(function(ROWS, np.float32(limit)), by_numpy(ROWS, limit), strict=True):
+            assert np.shape(got) == np.shape(expected)
+            np.testing.assert_allclose(got, expected, 1e-6)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_none_one_and_all(target: str) -> None:
+    check(dlc.jit(target=target)(selected), selected_by_numpy)
+
+
+def test_more_of_what_is_selected() -> None:
+    check(dlc.jit(target="reference")(more), more_by_numpy)
+
+
+def test_without_the_compiler() -> None:
+    with dlc.disable_jit():
+        check(dlc.jit(selected), selected_by_numpy)
+        check(dlc.jit(more), more_by_numpy)
+
+
+def test_open_sizes_beside_counts() -> None:
+    """A symbol of a caller's that is called as a count is."""
+    kept = dlc.jit(dynamic={"x": {0: "count0"}})(lambda x: (x[x > 2], dnp.unique(x)))
+    for x in (ROWS[0], ROWS.reshape(-1), ROWS[0, :1], ROWS[0, :0]):
+        for got, expected in zip(kept(x), (x[x > 2], np.unique(x)), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_it_is_one_program_that_runs_alone(tmp_path: Path) -> None:
+    model = dlc.jit(lambda x: {"kept": x[x > 4], "total": x[x > 4].sum()}).lower(ROWS).compile()
+    assert isinstance(model.artifact, Artifact)
+    model.save(tmp_path / "kept.dlc")
+    for x in (ROWS, -ROWS):
+        found = alone(tmp_path / "kept.dlc", {"x": x})
+        np.testing.assert_array_equal(found["result['kept']"], x[x > 4])
+        np.testing.assert_array_equal(found["result['total']"], x[x > 4].sum())
+
+
+def test_in_loops_and_branches() -> None:
+    @dlc.jit
+    def function(x: Any) -> Any:
+        sums = dlc.lax.map(lambda row: row[row > 2].sum(), x)
+        grown = dlc.lax.fori_loop(0, 3, lambda k, c: c * 2, x[x > 8])
+        one = dlc.lax.cond(x[0, 0] > 0, lambda: x[x > 3].max(), lambda: x[x < 3].max())
+        return sums, grown, one
+
+    for got, expected in zip(function(ROWS), ([3, 22, 38], [72, 80, 88], 2), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_derivatives_of_what_is_selected() -> None:
+    gradient = dlc.jit(dlc.grad(lambda x, limit: (x[x > limit] ** 3).sum()))
+    curvature = dlc.jit(dlc.grad(lambda x, limit: gradient(x, limit).sum()))
+    for limit in LIMITS:
+        np.testing.assert_allclose(gradient(ROWS, limit), 3 * ROWS**2 * (limit < ROWS), 1e-6)
+        np.testing.assert_allclose(curvature(ROWS, limit), 6 * ROWS * (limit < ROWS), 1e-6)
