@@ -138,12 +138,11 @@ def _decided(program: Program, evaluator: Evaluator) -> Program:
 
 
 def _first_open(module: ModuleOp) -> int | None:
-    """The place of the first op of the entry whose results are as large as data says."""
-    return next((k for k, op in enumerate(entry_of(module).body.block.ops) if _is_open(op)), None)
-
-
-def _has_known_sizes(module: ModuleOp) -> bool:
-    return not any(map(_is_open, entry_of(module).walk()))
+    """The place of the first op of the entry whose results are as large as data says; None where a loop or branch is first."""
+    for place, op in enumerate(entry_of(module).body.block.ops):
+        if any(map(_is_open, op.walk())):
+            return place if _is_open(op) else None
+    return None
 
 
 def _is_open(op: Operation) -> bool:
@@ -157,7 +156,7 @@ def _is_known(value: SSAValue) -> bool:
 def _traced(side: Side, evaluator: Evaluator) -> Trace | Launches | None:
     """What a program computes on the evaluator's inputs, as far as there are values to look at."""
     if isinstance(side, Program):
-        has_values = _has_known_sizes(side.module) and not outputs_of(entry_of(side.module))
+        has_values = not any(map(_is_open, side.module.walk())) and not outputs_of(entry_of(side.module))
         return evaluator.trace(side.module, side.weights) if has_values else None
     return launches_of(side.artifact, evaluator.inputs, _MOST_BYTES) if isinstance(side.artifact, Artifact) else None
 

@@ -19,7 +19,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
 from dlc.weights import WeightStore
-from tests.sizes.test_counts import FEW
+from tests.sizes.test_counts import BRANCHES, FEW
 
 TEXT = """
 func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
@@ -193,10 +193,11 @@ def test_bisect_against_an_edited_module(stages: Path) -> None:
 
 def test_where_data_decides_sizes_outputs_are_compared(tmp_path: Path) -> None:
     other = FEW.replace("y = Gather(x, places)", "e = Exp(x) y = Gather(e, places)")
-    for name, text in {"few": FEW, "other": other}.items():
+    for name, text in {"few": FEW, "other": other, "branches": BRANCHES}.items():
         onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
     dlc.compile_model(tmp_path / "few.onnx", target="cpu:avx2").save(tmp_path / "few.dlc")
     assert diff(tmp_path / "few.onnx", tmp_path / "few.dlc", "--shape", "x=6").exit_code == 0
+    assert diff(tmp_path / "branches.onnx", tmp_path / "branches.onnx", "--shape", "x=6").exit_code == 0
     result = diff(tmp_path / "few.dlc", tmp_path / "other.onnx", "--shape", "x=6")
     assert result.exit_code == 1 and "there are no values in between" in result.stderr, result.stderr
     bisected = CliRunner().invoke(main, ["bisect", str(tmp_path / "few.onnx"), "--shape", "x=6"])
