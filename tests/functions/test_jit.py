@@ -419,9 +419,6 @@ def test_elements_are_not_known_while_tracing() -> None:
     def numpys(x: Any) -> Any:
         return np.asarray(x)
 
-    def masks(x: Any) -> Any:
-        return x.reshape(1)[x.reshape(1) > 0]
-
     def assigns(x: Any) -> Any:
         x[...] = 1
         return x
@@ -432,7 +429,6 @@ def test_elements_are_not_known_while_tracing() -> None:
     raised_in(converts, DTypeError, r"float\(\)", x)
     raised_in(counts, DTypeError, r"int\(\)", x)
     raised_in(numpys, DTypeError, "NumPy function.*dlc.numpy", x)
-    raised_in(masks, UnsupportedError, "dlc.numpy.where", x)
 
 
 def test_errors_of_dtype_name_the_users_line() -> None:

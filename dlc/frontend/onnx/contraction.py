@@ -29,10 +29,10 @@ def gemm(node: Node) -> Value:
         a = emit.transpose(a, (1, 0))
     if node.flag("transB"):
         b = emit.transpose(b, (1, 0))
-    to = a.element_type
-    result = _scaled(node, emit(dl.MatmulOp, a, b, result=f32 if to in (f16, bf16) else None), node.real("alpha", 1.0))
+    to, alpha, beta = a.element_type, node.real("alpha", 1.0), node.real("beta", 1.0)
+    result = _scaled(node, emit(dl.MatmulOp, a, b, result=f32 if to in (f16, bf16) else None), alpha)
     if c is not None:
-        result = emit(dl.AddOp, result, _scaled(node, emit.wide(c), node.real("beta", 1.0)))
+        result = emit(dl.AddOp, result, _scaled(node, emit.wide(c), beta))
     return emit.cast(result, to)
 
 
