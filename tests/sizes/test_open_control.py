@@ -15,13 +15,10 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax
 from dlc.backends.reference import evaluate
-from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile
-from dlc.compiler.compilation import Compilation
-from dlc.compiler.lowering import Lowering
 from dlc.instrument.report import Report
-from dlc.options import Options
 from dlc.runtime.opencl.devices import all_devices
+from tests.sizes.serving import agree, at_each_stage
 
 W = np.random.default_rng(0).standard_normal((4, 4), np.float32) / 2
 SIZES = ((1, 1), (0, 3), (3, 0), (0, 0), (2, 7), (40, 5), (9, 2))
@@ -84,24 +81,13 @@ def expected(program: Program, size: tuple[int, int]) -> list[Any]:
     return list(evaluate(bound.module, [given(size)], bound.weights))
 
 
-def agree(got: Any, want: Any) -> None:
-    for g, e in zip(got, want, strict=True):
-        assert (g.dtype, g.shape) == (e.dtype, e.shape)
-        np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_stage_serves_all_sizes(function: Callable[..., Any]) -> None:
     program = lowered(function)
-    lowering = Lowering(Compilation(program, backend_of("cpu"), Options(verify=True)))
     wanted = {size: expected(program, size) for size in ((0, 2), (1, 1), (3, 2))}
-    for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
-        if stage == "host":
-            lowering.host()
-        else:
-            lowering.run(tuple(s for s in lowering.plan if s.name == stage))
+    for module, weights in at_each_stage(program):
         for size, want in wanted.items():
-            agree(evaluate(lowering.module, [given(size)], lowering.weights), want)
+            agree(evaluate(module, [given(size)], weights), want)
 
 
 LOADED = """

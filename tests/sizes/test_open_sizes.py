@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -21,7 +21,6 @@ import dlc.numpy as dnp
 from dlc import nn
 from dlc.backends.opencl.backend import OpenCL
 from dlc.backends.reference import evaluate
-from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
@@ -34,6 +33,7 @@ from dlc.options import Options
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.container import Writer
 from dlc.runtime.opencl.devices import all_devices
+from tests.sizes.serving import agree, at_each_stage
 
 Array = NDArray[Any]
 W = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
@@ -137,25 +137,13 @@ def given(size: int) -> Array:
     return np.random.default_rng(size).standard_normal((size, 24), dtype=np.float32)
 
 
-def agree(got: Sequence[Array], expected: Sequence[Array]) -> None:
-    for g, e in zip(got, expected, strict=True):
-        assert (g.dtype, g.shape) == (e.dtype, e.shape)
-        np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_stage_serves_all_sizes(function: Callable[..., Any]) -> None:
     program = lowered(function)
-    lowering = Lowering(Compilation(program, backend_of("cpu"), Options(verify=True)))
     expected = {size: evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights) for size in (0, 1, 5)}
-    for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
-        stages = tuple(s for s in lowering.plan if s.name == stage)
-        if stage == "host":
-            lowering.host()
-        else:
-            lowering.run(stages)
+    for module, weights in at_each_stage(program):
         for size, want in expected.items():
-            agree(evaluate(lowering.module, [given(size)], lowering.weights), want)
+            agree(evaluate(module, [given(size)], weights), want)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -36,7 +36,7 @@ def computed(op: str, x: list[Any], a: dict[str, Any]) -> Any:
             return x[0].reshape(x[1].tolist())
         case "Gemm":
             return F.linear(*x)
-    raise NotImplementedError(op)
+    raise ValueError(f"{op}: nothing here says what PyTorch calls it; add a case")
 
 
 def gradients(path: Path) -> dict[str, Any]:
