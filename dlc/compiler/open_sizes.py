@@ -61,7 +61,7 @@ class _Search:
     """Looks for sizes of a program's symbols that hold: those of its inputs, and those that data decides, which say the most
     that they can be."""
 
-    def __init__(self, program: Program, inputs: Sequence[str], decided: Mapping[str, Size]) -> None:
+    def __init__(self, program: Program, inputs: Sequence[str], decided: Mapping[str, Size | None]) -> None:
         self.program = program
         self.symbols = symbols = [*inputs, *decided]
         self.decided = decided
@@ -73,7 +73,8 @@ class _Search:
         """What is not as the symbols promise for these sizes; for the most of them, where data cannot decide as much."""
         sizes = dict(sizes)
         for symbol, most in self.decided.items():
-            sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
+            if most is not None:
+                sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
         key = tuple(sizes[symbol] for symbol in self.symbols)
         if key not in self._reasons:
             self._reasons[key] = _difference(self.program, sizes)

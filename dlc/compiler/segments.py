@@ -23,14 +23,14 @@ from dlc.dialects.dl.base import DimsAttr, element_type_of, shape_of
 from dlc.dialects.dl.control import Control, FailOp, IfOp, ScanOp, captured
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.program import YieldOp
-from dlc.dialects.dl.ranges import ranges_of
+from dlc.dialects.dl.program import PART, YieldOp
+from dlc.dialects.dl.ranges import ranges_of, state_ranges
 from dlc.dialects.dl.selection import DecideOp
 from dlc.dialects.dl.selection import Selection as SelectionOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Size
-from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
+from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, UnitAttr, func
 from dlc.options import Options
 from dlc.passes.dl.rewriting import users
 from dlc.runtime import steps as host
@@ -252,7 +252,10 @@ def _part(
         argument.name_hint = value.name_hint
     for op in body:
         block.add_op(op.clone(mapper))
-    return Part(replace(program, module=_main(block, [mapper[v] for v in outputs]), read_for=None), inputs, outputs)
+    module = _main(block, [mapper[v] for v in outputs])
+    entry_of(module).attributes[PART] = UnitAttr()
+    state_ranges(entry_of(module), ranges_of(program.module))
+    return Part(replace(program, module=module, read_for=None), inputs, outputs)
 
 
 def _hosted(program: Program, op: Operation, constant: set[Operation], carriers: Mapping[str, SSAValue]) -> Hosted:

@@ -7,7 +7,7 @@ known value becomes a constant or a weight of the program only when an emitted o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -31,6 +31,8 @@ from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
 from dlc.dims import Dim, Size, is_static, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend import symbolic
+from dlc.frontend.computations import Computations
+from dlc.frontend.decided import Element, elements_of
 from dlc.ir import (
     Attribute,
     Block,
@@ -113,6 +115,9 @@ class Emitter:
         # The names of sizes in the whole program, and those that are known inside of `block` only.
         self._symbols: set[str] = set() if outer is None else outer._symbols
         self._own: set[str] = set()
+        # Numbers that data has, by what computes them, which are sizes in `block`.
+        self._decided: dict[Hashable, Size] = {}
+        self._computations: Computations = Computations() if outer is None else outer._computations
 
     @property
     def is_in_loop(self) -> bool:
@@ -130,6 +135,34 @@ class Emitter:
         self._symbols.add(symbol)
         self._own.add(symbol)
         return Dim.symbol(symbol)
+
+    def decided(self, value: Value, largest: Size | None = None) -> tuple[Size, ...]:
+        """A few integers as sizes: those that are not known the program finds when it runs; a number below 0 is a size of 0.
+
+        `largest` is what they are at most, if the program sees to it.
+        """
+        return tuple(
+            self._size_of(element, largest) if isinstance(element, Element) else element
+            for element in elements_of(self.ssa(value)).flat
+        )
+
+    def _size_of(self, element: Element, largest: Size | None) -> Size:
+        key = self._computations.of(element.value)[0], element.place
+        around: Emitter | None = self
+        while around is not None:
+            if key in around._decided:
+                return around._decided[key]
+            around = around.outer
+        flat = self.reshape(Value(tensor_of(element.value), ssa=element.value), (product(shape_of(element.value)),))
+        number = self.cast(self.reshape(self.slice(flat, 0, element.place, element.place + 1), ()), i64)
+        size = self._decided[key] = self.new_size("number")
+        self(dl.NumbersOp, number, size=(size,), largest=None if largest is None else (largest,))
+        return size
+
+    def require(self, condition: Value, message: str, *numbers: Value) -> None:
+        """Fails with `message` where a condition does not hold; `numbers`, i64 without axes, stand where its last `{}` are."""
+        otherwise = Block([dl.FailOp(message, [self.ssa(number) for number in numbers])])
+        self.if_(condition, self.body((), lambda inner, _: ()), otherwise, ())
 
     def __call__(self, op: type[DlOp], *operands: Value, **properties: PropertyValue | None) -> Value:
         return self.all(op, *operands, **properties)[0]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
-from dlc.dims import Dim, Size
+from dlc.dims import Dim, Size, product
 from dlc.errors import ModelError
+from dlc.frontend.decided import may_be_sizes
 from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.problems import NodeProblem
+from dlc.ir import i64
 
 
 class Operands:
@@ -44,6 +47,20 @@ class Operands:
     def sizes(self, k: int, what: str) -> tuple[Size, ...]:
         """The sizes, axes or bounds that a known integer input holds."""
         return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, what).reshape(-1))
+
+    def decided(self, k: int, what: str) -> tuple[Size, ...]:
+        """The sizes that an integer input holds: those that it computes from data the program finds when it runs.
+
+        One below 0 is an error of the call.
+        """
+        value = self[k]
+        if value.ssa is None or not may_be_sizes(value.ssa):
+            return self.sizes(k, what)
+        emit, zero = self.emit, self.emit.scalar(0, value)
+        numbers = emit.reshape(value, (product(value.shape),))
+        least = emit.cast(emit(dl.ReduceMinOp, numbers, axes=(0,)), i64)
+        emit.require(emit(dl.GreaterEqualOp, least, emit.scalar(0, least)), f"{self.place}: a size of {{}} in its {what}", least)
+        return emit.decided(value)
 
     def integers_of(self, k: int, what: str) -> tuple[int, ...]:
         """The elements of a known integer input without symbolic sizes."""
