@@ -136,28 +136,33 @@ class Emitter:
         self._own.add(symbol)
         return Dim.symbol(symbol)
 
-    def decided(self, value: Value, largest: Size | None = None) -> tuple[Size, ...]:
-        """A few integers as sizes: those that are not known the program finds when it runs; a number below 0 is a size of 0.
+    def as_size(self, number: Size | Element, largest: Size | None = None) -> Size:
+        """A number as a size: one that is computed is found when the program runs, and below 0 it is a size of 0.
 
-        `largest` is what they are at most, if the program sees to it.
+        `largest` is what it is at most, if the program sees to it.
         """
-        return tuple(
-            self._size_of(element, largest) if isinstance(element, Element) else element
-            for element in elements_of(self.ssa(value)).flat
-        )
-
-    def _size_of(self, element: Element, largest: Size | None) -> Size:
-        key = self._computations.of(element.value)[0], element.place
+        if not isinstance(number, Element):
+            return number
+        key = self._computations.of(number.value)[0], number.place
         around: Emitter | None = self
         while around is not None:
             if key in around._decided:
                 return around._decided[key]
             around = around.outer
-        flat = self.reshape(Value(tensor_of(element.value), ssa=element.value), (product(shape_of(element.value)),))
-        number = self.cast(self.reshape(self.slice(flat, 0, element.place, element.place + 1), ()), i64)
         size = self._decided[key] = self.new_size("number")
-        self(dl.NumbersOp, number, size=(size,), largest=None if largest is None else (largest,))
+        self(dl.NumbersOp, self.number(number), size=(size,), largest=None if largest is None else (largest,))
         return size
+
+    def counted(self, number: Value, largest: Size | None = None) -> Size:
+        """An integer without axes as a size, as `as_size` has it."""
+        return self.as_size(elements_of(self.ssa(number)).item(), largest)
+
+    def number(self, of: Size | Element) -> Value:
+        """A size, or what is computed, as an i64 without axes."""
+        if not isinstance(of, Element):
+            return self.sizes(of)
+        flat = self.reshape(Value(tensor_of(of.value), ssa=of.value), (product(shape_of(of.value)),))
+        return self.cast(self.reshape(self.slice(flat, 0, of.place, of.place + 1), ()), i64)
 
     def require(self, condition: Value, message: str, *numbers: Value) -> None:
         """Fails with `message` where a condition does not hold; `numbers`, i64 without axes, stand where its last `{}` are."""

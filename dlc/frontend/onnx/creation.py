@@ -92,8 +92,7 @@ def _counted_range(node: Node) -> Value:
             limit = emit.cast(limit, element_type(np.int64))
         else:
             limit = emit(dl.NegOp, emit(dl.FloordivOp, span, step))
-    (count,) = emit.decided(limit)
-    steps = emit.iota(count, kind)
+    steps = emit.iota(emit.counted(limit), kind)
     return emit(dl.AddOp, start, emit(dl.MulOp, steps, delta))
 
 

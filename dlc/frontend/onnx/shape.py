@@ -104,7 +104,7 @@ def expand(node: Node) -> Value:
 
 @table("Tile")
 def tile(node: Node) -> Value:
-    x, repeats = node[0], node.sizes(1, "repeats")
+    x, repeats = node[0], node.decided(1, "repeats")
     if len(repeats) != x.rank:
         raise ModelError(f"{node.place}: {len(repeats)} repeats for a tensor of rank {x.rank}")
     return node.emit.tile(x, repeats)

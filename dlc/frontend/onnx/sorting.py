@@ -40,8 +40,7 @@ def _count(node: Node, size: Size) -> Size:
         dl.AndOp, emit(dl.GreaterEqualOp, number, emit.scalar(0, number)), emit(dl.LessEqualOp, number, most)
     )
     emit.require(is_size, f"{node.place}: the first {{}} of {{}} elements", number, most)
-    (count,) = emit.decided(k, largest=size)
-    return count
+    return emit.counted(number, size)
 
 
 @table("ReverseSequence")
