@@ -87,9 +87,9 @@ def _to_be_cut(c: Compilation) -> Compilation:
     return replace(c, program=replace(c.program, module=expanded(c.program.module)))
 
 
-def _compiled(c: Compilation, file: CachedFile | None) -> Model:
+def _compiled(c: Compilation, file: CachedFile | None, whatever_data_decides: bool = False) -> Model:
     began = perf_counter()
-    served, c.report.each_size = _served(c, file)
+    served, c.report.each_size = _served(c, file, whatever_data_decides)
     c.report.seconds += perf_counter() - began
     if served is not None and served.domain.is_whole:
         return served.model
@@ -102,7 +102,7 @@ def _compiled(c: Compilation, file: CachedFile | None) -> Model:
             return served
         inner = c.of(program, own)
         # For known sizes of its inputs a program may still be one in steps.
-        return Served(_compiled(inner, None)) if served is not None else _served(inner)[0]
+        return Served(_compiled(inner, None, True)) if served is not None else _served(inner, None, True)[0]
 
     began = perf_counter()
     segments = split(c.program) if served is None else whole(c.program)
@@ -111,12 +111,14 @@ def _compiled(c: Compilation, file: CachedFile | None) -> Model:
     return model
 
 
-def _served(c: Compilation, file: CachedFile | None = None) -> tuple[Served | None, str | None]:
+def _served(
+    c: Compilation, file: CachedFile | None = None, whatever_data_decides: bool = False
+) -> tuple[Served | None, str | None]:
     """The model that a program is for all its sizes, or for many of them; and why it is compiled for each set of the others."""
     if c.program.is_static:
         return Served(_model(c, file)), None
     reason = reason_for_each_size(c)
-    domain, reason = domain_of(c.program) if reason is None else (None, reason)
+    domain, reason = domain_of(c.program, whatever_data_decides) if reason is None else (None, reason)
     if domain is None:
         return None, reason
     try:

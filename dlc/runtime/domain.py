@@ -26,8 +26,9 @@ class Domain:
         return {*self.ranges, *self.equal, *self.equal.values()}
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether these sizes are in it."""
-        return all(sizes[a] == sizes[b] for a, b in self.equal.items()) and all(sizes[s] in r for s, r in self.ranges.items())
+        """Whether these sizes are in it, as far as they are known before data decides the rest."""
+        pairs = ((sizes[a], sizes[b]) for a, b in self.equal.items() if a in sizes and b in sizes)
+        return all(a == b for a, b in pairs) and all(sizes[s] in r for s, r in self.ranges.items() if s in sizes)
 
     def __str__(self) -> str:
         equal = (f"{a} = {b}" for a, b in self.equal.items())

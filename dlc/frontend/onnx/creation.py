@@ -72,6 +72,8 @@ def range_(node: Node) -> Value:
     count = -(-span // abs(step))
     if isinstance(count, int):
         count = max(count, 0)
+    elif emit.is_by_data(count):
+        count = emit.counted(emit.sizes(count))
     if isinstance(first, Dim):
         steps = emit.iota(count, kind, 0, step)
         return emit(dl.AddOp, steps, emit.cast(emit.sizes(first), kind))

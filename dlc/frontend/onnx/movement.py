@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.dims import Size
+from dlc.dims import Size, UndecidableError
 from dlc.errors import ModelError
 from dlc.frontend.decided import Element
 from dlc.frontend.emit import Value
@@ -95,19 +95,36 @@ def _sliced(
             x = _cut(node, x, axis, begin, end, step)
             limits[axis] = x.shape[axis]
             continue
+        first, last = _inside(begin, end, step, size)
+        if emit.is_by_data(size) and not _holds(first, last, size):
+            x = _cut(node, x, axis, begin, end, step)
+            limits[axis] = x.shape[axis]
+            continue
         if step < 0:
             backward.append(axis)
-            # Counted from the back, a backward slice is a forward one; an end below the front counts as the front.
-            begin, end = size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
-        else:
-            begin, end = _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
-        both = isinstance(begin, int) and isinstance(end, int)
-        starts[axis], limits[axis], strides[axis] = begin, max(begin, end) if both else end, abs(step)
+        both = isinstance(first, int) and isinstance(last, int)
+        starts[axis], limits[axis], strides[axis] = first, max(first, last) if both else last, abs(step)
     if backward:
         x = emit(dl.ReverseOp, x, axes=tuple(sorted(backward)))
     if starts == [0] * x.rank and limits == list(x.shape) and strides == [1] * x.rank:
         return x
     return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+
+
+def _inside(begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
+    """Where a slice begins and ends, counted from the end that it comes from."""
+    if step > 0:
+        return _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
+    # Counted from the back, a backward slice is a forward one; an end below the front counts as the front.
+    return size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
+
+
+def _holds(first: Size, last: Size, size: Size) -> bool:
+    """Whether a slice is inside an axis whatever its size."""
+    try:
+        return 0 <= first <= last <= size
+    except UndecidableError:
+        return False
 
 
 def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Element, step: int) -> Value:
@@ -123,6 +140,9 @@ def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Ele
     if step > 0:
         first, last = clamped(begin, 0, size), clamped(end, 0, size)
         span = emit(dl.SubOp, last, first)
+        if isinstance(begin, int) and begin >= 0 and isinstance(end, int) and (end < 0 or end >= _FAR):
+            # As many for each way of saying it: x[1:] and x[:-1].
+            span = emit.sizes(_inside(begin, end, step, size)[1] - begin)
     else:
         first, last = clamped(begin, 0, size - 1), clamped(end, -1, size - 1)
         span = emit(dl.SubOp, first, last)

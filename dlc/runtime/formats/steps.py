@@ -127,7 +127,7 @@ class _Reader:
             symbols = tuple(map(text, written["symbols"]))
             made = {tuple(map(count, key)): self.model(one) for key, one in written["models"]}
             served = self._served(written["served"]) if "served" in written else None
-            if any(len(key) != len(symbols) for key in made) or (served and not served.domain.symbols.issubset(symbols)):
+            if any(len(key) != len(symbols) for key in made):
                 raise ValueError("a segment of other sizes")
             for one in (*made.values(), *((served.model,) if served is not None else ())):
                 if (len(one.inputs), len(one.outputs)) != (len(inputs), len(outputs)):
