@@ -32,7 +32,7 @@ def domain_of(program: Program, whatever_data_decides: bool = False) -> tuple[Do
     What data decides may turn out to be outside, unless a program is asked for that holds `whatever_data_decides`.
     """
     selections = [op for op in entry_of(program.module).walk() if isinstance(op, DataDependent)]
-    decided = {str(op.count): op.most for op in selections if isinstance(op, Selection) and isinstance(op.count, Dim)}
+    decided = decided_sizes(program)
     if not all(isinstance(op, Selection) for op in selections):
         return None, "the host computes a part of it: sizes that are data, or text"
     named = {str(size) for info in program.inputs for size in info.shape}
@@ -59,6 +59,12 @@ def _is_seen(program: Program, domain: Domain, decided: Collection[str]) -> bool
     inside = {str(op.count) for op in entry_of(program.module).walk() if isinstance(op, Selection) and op.parent is not top}
     fixed = {symbol for symbol, r in domain.ranges.items() if r.low == r.high}
     return domain.symbols.isdisjoint(inside) and fixed.isdisjoint({*decided, *domain.equal.values()})
+
+
+def decided_sizes(program: Program) -> dict[str, Size | None]:
+    """The sizes of a program that data decides, and what they are at most."""
+    selections = (op for op in entry_of(program.module).walk() if isinstance(op, Selection))
+    return {str(op.count): op.most for op in selections if isinstance(op.count, Dim)}
 
 
 def within(program: Program, domain: Domain) -> Program:

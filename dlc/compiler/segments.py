@@ -144,14 +144,17 @@ def _models(
 ) -> tuple[host.Served | None, tuple[str, ...], Kept[host.Numbers]]:
     """What serves the sizes of a part; those that it is compiled for besides, and what makes it for them."""
     served = compile(program, options)
-    symbols = () if served is not None and served.domain.is_whole else tuple(sorted(_given(program.module)))
+    symbols = () if served is not None and served.is_all else tuple(sorted(_given(program.module)))
+    if served is not None:
+        # What data decides is seen when it does.
+        served = replace(served, domain=served.domain.without(served.domain.symbols.difference(symbols)))
 
     # A dump is of what is compiled first: later ones differ in sizes only.
     first = iter([options] if served is None else [])
 
     def make(key: host.Numbers) -> Model:
         known = compile(program.known(dict(zip(symbols, key, strict=True))), next(first, replace(options, dump_ir=None)))
-        assert known is not None and known.domain.is_whole, "no sizes are open"
+        assert known is not None and known.is_all, "no sizes are open"
         return known.model
 
     def told(key: host.Numbers) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dlc.compiler.assembling import assembled
 from dlc.compiler.checking import check, first_checked
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
-from dlc.compiler.open_sizes import domain_of, within
+from dlc.compiler.open_sizes import decided_sizes, domain_of, within
 from dlc.compiler.program import Program
 from dlc.compiler.segments import split, whole
 from dlc.dialects.dl.indexed import checked_places
@@ -69,13 +69,14 @@ def compile(
 
 
 def recorded(c: Compilation) -> Served | None:
-    """The model of a compilation whose recorder watches it: for all sizes that one serves; None if that is for none.
+    """The model of a compilation whose recorder watches it: for all sizes that one serves, whatever data decides; None if that
+    is for none.
 
     Raises what `compile` raises.
     """
     began = perf_counter()
     with collected_rarely():
-        served, c.report.each_size = _served(_to_be_cut(c))
+        served, c.report.each_size = _served(_to_be_cut(c), whatever_data_decides=True)
     c.report.seconds += perf_counter() - began
     return served
 
@@ -91,7 +92,7 @@ def _compiled(c: Compilation, file: CachedFile | None, whatever_data_decides: bo
     began = perf_counter()
     served, c.report.each_size = _served(c, file, whatever_data_decides)
     c.report.seconds += perf_counter() - began
-    if served is not None and served.domain.is_whole:
+    if served is not None and served.is_all:
         return served.model
     if served is not None:
         c.report.served = str(served.domain)
@@ -124,7 +125,8 @@ def _served(
     try:
         if domain.is_whole:
             return Served(_model(c, file)), None
-        return Served(_model(replace(c, program=within(c.program, domain))), domain), reason
+        model = _model(replace(c, program=within(c.program, domain)))
+        return Served(model, domain, domain.symbols.isdisjoint(decided_sizes(c.program))), reason
     except (UnsupportedError, ShapeError) as error:
         # What is missing for every size is said again where one is known; a bug of dlc is none of these.
         return None, str(error).partition("\n")[0]

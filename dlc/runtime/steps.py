@@ -34,10 +34,16 @@ Numbers: TypeAlias = "tuple[int, ...]"
 
 @dataclass(frozen=True)
 class Served:
-    """The model that one compilation made for the sizes of a domain."""
+    """The model that one compilation made for the sizes of a domain; unless it `is_sure`, data may decide others than it serves."""
 
     model: Model
     domain: Domain = field(default_factory=Domain)
+    is_sure: bool = True
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it is all that any call takes."""
+        return self.domain.is_whole and self.is_sure
 
 
 @dataclass(frozen=True)

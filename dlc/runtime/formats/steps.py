@@ -78,7 +78,8 @@ def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
 
 
 def _served_to_json(served: Served, writer: Writer) -> Any:
-    return [served.model.written(writer, {}), ranges_to_json(served.domain.ranges), list(served.domain.equal.items())]
+    domain = served.domain
+    return [served.model.written(writer, {}), ranges_to_json(domain.ranges), list(domain.equal.items()), served.is_sure]
 
 
 def _body_to_json(body: Body | str, writer: Writer) -> Any:
@@ -127,7 +128,7 @@ class _Reader:
             symbols = tuple(map(text, written["symbols"]))
             made = {tuple(map(count, key)): self.model(one) for key, one in written["models"]}
             served = self._served(written["served"]) if "served" in written else None
-            if any(len(key) != len(symbols) for key in made):
+            if any(len(key) != len(symbols) for key in made) or (served and not served.domain.symbols.issubset(symbols)):
                 raise ValueError("a segment of other sizes")
             for one in (*made.values(), *((served.model,) if served is not None else ())):
                 if (len(one.inputs), len(one.outputs)) != (len(inputs), len(outputs)):
@@ -155,8 +156,9 @@ class _Reader:
         )
 
     def _served(self, written: Any) -> Served:
-        model, ranges, equal = written
-        return Served(self.model(model), Domain(ranges_from_json(ranges), {text(a): text(b) for a, b in equal}))
+        model, ranges, equal, is_sure = written
+        domain = Domain(ranges_from_json(ranges), {text(a): text(b) for a, b in equal})
+        return Served(self.model(model), domain, bool(is_sure))
 
     def _body(self, written: Any) -> Body:
         steps, captured = written
