@@ -21,8 +21,8 @@ from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
 from dlc.arrays import TensorInfo, are_text
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.data_dependent.text import OnText
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dialects.dl.text import OnText
 from dlc.dims import is_static
 from dlc.errors import DTypeError, ModelError
 from dlc.files.mapped_files import in_memory
