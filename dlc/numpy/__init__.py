@@ -8,7 +8,8 @@
 
 The functions have NumPy's names and the Array API's, and do what NumPy's do. Arrays of a traced function also have the
 operators and methods of NumPy's arrays, and NumPy's own functions on them (`np.tanh(x)`) are these. On plain arrays the
-functions compute at once. `dlc.numpy.linalg` is linear algebra, `dlc.numpy.fft` has Fourier transforms.
+functions compute at once. They are in `functions/`, one file per family; `dlc.numpy.linalg` is linear algebra,
+`dlc.numpy.fft` has Fourier transforms.
 """
 
 import sys

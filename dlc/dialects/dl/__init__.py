@@ -1,6 +1,19 @@
 """The `dl` dialect: what a model computes, as pure functions on tensors.
 
-One module per family of ops; every op class that a family defines belongs to the dialect and is exported here.
+Files of this folder are what ops of every kind are made of, and the constants among them: `base.py` and `interfaces.py` (what
+an op is, and what passes know of it), `dtypes.py`, `scalar.py` (what a kernel does with one element), `creation.py`, `build.py`
+(programs as calls on values). They know none of its folders, which hold the families, one file each:
+
+    arithmetic/       each element by itself
+    movement/         elements in other places, and places from data
+    reductions/       elements combined along axes or in windows
+    contractions/     sums of products
+    procedures/       loops written by hand, and what they make up: order, factors, trees
+    narrow_numbers/   a few bits: quantised, several to a word
+    data_dependent/   results as large as data says, and text
+    programs/         kernels, loops, branches, functions; sizes and weights of whole programs
+
+Every op class that a family defines belongs to the dialect and is exported here.
 """
 # ruff: noqa: F403
 

@@ -2,7 +2,7 @@
 
     node { name: "relu1" op_type: "Relu" input: "x" output: "y" }   ⟶   %y = dl.relu %x : … loc("relu1")
 
-Each node goes to the converter that `operators.py` has for it at the model's opset, or to the nodes of its function body. What
+Each node goes to the converter that `operators/` has for it at the model's opset, or to the nodes of its function body. What
 is not supported is noted and the import goes on: the node's results become placeholders of the types that the file declares,
 so that what follows is still looked at and one error lists it all.
 """

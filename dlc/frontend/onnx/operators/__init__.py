@@ -1,4 +1,9 @@
-"""Every operator that dlc reads: the tables of ONNX's families, joined, and those of other domains."""
+"""Every operator that dlc reads: the tables of ONNX's families, joined, and those of other domains.
+
+Of each element by itself: `arithmetic/`; of many: `reductions/`; of pictures and volumes: `images/`; what goes elsewhere:
+`movement/`. The domain of classical models is `ml/`; ONNX Runtime's own are `microsoft.py` and `transformers.py`, that of
+optimisers `training.py`. What is of no such kind is a file here.
+"""
 
 from __future__ import annotations
 
