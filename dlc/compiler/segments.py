@@ -20,7 +20,8 @@ from dlc import dims
 from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import DimsAttr, element_type_of, shape_of
-from dlc.dialects.dl.control import Control, FailOp, IfOp, ScanOp, captured
+from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.data_dependent.selection import Selection as SelectionOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.program import PART, YieldOp

@@ -7,7 +7,6 @@ from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement import ReshapeOp, SliceOp
 from dlc.dialects.dl.program import PART
