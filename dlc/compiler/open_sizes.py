@@ -47,7 +47,7 @@ def domain_of(program: Program, whatever_data_decides: bool = False) -> tuple[Do
         return Domain(), None
     domain = search.domain()
     is_decided = domain is not None and not domain.symbols.isdisjoint(decided)
-    if domain is None or is_decided and (whatever_data_decides or not _is_seen(program, domain, decided)):
+    if domain is None or (is_decided and (whatever_data_decides or not _is_seen(program, domain, decided))):
         return None, first
     return domain, first
 

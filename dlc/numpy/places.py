@@ -25,7 +25,7 @@ def places_of(mask: Operand) -> list[Operand]:
 
 
 def numbers_below(end: Operand, largest: Size | None = None) -> Operand:
-    """0, 1, … before `end`, an integer without axes; none before one below 1. `largest` is what `end` is at most, where it is."""
+    """0, 1, … before `end`, an integer without axes; none before one below 1. `largest`: what `end` is at most, if it is."""
     end = convert(end, np.int64)
     if not isinstance(end, Tracer):
         return np.arange(end)

@@ -8,9 +8,10 @@ from typing import cast
 from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement import ReshapeOp, SliceOp
-from dlc.dialects.dl.program import PART
-from dlc.dialects.dl.words import WordsOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
+from dlc.dialects.dl.narrow_numbers.words import WordsOp
+from dlc.dialects.dl.programs.identities import AfterOp
+from dlc.dialects.dl.programs.program import PART
 from dlc.dims import is_static, row_major
 from dlc.ir import Operation, SSAValue, func
 
@@ -49,7 +50,8 @@ def is_returned(value: SSAValue) -> bool:
     """Whether nothing reads a value, perhaps in another shape, but the end of the program; that of a part is no end."""
     readers = [use.operation for use in value.uses]
     return bool(readers) and all(
-        (isinstance(r, func.ReturnOp) and not _is_of_part(r)) or (isinstance(r, ReshapeOp) and is_returned(r.result)) for r in readers
+        (isinstance(r, func.ReturnOp) and not _is_of_part(r)) or (isinstance(r, ReshapeOp) and is_returned(r.result))
+        for r in readers
     )
 
 

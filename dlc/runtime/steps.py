@@ -34,7 +34,7 @@ Numbers: TypeAlias = "tuple[int, ...]"
 
 @dataclass(frozen=True)
 class Served:
-    """The model that one compilation made for the sizes of a domain; unless it `is_sure`, data may decide others than it serves."""
+    """The model that one compilation made for the sizes of a domain; unless it `is_sure`, data may decide others."""
 
     model: Model
     domain: Domain = field(default_factory=Domain)

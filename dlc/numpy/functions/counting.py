@@ -15,17 +15,17 @@ from dlc.dialects.dl.base import Array
 from dlc.errors import ShapeError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
-from dlc.numpy.comparing import equal, greater, greater_equal, less, less_equal, logical_and, maximum
-from dlc.numpy.creation import linspace, ones, zeros
-from dlc.numpy.elementwise import add, multiply, subtract, where
-from dlc.numpy.indexing import getitem, take
-from dlc.numpy.joining import append, stack
+from dlc.numpy.functions.comparing import equal, greater, greater_equal, less, less_equal, logical_and, maximum
+from dlc.numpy.functions.creation import linspace, ones, zeros
+from dlc.numpy.functions.elementwise import add, subtract, where
+from dlc.numpy.functions.indexing import getitem, take
+from dlc.numpy.functions.joining import append, stack
+from dlc.numpy.functions.reductions import max, min
+from dlc.numpy.functions.running import cumsum
+from dlc.numpy.functions.shaping import flip, ravel, reshape
+from dlc.numpy.functions.sorting import isin, searchsorted, sort
+from dlc.numpy.functions.updating import At
 from dlc.numpy.places import known_if_empty, numbers_below, places_of
-from dlc.numpy.reductions import max, min
-from dlc.numpy.running import cumsum
-from dlc.numpy.shaping import flip, ravel, reshape
-from dlc.numpy.sorting import isin, searchsorted, sort
-from dlc.numpy.updating import At
 
 __all__ = [
     "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",

@@ -27,8 +27,8 @@ from dlc.numpy.apply import (
     refuse,
 )
 from dlc.numpy.by_parts import by_parts
-from dlc.numpy.comparing import greater_equal
-from dlc.numpy.elementwise import add, divide, floor_divide, multiply, negative, power, subtract, where
+from dlc.numpy.functions.comparing import greater_equal
+from dlc.numpy.functions.elementwise import add, divide, floor_divide, multiply, negative, power, subtract, where
 from dlc.numpy.namespace import check_device
 from dlc.numpy.places import numbers_below
 

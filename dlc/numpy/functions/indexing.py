@@ -20,10 +20,10 @@ from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
 from dlc.numpy.by_parts import by_parts
-from dlc.numpy.comparing import less, maximum, minimum
-from dlc.numpy.elementwise import add, floor_divide, multiply, remainder, subtract, where
+from dlc.numpy.functions.comparing import less, maximum, minimum
+from dlc.numpy.functions.elementwise import add, floor_divide, multiply, remainder, subtract, where
+from dlc.numpy.functions.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, part, reshape
 from dlc.numpy.places import numbers_below, places_of
-from dlc.numpy.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, part, reshape
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
 

@@ -11,12 +11,12 @@ from dlc.dialects.dl.base import DlOp
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, axis_of, convert, is_floating, operand, promote, refuse
 from dlc.numpy.by_parts import by_parts
-from dlc.numpy.comparing import isnan, not_equal
-from dlc.numpy.elementwise import add, multiply, subtract, where
-from dlc.numpy.indexing import getitem
-from dlc.numpy.joining import concat
-from dlc.numpy.reductions import sum
-from dlc.numpy.shaping import broadcast_to, flip, part, ravel, reshape
+from dlc.numpy.functions.comparing import isnan, not_equal
+from dlc.numpy.functions.elementwise import add, multiply, subtract, where
+from dlc.numpy.functions.indexing import getitem
+from dlc.numpy.functions.joining import concat
+from dlc.numpy.functions.reductions import sum
+from dlc.numpy.functions.shaping import broadcast_to, flip, part, ravel, reshape
 
 __all__ = [
     "convolve", "correlate", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "nancumprod", "nancumsum",

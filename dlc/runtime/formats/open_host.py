@@ -25,8 +25,8 @@ def open_to_json(host: OpenProgram) -> dict[str, Any]:
 
 
 def open_from_json(written: Mapping[str, Any], kernels: Collection[str]) -> _Parts:
-    """Ranges, regions, instructions, how many slots they move, and equal sizes; raises ValueError, TypeError or KeyError for what
-    are none, or not of these kernels."""
+    """Ranges, regions, instructions, how many slots they move, and equal sizes; raises ValueError, TypeError or KeyError for
+    what are none, or not of these kernels."""
     regions = tuple(tuple(map(read_size, members)) for members in written["regions"])
     if not all(regions):
         raise ValueError("a region of the arena without a size")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dlc.dialects.dl.arithmetic.activation import casted
-from dlc.dialects.dl.arithmetic.elementwise import DivOp, MulOp, SubOp
+from dlc.dialects.dl.arithmetic.elementwise import DivOp, MaximumOp, MulOp, SubOp
 from dlc.dialects.dl.base import (
     Array,
     DimsAttr,
@@ -29,7 +29,6 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dialects.dl.elementwise import DivOp, MaximumOp, MulOp, SubOp
 from dlc.dialects.dl.interfaces import DataDependent, Sequential
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp

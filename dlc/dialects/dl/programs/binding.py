@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from dlc import dims
 from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_type
-from dlc.dialects.dl.control import Control
-from dlc.dialects.dl.program import DispatchOp, KernelOp
-from dlc.dialects.dl.selection import Selection
+from dlc.dialects.dl.data_dependent.selection import Selection
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dims import Size
 from dlc.errors import ShapeError
 from dlc.ir import ArrayAttr, Attribute, DictionaryAttr, FunctionType, ModuleOp, Operation, SSAValue, TensorType, func

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.movement import BroadcastToOp
-from dlc.dialects.dl.ranges import state_equal
-from dlc.dialects.dl.selection import DecideOp, Selection
+from dlc.dialects.dl.data_dependent.selection import DecideOp, Selection
+from dlc.dialects.dl.movement.shaping import BroadcastToOp
+from dlc.dialects.dl.programs.ranges import state_equal
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim
 from dlc.ir import ModuleOp, SSAValue, func

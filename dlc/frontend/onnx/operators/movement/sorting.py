@@ -36,9 +36,7 @@ def _count(node: Node, size: Size) -> Size:
         (count,) = node.sizes(1, "k")
         return count
     number, most = emit.cast(emit.reshape(k, ()), i64), emit.sizes(size)
-    is_size = emit(
-        dl.AndOp, emit(dl.GreaterEqualOp, number, emit.scalar(0, number)), emit(dl.LessEqualOp, number, most)
-    )
+    is_size = emit(dl.AndOp, emit(dl.GreaterEqualOp, number, emit.scalar(0, number)), emit(dl.LessEqualOp, number, most))
     emit.require(is_size, f"{node.place}: the first {{}} of {{}} elements", number, most)
     return emit.counted(number, size)
 
