@@ -28,6 +28,6 @@ def numbers_below(end: Operand, largest: Size | None = None) -> Operand:
     """0, 1, … before `end`, an integer without axes; none before one below 1. `largest`: what `end` is at most, if it is."""
     end = convert(end, np.int64)
     if not isinstance(end, Tracer):
-        return np.arange(end)
+        return np.arange(int(end))
     (found,) = end.owner.select(dl.NumbersOp, end, largest=None if largest is None else (largest,))
     return found

@@ -25,7 +25,7 @@ def nonzero(x: Array) -> tuple[Array, ...]:
 
 def numbers(number: Array) -> tuple[Array, ...]:
     """`dl.numbers`."""
-    return (np.arange(number, dtype=np.int64),)
+    return (np.arange(int(number), dtype=np.int64),)
 
 
 def unique(x: Array, *, axis: int | None = None, keep_order: bool = False, nan_differs: bool = False) -> tuple[Array, ...]:

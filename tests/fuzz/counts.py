@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -176,8 +177,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
     program = RandomCounts(trial.seed)
     nodes = ", ".join(node.op_type for node in program.nodes)
     try:
-        imported = import_model(program.model)
-        model = compile(Program(imported.module, imported.weights, "counts"), trial.target, OPTIONS)
+        model = compile(replace(_read(program.model), read_for=partial(_read, program.model)), trial.target, OPTIONS)
         for rows in ROWS:
             x = program.input(rows)
             for k, (got, want) in enumerate(zip(model.run_unchecked([x]), program.expected(x), strict=True)):
@@ -186,6 +186,11 @@ def run(trial: Trial) -> tuple[str, str | None]:
     except Exception:
         return "failed", f"{nodes}\n{traceback.format_exc()}"
     return "one program" if trial.target != "cpu" or isinstance(model.artifact, Artifact) else "in steps", None
+
+
+def _read(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
+    imported = import_model(model, shapes)
+    return Program(imported.module, imported.weights, "counts")
 
 
 def fuzz(chosen: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:

@@ -17,7 +17,7 @@ from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
 from dlc.numpy.functions.comparing import equal, greater, greater_equal, less, less_equal, logical_and, maximum
 from dlc.numpy.functions.creation import linspace, ones, zeros
-from dlc.numpy.functions.elementwise import add, subtract, where
+from dlc.numpy.functions.elementwise import add, multiply, subtract, where
 from dlc.numpy.functions.indexing import getitem, take
 from dlc.numpy.functions.joining import append, stack
 from dlc.numpy.functions.reductions import max, min
@@ -181,7 +181,7 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int =
     """How often each integer from 0 on is in a vector, or the sum of its weights; one below 0 is an error."""
     x = known_if_empty(operand(x))
     if not has_tracer([x, weights]):
-        return np.bincount(x, weights, minlength)
+        return np.bincount(cast(Array, x), None if weights is None else np.asarray(weights), minlength)
     if x.ndim != 1 or x.dtype.kind not in "iu":
         refuse(ShapeError(f"bincount: an array of shape {x.shape} and dtype {x.dtype}; expected a vector of integers"))
     x = convert(x, np.int64)
@@ -199,7 +199,7 @@ def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[fl
     if not has_tracer([x, bins, range]):
         return np.histogram(x, bins, range)
     x = ravel(x)
-    edges = operand(_edges(x, bins, range) if isinstance(bins, int) else bins)
+    edges = _edges(operand(x), bins, range) if isinstance(bins, int) else operand(cast("ArrayLike", bins))
     last = getitem(edges, -1)
     places = subtract(searchsorted(edges, x, side="right"), 1)
     places = where(equal(x, last), edges.shape[0] - 2, places)
@@ -208,8 +208,8 @@ def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[fl
     return counts, edges
 
 
-def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Any:
+def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Operand:
     """The ends of so many intervals of one width, from the smallest element to the largest; around one value, of width 1."""
     low, high = (min(x), max(x)) if range is None else (np.asarray(end, np.float32) for end in range)
-    around = convert(equal(low, high), np.float32) * 0.5
-    return linspace(subtract(low, around), add(high, around), bins + 1)
+    around = multiply(convert(equal(low, high), np.float32), 0.5)
+    return operand(linspace(subtract(low, around), add(high, around), bins + 1))

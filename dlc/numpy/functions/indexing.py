@@ -151,15 +151,15 @@ def _counted(x: Operand, key: Any) -> tuple[Operand, Any]:
     keys, widths = _keys(x, key)
     axis = 0
     for p, (k, width) in enumerate(zip(keys, widths, strict=True)):
-        if isinstance(k, slice) and (has_tracer(k) or _is_open(x.shape[axis], k)):
-            x, keys[p] = cut(x, axis, k), slice(None)
+        if isinstance(k, slice) and _is_counted(x.shape[axis], cast("slice[Any, Any, Any]", k)):
+            x, keys[p] = cut(x, axis, cast("slice[Any, Any, Any]", k)), slice(None)
         axis += width
     return x, tuple(keys)
 
 
-def _is_open(size: int, k: slice[Any, Any, Any]) -> bool:
-    """Whether a size that is not known says how much a slice takes: not if it is all of the axis."""
-    return isinstance(size, Dim) and k not in (slice(None), slice(None, None, -1))
+def _is_counted(size: int, k: slice[Any, Any, Any]) -> bool:
+    """Whether a size that is not known, or a bound, says how much a slice takes: not if it is all of the axis."""
+    return has_tracer(k) or (isinstance(size, Dim) and k not in (slice(None), slice(None, None, -1)))
 
 
 def cut(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
