@@ -256,7 +256,7 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | No
     x, axis = along("repeat", x, axis)
     if isinstance(repeats, Tracer):
         # Of traced ones, which data has, those below 0 count as 0.
-        counts = apply(dl.MaximumOp, convert(broadcast_to(repeats, (x.shape[axis],)), np.int64), np.int64(0))
+        counts = apply(dl.MaximumOp, convert(broadcast_to(repeats, (x.shape[axis],)), np.int64), np.zeros((), np.int64))
         numbers = numbers_below(apply(dl.ReduceSumOp, counts, axes=(0,)))
         ends = apply(dl.CumsumOp, counts, axis=0, exclusive=False, reverse=False)
         return apply(dl.GatherOp, x, apply(dl.SearchsortedOp, ends, numbers, right=True), axis=axis)
