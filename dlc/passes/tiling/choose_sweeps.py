@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from dlc.ir import SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
 from dlc.passes.tiling.nests import Nest, can_split, choice_of
 from dlc.passes.tiling.plan import Sweep, packed_periods
+from dlc.passes.tiling.running import running_sums
 from dlc.target import Target
 
 # Vectors that go from one formula to the next, and those of a register tile's rows.
@@ -48,6 +50,7 @@ class SweepChooser:
     """Sweeps over tiles of `rows` of dimension `row`, in vectors of `lanes` elements.
 
     What a mask hides is not computed, nor are sums of what has no weight, unless they are to be `exact`: 0·∞ is no number.
+    Long rows go block by block where sums run.
     """
 
     nest: Nest
@@ -58,10 +61,29 @@ class SweepChooser:
     lanes: int
     exact: bool = False
 
+    def running(self) -> tuple[int, int] | None:
+        """The dimension and size of blocks of which a cache holds those of as many register tiles as share a panel.
+
+        Equal ones where there are such, so that there is one code for all.
+        """
+        lane, machine = self.sums.lane, self.target.machine
+        extent, most = self.nest.extents[lane], machine.row_elements // (machine.row_tiles * self.rows)
+        period = packed_periods(self.nest).get(lane, self.lanes)
+        if extent <= most or most < period or running_sums(self.nest, lane) is None:
+            return None
+        sizes = range(most - most % period, most // 2, -period)
+        return lane, next((size for size in sizes if extent % size == 0), sizes[0])
+
+    @cached_property
+    def length(self) -> int:
+        """The elements of a row of which weights are made at once."""
+        running = self.running()
+        return self.nest.extents[self.sums.lane] if running is None else running[1]
+
     def height(self) -> int:
         """The rows of a part of a task: register tiles whose weights a cache holds."""
         machine, extents = self.target.machine, self.nest.extents
-        fitting = max(1, min(machine.row_tiles, machine.row_elements // (extents[self.sums.lane] * self.rows)))
+        fitting = max(1, min(machine.row_tiles, machine.row_elements // (self.length * self.rows)))
         tiles = -(-extents[self.row] // self.rows)
         parts = -(-tiles // fitting)
         return min(extents[self.row], -(-tiles // parts) * self.rows)
@@ -71,7 +93,7 @@ class SweepChooser:
         sweeps = list(self._sweeps())
         size, lane = self._block(hides=True), self.sums.lane
         steps = [step for sweep in sweeps for d, step in sweep.steps if d == lane]
-        if not sweeps[0].skips or self.exact or self.nest.extents[lane] <= size or any(size % step for step in steps):
+        if not sweeps[0].skips or self.exact or self.length <= size or any(size % step for step in steps):
             return iter(sweeps)
         stages = self.nest.stages[sweeps[0].last - 1 : self.sums.second]
         if not weighs_nothing(stages, self.nest.stages[self.sums.second], lane):
@@ -80,7 +102,7 @@ class SweepChooser:
 
     def _block(self, hides: bool) -> int:
         """What the second contraction adds up at a time; where parts may be hidden, fewer."""
-        return min(self.target.machine.block_steps // (2 if hides else 1), self.nest.extents[self.sums.lane])
+        return min(self.target.machine.block_steps // (2 if hides else 1), self.length)
 
     def _sweeps(self) -> Iterator[Sweep]:
         second, end = self.sums.second, self.sums.end
