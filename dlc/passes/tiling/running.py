@@ -25,7 +25,8 @@ _SCORES, _MAXIMUM, _WEIGHTS, _SUM, _LATE = "scores", "their maximum", "weights",
 class Running:
     """Stages of a nest, by position: those that take rows block by block, and others.
 
-    `begin` are the fills of what runs, `maximum` and `sums`; `late` are those before the last sum that read what runs.
+    `begin` are the fills of what runs, `maximum` and `sums`, and what reads arguments alone, once for a row; `late` are those
+    before the last sum that read what runs.
     `weights` reads scores as operand `score`, their maximum as operand `most`.
     """
 
@@ -47,13 +48,16 @@ def running_sums(nest: Nest, lane: int) -> Running | None:
     maximum: int | None = None
     weights: tuple[int, int, int] | None = None
     sums: list[int] = []
+    early: list[int] = []
     late: list[int] = []
     for k, stage in enumerate(stages[: last + 1]):
         root = stage.output.root
         if isinstance(stage.op, linalg.FillOp):
             continue
         read = [None if a is None else known.get(a.root) for a in stage.accesses[:-1]]
-        if lane not in stage.dims:
+        if lane not in stage.dims and not any(read):
+            early.append(k)
+        elif lane not in stage.dims:
             late.append(k)
             known[root] = _LATE
         elif lane in stage.reductions:
@@ -76,8 +80,8 @@ def running_sums(nest: Nest, lane: int) -> Running | None:
             return None
     if maximum is None or weights is None or last not in sums or any(lane in s.dims for s in stages[last + 1 :]):
         return None
-    begin = tuple(sorted(stages.index(f) for k in (maximum, *sums) if (f := initial_of(stages[k], nest)) is not None))
-    return Running(begin, maximum, *weights, tuple(sums), tuple(late))
+    fills = [stages.index(f) for k in (maximum, *sums) if (f := initial_of(stages[k], nest)) is not None]
+    return Running(tuple(sorted([*early, *fills])), maximum, *weights, tuple(sums), tuple(late))
 
 
 def _reduces(stage: Stage, nest: Nest, lane: int, op: type, start: float) -> bool:

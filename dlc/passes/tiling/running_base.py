@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.ir import AffineDimExpr, AffineMap, AnyFloat, Block, FloatAttr, Region, SSAValue, arith, linalg
+from dlc.ir import AffineDimExpr, AffineMap, Block, FloatAttr, Region, SSAValue, arith, linalg
 from dlc.passes.structured import Place, memref_of
 from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, fill, generic, steps
 from dlc.passes.tiling.nests import initial_of
@@ -30,7 +30,7 @@ class RunningBase:
         self.dims = maximum.dims
         self.element = memref_of(maximum.buffer).element_type
         lowest = float(np.finfo(numpy_dtype(self.element)).min)
-        self.lowest = place.constants.get(FloatAttr(lowest, cast("AnyFloat", self.element)), self.element)
+        self.lowest = place.constants.get(FloatAttr(lowest, cast(Any, self.element)), self.element)
         self.base, self.factor = (
             place.alloca(self.element, memref_of(maximum.buffer).get_shape(), n) for n in ("base", "factor")
         )

@@ -65,9 +65,10 @@ def _run(leaf: Leaf, place: Place, tile: Tile, positions: Sequence[int], ends: d
         done = sweep.last
         if inside := [stages[k] for k in positions if sweep.first <= k < sweep.last]:
             run = _Sweep(leaf, inside, sweep.skips, ends)
-            if sweep.shown is not None and not ends:
+            dims = {d for s in inside for d in s.dims}
+            if sweep.shown is not None and sweep.shown[0] in dims and not ends:
                 ends[sweep.shown[0]] = run.end(place, tile, *sweep.shown)
-            run.parts(place, tile, [(d, step) for d, step in sweep.steps if any(d in s.dims for s in inside)], {})
+            run.parts(place, tile, [(d, step) for d, step in sweep.steps if d in dims], {})
     leaf.stages(place, [stages[k] for k in positions if k >= done], tile)
 
 
