@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dlc.dialects.dl.arithmetic.elementwise import MulOp, SelectOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.elementwise import MulOp, SelectOp
 from dlc.dialects.dl.interfaces import Contraction, Reduction, RowComposite
-from dlc.dialects.dl.normalization import SoftmaxOp
-from dlc.dialects.dl.reduction import ReduceMaxOp
+from dlc.dialects.dl.reductions.normalization import SoftmaxOp
+from dlc.dialects.dl.reductions.reduction import ReduceMaxOp
 from dlc.ir import AffineDimExpr, AffineExpr, SSAValue
 from dlc.passes.dl.rewriting import splat
 
