@@ -88,7 +88,7 @@ def _reduces(stage: Stage, nest: Nest, lane: int, op: type, start: float) -> boo
     """Whether a stage reduces one dimension by an op, from the number that changes nothing."""
     initial = initial_of(stage, nest)
     return (
-        stage.reductions == {lane}
+        stage.reductions == frozenset((lane,))
         and isinstance(combiner_of(stage), op)
         and initial is not None
         and number_of(initial.op.operands[0]) == start
