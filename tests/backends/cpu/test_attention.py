@@ -111,6 +111,20 @@ def test_weights_of_ones_own(weights: Callable[..., Any], dtype: Any) -> None:
     np.testing.assert_allclose(dlc.jit(lambda *x: attend(dnp, *x))(*inputs), wanted, rtol=1e-5, atol=2e-5)
 
 
+def test_special_scores_of_rows_that_run() -> None:
+    """As of whole rows: those of -∞ alone are no numbers, those of the lowest number a mean; first blocks of -∞ weigh nothing."""
+    q, k, v = RUNNING
+    bias = np.zeros((1, 5, 60, 9001), np.float32)
+    bias[..., 3, :], bias[..., 5, :5000], bias[..., 7, :] = -np.inf, -np.inf, np.finfo(np.float32).min
+    bias[..., 9, 4], bias[..., 11, 9000] = np.inf, np.nan
+    y = np.asarray(dlc.jit(additive)(q, k, v, bias))
+    nowhere = np.flatnonzero(np.isnan(y).all((0, 1, 3)))
+    assert nowhere.tolist() == [3, 9, 11] and np.isnan(y).sum() == 3 * 5 * 8
+    wanted = expected(q, k, v, bias=np.where(np.isfinite(bias), bias, -np.inf))
+    wanted[..., 7, :] = v.astype(np.float64).mean(2)
+    np.testing.assert_allclose(np.delete(y, nowhere, 2), np.delete(wanted, nowhere, 2), atol=3e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_forms(name: str) -> None:
     function, inputs, wanted = CASES[name]
