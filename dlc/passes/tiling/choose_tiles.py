@@ -7,22 +7,26 @@ vectors and data as broadcasts; anything else with two to four vectors of work p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.structured import memref_of
+from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
+from dlc.passes.tiling.zeros import hiding
 from dlc.target import Target
 
 # Sums in vectors that a processor adds to at once; with fewer each waits for the one before.
 _SUMS = 12
 # Elements of a line that are turned in registers with those of as many others.
 _TURNED = 8
+# Steps of a reduction among which zeros are worth looking for.
+_SPANNED = 32
 # The vectors of a row of a contraction that has next to no other.
 _MOST_VECTORS = 8
 
@@ -56,7 +60,8 @@ VARIANTS = (
 
 def choose_tiles(nest: Nest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> TilePlan:
     """The plan for a nest on a CPU target; where it is `exact`, zeros count in sums."""
-    return _Chooser(nest, target, variant, exact).plan()
+    chooser = _Chooser(nest, target, variant, exact)
+    return chooser.leaving_out(chooser.plan())
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,24 @@ class _Chooser:
         blocks = self.blocks(stage)
         grid = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
+
+    def leaving_out(self, plan: TilePlan) -> TilePlan:
+        """The plan, with what zeros hide left out of a contraction: 0 · x is 0, unless it is to be no number if x is none."""
+        nest, stage = self.nest, first_contraction(self.nest)
+        if stage is None or nest.open or plan.sweeps or not nest.zeros:
+            return plan
+
+        def zeros(a: Access | None) -> bool:
+            return a is not None and a.root in nest.zeros
+
+        long = [nest.extents[d] for d in stage.reductions if nest.extents[d] >= _SPANNED]
+        found = (k for k, a in enumerate(stage.accesses[:-1]) if zeros(a) and not self.exact)
+        spans = next(found, None) if long and len(stage.reductions) == 1 else None
+        last = nest.stages[-1]
+        if plan.blocks or len(nest.stages) != 3:
+            return replace(plan, spans=spans)
+        hidden = (k for k, value in hiding(last) if zeros(last.accesses[k]) and not (self.exact and value is None))
+        return replace(plan, spans=spans, hidden=next(hidden, None))
 
     def plan_in_sweeps(self) -> TilePlan | None:
         """Two contractions of which the second sums along the lanes of the first: what lies between stays in a cache."""
