@@ -111,6 +111,7 @@ class _Chooser:
         panels = tuple(k for k in range(len(stage.accesses) - 1) if self.pays_as_panel(stage, k, register, lane))
         if not panels:
             return None
+        register = self.contraction_tile(stage, lane, panels)
         blocks = self.blocks(stage)
         grid = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
@@ -181,7 +182,7 @@ class _Chooser:
     def lane_tile(self, lane: int) -> int:
         return self.fitting(lane, self.target.machine.vectors * self.lanes(self.nest.stages[-1]))
 
-    def contraction_tile(self, stage: Stage, lane: int) -> dict[int, int]:
+    def contraction_tile(self, stage: Stage, lane: int, panels: Sequence[int] = ()) -> dict[int, int]:
         """Rows × lanes in registers: the vectors of one operand times broadcasts of the other.
 
         accumulators + vectors of one operand + 1 of the other fit the register file; so do 2 · accumulators and one more where
@@ -203,9 +204,9 @@ class _Chooser:
         register = {lane: columns}
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
+            # Rows that are neighbours in a panel share its lines where they are an even part of them.
+            least = 0 if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels) else _SUMS / vectors
             # An even cut of an example is none of the other extents.
-            # Rows that are neighbours in memory share cache lines where they are an even part of them.
-            least = 0 if any(a.stride(d) == 1 for a in stage.inputs) else _SUMS / vectors
             register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows, least))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
@@ -278,10 +279,13 @@ class _Chooser:
     def blocks(self, stage: Stage) -> dict[int, int]:
         """Parts of what is reduced, of about as many steps as the machine says.
 
-        The innermost dimensions are whole as far as that goes, and the outermost go one by one.
+        The innermost dimensions are whole as far as that goes, and the outermost go one by one. Where no operand lies along what
+        is reduced, each step reads a line of either, of which the nearest cache holds fewer.
         """
-        extents, most = self.nest.extents, self.target.machine.block_steps
+        extents, machine = self.nest.extents, self.target.machine
         reduced = [d for d in stage.dims if d in stage.reductions]
+        along = any(a.stride(reduced[-1]) == 1 for a in stage.inputs)
+        most = machine.block_steps if along else machine.block_lines
         total = prod(extents[d] for d in reduced)
         left = total if 2 * total <= 3 * most else most
         blocks: dict[int, int] = {}
