@@ -15,7 +15,7 @@ from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
 from dlc.dialects.dl.movement.indexing import GatherElementsOp, GatherNdOp, GatherOp, ScatterRowsOp
 from dlc.dialects.dl.movement.irregular import ScatterElementsOp, ScatterNdOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp
-from dlc.dialects.dl.reduction import ReduceAnyOp
+from dlc.dialects.dl.reductions.reduction import ReduceAnyOp
 from dlc.dialects.dl.scalar import bits, limits
 from dlc.ir import SSAValue, i64
 from dlc.passes.batching.lanes import Lanes

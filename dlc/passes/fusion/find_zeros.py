@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, NegOp, SelectOp, SubOp
+from dlc.dialects.dl.arithmetic.functions import ExpOp
 from dlc.dialects.dl.base import DlOp, attribute
-from dlc.dialects.dl.conversion import CastOp
-from dlc.dialects.dl.elementwise import AddOp, DivOp, MulOp, NegOp, SelectOp, SubOp
-from dlc.dialects.dl.functions import ExpOp
 from dlc.dialects.dl.interfaces import Contraction
-from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp
-from dlc.dialects.dl.normalization import SoftmaxOp
-from dlc.dialects.dl.program import ZEROS, DispatchOp, KernelOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp
+from dlc.dialects.dl.programs.program import ZEROS, DispatchOp, KernelOp
+from dlc.dialects.dl.reductions.normalization import SoftmaxOp
 from dlc.ir import BlockArgument, Context, ModuleOp, ModulePass, Operation, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, splat, users
 
@@ -32,9 +32,10 @@ class FindZerosPass(ModulePass):
       →
         dl.kernel @scores(…) attributes {zeros = [2]};  dl.kernel @values(…) attributes {zeros = [0]};  …
 
-    Scores that a mask hides have no weight: weights are zeros there, and so is what is multiplied by them, and what the backward
-    pass makes of that. A mask hides blocks mostly (what comes later, what is padding), so that it is worth a look, when the
-    kernel runs, what of a sum is zeros, and which results are of no weight or hidden. Requires kernels with one dispatch each.
+    Scores that a mask hides have no weight: weights are zeros there, and so is what is multiplied by them, and what the
+    backward pass makes of that. A mask hides blocks mostly (what comes later, what is padding), so that it is worth a look, when
+    the kernel runs, what of a sum is zeros, and which results are of no weight or hidden. Requires kernels with one dispatch
+    each.
     """
 
     name = "find-zeros"
@@ -90,15 +91,15 @@ def _note(op: DlOp, known: dict[SSAValue, str]) -> None:
             pass
         case SubOp(), ["lowest", None]:
             fact = _LOWEST
-        case (SoftmaxOp() | ExpOp()), ["lowest"]:
+        case ((SoftmaxOp() | ExpOp()), ["lowest"]):
             fact = _ZERO
         case MulOp(), [a, b] if _ZERO in (a, b):
             fact = _ZERO
         case DivOp(), ["zero", _]:
             fact = _ZERO
-        case (AddOp() | SubOp()), ["zero", "zero"]:
+        case ((AddOp() | SubOp()), ["zero", "zero"]):
             fact = _ZERO
-        case (NegOp() | CastOp() | TransposeOp() | ReshapeOp() | SliceOp() | BroadcastToOp()), [fact]:
+        case ((NegOp() | CastOp() | TransposeOp() | ReshapeOp() | SliceOp() | BroadcastToOp()), [fact]):
             pass
         case _:
             return

@@ -279,8 +279,8 @@ class _Chooser:
     def blocks(self, stage: Stage) -> dict[int, int]:
         """Parts of what is reduced, of about as many steps as the machine says.
 
-        The innermost dimensions are whole as far as that goes, and the outermost go one by one. Where no operand lies along what
-        is reduced, each step reads a line of either, of which the nearest cache holds fewer.
+        The innermost dimensions are whole as far as that goes, and the outermost go one by one. Where no operand lies along
+        what is reduced, each step reads a line of either, of which the nearest cache holds fewer.
         """
         extents, machine = self.nest.extents, self.target.machine
         reduced = [d for d in stage.dims if d in stage.reductions]

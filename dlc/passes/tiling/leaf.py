@@ -84,10 +84,8 @@ def steps(place: Place, whole: Range, step: int, name: str) -> Iterator[tuple[Pl
         yield place, whole.part(place, main, whole.size - main)
 
 
-def steps_between(
-    place: Place, whole: Range, step: int, first: Index, end: Index, name: str
-) -> Iterator[tuple[Place, Range]]:
-    """As `steps`, from `first` up to `end`: numbers of whole steps that are known only when the kernel runs, or all there is."""
+def steps_between(place: Place, whole: Range, step: int, first: Index, end: Index, name: str) -> Iterator[tuple[Place, Range]]:
+    """As `steps`, from `first` up to `end`: whole steps that are known only when the kernel runs, or all there is."""
     main = whole.size - whole.size % step
     loop = place.loop(first, place.minimum(end, main), step, name=name)
     inside = place.inside(loop.body.block)

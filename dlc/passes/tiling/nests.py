@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import cast
 
 from dlc.dialects.dl.base import ints
-from dlc.dialects.dl.program import ZEROS
+from dlc.dialects.dl.programs.program import ZEROS
 from dlc.dialects.remainder import RemFOp
 from dlc.dialects.sizes import sizes_of, strides_of
 from dlc.dims import Size, substitute

@@ -101,8 +101,8 @@ class _Sweep:
 
         def shown(at: Place, start: Index, size: int, end: SSAValue) -> SSAValue:
             part = {**tile, d: tile[d].part(at, start, size)}
-            any_of = any_of(at, self.leaf.operand(at, last, choice[0], part))
-            return at.op(arith.SelectOp(any_of, at.value(at.add(start, size)), end))
+            seen = any_of(at, self.leaf.operand(at, last, choice[0], part))
+            return at.op(arith.SelectOp(seen, at.value(at.add(start, size)), end))
 
         at.yield_(shown(at, start, size, end))
         end = loop.results[0]

@@ -36,7 +36,7 @@ def any_of(place: Place, window: Window) -> SSAValue:
     """Whether an element of a window is true, or no zero; of floats -0 counts as none."""
     view, axes = window
     element, shape = memref_of(view).element_type, memref_of(view).get_shape()
-    bits = element if isinstance(element, IntegerType) else IntegerType(8 * numpy_dtype(element).itemsize)
+    bits = i1 if element == i1 else IntegerType(8 * numpy_dtype(element).itemsize)
     zero = place.constants.get(BoolAttr.from_bool(False) if bits == i1 else zero_attribute(bits), bits)
     if shape:
         partial, total = (place.alloca(bits, size, "partial") for size in ((min(_LANES, shape[-1]),), ()))
@@ -56,7 +56,7 @@ def any_of(place: Place, window: Window) -> SSAValue:
     return found if bits == i1 else place.op(arith.CmpiOp(found, zero, "ne"))
 
 
-def _either(element: Attribute, bits: Attribute) -> Region:
+def _either(element: Attribute, bits: IntegerType[int]) -> Region:
     """The body of a reduction by `or` of what elements are made of."""
     block = Block(arg_types=[element, bits])
     x: SSAValue = block.args[0]
@@ -128,7 +128,7 @@ class Spans:
 def hiding(stage: Stage) -> Iterator[tuple[int, SSAValue | None]]:
     """The operands whose zeros hide what a stage makes of its first one, and what it gives then; None for a zero.
 
-        y = select(mask, f(x), c);  y = x · weight
+    y = select(mask, f(x), c);  y = x · weight
     """
     if (choice := choice_of(stage)) is not None:
         yield choice
