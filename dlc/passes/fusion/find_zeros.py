@@ -33,9 +33,9 @@ class FindZerosPass(ModulePass):
         dl.kernel @scores(…) attributes {zeros = [2]};  dl.kernel @values(…) attributes {zeros = [0]};  …
 
     Scores that a mask hides have no weight: weights are zeros there, and so is what is multiplied by them, and what the
-    backward pass makes of that. A mask hides blocks mostly (what comes later, what is padding), so that it is worth a look, when
-    the kernel runs, what of a sum is zeros, and which results are of no weight or hidden. Requires kernels with one dispatch
-    each.
+    backward pass makes of that. A mask hides blocks mostly (what comes later, what is padding), so that it is worth a look,
+    when the kernel runs, what of a sum is zeros, and which results are of no weight or hidden. Requires kernels with one
+    dispatch each.
     """
 
     name = "find-zeros"
@@ -54,7 +54,7 @@ class FindZerosPass(ModulePass):
 def _through(dispatch: DispatchOp, kernel: KernelOp, known: dict[SSAValue, str]) -> None:
     """Notes what is known of a kernel's results, and in the kernel what its arguments are worth a look for."""
     arguments = kernel.body.block.args
-    inside = {a: known[v] for a, v in zip(arguments, dispatch.arguments, strict=True) if v in known}
+    inside: dict[SSAValue, str] = {a: known[v] for a, v in zip(arguments, dispatch.arguments, strict=True) if v in known}
     for op in kernel.body.block.ops:
         if isinstance(op, DlOp):
             _note(op, inside)

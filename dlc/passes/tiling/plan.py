@@ -193,7 +193,7 @@ class TilePlan:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a task does something for all of its tiles: blocks that they go through together, copies, a look for zeros."""
+        """Whether a task does something for its tiles: blocks that they go through together, copies, a look for zeros."""
         return bool(self.blocks or self.panels or self.spans is not None or self.hidden is not None)
 
     def tile(self, d: int) -> int:
