@@ -155,9 +155,10 @@ class Leaf:
         self.stages(place, self.nest.stages, self.tile)
 
     def allocate(self, place: Place) -> None:
-        """Buffers for what lives inside the nest."""
+        """Buffers for what lives inside the nest, with room for one block of what runs."""
+        running = () if self.plan.running is None else (self.plan.running,)
         for root in self.local_roots():
-            self.make_local(place, root, {d: r.size for d, r in self.tile.items()})
+            self.make_local(place, root, {d: r.size for d, r in self.tile.items()} | dict(running))
 
     def stages(self, place: Place, stages: Sequence[Stage], tile: Tile) -> None:
         for stage, following in zip(stages, [*stages, None][1:], strict=True):
