@@ -189,10 +189,12 @@ class Model:
         if len(arguments) > len(names):
             problems.append(f"{len(arguments)} inputs given")
         problems += [f"input {n!r} is given by place and by name" for n in names[: len(arguments)] if n in named]
-        problems += [f"no input is called {n!r}" for n in named if n not in names]
+        unknown = [n for n in named if n not in names]
+        problems += [f"no input is called {n!r}" for n in unknown]
         problems += [f"input {n!r} is missing" for n in names if n not in given]
         if problems:
-            raise DlcError(f"{self.name}: {'; '.join(problems)}; its inputs are {', '.join(map(str, self.inputs))}")
+            hint = "; what a file has as an initialiser is one if compile_model's `parameters` name it" if unknown else ""
+            raise DlcError(f"{self.name}: {'; '.join(problems)}; its inputs are {', '.join(map(str, self.inputs))}{hint}")
         return given
 
 

@@ -177,6 +177,7 @@ def reads(node: NodeProto) -> Iterator[str]:
     yield from (name for name in node.input if name)
     for inner in subgraphs(node):
         local = {v.name for v in inner.input} | {t.name for t in inner.initializer}
+        local |= {s.values.name for s in inner.sparse_initializer}
         local |= {name for n in inner.node for name in n.output}
         captured = (name for n in inner.node for name in reads(n))
         yield from (name for name in (*captured, *(o.name for o in inner.output)) if name not in local)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import shape_of
@@ -67,10 +66,11 @@ class _Mover:
         for op in self.block.ops:
             if not isinstance(op, Elementwise):
                 continue
-            makers = [v.owner for v in op.operands if v.owner in self.position and not isinstance(v.owner, ConstantOp)]
-            here = [m for m in makers if isinstance(m, Operation) and self.others[m] == self.others[op]]
+            owners = (v.owner for v in op.operands)
+            makers = [m for m in owners if isinstance(m, Operation) and m in self.position and not isinstance(m, ConstantOp)]
+            here = [m for m in makers if self.others[m] == self.others[op]]
             if all(m in behind for m in here):
-                behind[op] = len(here) < len(makers) or any(behind[m] for m in here if isinstance(m, Operation))
+                behind[op] = len(here) < len(makers) or any(behind[m] for m in here)
         return [op for op, reads in behind.items() if reads]
 
     def move(self, last: Operation) -> set[Operation]:
@@ -87,7 +87,8 @@ class _Mover:
         if self.stand_together(place, {last}) or not any(self.is_kept_for(v, formula, place) for v in read):
             return set()
         start, others = self.position[place], self.others[place]
-        brought = dict.fromkeys(op for member in self.in_order(formula) for op in (*self.constants_behind(member, start), member))
+        ordered = sorted(formula, key=lambda op: self.position[op])
+        brought = dict.fromkeys(op for member in ordered for op in (*self.constants_behind(member, start), member))
         self.moves += 1
         for k, op in enumerate(brought):
             op.detach()
@@ -96,9 +97,6 @@ class _Mover:
             self.position[op], self.others[op] = (*start, -self.moves, k), others
             place = op
         return formula
-
-    def in_order(self, ops: Iterable[Operation]) -> list[Operation]:
-        return sorted(ops, key=lambda op: self.position[op])
 
     def constants_behind(self, op: Operation, start: tuple[int, ...]) -> list[Operation]:
         """The constants that an op reads from behind a place; one of a block outside stands before all of this one."""
