@@ -6,7 +6,7 @@ protobuf copies what a message holds, and hands out another copy: with weights o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from onnx import ModelProto, TensorProto
 
@@ -35,12 +35,16 @@ def all_of(content: Content) -> bytes:
 
 
 class _Read:
-    """What a file holds, read from it in blocks: seen through its mapping it would end the process if it is cut short meanwhile."""
+    """What a file holds, read in blocks: to look at it through its mapping ends the process if it is cut short meanwhile."""
 
     def __init__(self, file: MappedFile) -> None:
         self.file, self.block, self.first = file, b"", 0
 
-    def __getitem__(self, place: Any) -> Any:
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice[int, int]) -> bytes: ...
+    def __getitem__(self, place: int | slice[int, int]) -> int | bytes:
         if isinstance(place, slice):
             return self.file.bytes_at(place.start, place.stop)
         if not 0 <= place - self.first < len(self.block):
