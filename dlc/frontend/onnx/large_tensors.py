@@ -43,8 +43,8 @@ class _Read:
     @overload
     def __getitem__(self, place: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice[int, int]) -> bytes: ...
-    def __getitem__(self, place: int | slice[int, int]) -> int | bytes:
+    def __getitem__(self, place: slice[int, int, None]) -> bytes: ...
+    def __getitem__(self, place: int | slice[int, int, None]) -> int | bytes:
         if isinstance(place, slice):
             return self.file.bytes_at(place.start, place.stop)
         if not 0 <= place - self.first < len(self.block):
