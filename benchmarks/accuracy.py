@@ -137,7 +137,7 @@ FUNCTIONS = [
     _one("erfcx", digits=lambda x: mp.exp(x * x) * mp.erfc(x), reach=6),
     _one("erfinv"),
     _one("ndtr", digits=mpmath.ncdf),
-    _one("log_ndtr", digits=lambda x: mp.log(mp.ncdf(x)), reach=6),
+    _one("log_ndtr", digits=lambda x: mp.log1p(-mp.ncdf(-x)) if x > 0 else mp.log(mp.ncdf(x)), reach=6),
     _one("gammaln", digits=lambda x: mp.re(mp.loggamma(x)), reach=15),
     _one("digamma", reach=15),
     _one("i0", _bessel(scipy_special.i0), digits=lambda x: mp.besseli(0, x), reach=2.84),
