@@ -3,8 +3,8 @@
 In units in the last place (ulp) of the result, the largest and where it is. In f32, functions of one number get every N-th
 of all 2^32 (1: all of them), those of two get --samples pairs, and exact is what NumPy or SciPy computes in f64; in f64 they
 get --double samples, and exact is what mpmath computes with 40 digits. Half a unit is a correctly rounded result; ∞ is NaN or
-an infinity where there is none, or none where there is one. --write puts the table into docs/numerics.accuracy.md. Needs
-SciPy and mpmath: `pip install -e '.[bench]'`.
+an infinity where there is none, or none where there is one. --write puts the rows into docs/numerics.accuracy.md, where
+those of other functions stay. Needs SciPy and mpmath: `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ FUNCTIONS = [
     _one("erfcx", digits=lambda x: mp.exp(x * x) * mp.erfc(x), reach=6),
     _one("erfinv"),
     _one("ndtr", digits=mpmath.ncdf),
-    _one("log_ndtr", digits=lambda x: mp.log(mp.ncdf(x)), reach=6),
+    _one("log_ndtr", digits=lambda x: mp.log1p(-mp.ncdf(-x)) if x > 0 else mp.log(mp.ncdf(x)), reach=6),
     _one("gammaln", digits=lambda x: mp.re(mp.loggamma(x)), reach=15),
     _one("digamma", reach=15),
     _one("i0", _bessel(scipy_special.i0), digits=lambda x: mp.besseli(0, x), reach=2.84),
@@ -226,6 +226,12 @@ def shown(ulps: float) -> str:
     return "∞" if np.isinf(ulps) else f"{ulps:.2f}" if ulps < 1000 else f"{ulps:.2g}"
 
 
+def written(heads: Sequence[str]) -> list[list[str]]:
+    """The rows of the page, if it is of the same targets."""
+    table = [line[2:-2].split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    return table[2:] if table and table[0] == [*heads] else []
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = {f.name: f for f in FUNCTIONS}
@@ -260,7 +266,8 @@ def main() -> None:
             rows.append(row)
             print(*row, sep="\t", flush=True)
     if arguments.write:
-        lines = [heads, ["---"] * len(heads), *rows]
+        kept = {row[0]: row for row in written(heads)} | {row[0]: row for row in rows}
+        lines = [heads, ["---"] * len(heads), *(kept[name] for name in names if name in kept)]
         PAGE.write_text(HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines))
         return
     table = Table(*heads)

@@ -1,9 +1,10 @@
 """Every function of dlc.numpy beside NumPy's: python benchmarks/numpy_functions.py [--only NAMES] [--sizes N …] [--write].
 
-Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor; they take turns with NumPy's, and the quickest of
-each counts: what else a machine does only adds. A call is counted as a user makes it, with its dispatch, a new array for each
-result and all: a * stands where NumPy is faster by less than that costs by itself. The functions are those of the package; what
-no case says takes as many arrays as it must. --write puts the table into docs/numpy.speed.md, a part of docs/numpy.md.
+Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor, whose time is counted; they take turns with
+NumPy's, and the quickest of each counts: what else a machine does only adds. A call is counted as a user makes it, with its
+dispatch, a new array for each result and all: a * stands where NumPy is faster by less than that costs by itself. The
+functions are those of the package; what no case says takes as many arrays as it must. --write puts the table into
+docs/numpy.speed.md, a part of docs/numpy.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from time import process_time
 from typing import Any
 
 # Before NumPy's libraries count processors.
@@ -226,12 +228,12 @@ def materialised(result: Any) -> Any:
 def measured(size: int, words: Sequence[str], seconds: float) -> Iterator[Row]:
     data, small = arrays(size), arrays(100)
     with np.errstate(all="ignore"):
-        overhead = interleaved({"dlc": pair("negative", "x", small)["dlc"]}, 0.2)["dlc"].least
+        overhead = interleaved({"dlc": pair("negative", "x", small)["dlc"]}, 0.2, clock=process_time)["dlc"].least
         for name, text in calls():
             if words and name not in words:
                 continue
             try:
-                times = interleaved(pair(name, text, data), seconds)
+                times = interleaved(pair(name, text, data), seconds, clock=process_time)
             except Exception as error:
                 print(f"{name}({text}) of {size}: {error}", file=sys.stderr)
                 continue

@@ -60,6 +60,7 @@ def compile_model(
     hvp: str | None = None,
     wrt: str | Sequence[str] | None = None,
     train_step: TrainStep | None = None,
+    parameters: str | Sequence[str] | None = None,
     progress: bool | Progress = False,
 ) -> Model:
     """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; a
@@ -87,7 +88,9 @@ def compile_model(
     what was found is kept in the cache.
 
     `vjp`, `jvp` and `hvp` are outputs whose derivative is compiled instead, with respect to the inputs and weights `wrt`, and
-    `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out.
+    `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out. So
+    are the `parameters` of a model, names of initialisers or patterns such as `layer4.*`, those among them that the file lists
+    as inputs too: without it all initialisers are constants.
 
     `progress=True` shows on a terminal or in a notebook which pass, and which kernel, it is at; a function is told instead, by
     one argument: its `phase`, `what` is done in it, how many are `done` of a `total`, and all of that as text.
@@ -109,7 +112,7 @@ def compile_model(
         tune=tune,
     )
     values = _given_values(input_values)
-    derived = derived_of(vjp, jvp, hvp, train_step, wrt)
+    derived = derived_of(vjp, jvp, hvp, train_step, wrt, parameters)
     with _told(progress) as tell:
         shapes = given_shapes(input_shapes)
         return compile_file(path_or_bytes(model), target, shapes, options, values=values, derived=derived, progress=tell)

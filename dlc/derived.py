@@ -1,4 +1,4 @@
-"""What can be compiled of a model in its place: a derivative, or a step of its training; said, not yet made."""
+"""What can be compiled of a model in its place: a derivative, a step of its training, or it with parameters; said, not made."""
 
 from __future__ import annotations
 
@@ -67,7 +67,14 @@ class TrainStep:
         return LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
 
 
-Derived: TypeAlias = "Derivative | TrainStep"
+@dataclass(frozen=True)
+class Parametrized:
+    """The model, of which some initialisers are inputs that a call may leave out; `names` are theirs, or patterns of them."""
+
+    names: tuple[str, ...]
+
+
+Derived: TypeAlias = "Derivative | TrainStep | Parametrized"
 
 
 def derived_of(
@@ -76,6 +83,7 @@ def derived_of(
     hvp: str | None,
     train_step: object,
     wrt: str | Sequence[str] | None,
+    parameters: str | Sequence[str] | None = None,
 ) -> Derived | None:
     """What is asked for by the arguments of `compile_model`; None for the model itself.
 
@@ -84,7 +92,8 @@ def derived_of(
     asked = {name: value for name, value in (("vjp", vjp), ("jvp", jvp), ("hvp", hvp)) if value is not None}
     if not isinstance(train_step, TrainStep | None):
         raise DlcError(f"train_step: expected a step, such as dlc.TrainStep('adamw', 'mse'), got {train_step!r}")
-    given = [*asked, *(["train_step"] if train_step is not None else [])]
+    others = {"train_step": train_step, "parameters": parameters}
+    given = [*asked, *(name for name, value in others.items() if value is not None)]
     if len(given) > 1:
         raise DlcError(f"{' and '.join(given)} are given; one artifact is one of them")
     if train_step is not None:
@@ -95,7 +104,7 @@ def derived_of(
     if not asked:
         if names:
             raise DlcError("wrt is given without vjp, jvp or hvp, which say what is differentiated")
-        return None
+        return Parametrized(_names(parameters)) if _names(parameters) else None
     ((mode, of),) = asked.items()
     if not _names(of) or not names:
         raise DlcError(f"{mode}: say what is differentiated and, in wrt, with respect to which inputs and weights")

@@ -40,10 +40,9 @@ _operators = dlc.numpy
 
 @dataclass(frozen=True)
 class Lowered:
-    """A function traced for some arguments, to be looked at: `predict.lower(x).as_text("linalg")`; `leaves` are of these."""
+    """A function traced for some arguments, to be looked at: `predict.lower(x).as_text("linalg")`."""
 
     program: Program
-    leaves: Sequence[Any]
     results: Tree
     target: str | Backend
     options: Options
@@ -154,17 +153,20 @@ class JitFunction:
 
         A notebook shows it, `.save("page.html")` writes it; dlc/explore says what it has.
         """
-        lowered = self.lower(*args, **kwargs)
-        arrays = [self._native(leaf) for leaf in lowered.leaves]
-        options = replace(self._options, dump_ir=None)
-        return explore(lowered.program, self._target, options, inputs=arrays)
+        lowered, options = self.lower(*args, **kwargs), replace(self._options, dump_ir=None)
+        return explore(lowered.program, self._target, options, inputs=self.arrays(*args, **kwargs))
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """What a call with these arguments takes: kernels, time and memory, and what compiling it took."""
         lowered, report = self.lower(*args, **kwargs), Report()
         model = compile(lowered.program, self._target, replace(self._options, dump_ir=None), report=report)
-        found = profile(model, [self._native(leaf) for leaf in lowered.leaves], report.phases)
+        found = profile(model, self.arrays(*args, **kwargs), report.phases)
         return replace(found, compilations=len(self._compiled))
+
+    def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """What a call with these arguments gives the program, in the order of its inputs."""
+        given = self._parameters.checked(self._parameters.given(args, kwargs))
+        return [self._native(leaf) for leaf in given.leaves]
 
     def _native(self, leaf: Any) -> Any:
         on_device = isinstance(leaf, DeviceArray) and backend_of(self._target, self._options.device).takes_device_arrays
@@ -180,7 +182,7 @@ class JitFunction:
         given = self._parameters.checked(given)
         traced = self._trace(given, open_)
         program = Program(traced.module, traced.weights, self._parameters.name)
-        return Lowered(program, given.leaves, traced.results, self._target, self._options)
+        return Lowered(program, traced.results, self._target, self._options)
 
     def _trace(self, given: Given, open_: OpenSizes, into: Trace | None = None) -> Traced:
         names, settings = self._parameters.names(given.tree), dict(given.settings)

@@ -1,4 +1,4 @@
-"""Options that say what is compiled of a model in its place: a derivative, or a step of its training."""
+"""Options that say what is compiled of a model in its place: a derivative, a step of its training, or it with parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlc.errors import DlcError
 Command = TypeVar("Command", bound=Callable[..., Any])
 # The options of a training step, in the order of their help; and all that say what is derived.
 _STEP = ("loss", "of", "learning_rate", "momentum", "weight_decay", "donate")
-_DERIVED = (*MODES, "train_step", "wrt", *_STEP)
+_DERIVED = (*MODES, "train_step", "wrt", "parameters", *_STEP)
 
 
 class DerivingCommand(click.Command):
@@ -23,7 +23,7 @@ class DerivingCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
         records = [(o.name in _DERIVED, record) for o in options if (record := o.get_help_record(ctx)) is not None]
-        for apart, title in ((False, "Options"), (True, "A derivative or a step of training instead, of an ONNX model")):
+        for apart, title in ((False, "Options"), (True, "A derivative, a step of training or parameters, of an ONNX model")):
             with formatter.section(title):
                 formatter.write_dl([record for is_apart, record in records if is_apart == apart])
 
@@ -79,6 +79,7 @@ def derived_options(command: Command) -> Command:
         _names("--jvp", "Compile their change instead: tangent:NAME is an input, tangent:OUTPUT an output."),
         _names("--hvp", "Compile the Hessian of an output of one element, times tangent:NAME, instead: hvp:NAME."),
         wrt_option,
+        _names("--parameters", "Of the model itself: initialisers, or patterns, that are inputs; a call may leave them out."),
         click.option("--train-step", type=click.Choice(OPTIMIZERS), help="Compile a step of this optimiser instead."),
         loss_option,
         of_option,
@@ -93,7 +94,7 @@ def derived_options(command: Command) -> Command:
     return decorated
 
 
-def _derived(train_step: Optimizer | None, wrt: tuple[str, ...], **given: Any) -> Derived | None:
+def _derived(train_step: Optimizer | None, wrt: tuple[str, ...], parameters: tuple[str, ...], **given: Any) -> Derived | None:
     modes = {mode: given.pop(mode) or None for mode in MODES}
     if train_step is None:
         if said := [f"--{name.replace('_', '-')}" for name in _STEP if given[name] is not None]:
@@ -101,11 +102,12 @@ def _derived(train_step: Optimizer | None, wrt: tuple[str, ...], **given: Any) -
                 f"{', '.join(said)} {'is' if len(said) == 1 else 'are'} of a training step; say --train-step"
             )
         try:
-            return derived_of(modes["vjp"], modes["jvp"], modes["hvp"], None, wrt or None)
+            return derived_of(modes["vjp"], modes["jvp"], modes["hvp"], None, wrt or None, parameters or None)
         except DlcError as error:
             raise click.UsageError(str(error)) from error
-    if any(modes.values()):
-        raise click.UsageError("--train-step and a derivative are given; one artifact is one of them")
+    if any(modes.values()) or parameters:
+        other = "a derivative" if any(modes.values()) else "--parameters"
+        raise click.UsageError(f"--train-step and {other} are given; one artifact is one of them")
     if given["loss"] is None:
         raise click.UsageError(f"--train-step: say --loss ({', '.join(LOSSES)})")
     return step_of(train_step, wrt=wrt, **given)

@@ -242,7 +242,8 @@ def _function_page(
     placed = list(takewhile(arguments.__contains__, (p for p, k in parameters.items() if k.kind in _BY_PLACE)))
     named = {name: array for name, array in arguments.items() if name not in placed}
     try:
-        lowered = function.lower(*(arguments[name] for name in placed), **named)
+        given = [arguments[name] for name in placed]
+        lowered = function.lower(*given, **named)
     except Exception as error:
         is_absent = isinstance(error, AbsentError)
         if isinstance(error, DlcError) and not is_absent:
@@ -254,8 +255,7 @@ def _function_page(
         if line is not None:
             error.add_note(f"met at {file}:{line}")
         raise
-    arrays = [np.asarray(leaf) for leaf in lowered.leaves]
-    return explore(lowered.program, target, options, inputs=None if no_run else arrays)
+    return explore(lowered.program, target, options, inputs=None if no_run else function.arrays(*given, **named))
 
 
 def _serve(html: str, port: int) -> None:

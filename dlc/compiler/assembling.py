@@ -53,10 +53,11 @@ class _Assembly:
         lowering.host()
         if self.c.recorder is not None:
             self.c.recorder.modules["end"] = lowering.module
-        made, compiled = self.put_together(compiled)
+        program = self.host_program()
+        made, compiled = self.put_together(program, compiled)
         if self.c.recorder is not None:
             self.c.recorder.made = made
-        counts = self.host_program().runs
+        counts = program.runs
         for kernel in compiled:
             kernel.note(self.c.report, backend, counts[kernel.name])
             if self.c.recorder is not None and kernel.record is not None:
@@ -97,14 +98,16 @@ class _Assembly:
             c.report.tuned += tuner.tune(self.lowering.module, c.options.tune, c.progress)
         return {tuned.name: tuned.variant for tuned in c.report.tuned}
 
-    def put_together(self, compiled: list[CompiledKernel]) -> tuple[Artifact | Executable, list[CompiledKernel]]:
+    def put_together(
+        self, program: HostProgram | OpenProgram, compiled: list[CompiledKernel]
+    ) -> tuple[Artifact | Executable, list[CompiledKernel]]:
         """The program of kernels, and those that it is made of in the end."""
         c, backend = self.c, self.backend
         while True:
             c.tell(backend.compiler, f"{len(compiled)} kernels")
             try:
                 with c.report.timed(backend.compiler):
-                    return backend.assemble(self.parts(compiled)), compiled
+                    return backend.assemble(self.parts(program, compiled)), compiled
             except TooLargeError as error:
                 smaller = backend.smaller()
                 if smaller is None:
@@ -114,16 +117,15 @@ class _Assembly:
                 stages = [s for s in plan(c.on(backend)) if s.name in KERNEL_STAGES]
                 compiled = [k for k in compiled if k.name not in error.kernels] + self.code_of(again, backend, stages)
 
-    def parts(self, compiled: Sequence[CompiledKernel]) -> Parts[Any]:
-        host = self.host_program()
-        if isinstance(host, HostProgram):
-            check_program(host, {k.name for k in compiled})
+    def parts(self, program: HostProgram | OpenProgram, compiled: Sequence[CompiledKernel]) -> Parts[Any]:
+        if isinstance(program, HostProgram):
+            check_program(program, {k.name for k in compiled})
         origins = {k.name: tuple(dict.fromkeys(chain(*self.layers.get(k.name, ())))) for k in compiled}
         # A kernel that came lowered says no more how much it computes.
         work = {k.name: self.flops.get(k.name, 0) for k in compiled}
         codes = [k.code for k in compiled]
         results = {k.name: self.results.get(k.name, ()) for k in compiled}
-        return Parts(self.c.program.name, host, codes, self.lowering.weights, origins, results, work, self.c.options)
+        return Parts(self.c.program.name, program, codes, self.lowering.weights, origins, results, work, self.c.options)
 
     def host_program(self) -> HostProgram | OpenProgram:
         module = self.lowering.module

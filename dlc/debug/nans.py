@@ -60,7 +60,7 @@ def first_nan(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> FirstNan | 
     """
     traced = fun if isinstance(fun, JitFunction) else jit(fun)
     lowered = traced.lower(*args, **kwargs)
-    return first_nan_of(lowered.program, [np.asarray(leaf) for leaf in lowered.leaves])
+    return first_nan_of(lowered.program, traced.arrays(*args, **kwargs))
 
 
 def first_nan_of(program: Program, arrays: Sequence[Array]) -> FirstNan | None:

@@ -38,6 +38,12 @@ class MappedFile(mmap.mmap):
         weakref.finalize(file, os.close, descriptor)
         return file
 
+    def bytes_at(self, start: int, stop: int) -> bytes:
+        """What stands in the file between two places. Raises ModelError as `read_at`."""
+        array = np.empty(max(stop - start, 0), np.uint8)
+        self.read_at(start, array)
+        return array.tobytes()
+
     def read_at(self, offset: int, array: Array) -> None:
         """Fills an array with what stands in the file from a place on, which nothing but the array keeps in memory.
 

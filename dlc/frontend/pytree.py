@@ -187,5 +187,5 @@ def require_array_like(leaf: object, name: str) -> None:
     if not is_array_like(leaf):
         raise DTypeError(
             f"argument {name}: expected an array or a number, got {type(leaf).__name__}; "
-            "pass it in static_argnames if it is a setting"
+            "a setting is an argument of its own, which static_argnames names"
         )

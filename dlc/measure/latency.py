@@ -8,6 +8,7 @@ from statistics import median
 from time import perf_counter, sleep
 
 Run = Callable[[], object]
+Clock = Callable[[], float]
 
 # A turn lasts so long at least, or so many runs: a short program finds its caches as it left them, but for the first run.
 _TURN, _MOST_IN_TURN = 1e-3, 50
@@ -39,11 +40,14 @@ class Latency:
         return self.runs[len(self.runs) * 9 // 10]
 
 
-def interleaved(runs: Mapping[str, Run], seconds: float, threads: int = 1) -> dict[str, Latency]:
-    """The latency of each program over about `seconds` in all, after a run of each that is not counted."""
+def interleaved(runs: Mapping[str, Run], seconds: float, threads: int = 1, clock: Clock = perf_counter) -> dict[str, Latency]:
+    """The latency of each program over about `seconds` in all, after a run of each that is not counted.
+
+    With `process_time` for a clock programs of one thread are measured beside others that use the machine.
+    """
     for run in runs.values():
         run()
-    once = max([_timed(run) for run in runs.values()])
+    once = max([_timed(run, clock) for run in runs.values()])
     times: dict[str, list[float]] = {name: [] for name in runs}
     alone = threads == 1 or len(runs) == 1
     turn = max(1 if alone else _BLOCK, min(_MOST_IN_TURN, int(_TURN / once)))
@@ -54,12 +58,12 @@ def interleaved(runs: Mapping[str, Run], seconds: float, threads: int = 1) -> di
                 sleep(_PAUSE)
             if turn > 1:
                 run()
-            times[name] += [_timed(run) for _ in range(turn)]
+            times[name] += [_timed(run, clock) for _ in range(turn)]
         if perf_counter() >= end or len(next(iter(times.values()))) >= _MOST_RUNS:
             return {name: Latency(tuple(sorted(t))) for name, t in times.items()}
 
 
-def _timed(run: Run) -> float:
-    began = perf_counter()
+def _timed(run: Run, clock: Clock) -> float:
+    began = clock()
     run()
-    return perf_counter() - began
+    return clock() - began

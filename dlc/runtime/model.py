@@ -14,6 +14,7 @@ from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.files.whole_files import path_of
 from dlc.runtime.container import Saveable, Writer, save
+from dlc.runtime.cpu.direct import DirectCall, direct_call
 from dlc.runtime.formats.arrays import array_to_json
 from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.opencl.array import DeviceArray
@@ -70,10 +71,14 @@ class Model:
         self.study: Study | None = None
         self._takes_device_arrays = takes_device_arrays
         self._names = dict.fromkeys(info.name for info in self.inputs)
+        self._ordered = list(self._names)
         self._results = [info.name for info in self.outputs]
         self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
         self._shapes = [info.shape for info in self.inputs]
         self._dtypes = [info.dtype for info in self.inputs]
+        # What takes arrays that fit without Python, once it was asked for; None where there is nothing of the kind.
+        self._direct: DirectCall | None = None
+        self._asked = False
 
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
@@ -92,7 +97,14 @@ class Model:
         Raises ShapeError or DTypeError for inputs that do not fit, naming all of them, and DlcError for missing and
         unknown ones.
         """
+        in_order = not named or [*named] == self._ordered
+        if in_order and self._direct is not None:
+            results = self._direct(*arguments, *named.values())
+            if results is not None:
+                return dict(zip(self._results, results, strict=True))
         results = self.run_unchecked(self.checked(*arguments, **named))
+        if in_order and not self._asked:
+            self._direct, self._asked = direct_call(self.run_unchecked), True
         return dict(zip(self._results, map(as_result, results), strict=True))
 
     def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:
@@ -189,10 +201,12 @@ class Model:
         if len(arguments) > len(names):
             problems.append(f"{len(arguments)} inputs given")
         problems += [f"input {n!r} is given by place and by name" for n in names[: len(arguments)] if n in named]
-        problems += [f"no input is called {n!r}" for n in named if n not in names]
+        unknown = [n for n in named if n not in names]
+        problems += [f"no input is called {n!r}" for n in unknown]
         problems += [f"input {n!r} is missing" for n in names if n not in given]
         if problems:
-            raise DlcError(f"{self.name}: {'; '.join(problems)}; its inputs are {', '.join(map(str, self.inputs))}")
+            hint = "; what a file has as an initialiser is one if compile_model's `parameters` name it" if unknown else ""
+            raise DlcError(f"{self.name}: {'; '.join(problems)}; its inputs are {', '.join(map(str, self.inputs))}{hint}")
         return given
 
 

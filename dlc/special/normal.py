@@ -129,4 +129,5 @@ def _log_ndtr(x: Any) -> Any:
     t, logarithm = _tail(abs(x) * math.sqrt(0.5))
     low = less(x, -1)
     inside = log1p(-_ndtr(where(low, 0, -x)))
-    return where(low, logarithm + log(t * 0.5) - square(x) * 0.5, inside)
+    # Half of x first: its square overflows before the result does.
+    return where(low, logarithm + log(t * 0.5) - multiply(x, x * 0.5), inside)

@@ -61,6 +61,19 @@ class Names:
             found |= meant
         return tuple(info for name, info in every.items() if name in found)
 
+    def parameters(self, names: Sequence[str]) -> list[str]:
+        """The initialisers that names and patterns mean. Raises DlcError for a name or pattern that none has."""
+        known = [info.name for info in self.weights]
+        meant = {name: {w for w in known if w == name or fnmatchcase(w, name)} for name in names}
+        for name, found in meant.items():
+            if not found:
+                close = get_close_matches(name, known, 1)
+                hint = f" (did you mean '{close[0]}'?)" if close else ""
+                raise DlcError(
+                    f"{self.model}: parameters '{name}': no initialiser is called so{hint}; initialisers: {listed(known)}"
+                )
+        return [w for w in known if any(w in found for found in meant.values())]
+
     def require_output(self, name: str) -> None:
         """Raises DlcError unless an output, or a tensor inside of the model, has this name."""
         if name not in self.outputs and name not in self.inner:

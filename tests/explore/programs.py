@@ -145,9 +145,9 @@ def explored_function(name: str) -> Exploration:
     """One of the functions that are like whole models."""
     kernels.measured_limits = lambda target, threads=1: LIMITS
     function, arguments = FUNCTIONS[name]
-    lowered = dlc.jit(function).lower(*arguments)
-    arrays = [np.asarray(leaf) for leaf in lowered.leaves]
-    return collect(lowered.program, "cpu:avx2", Options.of(num_threads=1), inputs=arrays)
+    jitted = dlc.jit(function)
+    program, arrays = jitted.lower(*arguments).program, jitted.arrays(*arguments)
+    return collect(program, "cpu:avx2", Options.of(num_threads=1), inputs=arrays)
 
 
 def changed() -> Exploration:

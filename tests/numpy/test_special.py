@@ -214,7 +214,7 @@ SPECIAL: dict[str, list[tuple[float, float]]] = {
     "erf": [(INF, 1), (-INF, -1), (NAN, NAN)],
     "erfc": [(INF, 0), (-INF, 2), (NAN, NAN), (0, 1), (40, 0)],
     "erfcx": [(INF, 0), (-INF, INF), (NAN, NAN), (0, 1), (1e10, 5.641895835477563e-11)],
-    "log_ndtr": [(INF, 0), (-INF, -INF), (NAN, NAN), (-1e4, -50000010.12927891)],
+    "log_ndtr": [(INF, 0), (-INF, -INF), (NAN, NAN), (-1e4, -50000010.12927891), (-1.9e19, -1.805e38)],
     "erfinv": [(1, INF), (-1, -INF), (1.5, NAN)],
     "gammaln": [(INF, INF), (-INF, -INF), (NAN, NAN), (0, INF), (-3, INF), (1, 0), (2, 0)],
     "digamma": [(INF, INF), (-INF, NAN), (NAN, NAN), (0, -INF), (-0.0, INF), (-3, NAN)],

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, NodeProto
 
 from dlc.errors import ModelError
-from dlc.frontend.onnx.large_tensors import Content, content_of, without_large_tensors
+from dlc.frontend.onnx.large_tensors import Content, all_of, content_of, without_large_tensors
 from dlc.frontend.onnx.other_formats import described
 
 
@@ -62,7 +62,7 @@ def load(source: Source, *, whole: bool = True) -> ModelFile:
 
 
 def _parse(content: Content, name: str, *, whole: bool) -> ModelProto:
-    proto, data = ModelProto(), bytes(content) if whole else without_large_tensors(content)
+    proto, data = ModelProto(), all_of(content) if whole else without_large_tensors(content)
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
@@ -177,6 +177,7 @@ def reads(node: NodeProto) -> Iterator[str]:
     yield from (name for name in node.input if name)
     for inner in subgraphs(node):
         local = {v.name for v in inner.input} | {t.name for t in inner.initializer}
+        local |= {s.values.name for s in inner.sparse_initializer}
         local |= {name for n in inner.node for name in n.output}
         captured = (name for n in inner.node for name in reads(n))
         yield from (name for name in (*captured, *(o.name for o in inner.output)) if name not in local)

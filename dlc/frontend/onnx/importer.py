@@ -233,8 +233,14 @@ class _Importer:
                 known = Text.known_as(self.emit, array, tensor.name) if array.dtype == object else None
                 self.scope.values[tensor.name] = known or self.emit.constant(array, name=tensor.name)
         for sparse in graph.sparse_initializer:
-            self._note(f"initialiser '{sparse.values.name}'", NodeProblem("value", "sparse initialisers are not supported"))
-            self.scope.values[sparse.values.name] = None
+            name = sparse.values.name
+            try:
+                array = self.tensors.read_sparse(sparse, f"sparse initialiser '{name}'")
+            except NodeProblem as problem:
+                self._note(f"sparse initialiser '{name}'", problem)
+                self.scope.values[name] = None
+            else:
+                self.scope.values[name] = self.emit.constant(array, name=name)
 
     # Nodes
 

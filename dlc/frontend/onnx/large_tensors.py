@@ -6,7 +6,7 @@ protobuf copies what a message holds, and hands out another copy: with weights o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from onnx import ModelProto, TensorProto
 
@@ -29,18 +29,42 @@ def content_of(path: Path) -> Content:
     return MappedFile.of(path) if path.is_file() and path.stat().st_size >= LARGE else path.read_bytes()
 
 
+def all_of(content: Content) -> bytes:
+    """What a file holds, in memory. Raises ModelError if it is changed meanwhile."""
+    return content.bytes_at(0, len(content)) if isinstance(content, MappedFile) else content
+
+
+class _Read:
+    """What a file holds, read in blocks: to look at it through its mapping ends the process if it is cut short meanwhile."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.file, self.block, self.first = file, b"", 0
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice[int, int, None]) -> bytes: ...
+    def __getitem__(self, place: int | slice[int, int, None]) -> int | bytes:
+        if isinstance(place, slice):
+            return self.file.bytes_at(place.start, place.stop)
+        if not 0 <= place - self.first < len(self.block):
+            self.block, self.first = self.file.bytes_at(place, min(place + LARGE, len(self.file))), place
+        return self.block[place - self.first]
+
+
 def without_large_tensors(content: Content) -> bytes:
     """A model as its file holds it, with each large `raw_data` replaced by where it is: external data that is `INSIDE`.
 
     What is no message comes back as it is, for protobuf to say so.
     """
     try:
-        return b"".join(_cut(memoryview(content), 0, len(content), ModelProto.DESCRIPTOR))
+        data = _Read(content) if isinstance(content, MappedFile) else memoryview(content)
+        return b"".join(_cut(data, 0, len(content), ModelProto.DESCRIPTOR))
     except (IndexError, ValueError, RecursionError):
-        return bytes(content)
+        return all_of(content)
 
 
-def _cut(data: memoryview, at: int, end: int, message: Any) -> list[bytes | memoryview]:
+def _cut(data: memoryview | _Read, at: int, end: int, message: Any) -> list[bytes | memoryview]:
     """The pieces of the message between two places. Raises IndexError or ValueError for what is none."""
     pieces: list[bytes | memoryview] = []
     taken, fields = at, message.fields_by_number
@@ -82,7 +106,7 @@ def _found_at(offset: int, size: int) -> bytes:
     return tensor.SerializeToString()
 
 
-def _number(data: memoryview, at: int) -> tuple[int, int]:
+def _number(data: memoryview | _Read, at: int) -> tuple[int, int]:
     """A number of seven bits a byte, the lowest first, and where it ends."""
     number, shift = 0, 0
     while shift < 70:

@@ -26,7 +26,7 @@ Attempt: TypeAlias = Callable[[GraphProto, Sequence[Value], Emitter], tuple[Sequ
 _KINDS = {
     AttributeProto.INT: "i", AttributeProto.FLOAT: "f", AttributeProto.STRING: "s", AttributeProto.INTS: "ints",
     AttributeProto.FLOATS: "floats", AttributeProto.STRINGS: "strings", AttributeProto.TENSOR: "t",
-    AttributeProto.GRAPH: "g",
+    AttributeProto.GRAPH: "g", AttributeProto.SPARSE_TENSOR: "sparse_tensor",
 }  # fmt: skip
 
 
@@ -128,6 +128,11 @@ class Node(Operands):
     def tensor(self, name: str) -> Array:
         """A tensor; one of text is an array of strings."""
         return self._tensors.read(self._attribute(name, AttributeProto.TENSOR, None), f"{self.place}, attribute '{name}'")
+
+    def sparse_tensor(self, name: str) -> Array:
+        """A sparse tensor, made dense."""
+        found = self._attribute(name, AttributeProto.SPARSE_TENSOR, None)
+        return self._tensors.read_sparse(found, f"{self.place}, attribute '{name}'")
 
     def graph(self, name: str) -> GraphProto:
         """A branch or a body; `inline` imports it."""

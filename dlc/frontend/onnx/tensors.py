@@ -9,7 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto
+from onnx import SparseTensorProto, TensorProto
 
 from dlc.arrays import aligned_empty
 from dlc.errors import ModelError
@@ -40,6 +40,8 @@ _PACKED: dict[int, int] = {
 # A process may have about a thousand files open, and exporters write a file for each tensor: those of more files than these are
 # read at once.
 MOST_OPEN = 64
+# Elements of a sparse tensor, whose size in the file says nothing of its size in memory.
+_MOST_DENSE = 1 << 28
 
 
 def dtype_of(data_type: int) -> np.dtype[Any]:
@@ -99,6 +101,31 @@ class TensorReader:
             return flat.reshape(tuple(tensor.dims))
         except ValueError as error:
             raise ModelError(f"{place}: no array has the shape {list(tensor.dims)}: {error}") from error
+
+    def read_sparse(self, sparse: SparseTensorProto, place: str) -> Array:
+        """The array with the values of a sparse tensor at their places, and zeros elsewhere.
+
+        Raises ModelError when its values, places and sizes disagree, and NodeProblem for one of more elements than a file of
+        weights would have.
+        """
+        shape = tuple(sparse.dims)
+        values, indices = self.read(sparse.values, place), self.read(sparse.indices, f"{place}, its indices")
+        if any(d < 0 for d in shape) or values.ndim != 1 or indices.dtype != np.int64 or values.dtype == object:
+            got = f"values of shape {list(values.shape)} and indices of {indices.dtype}, in the shape {list(shape)}"
+            raise ModelError(f"{place}: expected a vector of numbers and indices of int64, got {got}")
+        if math.prod(shape) > _MOST_DENSE:
+            raise NodeProblem("value", f"a sparse tensor of {math.prod(shape)} elements; it is made dense, up to {_MOST_DENSE}")
+        # [k] are places in the whole, [k, rank] places along each axis.
+        linear = indices.ndim == 1
+        columns = [indices] if linear else list(indices.T)
+        sizes = (math.prod(shape),) if linear else shape
+        inside = [((c >= 0) & (c < size)).all() for c, size in zip(columns, sizes, strict=False)]
+        if indices.shape != (values.size, *(() if linear else (len(shape),))) or not all(inside):
+            got = f"{values.size} values at indices of shape {list(indices.shape)}"
+            raise ModelError(f"{place}: {got} that do not fit, or lie outside of {list(shape)}")
+        dense = np.zeros(sizes, values.dtype)
+        dense[tuple(columns)] = values
+        return dense.reshape(shape)
 
     def _packed(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
         """The elements of a type of which several share a byte, one in a byte of its own."""

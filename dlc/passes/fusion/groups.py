@@ -235,7 +235,9 @@ class Grouper:
         members: dict[DlOp, None] = {root: None}
         if takes_makers(root, self.longest_row):
             members = dict.fromkeys([*(op for value in root.operands for op in self._makers(value, root)), root])
-        best, stored = len(members), set(results_of(members))
+        # The values that others read now, in the group's order, and those of the longest group so far that may be one.
+        stored = dict.fromkeys(results_of(members))
+        best, kept = len(members), list(stored)
         queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
         refused: End | None = None
@@ -253,11 +255,14 @@ class Grouper:
                 self._enqueue(op, queue, queued)
                 for value in (*op.operands, *op.results):
                     if value.owner in members:
-                        (stored.add if is_stored(value, members) else stored.discard)(value)
+                        if is_stored(value, members):
+                            stored[value] = None
+                        else:
+                            stored.pop(value, None)
             if len(stored) > space.max_results or len({shape_of(r) for r in stored}) > 1:
                 continue
-            if not self._only_widens(list(members), best, space):
-                best = len(members)
+            if not self._only_widens(kept, list(stored), list(members)[best:], members, space):
+                best, kept = len(members), list(stored)
         self.end = self._end(list(members), best, space, refused, queue)
         return list(members)[:best]
 
@@ -317,13 +322,13 @@ class Grouper:
             return "it moves elements: who reads them reads through it"
         return "it goes over elements in an order of its own"
 
-    def _only_widens(self, members: Sequence[DlOp], kept: int, space: Space) -> bool:
-        """Whether the first `kept` members make integers, and the others but wider floats of them: who reads those can, too."""
-        made, now = results_of(members[:kept]), results_of(members)
-        if not all(is_integer(element_type_of(v)) for v in made) or _widest(now) <= _widest(made):
+    def _only_widens(
+        self, kept: Sequence[SSAValue], now: Sequence[SSAValue], added: Sequence[DlOp], members: Container[object], space: Space
+    ) -> bool:
+        """Whether a group made integers, and the ops added but wider floats of them: who reads those can, too."""
+        if not all(is_integer(element_type_of(v)) for v in kept) or _widest(now) <= _widest(kept):
             return False
-        inside = set[Operation](members)
-        read = (v for op in members[kept:] for v in op.operands if v.owner not in inside and v not in self.constant)
+        read = (v for op in added for v in op.operands if v.owner not in members and v not in self.constant)
         return is_float(element_type_of(now[-1])) and not any(shape_of(v) == space.shape for v in read)
 
     def _enqueue(self, op: Operation, queue: list[tuple[int, int, Operation]], queued: set[Operation]) -> None:

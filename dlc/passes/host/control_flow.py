@@ -229,7 +229,7 @@ class Bufferizer:
         t = buffer_type(like)
         if self.is_open:
             return self.value(host.BufferOp(shape_of(like), t), origin, like)
-        return self.value(memref.AllocOp.get(t.element_type, shape=t.get_shape()), origin, like)
+        return self.value(memref.AllocOp([], [], t), origin, like)
 
     def part(self, value: SSAValue, origin: Operation) -> SSAValue:
         """The part of a buffer that a value is."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import dlc
 from dlc.frontend.onnx import import_model
@@ -124,3 +125,37 @@ def test_nothing_spreads_into_the_gaps_of_a_transposed_convolution(target: str, 
     onnx.save(model([node], {"x": [1, 1, 3]}, ["y"], weights={"w": np.float32([[[1, 2]]])}), path)
     (y,) = dlc.compile_model(path, target=target)(x=np.float32([[[np.nan, np.inf, 1]]])).values()
     np.testing.assert_array_equal(y, np.float32([[[np.nan, np.nan, 0, 0, np.inf, np.inf, 0, 0, 1, 2]]]))
+
+
+SPARSE = np.float32([[0, 0, 5], [0, -2, 0]])
+
+
+@pytest.mark.parametrize("indices", [[2, 4], [[0, 2], [1, 1]]])
+def test_a_sparse_initialiser_is_the_tensor_that_it_stands_for(indices: Any) -> None:
+    source = model([helper.make_node("Mul", ["x", "s"], ["y"])], {"x": [2, 3]}, ["y"])
+    source.graph.sparse_initializer.append(sparse([5, -2], indices))
+    np.testing.assert_array_equal(run(import_model(source), {"x": SPARSE + 1})["y"], (SPARSE + 1) * SPARSE)
+    constant = helper.make_node("Constant", [], ["s"], sparse_value=sparse([5, -2], indices))
+    source = model([constant, helper.make_node("Mul", ["x", "s"], ["y"])], {"x": [2, 3]}, ["y"])
+    np.testing.assert_array_equal(run(import_model(source), {"x": SPARSE + 1})["y"], (SPARSE + 1) * SPARSE)
+
+
+@pytest.mark.parametrize("indices", [[2, 6], [-1, 2], [2], [[0, 2], [2, 1]], [[0], [1]], [[0, 2], [1, -1]]])
+def test_indices_of_a_sparse_initialiser_lie_in_its_shape(indices: Any) -> None:
+    source = model([helper.make_node("Neg", ["s"], ["y"])], {}, ["y"])
+    source.graph.sparse_initializer.append(sparse([5, -2], indices))
+    with pytest.raises(dlc.ModelError, match="sparse initialiser 's': 2 values at indices"):
+        import_model(source)
+
+
+def test_a_sparse_initialiser_without_bounds_is_refused() -> None:
+    source = model([helper.make_node("Neg", ["s"], ["y"])], {}, ["y"])
+    source.graph.sparse_initializer.append(sparse([5, -2], [1, 2], [1 << 40]))
+    with pytest.raises(dlc.UnsupportedError, match="sparse tensor of 1099511627776 elements"):
+        import_model(source)
+
+
+def sparse(values: Any, indices: Any, dims: Sequence[int] = (2, 3)) -> onnx.SparseTensorProto:
+    return helper.make_sparse_tensor(
+        numpy_helper.from_array(np.float32(values), "s"), numpy_helper.from_array(np.int64(indices)), list(dims)
+    )

@@ -14,9 +14,9 @@ from onnx import GraphProto, ModelProto, helper, numpy_helper
 import dlc
 from dlc.arrays import ALIGNMENT, address_of
 from dlc.errors import ModelError
-from dlc.frontend.onnx import import_model
+from dlc.frontend.onnx import graph, import_model
 from dlc.frontend.onnx.graph import load
-from dlc.frontend.onnx.large_tensors import INSIDE, LARGE, without_large_tensors
+from dlc.frontend.onnx.large_tensors import INSIDE, LARGE, content_of, without_large_tensors
 from dlc.weights import Array
 from tests.frontend.onnx.build import FLOAT, model
 
@@ -152,3 +152,17 @@ def test_graphs_in_graphs_without_end_are_refused() -> None:
         data = tag + bytes((size & 127 | 128, size >> 7 & 127 | 128, size >> 14)) + data
     with pytest.raises(ModelError, match="not an ONNX model"):
         load(b"\x3a" + bytes((len(data) & 127 | 128, len(data) >> 7 & 127 | 128, len(data) >> 14)) + data, whole=False)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_file_that_is_cut_short_while_it_is_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """Not a signal, which is what looking at it through its mapping would be."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(bytes(1 << 20))
+    file = content_of(path)
+    path.write_bytes(bytes(1 << 10))
+    monkeypatch.setattr(graph, "content_of", lambda path: file)
+    with pytest.raises(ModelError, match="changed while it was being compiled"):
+        load(path, whole=whole)

@@ -136,3 +136,16 @@ def test_several_threads_and_processes() -> None:
     child.start()
     child.join(60)
     assert child.exitcode == 0
+
+
+def test_a_model_is_called_so_by_place_and_by_name_in_order(compiled: Any) -> None:
+    model = compiled.lower(X, X).compile()
+    first, second = (info.name for info in model.inputs)
+    name = model.outputs[0].name
+    for _ in range(2):  # the first call is Python's
+        np.testing.assert_array_equal(model(X, 2 * X)[name], X + 2 * X)
+        np.testing.assert_array_equal(model(**{first: X, second: 2 * X})[name], X + 2 * X)
+        np.testing.assert_array_equal(model(**{second: X, first: X + 1})[name], X + 1 + X)
+        np.testing.assert_array_equal(model(X.tolist(), X)[name], 2 * X)
+    with pytest.raises(dlc.ShapeError):
+        model(X, X[0])

@@ -26,6 +26,8 @@ def constant(node: Node) -> Value:
         value = node.array("value")
         value.name = name
         return value
+    if node.has("sparse_value"):
+        return node.emit.constant(node.sparse_tensor("sparse_value"), name=name)
     if node.has("value_float"):
         return node.emit.constant(node.real("value_float"), np.float32, name)
     if node.has("value_floats"):

@@ -36,7 +36,15 @@ class ComputeEarlyPass(ModulePass):
 class _Mover:
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.locate()
+        # Where each op of the block stands: the k-th at (k,), one that was moved behind another at a place that begins with
+        # that of the other. And how many have stood until then that are not elementwise.
+        self.position: dict[Operation, tuple[int, ...]] = {}
+        self.others: dict[Operation, int] = {}
+        count = 0
+        for k, op in enumerate(block.ops):
+            count += not isinstance(op, Elementwise | ConstantOp)
+            self.position[op], self.others[op] = (k,), count
+        self.moves = 0
         # Moving ops changes none of it.
         self.known: dict[SSAValue, set[Operation]] = {}
 
@@ -48,9 +56,22 @@ class _Mover:
     def run(self) -> None:
         moved: set[Operation] = set()
         # The last op of a formula first, which brings the others.
-        for op in reversed(list(self.block.ops)):
-            if isinstance(op, Elementwise) and shape_of(op.results[0]) and op not in moved:
+        for op in reversed(self.late()):
+            if shape_of(op.results[0]) and op not in moved:
                 moved |= self.move(op)
+
+    def late(self) -> list[Operation]:
+        """The elementwise ops that are made of values from before the last other op alone, by ops behind it: what may move."""
+        behind: dict[Operation, bool] = {}
+        for op in self.block.ops:
+            if not isinstance(op, Elementwise):
+                continue
+            owners = (v.owner for v in op.operands)
+            makers = [m for m in owners if isinstance(m, Operation) and m in self.position and not isinstance(m, ConstantOp)]
+            here = [m for m in makers if self.others[m] == self.others[op]]
+            if all(m in behind for m in here):
+                behind[op] = len(here) < len(makers) or any(behind[m] for m in here)
+        return [op for op, reads in behind.items() if reads]
 
     def move(self, last: Operation) -> set[Operation]:
         """Moves a formula that ends in an op behind the last value that it reads, if that is worth it: the ops moved."""
@@ -65,25 +86,22 @@ class _Mover:
             return set()
         if self.stand_together(place, {last}) or not any(self.is_kept_for(v, formula, place) for v in read):
             return set()
-        start, constants = self.position[place], set[Operation]()
-        for op in sorted(formula, key=lambda op: self.position[op]):
-            for constant in (v.owner for v in op.operands if isinstance(v.owner, ConstantOp)):
-                # One of a block outside stands before all of this one.
-                if self.position.get(constant, start) > start and constant not in constants:
-                    constants.add(constant)
-                    place = self.put(constant, place)
-            place = self.put(op, place)
-        self.locate()
+        start, others = self.position[place], self.others[place]
+        ordered = sorted(formula, key=lambda op: self.position[op])
+        brought = dict.fromkeys(op for member in ordered for op in (*self.constants_behind(member, start), member))
+        self.moves += 1
+        for k, op in enumerate(brought):
+            op.detach()
+            self.block.insert_op_after(op, place)
+            # What is put behind the same place later comes before it.
+            self.position[op], self.others[op] = (*start, -self.moves, k), others
+            place = op
         return formula
 
-    def locate(self) -> None:
-        """Finds where each op of the block stands, and how many have stood until then that are not elementwise."""
-        self.position: dict[Operation, int] = {}
-        self.others: dict[Operation, int] = {}
-        count = 0
-        for k, op in enumerate(self.block.ops):
-            count += not isinstance(op, Elementwise | ConstantOp)
-            self.position[op], self.others[op] = k, count
+    def constants_behind(self, op: Operation, start: tuple[int, ...]) -> list[Operation]:
+        """The constants that an op reads from behind a place; one of a block outside stands before all of this one."""
+        constants = (v.owner for v in op.operands if isinstance(v.owner, ConstantOp))
+        return [c for c in constants if self.position.get(c, start) > start]
 
     def stand_together(self, first: Operation, ops: set[Operation]) -> bool:
         """Whether nothing but elementwise ops stands between an op and others after it."""
@@ -99,11 +117,6 @@ class _Mover:
         if not isinstance(maker, Elementwise) or maker not in self.position or shape_of(value) != shape_of(like):
             return False
         return self.stand_together(maker, (self.readers(value) | {place}) - formula)
-
-    def put(self, op: Operation, place: Operation) -> Operation:
-        op.detach()
-        self.block.insert_op_after(op, place)
-        return op
 
     def formula(self, last: Operation) -> set[Operation]:
         """An elementwise op, with those of its shape that make values for it alone."""
