@@ -42,10 +42,12 @@ def _install(shell: str) -> None:
     """Adds the line that reads the completion, once."""
     file, line = Path.home() / _STARTS[shell], _LINE[shell]
     try:
-        text = file.read_text() if file.exists() else ""
-        if line not in text.splitlines():
+        # Bytes: what a person's file holds need not be UTF-8.
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        if line.encode() not in (known.rstrip() for known in lines):
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(f"{text}\n{line}\n" if text and not text.endswith("\n") else f"{text}{line}\n")
+            with file.open("ab") as end:
+                end.write((b"\n" if lines and not lines[-1].endswith(b"\n") else b"") + f"{line}\n".encode())
     except OSError as error:
         fail(f"{file}: {error.strerror}; add this line by hand: {line}")
     out.print(f"{file} has the line: {line}", markup=False)

@@ -57,7 +57,7 @@ def opt_command(
         module = parse_module(context, file.read(), file.name)
         if check:
             verify(module)
-    except (ParseError, VerifyException) as error:
+    except (ParseError, VerifyException, UnicodeDecodeError) as error:
         raise ModelError(f"{file.name}: not valid IR: {str(error).strip()}") from error
     manager = PassManager(context, check=check)
     for stage in stages:

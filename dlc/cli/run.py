@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from numpy.typing import NDArray
 from rich.markup import escape
 
@@ -51,6 +52,9 @@ from dlc.runtime.model import Model, require_fitting
 # How many elements of a list are shown.
 _MOST_SHOWN = 4
 
+# Parameters that say how a model is compiled.
+_COMPILING = ("target", "numerics", "precision", "weights", "group", "dump_ir", "pipeline", "check_each_pass")
+
 input_option = click.option(
     "--input",
     "inputs",
@@ -79,9 +83,8 @@ def prepared(
     if model.suffix == ARTIFACT_SUFFIX:
         if derived is not None:
             raise click.UsageError(f"{model} is compiled already: derivatives and training steps need the ONNX model")
-        if options.dump_ir is not None or options.pipeline is not None or options.check_each_pass:
-            given = "--dump-ir, --pipeline and --check-each-pass"
-            raise click.UsageError(f"{model} is compiled already: {given} need the ONNX model")
+        if given := _given(_COMPILING):
+            raise click.UsageError(f"{model} is compiled already: leave out {' and '.join(given)}, or give the ONNX model")
         compiled = load(model, num_threads=options.num_threads)
         return compiled, make_inputs(sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
     arrays: dict[str, Any] = {}
@@ -97,6 +100,14 @@ def prepared(
             check_accesses(program_of(model, None, None, None), [arrays[info.name] for info in infos])
 
     return compile_file(model, target, shapes, options, derived=derived, progress=progress, examine=examine), arrays
+
+
+def _given(names: Collection[str]) -> list[str]:
+    """The options, of parameters of these names, that the command line has."""
+    context = click.get_current_context()
+    known = (p for p in context.command.params if p.name in names)
+    said = [p for p in known if context.get_parameter_source(str(p.name)) is ParameterSource.COMMANDLINE]
+    return [max(option.opts, key=len) for option in said]
 
 
 def sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:

@@ -129,7 +129,7 @@ class DumpFolder:
     def _remove_earlier(self) -> None:
         # Only a folder with our index is ours to clean.
         index = self.folder / "index.md"
-        if not index.is_file() or not index.read_text().startswith(_TITLE):
+        if not index.is_file() or not index.read_bytes().startswith(_TITLE.encode()):
             return
         for pattern in ("*.mlir", "kernels/*.*", f"{WEIGHTS}/*.npy"):
             for path in self.folder.glob(pattern):

@@ -28,6 +28,7 @@ Operand: TypeAlias = "Tracer | Array"
 Axes: TypeAlias = "int | Sequence[int] | None"
 Function = TypeVar("Function", bound=Callable[..., Any])
 _NUMBER = {"b": True, "i": 1, "u": 1, "f": 1.0}
+_LARGE = np.dtype(np.int64)
 
 
 def operand(x: ArrayLike) -> Operand:
@@ -77,7 +78,12 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
 
 def dtype_of(*xs: ArrayLike) -> np.dtype[Any]:
     """The dtype that the operands promote to; raises DTypeError as `common_dtype` does."""
-    return common_dtype([(operand(x).dtype, is_weak(x)) for x in xs])
+    return common_dtype([(_LARGE if _is_large(x) else operand(x).dtype, is_weak(x)) for x in xs])
+
+
+def _is_large(x: ArrayLike) -> bool:
+    """Whether it is an integer beyond 64 bits, which a float may hold and NumPy has no dtype for."""
+    return isinstance(x, int) and x.bit_length() > 64
 
 
 def common_dtype(dtypes: Sequence[tuple[np.dtype[Any], bool]]) -> np.dtype[Any]:
@@ -140,7 +146,8 @@ def _number(x: Any, dtype: np.dtype[Any]) -> Array:
     try:
         return np.asarray(x, dtype)
     except OverflowError as error:
-        raise DTypeError(f"{error}; give it a dtype, such as numpy.int64({x})") from error
+        wide = next((d for d in (np.int64, np.uint64) if np.iinfo(d).min <= x <= np.iinfo(d).max), np.float64)
+        raise DTypeError(f"{error}; give it a dtype, such as numpy.{wide.__name__}({x})") from error
 
 
 def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Any:

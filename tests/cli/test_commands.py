@@ -144,6 +144,10 @@ def test_a_compiled_model_is_not_compiled(tmp_path: Path) -> None:
         result = dlc(command, compiled)
         assert result.exit_code == 1
         assert "compiled already" in result.stderr
+    for command in ("run", "bench"):
+        result = dlc(command, compiled, "--target", "opencl", "--precision", "bf16", "--num-threads", "1")
+        assert result.exit_code == 2
+        assert "compiled already: leave out --target and --precision, or give the ONNX model" in result.stderr
 
 
 def test_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,10 +240,11 @@ def test_opt_refuses_passes_of_another_stage(tmp_path: Path) -> None:
 
 def test_opt_refuses_text_that_is_no_ir(tmp_path: Path) -> None:
     file = tmp_path / "f.mlir"
-    file.write_text("func.func @f( {")
-    result = dlc("opt", file)
-    assert result.exit_code == 1
-    assert "not valid IR" in result.stderr
+    for text in (b"func.func @f( {", b"\x08\x8f"):
+        file.write_bytes(text)
+        result = dlc("opt", file)
+        assert result.exit_code == 1
+        assert "not valid IR" in result.stderr
 
 
 def test_passes_and_targets_as_json() -> None:
@@ -285,9 +290,10 @@ def test_shells_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     script = dlc("completion", "bash").stdout
     assert "_DLC_COMPLETE=bash_complete" in script and "_COMPILE_MODEL_COMPLETE=bash_complete" in script
     monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".bashrc").write_bytes(b"# caf\xe9")
     for _ in range(2):
         assert dlc("completion", "bash", "--install").exit_code == 0
-    assert (tmp_path / ".bashrc").read_text() == 'eval "$(dlc completion bash)"\n'
+    assert (tmp_path / ".bashrc").read_bytes() == b'# caf\xe9\neval "$(dlc completion bash)"\n'
 
     def completed(line: str) -> list[str]:
         complete = ShellComplete(main, {}, "dlc", "_DLC_COMPLETE")

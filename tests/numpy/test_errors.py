@@ -83,6 +83,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     ),
     "bool_index": (lambda x: x[True], UnsupportedError, "one bool"),
     "float_index": (lambda x: x[np.array([1.0])], DTypeError, "an index of dtype float64"),
+    "too_large": (lambda x: x.astype(np.int64) + 2**63, DTypeError, r"too large.*such as numpy\.uint64\(9223372036854775808\)"),
     "outside": (lambda x: x[np.array([0, 3])], ShapeError, "indices from 0 to 3 are out of bounds for axis 0"),
     "mask_shape": (lambda x: x[np.ones((2, 4), bool)], ShapeError, r"a mask of shape \(2, 4\) for the axes from 0 of \(3, 4\)"),
     "ellipses": (lambda x: x[..., 0, ...], ShapeError, "more than one Ellipsis"),

@@ -22,6 +22,7 @@ EXPRESSIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "reflected": (lambda x: 1 - x + 2 * x - 3 / (x + 10) + (4 + x), (X,)),
     "whole": (lambda x, y: x // y + x % y, (X, Y)),
     "whole_reflected": (lambda x: 7 // x + 7 % x, (X,)),
+    "numbers_beyond_64_bits": (lambda x: (x * 10**20 - 2**70) / 10**30, (X,)),
     "powers": (lambda x: x**2 + 2**x, (X,)),
     "products": (lambda x, y: x @ y.T, (X, Y)),
     "array_on_the_left": (lambda x: Y @ x.T + Y[:, :3] * 2, (X,)),

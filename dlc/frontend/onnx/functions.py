@@ -7,9 +7,10 @@ A converter of dlc's own comes first where there is one: a body is what the spec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeAlias
 
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
@@ -17,7 +18,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
-from dlc.frontend.onnx.graph import all_nodes, place, sorted_nodes
+from dlc.frontend.onnx.graph import all_nodes, graphs_of, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.tensors import data_type_of
 from dlc.frontend.problems import NodeProblem
 
@@ -26,9 +27,18 @@ OWN_DOMAIN = ("", "ai.onnx")
 MOST_NODES = 300_000
 
 
-def local_functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
-    """The functions in a model file by domain and name."""
-    return {(f.domain, f.name): f for f in model.functions}
+# What names a function: its domain, its name, and which of those of one name it is.
+Key: TypeAlias = tuple[str, str, str]
+
+
+def key_of(call: NodeProto) -> Key:
+    """The function that a node would call."""
+    return call.domain, call.op_type, call.overload
+
+
+def local_functions(model: ModelProto) -> dict[Key, FunctionProto]:
+    """The functions in a model file."""
+    return {(f.domain, f.name, f.overload): f for f in model.functions}
 
 
 def opset_of(versions: Sequence[onnx.OperatorSetIdProto]) -> int:
@@ -106,13 +116,14 @@ def _type_proto(value: Value | None) -> bytes:
 
 
 def body_of(function: FunctionProto, node: NodeProto) -> list[NodeProto]:
-    """The nodes of a function, sorted, with the attributes that `node` gives in place of the formal ones."""
+    """The nodes of a function, sorted, as the call `node` means them."""
     if len(node.input) > len(function.input) or len(node.output) > len(function.output):
         raise ModelError(
             f"{place(node)}: {len(node.input)} inputs and {len(node.output)} outputs for a function of "
             f"{len(function.input)} and {len(function.output)}"
         )
     actual = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
+    left_out = {name for name, given in zip_longest(function.input, node.input) if not given}
     # A body need not make what nobody asks for.
     wanted = [name for name, given in zip(function.output, node.output, strict=False) if given]
     graph = GraphProto(
@@ -120,21 +131,21 @@ def body_of(function: FunctionProto, node: NodeProto) -> list[NodeProto]:
         input=[ValueInfoProto(name=n) for n in function.input],
         output=[ValueInfoProto(name=n) for n in wanted],
     )
-    return [_with_attributes(n, actual) for n in sorted_nodes(graph)]
+    return [_called(n, actual, left_out) for n in sorted_nodes(graph)]
 
 
-def require_few_nodes(graph: GraphProto, functions: Mapping[tuple[str, str], FunctionProto]) -> None:
+def require_few_nodes(graph: GraphProto, functions: Mapping[Key, FunctionProto]) -> None:
     """Raises ModelError, which names a function, if calls in a graph unfold to more than `MOST_NODES`."""
-    called = {key: [(n.domain, n.op_type) for n in _nodes_of(function)] for key, function in functions.items()}
+    called = {key: [key_of(n) for n in _nodes_of(function)] for key, function in functions.items()}
     try:
         order = list(TopologicalSorter(called).static_order())
     except CycleError:
         return  # who calls itself is found where it is called
-    nodes: dict[tuple[str, str], int] = {}
+    nodes: dict[Key, int] = {}
     for key in order:
         nodes[key] = sum(1 + nodes[callee] for callee in called.get(key, ()))
     for node in all_nodes(graph):
-        count = nodes.get((node.domain, node.op_type), 0)
+        count = nodes.get(key_of(node), 0)
         if count > MOST_NODES:
             raise ModelError(f"{place(node)}: the function {node.op_type} unfolds to {count} nodes, more than {MOST_NODES}")
 
@@ -143,14 +154,25 @@ def _nodes_of(function: FunctionProto) -> list[NodeProto]:
     return list(all_nodes(GraphProto(node=function.node)))
 
 
-def _with_attributes(node: NodeProto, actual: Mapping[str, AttributeProto]) -> NodeProto:
-    if not any(a.ref_attr_name for a in node.attribute):
+def _is_formal(node: NodeProto, left_out: Container[str]) -> bool:
+    """Whether a node hangs on how its function is called, be it by what stands inside it."""
+    return (
+        any(attribute.ref_attr_name for attribute in node.attribute)
+        or any(name in left_out for name in node.input)
+        or any(_is_formal(inner, left_out) for graph in subgraphs(node) for inner in graph.node)
+    )
+
+
+def _called(node: NodeProto, actual: Mapping[str, AttributeProto], left_out: Container[str]) -> NodeProto:
+    """A node of a function as one call means it: with the attributes that are given, without inputs that are left out."""
+    if not _is_formal(node, left_out):
         return node
     result, attributes = NodeProto(), list[AttributeProto]()
     result.CopyFrom(node)
+    result.input[:] = ["" if name in left_out else name for name in node.input]
     for attribute in node.attribute:
         if not attribute.ref_attr_name:
-            attributes.append(attribute)
+            attributes.append(_with_nodes(attribute, lambda inner: _called(inner, actual, left_out)))
         elif attribute.ref_attr_name in actual:
             given = AttributeProto()
             given.CopyFrom(actual[attribute.ref_attr_name])
@@ -158,4 +180,15 @@ def _with_attributes(node: NodeProto, actual: Mapping[str, AttributeProto]) -> N
             attributes.append(given)
     del result.attribute[:]
     result.attribute.extend(attributes)
+    return result
+
+
+def _with_nodes(attribute: AttributeProto, change: Callable[[NodeProto], NodeProto]) -> AttributeProto:
+    """An attribute with other nodes in its graphs, where it has graphs."""
+    result = AttributeProto()
+    result.CopyFrom(attribute)
+    for graph in graphs_of(result):
+        nodes = [change(node) for node in graph.node]
+        del graph.node[:]
+        graph.node.extend(nodes)
     return result

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from google.protobuf.message import DecodeError, Message
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from dlc.errors import ModelError
 from dlc.frontend.onnx.large_tensors import Content, all_of, content_of, without_large_tensors
@@ -194,6 +194,11 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """The graphs among a node's attributes (branches, loop bodies)."""
     for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+        yield from graphs_of(attribute)
+
+
+def graphs_of(attribute: AttributeProto) -> Iterator[GraphProto]:
+    """The graphs that an attribute holds."""
+    if attribute.HasField("g"):
+        yield attribute.g
+    yield from attribute.graphs

@@ -35,8 +35,10 @@ from dlc.frontend.onnx.borders import Output, text_outputs
 from dlc.frontend.onnx.functions import (
     MOST_NODES,
     OWN_DOMAIN,
+    Key,
     body_of,
     has_body,
+    key_of,
     local_functions,
     opset_of,
     require_few_nodes,
@@ -82,7 +84,7 @@ class _Scope:
     opset: int
     # The nodes whose bodies this one is inside of, outermost first, and the functions that they call.
     owners: tuple[NodeProto, ...] = ()
-    functions: tuple[tuple[str, str], ...] = ()
+    functions: tuple[Key, ...] = ()
 
 
 def import_model(
@@ -305,8 +307,8 @@ class _Importer:
 
     def _of_other_domain(self, node: NodeProto, inputs: Sequence[Value | None]) -> Converter | FunctionProto:
         """A converter, or the function that a node of another domain calls: the model's, or one that ONNX defines."""
-        if (node.domain, node.op_type) in self.functions:
-            return self.functions[node.domain, node.op_type]
+        if (function := self.functions.get(key_of(node))) is not None:
+            return function
         if (entries := OTHER_OPERATORS.get(node.domain, {}).get(node.op_type)) is not None:
             return entries[0].convert
         version = next((v.version for v in self.model.proto.opset_import if v.domain == node.domain), 0)
@@ -320,7 +322,7 @@ class _Importer:
     def _inlined(self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
         """The results of a function's body, whose names are its own."""
         outer: _Scope = self.scope
-        called = function.domain, function.name
+        called = function.domain, function.name, function.overload
         if called in outer.functions:
             raise ModelError(f"{place(node)}: the function {function.name} calls itself")
         values = dict.fromkeys(["", *function.input]) | dict(zip(function.input, inputs, strict=False))

@@ -149,6 +149,15 @@ def test_a_loop_that_data_ends_collects_as_many_values_as_it_made() -> None:
         np.testing.assert_array_equal(went, tops < 9)
 
 
+def test_a_loop_without_iterations_collects_nothing() -> None:
+    body = graph(GROWS, ["on", "next", "top"], ["i", "c", "s"])
+    known = {"limit": np.float32(9), "step": np.float32([1, 2]), "m": np.int64(0)}
+    nodes = [node("Loop", ["m", "", "x"], ["last", "tops"], body=body)]
+    got = run(import_model(model(nodes, {"x": [3, 2]}, ["last", "tops"], weights=known)), {"x": X})
+    np.testing.assert_array_equal(got["last"], X)
+    assert got["tops"].shape == (0,)
+
+
 def test_a_loop_reads_what_is_computed_before_it() -> None:
     body = graph([node("Add", ["s", "t"], ["next"]), *GROWS[1:]], ["on", "next"], ["i", "c", "s"])
     nodes = [node("Tanh", ["x"], ["t"]), node("Loop", ["", "", "x"], ["last"], body=body)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import FunctionProto, ModelProto, helper
+from onnx import FunctionProto, ModelProto, helper, numpy_helper
 
 from dlc.errors import DTypeError, ModelError, ShapeError
 from dlc.frontend.onnx import check_model, import_model
@@ -39,6 +39,34 @@ def test_a_function_of_the_model() -> None:
     imported = import_model(calling([function("Bent", body, ["a"], "b", attributes=["slope"])], slope=0.5))
     assert op_names(imported) == ["dl.leaky_relu", "dl.add", "func.return"]
     np.testing.assert_array_equal(run(imported, {"x": np.float32([-2, 0, 3])})["y"], np.float32([-3, 0, 6]))
+
+
+def test_what_a_call_gives_or_leaves_out_holds_inside_of_branches_too() -> None:
+    graphs = [
+        helper.make_graph([node], name, [], [helper.make_empty_tensor_value_info("r")])
+        for name, node in (
+            ("then", with_reference("LeakyRelu", ["a"], "r", "alpha", "slope")),
+            ("else", helper.make_node("Clip", ["a", "least", "most"], ["r"])),
+        )
+    ]
+    branches = dict(zip(("then_branch", "else_branch"), graphs, strict=True))
+    for least in (True, False):
+        picks = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.bool_(least)))
+        body = [picks, helper.make_node("If", ["c"], ["q"], **branches), helper.make_node("Clip", ["q", "least"], ["b"])]
+        source = calling([function("F", body, ["a", "most", "least"], "b", attributes=["slope"])], slope=0.5)
+        source.graph.node[0].input.append("top")
+        source.graph.initializer.append(numpy_helper.from_array(np.float32(1), "top"))
+        got = run(import_model(source), {"x": np.float32([-2, 0, 3])})["y"]
+        np.testing.assert_array_equal(got, np.float32([-1, 0, 3] if least else [-2, 0, 1]))
+
+
+def test_functions_of_one_name() -> None:
+    functions = [function("F", [helper.make_node(op, ["a"], ["b"])], ["a"], "b") for op in ("Neg", "Abs")]
+    functions[1].overload = "other"
+    source = calling(functions)
+    source.graph.node.append(helper.make_node("F", ["y"], ["z"], domain=DOMAIN, overload="other"))
+    source.graph.output[0].name = "z"
+    assert op_names(import_model(source)) == ["dl.neg", "dl.abs", "func.return"]
 
 
 def test_functions_call_functions_but_not_themselves() -> None:

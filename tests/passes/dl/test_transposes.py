@@ -144,6 +144,21 @@ def test_heads_are_read_where_they_lie() -> None:
     assert p.ops.count("dot_general") == 2
 
 
+@pytest.mark.parametrize(
+    ("shapes", "matrix"),
+    [(((6, 4), (6,)), 0), (((4,), (6, 4)), 1), (((1, 4), (6, 4)), 1), (((2, 6, 4), (6,)), 0), (((4,), (2, 6, 4)), 1)],
+)
+def test_products_of_one_vector_read_a_transposed_matrix_where_it_lies(shapes: list[tuple[int, ...]], matrix: int) -> None:
+    def body(b: Writer, *operands: SSAValue) -> SSAValue:
+        sides = list(operands)
+        order = (1, 0) if len(shapes[matrix]) == 2 else (0, 2, 1)
+        sides[matrix] = b(dl.TransposeOp, operands[matrix], permutation=order)
+        return b(dl.MatmulOp, *sides)
+
+    p = program(body, *randoms(*shapes)).apply(FoldTransposesIntoContractionsPass(), SimplifyPass(), tolerance=1e-5)
+    assert [op for op in p.ops if op != "reshape"] == ["matmul"]
+
+
 def test_transposed_weights_stay_expressions() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.MatmulOp, x, b(dl.TransposeOp, b.weight(randoms((3, 4))[0]), permutation=(1, 0)))

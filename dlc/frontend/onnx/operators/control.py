@@ -133,12 +133,17 @@ def _scanned(
 ) -> Sequence[Value] | None:
     """A loop that runs as often as its limit says; None if something else ends it or its states change their types."""
     emit, count = node.emit, _count(limit)
-    if count is None or going.known is None or not bool(going.known):
+
+    def ends(condition: Value) -> bool:
+        """Whether a condition may be what ends it: of no iterations none does."""
+        return count != 0 and (condition.known is None or not bool(condition.known))
+
+    if count is None or ends(going):
         return None
 
     def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         results, problems = node.attempt(body, [*elements, inner.constant(True), *states], inner)
-        if problems or _has_sizes_of_its_own(inner) or results[0].known is None or not bool(results[0].known):
+        if problems or _has_sizes_of_its_own(inner) or ends(results[0]):
             raise _AnotherForm
         return list(results[1 : 1 + len(states)]), list(results[1 + len(states) :])
 

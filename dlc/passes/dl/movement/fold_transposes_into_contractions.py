@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
-from dlc.dialects.dl.movement.shaping import TransposeOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
+from dlc.ir import Attribute, Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 
 
@@ -22,7 +22,10 @@ class FoldTransposesIntoContractionsPass(ModulePass):
     →   %s = dl.dot_general %q, %k {lhs_batch = [0, 2], rhs_batch = [0, 1], lhs_contract = [3], rhs_contract = [2]}
 
     The left operand is read element by element, so any order will do; the right one by vectors along the result's last
-    axis, which must stay its innermost. Transposed weights stay expressions: they are evaluated once.
+    axis, which must stay its innermost. Transposed weights stay expressions: they are evaluated once. The
+    product of a vector, or of one row, is that of the matrix itself on the other side:
+
+        dl.matmul %At, %v   →   dl.matmul %v, %A        dl.matmul %v, %At   →   dl.matmul %A, %v
     """
 
     name = "fold-transposes-into-contractions"
@@ -60,8 +63,11 @@ def _sides(op: MatmulOp | DotGeneralOp) -> tuple[Side, Side] | None:
 
 
 def _folded(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
-    sides = _sides(op) if isinstance(op, MatmulOp | DotGeneralOp) else None
-    if sides is None:
+    if not isinstance(op, MatmulOp | DotGeneralOp):
+        return None
+    if isinstance(op, MatmulOp) and (swapped := _swapped(op, constant)) is not None:
+        return swapped
+    if (sides := _sides(op)) is None:
         return None
     lhs, rhs = _read_in_place(sides[0], constant), _read_in_place(sides[1], constant)
     if rhs is not None and rhs.free[-1:] != [rank_of(rhs.value) - 1]:
@@ -69,7 +75,6 @@ def _folded(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
     if lhs is None and rhs is None:
         return None
     lhs, rhs = lhs or sides[0], rhs or sides[1]
-    kinds = {name: value for name, value in op.properties.items() if name in ("result", "dot")}
     return [
         Build(op)(
             DotGeneralOp,
@@ -79,9 +84,33 @@ def _folded(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
             rhs_batch=rhs.batch,
             lhs_contract=lhs.contracted,
             rhs_contract=rhs.contracted,
-            **kinds,
+            **_kinds(op),
         )
     ]
+
+
+def _kinds(op: MatmulOp | DotGeneralOp) -> dict[str, Attribute]:
+    return {name: value for name, value in op.properties.items() if name in ("result", "dot")}
+
+
+def _swapped(op: MatmulOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
+    """The product of a vector, or of one row, and a transposed matrix as that of the matrix itself on the other side."""
+    row = rank_of(op.lhs) == rank_of(op.rhs) == 2 and shape_of(op.lhs)[0] == 1
+    from_right = rank_of(op.rhs) == 1
+    if op.dot is not None or not (row or from_right or rank_of(op.lhs) == 1):
+        return None
+    vector, transposed = (op.rhs, op.lhs) if from_right else (op.lhs, op.rhs)
+    transpose = defining(transposed, TransposeOp)
+    if transpose is None or transposed in constant:
+        return None
+    *before, i, k = range(rank_of(transposed))
+    if tuple(transpose.axes) != (*before, k, i):
+        return None
+    build = Build(op)
+    if row:
+        vector = build(ReshapeOp, vector, shape=shape_of(vector)[1:])
+    result = build(MatmulOp, *((vector, transpose.x) if from_right else (transpose.x, vector)), **_kinds(op))
+    return [build(ReshapeOp, result, shape=shape_of(op.result)) if row else result]
 
 
 def _read_in_place(side: Side, constant: WeightExpressions) -> Side | None:
