@@ -23,9 +23,11 @@ from dlc.ir import (
     scf,
 )
 from dlc.passes.structured import Index, Place, memref_of, zero_attribute
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, generic, steps, steps_until
+from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import Stage, choice_of, identity_of
 from dlc.passes.tiling.plan import Sweep
+from dlc.passes.tiling.ranges import Range, Tile, steps, steps_until
+from dlc.passes.tiling.windows import Window, combine, fill, generic
 
 # Elements that are looked at together.
 _LANES = 32
