@@ -134,6 +134,8 @@ def written_over(op: Operation) -> dict[int, int]:
 
 # Of a result: the number of the argument whose memory it takes, which the caller gives away.
 DONOR = "dl.donor"
+# On an entry: it is a part of a program, which goes on with its results.
+PART = "dl.part"
 
 
 @irdl_op_definition
