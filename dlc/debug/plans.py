@@ -12,7 +12,8 @@ from dlc.ir import func
 from dlc.passes.base import kernels_of
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
-from dlc.passes.tiling.nests import Nest, nests_of
+from dlc.passes.tiling.form_nests import nests_of
+from dlc.passes.tiling.nests import Nest
 from dlc.passes.tiling.plan import TilePlan, packed_periods
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.pipelines import parse

@@ -33,7 +33,7 @@ from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels
 from dlc.passes.tiling.explain_plan import explain_plan
-from dlc.passes.tiling.nests import nests_of
+from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.artifact import Artifact

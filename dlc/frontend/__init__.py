@@ -1,0 +1,4 @@
+"""Programs of the `dl` dialect, made of files (`onnx/`, `tflite/`) and of functions (`trace.py`).
+
+Other files are what several of them share.
+"""

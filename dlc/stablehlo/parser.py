@@ -9,116 +9,21 @@ with forms of their own are constants, calls, reductions, loops and functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from dlc.errors import ModelError
 from dlc.stablehlo.syntax import Argument, Dense, Function, Op, Region, Type
+from dlc.stablehlo.tokens import Tokens
 
-_TOKENS = re.compile(
-    r"""
-    (?P<space>[\s]+|//[^\n]*)
-  | (?P<tensor>tensor<(?:"[^"]*"|[^<>"]|<[^<>]*>)*>)
-  | (?P<dense>dense<(?:"[^"]*"|[^>"])*>|dense_resource<[^>]*>)
-  | (?P<array>array<[^>]*>)
-  | (?P<hash>[#!][\w.$]+(?:<(?:->|"[^"]*"|[^<>"]|<(?:->|[^<>])*>)*>)?)
-  | (?P<value>%[\w.$-]+(?:\#\d+)?)
-  | (?P<symbol>@(?:"[^"]*"|[\w.$-]+))
-  | (?P<block>\^[\w.$-]+)
-  | (?P<string>"(?:\\.|[^"\\])*")
-  | (?P<number>-?(?:0x[0-9a-fA-F]+|\d+(?:\.\d*(?:[eE][+-]?\d+)?)?))
-  | (?P<word>[A-Za-z_][\w.$]*)
-  | (?P<mark>->|::|[(){}\[\]<>,:=*+?-])
-    """,
-    re.VERBOSE,
-)
 _WITHOUT_RESULTS = ("return", "func.return", "stablehlo.return")
-
-
-@dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    line: int
 
 
 def parse(text: str, name: str) -> dict[str, Function]:
     """The functions of a module by name. Raises ModelError, with the line, for text that is none."""
-    return _Parser(_tokens(text, name), name).module()
+    return _Parser(text, name).module()
 
 
-def _tokens(text: str, name: str) -> list[_Token]:
-    found, at, line = list[_Token](), 0, 1
-    while at < len(text):
-        match = _TOKENS.match(text, at)
-        if match is None or match.lastgroup is None:
-            raise ModelError(f"{name}:{line}: not MLIR: {text[at : at + 20]!r}")
-        if match.lastgroup != "space":
-            found.append(_Token(match.lastgroup, match[0], line))
-        line += match[0].count("\n")
-        at = match.end()
-    return [*found, _Token("end", "the end of the text", line)]
-
-
-class _Parser:
-    def __init__(self, tokens: list[_Token], name: str) -> None:
-        self.tokens, self.name, self.at = tokens, name, 0
-
-    # Tokens
-
-    @property
-    def next(self) -> _Token:
-        return self.tokens[self.at]
-
-    def take(self) -> _Token:
-        token = self.next
-        self.at += token.kind != "end"
-        return token
-
-    def fail(self, expected: str) -> NoReturn:
-        raise ModelError(f"{self.name}:{self.next.line}: expected {expected}, got {self.next.text[:40]!r}")
-
-    def sees(self, *texts: str) -> bool:
-        return self.next.text in texts
-
-    def accept(self, text: str) -> bool:
-        found = self.next.text == text
-        self.at += found
-        return found
-
-    def expect(self, *texts: str) -> None:
-        for text in texts:
-            if not self.accept(text):
-                self.fail(f"{text!r}")
-
-    def expect_kind(self, kind: str) -> str:
-        if self.next.kind != kind:
-            self.fail(f"a {kind}")
-        return self.take().text
-
-    def separated(self, end: str, item: Callable[[], Any]) -> list[Any]:
-        """Items between commas up to a mark, which is taken."""
-        found: list[Any] = []
-        while not self.accept(end):
-            found.append(item())
-            if not self.accept(",") and not self.sees(end):
-                self.fail(f"',' or {end!r}")
-        return found
-
-    def skip_location(self) -> None:
-        if self.accept("loc"):
-            self.skip_balanced()
-
-    def skip_balanced(self) -> None:
-        self.expect("(")
-        depth = 1
-        while depth:
-            token = self.take()
-            if token.kind == "end":
-                self.fail("')'")
-            depth += (token.text == "(") - (token.text == ")")
-
+class _Parser(Tokens):
     # Modules and functions
 
     def module(self) -> dict[str, Function]:

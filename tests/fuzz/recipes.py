@@ -13,8 +13,8 @@ from dlc.dialects.dl.arithmetic.pointwise import Binary, Unary
 from dlc.dialects.dl.base import DlOp, PropertyValue
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent, Procedure
-from dlc.dialects.dl.movement.irregular import Running
 from dlc.dialects.dl.movement.padding import PAD_MODES
+from dlc.dialects.dl.procedures.running import Running
 from dlc.dialects.dl.procedures.sorted import stable_order
 from dlc.dialects.dl.reductions.composite import CompositeReduction, FloatReduction
 from dlc.dialects.dl.reductions.normalization import Softmaxes

@@ -41,22 +41,23 @@ from dlc.dialects.dl.data_dependent.selection import *
 from dlc.dialects.dl.data_dependent.suppression import *
 from dlc.dialects.dl.data_dependent.text import *
 from dlc.dialects.dl.data_dependent.unique import *
-from dlc.dialects.dl.movement import adjoints, indexing, irregular, packing, padding, shaping
+from dlc.dialects.dl.movement import adjoints, indexing, packing, padding, scatter, shaping
 from dlc.dialects.dl.movement.adjoints import *
 from dlc.dialects.dl.movement.indexed import *
 from dlc.dialects.dl.movement.indexing import *
-from dlc.dialects.dl.movement.irregular import *
 from dlc.dialects.dl.movement.packing import *
 from dlc.dialects.dl.movement.padding import *
+from dlc.dialects.dl.movement.scatter import *
 from dlc.dialects.dl.movement.shaping import *
 from dlc.dialects.dl.narrow_numbers import few_bits, quantization, word_pairs, words
 from dlc.dialects.dl.narrow_numbers.few_bits import *
 from dlc.dialects.dl.narrow_numbers.quantization import *
 from dlc.dialects.dl.narrow_numbers.word_pairs import *
 from dlc.dialects.dl.narrow_numbers.words import *
-from dlc.dialects.dl.procedures import factorization, rows, sorted, sorting, trees, walks
+from dlc.dialects.dl.procedures import factorization, rows, running, sorted, sorting, trees, walks
 from dlc.dialects.dl.procedures.factorization import *
 from dlc.dialects.dl.procedures.rows import *
+from dlc.dialects.dl.procedures.running import *
 from dlc.dialects.dl.procedures.sorted import *
 from dlc.dialects.dl.procedures.sorting import *
 from dlc.dialects.dl.procedures.trees import *
@@ -93,7 +94,8 @@ FAMILIES: tuple[ModuleType, ...] = (
     packing,
     adjoints,
     indexing,
-    irregular,
+    scatter,
+    running,
     walks,
     sorting,
     rows,

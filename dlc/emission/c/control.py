@@ -15,8 +15,9 @@ from dlc.dims import Size, product
 from dlc.emission.c.core import Writer
 from dlc.emission.c.text import Line, Name, Nest, code
 from dlc.emission.visit import control
-from dlc.emission.visit.control import Axis, Loop, Values, axes_of, bind_all, region, registers_of, types_of
+from dlc.emission.visit.control import Axis, axes_of, bind_all, region, registers_of, types_of
 from dlc.emission.visit.linear import Linear
+from dlc.emission.visit.records import Loop, Values
 from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, scf

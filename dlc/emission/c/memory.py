@@ -11,7 +11,8 @@ from dlc.emission.c.core import Writer
 from dlc.emission.c.text import code
 from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.memory import ARRAY_ALIGN, Access, access, lane_condition, view_of
+from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_of
+from dlc.emission.visit.records import Access
 from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, func, memref, vector

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from dlc.emission.llvm.core import Writer, text_of
 from dlc.emission.llvm.order import Line
-from dlc.emission.visit.control import Loop, bind_all, region, registers_of, types_of
+from dlc.emission.visit.control import bind_all, region, registers_of, types_of
+from dlc.emission.visit.records import Loop
 from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Scope
 from dlc.ir import Region, scf

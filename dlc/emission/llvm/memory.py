@@ -20,7 +20,8 @@ from dlc.emission.llvm.core import (
 )
 from dlc.emission.llvm.order import Place
 from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.memory import ARRAY_ALIGN, Access, access, lane_condition
+from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition
+from dlc.emission.visit.records import Access
 from dlc.emission.visit.registers import Register, element_bytes, vector_shape
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IntegerAttr, Operation, SSAValue, func

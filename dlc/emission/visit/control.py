@@ -8,35 +8,11 @@ from typing import NamedTuple
 
 from dlc.dialects.sizes import size_of
 from dlc.dims import Size
-from dlc.emission.visit.linear import Linear
+from dlc.emission.visit.records import Loop, Values
 from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Handlers, Scope, Visit
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import IndexType, Operation, SSAValue, scf
-
-Values = Sequence[SSAValue]
-
-
-class Loop(NamedTuple):
-    """`for induction in range(low, high, step)`.
-
-    It carries values: as they enter it (`before`), as arguments of its body (`inside`), and as its results (`after`).
-    `visit` writes the body and returns what it carries on.
-    """
-
-    low: Linear
-    high: Linear
-    step: Linear
-    induction: SSAValue
-    visit: Callable[[], Values]
-    before: Values = ()
-    inside: Values = ()
-    after: Values = ()
-
-    @property
-    def is_known(self) -> bool:
-        """Whether its ends are constants."""
-        return not (self.low.terms or self.high.terms)
 
 
 class Axis(NamedTuple):

@@ -9,40 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import gcd, prod
-from typing import NamedTuple
 
 from dlc.dialects.sizes import strides_of
 from dlc.dialects.workgroup import is_workgroup
-from dlc.dims import UndecidableError
 from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.registers import Register, Stride, View, element_bytes, memref_type, vector_shape
+from dlc.emission.visit.records import Access
+from dlc.emission.visit.registers import Register, View, element_bytes, memref_type, vector_shape
 from dlc.emission.visit.visit import Handlers, Visit
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import AffineConstantExpr, AffineDimExpr, DenseArrayBase, Operation, SSAValue, memref, vector
 
 _DYNAMIC = -(1 << 63)
 ARRAY_ALIGN = 64
-
-
-class Access(NamedTuple):
-    """One tile in memory: where it starts, and per vector dimension the stride and the test whether an index is inside."""
-
-    view: View
-    pointer: str
-    form: Linear  # elements from `pointer` on
-    align: int  # of pointer + form's terms, in bytes
-    strides: tuple[Stride, ...]
-    whole: Linear  # elements from the view's base on
-    # (index of the first element, size of the dimension) where the access may leave the buffer
-    bounds: tuple[tuple[Linear, int] | None, ...]
-
-    @property
-    def stride(self) -> int:
-        """From one element of a row to the next."""
-        stride = self.strides[-1] if self.strides else 1
-        if isinstance(stride, Linear):
-            raise UndecidableError("how far the lanes of a vector lie apart is known only when the kernel runs")
-        return stride
 
 
 # Views

@@ -15,19 +15,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from dlc.dialects.sizes import size_arguments, symbol
 from dlc.dims import Dim, Size
 from dlc.emission.visit.linear import Linear
+from dlc.emission.visit.records import Access, Loop
 from dlc.emission.visit.registers import Register, Registers, Stride, View, vector_shape
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import Attribute, Block, IndexType, Operation, OpResult, SSAValue, VectorType, func, scf
 from dlc.target import Target
-
-if TYPE_CHECKING:
-    from dlc.emission.visit.control import Loop
-    from dlc.emission.visit.memory import Access
 
 Handlers = Mapping[str, Callable[[Any, Operation], None]]
 

@@ -32,21 +32,10 @@ from dlc.frontend.emit import Emitter, Value, location
 from dlc.frontend.entry import entry_function
 from dlc.frontend.identifiers import short_name
 from dlc.frontend.onnx.borders import Output, text_outputs
-from dlc.frontend.onnx.functions import (
-    MOST_NODES,
-    OWN_DOMAIN,
-    Key,
-    body_of,
-    has_body,
-    key_of,
-    local_functions,
-    opset_of,
-    require_few_nodes,
-    standard_function,
-)
+from dlc.frontend.onnx.definitions import Definitions, since
+from dlc.frontend.onnx.functions import MOST_NODES, OWN_DOMAIN, Key, body_of, opset_of, require_few_nodes
 from dlc.frontend.onnx.graph import ModelFile, Source, all_nodes, label, load, place, sorted_nodes, subgraphs
 from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators import OPERATORS, OTHER_OPERATORS
 from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import signature, sizes_of
@@ -144,7 +133,7 @@ class _Importer:
         self.weights = WeightStore()
         declared = {v.name: v for v in (*self.graph.value_info, *self.graph.output)}
         self.scope: _Scope = _Scope({"": None}, declared, opset_of(model.proto.opset_import))
-        self.functions = local_functions(model.proto)
+        self.definitions = Definitions(model.proto)
         self.inlined = 0
         # Placeholders are arguments of a block that is part of no program.
         self._detached = Block()
@@ -157,7 +146,7 @@ class _Importer:
 
     def run(self) -> ImportedModel:
         nodes = sorted_nodes(self.graph)
-        require_few_nodes(self.graph, self.functions)
+        require_few_nodes(self.graph, self.definitions.functions)
         block = Block()
         self.emit: Emitter = Emitter(block, self.weights)
         self._read_initialisers(self.graph)
@@ -251,7 +240,7 @@ class _Importer:
         if not opset and any(n.domain in OWN_DOMAIN for n in self.graph.node):
             raise ModelError(f"{self.model.name}: opset_import has no version of ONNX's own domain")
         own = (n for n in all_nodes(self.graph) if n.domain in OWN_DOMAIN)
-        if 0 < opset < FIRST_OPSET and any(_defined(n, opset) != _defined(n, FIRST_OPSET) for n in own):
+        if 0 < opset < FIRST_OPSET and any(since(n, opset) != since(n, FIRST_OPSET) for n in own):
             message = f"opset {opset}; dlc reads {FIRST_OPSET} to {LAST_OPSET}: convert it with onnx.version_converter"
             self.problems.append(Problem("model", "opset", message))
         if opset > max(LAST_OPSET, onnx.defs.onnx_opset_version()):
@@ -286,38 +275,12 @@ class _Importer:
 
     def _converter(self, node: NodeProto, inputs: Sequence[Value | None] = ()) -> Converter | FunctionProto:
         """What makes the node's results: a converter, or the function that it calls."""
-        if node.domain not in OWN_DOMAIN:
-            return self._of_other_domain(node, inputs)
-        entries = OPERATORS.get(node.op_type, [])
-        opset = min(max(self.scope.opset, FIRST_OPSET), LAST_OPSET)
-        if self.scope.opset > LAST_OPSET and _defined(node, self.scope.opset) != _defined(node, LAST_OPSET):
-            raise NodeProblem("opset", f"its definition changed after opset {LAST_OPSET}, the model has {self.scope.opset}")
-        for entry in entries:
-            if entry.since <= opset <= entry.until:
-                return entry.convert
-        if has_body(node.op_type, opset):
-            function = _body(node, {"": opset}, inputs)
-            if function is not None:
-                return function
-        if not entries:
-            self._check_subgraphs(node)
-            raise NodeProblem("operator", "not supported")
-        known = ", ".join(f"{e.since} to {e.until}" for e in entries)
-        raise NodeProblem("opset", f"supported in opset {known}; the model has {self.scope.opset}")
-
-    def _of_other_domain(self, node: NodeProto, inputs: Sequence[Value | None]) -> Converter | FunctionProto:
-        """A converter, or the function that a node of another domain calls: the model's, or one that ONNX defines."""
-        if (function := self.functions.get(key_of(node))) is not None:
-            return function
-        if (entries := OTHER_OPERATORS.get(node.domain, {}).get(node.op_type)) is not None:
-            return entries[0].convert
-        version = next((v.version for v in self.model.proto.opset_import if v.domain == node.domain), 0)
-        versions = {"": self.scope.opset, node.domain: version}
-        function = _body(node, versions, inputs) if has_body(node.op_type, version, node.domain) else None
-        if function is None:
-            known = " but for others of its operators" if node.domain in OTHER_OPERATORS else ""
-            raise NodeProblem("operator", f"domain '{node.domain}' is not supported{known}")
-        return function
+        try:
+            return self.definitions.of(node, self.scope.opset, inputs)
+        except NodeProblem as problem:
+            if problem.kind == "operator":
+                self._check_subgraphs(node)
+            raise
 
     def _inlined(self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
         """The results of a function's body, whose names are its own."""
@@ -470,17 +433,3 @@ class _Importer:
 def _infos(names: Sequence[str], values: Sequence[SSAValue]) -> tuple[TensorInfo, ...]:
     pairs = zip(names, values, strict=True)
     return tuple(TensorInfo(name, shape_of(value), numpy_dtype(element_type_of(value))) for name, value in pairs)
-
-
-def _body(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value | None]) -> FunctionProto | None:
-    """ONNX's definition of a node by others, an empty one where the types of its inputs, on which it hangs, are not known."""
-    untyped = any(name and value is None for name, value in zip(node.input, inputs, strict=False))
-    return FunctionProto() if untyped else standard_function(node, versions, inputs)
-
-
-def _defined(node: NodeProto, opset: int) -> int:
-    """The opset whose definition of the node's operator holds at `opset`; 0 where there is none."""
-    try:
-        return onnx.defs.get_schema(node.op_type, opset).since_version
-    except onnx.defs.SchemaError:
-        return 0

@@ -13,7 +13,7 @@ from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
 from dlc.dialects.dl.movement.indexing import GatherElementsOp, GatherNdOp, GatherOp, ScatterRowsOp
-from dlc.dialects.dl.movement.irregular import ScatterElementsOp, ScatterNdOp
+from dlc.dialects.dl.movement.scatter import ScatterElementsOp, ScatterNdOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp
 from dlc.dialects.dl.reductions.reduction import ReduceAnyOp
 from dlc.dialects.dl.scalar import bits, limits

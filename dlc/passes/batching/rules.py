@@ -13,10 +13,10 @@ from dlc.dialects.dl.arithmetic.elementwise import SelectOp
 from dlc.dialects.dl.arithmetic.random import RandomBitsOp
 from dlc.dialects.dl.base import DlOp, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.interfaces import Elementwise, Procedure, Reduction, Sequential
-from dlc.dialects.dl.movement.irregular import Running
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp, WindowsOp
 from dlc.dialects.dl.narrow_numbers.quantization import Scaled
+from dlc.dialects.dl.procedures.running import Running
 from dlc.dialects.dl.procedures.sorted import SearchsortedOp
 from dlc.dialects.dl.procedures.sorting import ArgsortOp, SortOp
 from dlc.dialects.dl.procedures.trees import ForestOp

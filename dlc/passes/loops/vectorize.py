@@ -28,7 +28,7 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Index, Place, memref_of, vector_type, zero_attribute
-from dlc.passes.tiling.nests import (
+from dlc.passes.tiling.structured_ops import (
     iterator_extents,
     loads_at_computed_places,
     neighbour_loads,

@@ -9,9 +9,10 @@ from dlc.ir import Operation, scf
 from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.blocked import BlockedTask
 from dlc.passes.tiling.group import Group
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, open_steps, steps, whole_or_end
+from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.ranges import Range, Tile, open_steps, steps, whole_or_end
 from dlc.passes.tiling.sweeps import run_stages
 
 

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, Place, memref_of
-from dlc.passes.tiling.leaf import Leaf, Local, Range, Tile, Window, copy, part_of, steps
-from dlc.passes.tiling.nests import Nest, Stage, operand_maps
+from dlc.passes.tiling.leaf import Leaf, Local, part_of
+from dlc.passes.tiling.nests import Nest, Stage
 from dlc.passes.tiling.plan import TilePlan, first_contraction
+from dlc.passes.tiling.ranges import Range, Tile, steps
+from dlc.passes.tiling.structured_ops import operand_maps
+from dlc.passes.tiling.windows import Window, copy
 from dlc.passes.tiling.zeros import Spans, where_shown
 
 # Where to compute each register tile of a task's part.

@@ -28,7 +28,9 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Place, iterator_types, map_attribute, memref_of, segments
 from dlc.passes.tiling.access import Access, Term, view_order
-from dlc.passes.tiling.nests import OpenNest, Stage, is_read, iterator_extents, nests_of
+from dlc.passes.tiling.form_nests import nests_of
+from dlc.passes.tiling.nests import OpenNest, Stage
+from dlc.passes.tiling.structured_ops import is_read, iterator_extents
 
 
 @dataclass(frozen=True)

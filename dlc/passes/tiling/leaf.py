@@ -16,40 +16,21 @@ from dlc.ir import (
     AffineDimExpr,
     AffineExpr,
     AffineMap,
-    ArrayAttr,
-    Block,
     MemRefType,
     Operation,
     Region,
     SSAValue,
     linalg,
     memref,
-    scf,
 )
-from dlc.passes.structured import Index, Place, iterator_types, map_attribute, memref_of, segments
-from dlc.passes.tiling.nests import Nest, Stage, can_split, combiner_of, identity_of, operand_maps
+from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.tiling.nests import Nest, Stage, can_split, identity_of
 from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.ranges import Range, Tile, open_steps, steps, steps_between
 from dlc.passes.tiling.scatter import scatter_of
 from dlc.passes.tiling.scatter import split as split_scatter
-
-
-@dataclass(frozen=True)
-class Range:
-    """`size` iterations from `offset` on.
-
-    `within` counts from the start of the register tile that they are part of, `grouped` from the start of what the items of
-    a group compute together.
-    """
-
-    offset: Index
-    size: int
-    within: Index = 0
-    grouped: Index = 0
-
-    def part(self, place: Place, start: Index, size: int) -> Range:
-        """`size` of these iterations, from the one at `start` on."""
-        at = place.add
-        return Range(at(self.offset, start), size, at(self.within, start), at(self.grouped, start))
+from dlc.passes.tiling.structured_ops import operand_maps
+from dlc.passes.tiling.windows import Window, combine, element_of, fill, generic, without_units
 
 
 @dataclass(frozen=True)
@@ -64,69 +45,7 @@ class Local:
         return r.grouped if self.shared else r.within
 
 
-Tile: TypeAlias = Mapping[int, Range]
 Continuation: TypeAlias = Callable[[Place, Tile], None]
-# A window of a buffer, and the dimension that each of its axes follows.
-Window: TypeAlias = tuple[SSAValue, Sequence[int]]
-
-
-def steps(place: Place, whole: Range, step: int, name: str) -> Iterator[tuple[Place, Range]]:
-    """Where to compute each part of `step` iterations, in a loop if there are several, and what remains."""
-    main = whole.size - whole.size % step
-    if main == step:
-        yield place, whole.part(place, 0, step)
-    elif main:
-        loop = place.loop(0, main, step, name=name)
-        inside = place.inside(loop.body.block)
-        yield inside, whole.part(inside, loop.body.block.args[0], step)
-        inside.yield_()
-    if whole.size > main:
-        yield place, whole.part(place, main, whole.size - main)
-
-
-def steps_between(place: Place, whole: Range, step: int, first: Index, end: Index, name: str) -> Iterator[tuple[Place, Range]]:
-    """As `steps`, from `first` up to `end`: whole steps that are known only when the kernel runs, or all there is."""
-    main = whole.size - whole.size % step
-    loop = place.loop(first, place.minimum(end, main), step, name=name)
-    inside = place.inside(loop.body.block)
-    yield inside, whole.part(inside, loop.body.block.args[0], step)
-    inside.yield_()
-    if whole.size > main:
-        rest = place.branch(place.compare(whole.size, "ule", end))
-        yield rest, whole.part(rest, main, whole.size - main)
-
-
-def open_steps(place: Place, whole: Range, size: Index, step: int, divides: bool, name: str) -> Iterator[tuple[Place, Range]]:
-    """As `steps`, for the first `size` iterations of a range, which is known only when the kernel runs.
-
-    What no step covers is computed in powers of two, each once or not at all: the binary digits of what remains. There is
-    nothing left where the step `divides` the size.
-    """
-    rest = 0 if divides else place.remainder(size, step)
-    loop = place.loop(0, place.subtract(size, rest), step, name=name)
-    inside = place.inside(loop.body.block)
-    yield inside, whole.part(inside, loop.body.block.args[0], step)
-    inside.yield_()
-    if divides or step == 1:
-        return
-    for digit in reversed(range((step - 1).bit_length())):
-        part = 1 << digit
-        # What remains behind the larger parts: remainder(rest, 2 · part) of it, of which this is the first half.
-        left = place.remainder(rest, 2 * part)
-        branch = place.branch(place.compare(part, "ule", left))
-        yield branch, whole.part(branch, branch.subtract(size, left), part)
-
-
-def whole_or_end(place: Place, whole: Range, extent: int) -> Iterator[tuple[Place, Range]]:
-    """The two cases of a range that starts at a multiple of its size: it is inside of the extent, or what remains there."""
-    assert isinstance(whole.offset, SSAValue)
-    inner, edge = Block(), Block()
-    condition = place.compare(whole.offset, "ule", extent - whole.size)
-    place.insert(scf.IfOp(condition, [], Region(inner), Region(edge)))
-    for block, size in ((inner, whole.size), (edge, extent % whole.size)):
-        at = place.inside(block)
-        yield at, Range(whole.offset, size, whole.within, whole.grouped)
-        at.yield_()
 
 
 class Leaf:
@@ -287,7 +206,7 @@ class Leaf:
         lane = output[-1] if output else None
         if lane is not None and any(_lies_apart(v, m, dims.index(lane)) for v, m in zip(operands, maps, strict=True)):
             for at, one in steps(place, Range(0, tile[lane].size), 1, f"j{lane}"):
-                own = {k: _element(at, window, lane, one.offset) for k, window in windows.items()}
+                own = {k: element_of(at, window, lane, one.offset) for k, window in windows.items()}
                 self.emit(at, stage, {**tile, lane: tile[lane].part(at, one.offset, 1)}, own)
             return
         if isinstance(stage.op, linalg.FillOp):
@@ -348,17 +267,6 @@ def _lies_apart(operand: SSAValue, map_: AffineMap, iterator: int) -> bool:
     return any(e == AffineDimExpr(iterator) and not isinstance(stride, int) for e, stride in strides)
 
 
-def _element(place: Place, window: Window, d: int, index: Index) -> Window:
-    """The part of a window at one place along a dimension that it may have."""
-    buffer, axes = window
-    if d not in axes:
-        return window
-    axis, shape = list(axes).index(d), memref_of(buffer).get_shape()
-    offsets: list[Index] = [index if k == axis else 0 for k in range(len(shape))]
-    sizes = [1 if k == axis else size for k, size in enumerate(shape)]
-    return place.subview(buffer, offsets, sizes, [axis]), [a for a in axes if a != d]
-
-
 def part_of(place: Place | None, expr: AffineExpr, dims: Sequence[int], tile: Tile) -> tuple[int, Range]:
     """The dimension that a map result follows, and the part of the operand's axis that the tile covers."""
     match expr:
@@ -372,57 +280,6 @@ def part_of(place: Place | None, expr: AffineExpr, dims: Sequence[int], tile: Ti
             return dims[i], Range(place.remainder(r.offset, panel) if r.size < panel else 0, r.size)
         case _:
             raise UnsupportedError(f"tile-kernels: access by {expr}; run collapse-iterators before")
-
-
-def combine(place: Place, stage: Stage, source: Window, target: Window) -> None:
-    """Adds partial results to others, by the reduction's combiner: along the axes that only `source` has, and elementwise."""
-    combiner = combiner_of(stage)
-    assert combiner is not None
-    (partial, axes), (result, kept) = source, target
-    maps = [AffineMap.identity(len(axes)), AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in kept))]
-    region = Region(Block(arg_types=[memref_of(partial).element_type] * 2))
-    block = region.block
-    value = combiner.clone(dict(zip(combiner.operands, block.args, strict=True)))
-    block.add_op(value)
-    block.add_op(linalg.YieldOp(value.results[0]))
-    generic(place, [partial, result], maps, [d not in kept for d in axes], region)
-
-
-def copy(place: Place, source: Window, target: Window) -> None:
-    """Copies a window of a buffer into one of another, whose axes follow the same dimensions in some order."""
-    (read, axes), (written, order) = source, target
-    t = memref_of(read).element_type
-    body = Block(arg_types=[t, t])
-    body.add_op(linalg.YieldOp(body.args[0]))
-    maps = [AffineMap.identity(len(axes)), AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in order))]
-    generic(place, [read, written], maps, [False] * len(axes), Region(body))
-
-
-def without_units(place: Place, view: SSAValue) -> SSAValue:
-    shape = memref_of(view).get_shape()
-    return place.subview(view, [0] * len(shape), shape, [i for i, size in enumerate(shape) if size == 1])
-
-
-def fill(place: Place, value: SSAValue, target: SSAValue) -> None:
-    body = Block(arg_types=[value.type, value.type])
-    body.add_op(linalg.YieldOp(body.args[0]))
-    place.insert(linalg.FillOp.create(operands=[value, target], properties=segments(1, 1), regions=[Region(body)]))
-
-
-def generic(
-    place: Place, operands: Sequence[SSAValue], maps: Sequence[AffineMap], reduced: Sequence[bool], region: Region
-) -> None:
-    place.insert(
-        linalg.GenericOp.create(
-            operands=operands,
-            properties={
-                "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
-                "iterator_types": iterator_types(tuple(reduced)),
-                **segments(len(operands) - 1, 1),
-            },
-            regions=[region],
-        )
-    )
 
 
 def _clone_body(place: Place, stage: Stage, tile: Tile, dims: Sequence[int]) -> Region:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from dlc.ir import Block, Operation, Region, SSAValue, arith, scf
 from dlc.passes.structured import Index, Place, memref_of
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, steps, steps_between
+from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import Stage, choice_of, identity_of
+from dlc.passes.tiling.ranges import Range, Tile, steps, steps_between
 from dlc.passes.tiling.running import running_sums
 from dlc.passes.tiling.running_base import RunningBase
+from dlc.passes.tiling.windows import Window, combine, fill
 from dlc.passes.tiling.zeros import any_of
 
 

@@ -22,9 +22,11 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.structured import Index, Place, memref_of, zero_attribute
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, fill, generic, steps
+from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import Stage, choice_of
 from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.ranges import Range, Tile, steps
+from dlc.passes.tiling.windows import Window, fill, generic
 
 # Elements that are looked at together.
 _LANES = 32

@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.emit import FOLD_LIMIT
-from dlc.frontend.onnx import check_model, import_model, importer
+from dlc.frontend.onnx import check_model, definitions, import_model
 from dlc.frontend.problems import WHAT_TO_DO, Problem
 from tests.frontend.onnx.build import INT64, model
 
@@ -103,7 +103,7 @@ def test_an_old_opset_is_fine_where_nothing_changed() -> None:
 
 
 def test_a_newer_opset_is_fine_where_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importer, "LAST_OPSET", 23)
+    monkeypatch.setattr(definitions, "LAST_OPSET", 23)
     assert check_model(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"], opset=24)) == []
     reshape = model([helper.make_node("Reshape", ["x", "s"], ["y"], name="r")], {"x": [1]}, ["y"], weights={"s": [1]}, opset=24)
     assert kinds(reshape) == [("r", "opset")]

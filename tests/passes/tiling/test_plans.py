@@ -23,7 +23,8 @@ from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_sweeps import Sums, SweepChooser, sums_of_rows
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
-from dlc.passes.tiling.nests import Nest, Stage, can_split, nests_of
+from dlc.passes.tiling.form_nests import nests_of
+from dlc.passes.tiling.nests import Nest, Stage, can_split
 from dlc.passes.tiling.plan import Sweep, TilePlan, first_contraction, packed_periods, promoted_stage
 from dlc.passes.tiling.running import running_sums
 from dlc.passes.tiling.zeros import hiding

@@ -14,8 +14,8 @@ from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.data_dependent.selection import Selection, places_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.movement.indexing import GatherOp, ScatterRowsOp
-from dlc.dialects.dl.movement.irregular import CumsumOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
+from dlc.dialects.dl.procedures.running import CumsumOp
 from dlc.dialects.dl.procedures.sorting import ArgsortOp
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import YieldOp

@@ -1,13 +1,12 @@
-"""Irregular ops: running sums and products, and writes to places that are data.
+"""Writes to places that are data: elements, and slices.
 
-They are made of regular ones, so that every element of the result can be computed by itself: nothing depends on an order.
+They are made of regular ops, so that every element of the result can be computed by itself: nothing depends on an order.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,17 +14,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.activation import casted, widened
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp, GreaterEqualOp, LessOp, OrOp
-from dlc.dialects.dl.base import (
-    Array,
-    Tensor,
-    element_type_of,
-    flag,
-    normalized_axes,
-    number,
-    rank_of,
-    shape_of,
-    tensor_type,
-)
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, normalized_axes, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.creation import IotaOp
@@ -35,7 +24,6 @@ from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
 from dlc.dialects.dl.movement.indexing import SCATTER_MODES, GatherElementsOp, ScatterRowsOp
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, known_less
-from dlc.dialects.dl.procedures.walks import AccumulateOp
 from dlc.dialects.dl.reductions.composite import in_wide_type
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
 from dlc.dims import Size, is_static, product
@@ -55,79 +43,6 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-
-
-class Running(Composite):
-    """Along `axis`, each element combined with those before it, or after it if `reverse`; without itself if `exclusive`.
-
-    (C1) `axis` is an axis of `x`; (C2) `x` is of numbers. The combination is reassociated;
-    16-bit floats are computed in f32, integers wrap around.
-    """
-
-    # How elements combine, in NumPy too, and what changes nothing.
-    KIND: ClassVar[str]
-    UFUNC: ClassVar[Callable[..., Any]]
-    IDENTITY: ClassVar[int]
-
-    x = operand_def(TensorType)
-    axis = prop_def(IntegerAttr)
-    exclusive = opt_prop_def(BoolAttr)
-    reverse = opt_prop_def(BoolAttr)
-    result = result_def(TensorType)
-
-    @property
-    def running_axis(self) -> int:
-        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
-
-    def infer(self) -> Sequence[Tensor]:
-        _ = self.running_axis
-        if is_bool(element_type_of(self.x)):
-            raise DTypeError(f"{self.name}: element type i1; cast the operand to a number")
-        return [tensor_type(shape_of(self.x), element_type_of(self.x))]
-
-    def reference(self, *operands: Array) -> Array:
-        axis = self.running_axis
-
-        def compute(x: Array) -> Array:
-            x = np.flip(x, axis) if flag(self.reverse) else x
-            if flag(self.exclusive) and x.shape[axis]:
-                first = np.full_like(x.take([0], axis), self.IDENTITY)
-                x = np.concatenate([first, x.take(range(x.shape[axis] - 1), axis)], axis)
-            total = type(self).UFUNC(x, axis, dtype=x.dtype)
-            return np.flip(total, axis) if flag(self.reverse) else total
-
-        return in_wide_type(self, compute, operands)
-
-    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis = Build(self), self.running_axis
-        x = widened(b, operands[0])
-        size = shape_of(x)[axis]
-        before, behind = (product(part) for part in (shape_of(x)[:axis], shape_of(x)[axis + 1 :]))
-        rows = b(ReshapeOp, x, shape=(before, size, behind))
-        settings = {"exclusive": flag(self.exclusive), "reverse": flag(self.reverse)}
-        total = b(ReshapeOp, b(AccumulateOp, rows, kind=self.KIND, **settings), shape=shape_of(x))
-        return [casted(b, total, element_type_of(operands[0]))]
-
-
-@irdl_op_definition
-class CumsumOp(Running):
-    """`y[…, j, …] = Σ x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`."""
-
-    name = "dl.cumsum"
-    KIND: ClassVar[str] = "add"
-    UFUNC: ClassVar[Callable[..., Any]] = np.cumsum
-    IDENTITY: ClassVar[int] = 0
-
-
-@irdl_op_definition
-class CumprodOp(Running):
-    """`y[…, j, …] = Π x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`."""
-
-    name = "dl.cumprod"
-    KIND: ClassVar[str] = "mul"
-    UFUNC: ClassVar[Callable[..., Any]] = np.cumprod
-    IDENTITY: ClassVar[int] = 1
-
 
 # The most updates that every element is compared with.
 _COMPARED = 64

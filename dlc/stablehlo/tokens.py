@@ -1,0 +1,107 @@
+"""The words and marks of MLIR's text, and what a parser asks of them one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dlc.errors import ModelError
+
+_TOKENS = re.compile(
+    r"""
+    (?P<space>[\s]+|//[^\n]*)
+  | (?P<tensor>tensor<(?:"[^"]*"|[^<>"]|<[^<>]*>)*>)
+  | (?P<dense>dense<(?:"[^"]*"|[^>"])*>|dense_resource<[^>]*>)
+  | (?P<array>array<[^>]*>)
+  | (?P<hash>[#!][\w.$]+(?:<(?:->|"[^"]*"|[^<>"]|<(?:->|[^<>])*>)*>)?)
+  | (?P<value>%[\w.$-]+(?:\#\d+)?)
+  | (?P<symbol>@(?:"[^"]*"|[\w.$-]+))
+  | (?P<block>\^[\w.$-]+)
+  | (?P<string>"(?:\\.|[^"\\])*")
+  | (?P<number>-?(?:0x[0-9a-fA-F]+|\d+(?:\.\d*(?:[eE][+-]?\d+)?)?))
+  | (?P<word>[A-Za-z_][\w.$]*)
+  | (?P<mark>->|::|[(){}\[\]<>,:=*+?-])
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+
+
+def _tokens(text: str, name: str) -> list[_Token]:
+    found, at, line = list[_Token](), 0, 1
+    while at < len(text):
+        match = _TOKENS.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise ModelError(f"{name}:{line}: not MLIR: {text[at : at + 20]!r}")
+        if match.lastgroup != "space":
+            found.append(_Token(match.lastgroup, match[0], line))
+        line += match[0].count("\n")
+        at = match.end()
+    return [*found, _Token("end", "the end of the text", line)]
+
+
+class Tokens:
+    """The tokens of a text, of which `next` is to be read. Raises ModelError, with the line, for others than expected."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.tokens, self.name, self.at = _tokens(text, name), name, 0
+
+    @property
+    def next(self) -> _Token:
+        return self.tokens[self.at]
+
+    def take(self) -> _Token:
+        token = self.next
+        self.at += token.kind != "end"
+        return token
+
+    def fail(self, expected: str) -> NoReturn:
+        raise ModelError(f"{self.name}:{self.next.line}: expected {expected}, got {self.next.text[:40]!r}")
+
+    def sees(self, *texts: str) -> bool:
+        return self.next.text in texts
+
+    def accept(self, text: str) -> bool:
+        found = self.next.text == text
+        self.at += found
+        return found
+
+    def expect(self, *texts: str) -> None:
+        for text in texts:
+            if not self.accept(text):
+                self.fail(f"{text!r}")
+
+    def expect_kind(self, kind: str) -> str:
+        if self.next.kind != kind:
+            self.fail(f"a {kind}")
+        return self.take().text
+
+    def separated(self, end: str, item: Callable[[], Any]) -> list[Any]:
+        """Items between commas up to a mark, which is taken."""
+        found: list[Any] = []
+        while not self.accept(end):
+            found.append(item())
+            if not self.accept(",") and not self.sees(end):
+                self.fail(f"',' or {end!r}")
+        return found
+
+    def skip_location(self) -> None:
+        if self.accept("loc"):
+            self.skip_balanced()
+
+    def skip_balanced(self) -> None:
+        self.expect("(")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind == "end":
+                self.fail("')'")
+            depth += (token.text == "(") - (token.text == ")")
