@@ -11,7 +11,8 @@ import dlc.numpy as dnp
 from dlc import nn
 from dlc.calculus.derivatives import vjp
 from dlc.numpy.apply import convert
-from dlc.pytorch.rules.contractions import attention, convolution
+from dlc.pytorch.rules.attending import attention
+from dlc.pytorch.rules.contractions import convolution
 from dlc.pytorch.rules.table import Table
 
 table = Table()

@@ -171,6 +171,11 @@ def addcmul(x: Any, y: Any, z: Any, value: float = 1) -> Any:
     return add(x, dnp.multiply(*promoted(y, z)), value)
 
 
+@table("prims::fma")
+def fma(x: Any, y: Any, z: Any) -> Any:
+    return dnp.add(dnp.multiply(x, y), z)
+
+
 @table("addcdiv")
 def addcdiv(x: Any, y: Any, z: Any, value: float = 1) -> Any:
     return add(x, dnp.divide(*promoted_floats(y, z)), value)

@@ -1,0 +1,67 @@
+"""Operators of lists of arrays, which optimisers have: each is another operator of every element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import dlc.numpy as dnp
+from dlc.numpy.apply import convert
+from dlc.pytorch.rules import pointwise, reductions
+from dlc.pytorch.rules.table import Rule, Table
+
+table = Table()
+_OF_ONE = {**pointwise.table.rules, **reductions.table.rules}
+
+
+def _each(rule: Rule) -> Rule:
+    """The rule of the elements at each place of lists; what is no list is every element's."""
+
+    def of_lists(*args: Any, **kwargs: Any) -> list[Any]:
+        (count,) = {len(cast("Sequence[Any]", a)) for a in args if isinstance(a, list)}
+        return [rule(*(a[k] if isinstance(a, list) else a for a in args), **kwargs) for k in range(count)]
+
+    return of_lists
+
+
+_UNARY = (
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "lgamma", "log",
+    "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh",
+    "trunc", "max",
+)  # fmt: skip
+for _name in _UNARY:
+    table(f"_foreach_{_name}")(_each(_OF_ONE[_name]))
+
+_BINARY = {
+    "add": "add.Tensor", "sub": "sub.Tensor", "mul": "mul.Tensor", "div": "div.Tensor", "maximum": "maximum",
+    "minimum": "minimum", "clamp_min": "clamp_min.Tensor", "clamp_max": "clamp_max.Tensor", "pow": "pow.Tensor_Tensor",
+}  # fmt: skip
+for _name, _rule in _BINARY.items():
+    for _overload in ("Scalar", "List", "ScalarList", "Tensor", "ScalarAndTensor"):
+        table(f"_foreach_{_name}.{_overload}")(_each(_OF_ONE[_rule]))
+
+for _name in ("lerp.Scalar", "lerp.List", "lerp.ScalarList"):
+    table(f"_foreach_{_name}")(_each(pointwise.lerp))
+
+table("_foreach_norm.Scalar")(_each(lambda x, ord=2, dtype=None: reductions.vector_norm(x, ord, None, False, dtype)))
+table("_foreach_zero")(_each(dnp.zeros_like))
+table("_foreach_clone")(_each(lambda x, memory_format=None: x))
+table("_foreach_copy")(_each(lambda x, source, non_blocking=False: convert(dnp.broadcast_to(source, x.shape), x.dtype)))
+
+
+def _scaled(rule: Rule) -> Rule:
+    """Of three lists, by a number, a list of these or an array of them."""
+
+    def of_lists(x: Sequence[Any], y: Sequence[Any], z: Sequence[Any], value: Any = 1) -> list[Any]:
+        return [rule(*row, value[k] if _is_several(value) else value) for k, row in enumerate(zip(x, y, z, strict=True))]
+
+    return of_lists
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, list) or getattr(value, "ndim", 0) == 1
+
+
+for _name, _rule in (("addcmul", pointwise.addcmul), ("addcdiv", pointwise.addcdiv)):
+    for _overload in ("Scalar", "ScalarList", "Tensor"):
+        table(f"_foreach_{_name}.{_overload}")(_scaled(_rule))
