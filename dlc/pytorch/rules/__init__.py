@@ -9,6 +9,7 @@ from dlc.pytorch.rules import (
     counting,
     creation,
     drawing,
+    embedding,
     experts,
     fourier,
     indexing,
@@ -30,7 +31,7 @@ from dlc.pytorch.rules.table import Rule
 RULES: dict[str, Rule] = {
     name: rule
     for family in (
-        pointwise, reductions, shaping, indexing, creation, contractions, attending, normalization, lists, windows, resizing, adjoints, sizes,
+        pointwise, reductions, shaping, indexing, embedding, creation, contractions, attending, normalization, lists, windows, resizing, adjoints, sizes,
         fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints, counting,
     )
     for name, rule in family.table.rules.items()

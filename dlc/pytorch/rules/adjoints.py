@@ -49,15 +49,6 @@ def chosen(mask: Sequence[bool], values: Sequence[Any]) -> Any:
     return tuple(v if wanted else None for wanted, v in zip(mask, values, strict=True))
 
 
-@table("embedding_dense_backward")
-def embedding_backward(g: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Any:
-    rows = dnp.reshape(g, (-1, g.shape[-1]))
-    places = dnp.reshape(indices, (-1,))
-    if padding_idx >= 0:
-        rows = dnp.where(dnp.expand_dims(dnp.equal(places, padding_idx), 1), convert(0, g.dtype), rows)
-    return dnp.at(np.zeros((num_weights, g.shape[-1]), g.dtype))[places].add(rows)
-
-
 @table("native_layer_norm_backward")
 def layer_norm_backward(
     g: Any, x: Any, shape: Sequence[int], mean: Any, rstd: Any, weight: Any, bias: Any, output_mask: Sequence[bool]
