@@ -30,8 +30,8 @@ class Operator:
 class Node:
     """The call of an operator, `add.Tensor`, whose result is called `name`.
 
-    Arguments are refs, numbers, text, NumPy's dtypes, None, lists and dicts of these, operators, and the graphs of branches and of
-    bodies of loops.
+    Arguments are refs, numbers, text, NumPy's dtypes, None, lists and dicts of these, operators, and the graphs of branches
+    and of bodies of loops.
     `file` and `line` are the line of the user's that called it, `module` the path to the module that the line is in. `dtypes`
     are those of the arrays that PyTorch has for it, None where it is no array that dlc has; none are said where they are the
     rule's to say.

@@ -85,7 +85,7 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _typed(result: Any, dtypes: Sequence[Dtype | None]) -> Any:
-    """A result with the dtypes that PyTorch has for it: of operands of 16 bits and others, each operator has a rule of its own."""
+    """A result with the dtypes that PyTorch has for it: operators differ in what they make of 16 bits beside 32."""
     if isinstance(result, list | tuple):
         return [_as(r, d) for r, d in zip(cast("Sequence[Any]", result), dtypes, strict=True)] if dtypes else result
     return _as(result, *dtypes)

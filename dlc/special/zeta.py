@@ -9,8 +9,8 @@ import numpy as np
 
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike
-from dlc.numpy.comparing import equal, greater, less, logical_and
-from dlc.numpy.elementwise import divide, exp, power, remainder, rint, sin, square, where
+from dlc.numpy.functions.comparing import equal, greater, less, logical_and
+from dlc.numpy.functions.elementwise import divide, exp, power, remainder, rint, sin, square, where
 from dlc.special.formulas import floats, in_float64
 from dlc.special.gamma import digamma, gammaln
 

@@ -31,8 +31,9 @@ from dlc.pytorch.rules.table import Rule
 RULES: dict[str, Rule] = {
     name: rule
     for family in (
-        pointwise, reductions, shaping, indexing, embedding, creation, contractions, attending, normalization, lists, windows, resizing, adjoints, sizes,
-        fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints, counting,
+        pointwise, reductions, shaping, indexing, embedding, creation, contractions, attending, normalization, lists, windows,
+        resizing, adjoints, sizes, fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints,
+        counting,
     )
     for name, rule in family.table.rules.items()
 } | {"higher_order.run_with_rng_state": drawing.drawn_again}  # fmt: skip

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 import dlc.numpy as dnp
 from dlc import nn
 from dlc.calculus.derivatives import vjp

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc import nn, special
-from dlc.errors import UnsupportedError
-from dlc.numpy.apply import convert, refuse
-from dlc.pytorch.rules.creation import counted
+from dlc import nn
+from dlc.numpy.apply import convert
 from dlc.pytorch.rules.shaping import sliced
 from dlc.pytorch.rules.table import Table, promoted
 

@@ -40,9 +40,7 @@ def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_cou
 
 
 @table("unique_dim")
-def unique_dim(
-    x: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
-) -> Any:
+def unique_dim(x: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     return dnp.unique(x, return_inverse=True, return_counts=True, axis=dim)
 
 

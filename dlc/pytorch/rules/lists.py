@@ -49,19 +49,17 @@ table("_foreach_clone")(_each(lambda x, memory_format=None: x))
 table("_foreach_copy")(_each(lambda x, source, non_blocking=False: convert(dnp.broadcast_to(source, x.shape), x.dtype)))
 
 
-def _scaled(rule: Rule) -> Rule:
-    """Of three lists, by a number, a list of these or an array of them."""
+def _scaled(operator: str) -> Rule:
+    """x + value · (y ∘ z) of three lists, by one number for all or one for each."""
 
-    def of_lists(x: Sequence[Any], y: Sequence[Any], z: Sequence[Any], value: Any = 1) -> list[Any]:
-        return [rule(*row, value[k] if _is_several(value) else value) for k, row in enumerate(zip(x, y, z, strict=True))]
+    def of_lists(xs: Sequence[Any], ys: Sequence[Any], zs: Sequence[Any], value: Any = 1) -> list[Any]:
+        values = [value] * len(xs) if isinstance(value, int | float) else value
+        made = [dnp.multiply(_OF_ONE[operator](y, z), values[k]) for k, (y, z) in enumerate(zip(ys, zs, strict=True))]
+        return [_OF_ONE["add.Tensor"](x, m) for x, m in zip(xs, made, strict=True)]
 
     return of_lists
 
 
-def _is_several(value: Any) -> bool:
-    return isinstance(value, list) or getattr(value, "ndim", 0) == 1
-
-
-for _name, _rule in (("addcmul", pointwise.addcmul), ("addcdiv", pointwise.addcdiv)):
+for _name, _rule in (("addcmul", "mul.Tensor"), ("addcdiv", "div.Tensor")):
     for _overload in ("Scalar", "ScalarList", "Tensor"):
         table(f"_foreach_{_name}.{_overload}")(_scaled(_rule))
