@@ -43,10 +43,29 @@ for _name, _rule in _BINARY.items():
 for _name in ("lerp.Scalar", "lerp.List", "lerp.ScalarList"):
     table(f"_foreach_{_name}")(_each(pointwise.lerp))
 
-table("_foreach_norm.Scalar")(_each(lambda x, ord=2, dtype=None: reductions.vector_norm(x, ord, None, False, dtype)))
-table("_foreach_zero")(_each(dnp.zeros_like))
-table("_foreach_clone")(_each(lambda x, memory_format=None: x))
-table("_foreach_copy")(_each(lambda x, source, non_blocking=False: convert(dnp.broadcast_to(source, x.shape), x.dtype)))
+
+@table("_foreach_norm.Scalar")
+@_each
+def norm(x: Any, ord: float = 2, dtype: Any = None) -> Any:
+    return reductions.vector_norm(x, ord, None, False, dtype)
+
+
+@table("_foreach_zero")
+@_each
+def zero(x: Any) -> Any:
+    return dnp.zeros_like(x)
+
+
+@table("_foreach_clone")
+@_each
+def clone(x: Any, memory_format: Any = None) -> Any:
+    return x
+
+
+@table("_foreach_copy")
+@_each
+def copy(x: Any, source: Any, non_blocking: bool = False) -> Any:
+    return convert(dnp.broadcast_to(source, x.shape), x.dtype)
 
 
 def _scaled(operator: str) -> Rule:
