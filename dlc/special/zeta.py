@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike
+from dlc.numpy.apply import ArrayLike, has_tracer
 from dlc.numpy.functions.comparing import equal, greater, less, logical_and
 from dlc.numpy.functions.elementwise import divide, exp, power, remainder, rint, sin, square, where
 from dlc.special.formulas import floats, in_float64
@@ -64,5 +63,5 @@ def _polygamma(n: Any, x: Any) -> Any:
     value = exp(gammaln(n + 1)) * _zeta(n + 1, where(reflected, 1 - x, x))
     value = where(reflected, square(divide(math.pi, sin((x - rint(x)) * math.pi))) - value, value)
     value = where(equal(remainder(n, 2), 0), -value, value)
-    is_other = isinstance(n, Tracer) or not np.all(n)
-    return where(equal(n, 0), digamma(x), value) if is_other else value
+    is_derived = not has_tracer(n) and np.all(n)
+    return value if is_derived else where(equal(n, 0), digamma(x), value)
