@@ -178,7 +178,7 @@ class Seen:
         if module is None:
             return {}
         found = defaultdict[tuple[str, tuple[str, ...]], list[tuple[str, str]]](list)
-        for formed in form_kernels(module, self.backend.target):
+        for formed in form_kernels(module, self.backend.target, exact=self.options.numerics == "strict"):
             following = formed.before
             place = next(iter(origins(following.location)), "") if following is not None else ""
             name = following.name.partition(".")[2] if following is not None else ""
