@@ -132,7 +132,6 @@ SPECIAL_ABSENT: Mapping[str, str] = {
     "betaln": "use gammaln(a) + gammaln(b) - gammaln(a + b)",
     "psi": "dlc.special.digamma is this function",
     "loggamma": "it is complex; gammaln is its real part",
-    "polygamma": "use dlc.grad of dlc.special.digamma",
     **dict.fromkeys(("softmax", "log_softmax"), "dlc.nn has it, along one axis, by default the last one"),
     **dict.fromkeys(("cbrt", "exp2", "expm1", "log1p", "sinc", "round"), _BY_NUMPY),
     "exp10": "use dlc.numpy.power(10.0, x)",

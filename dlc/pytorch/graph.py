@@ -9,6 +9,7 @@ from typing import Any
 from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
 from dlc.dims import Range
+from dlc.pytorch.rules.table import Dtype
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,21 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class Operator:
+    """An operator of this name, as an argument of one that calls it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Node:
     """The call of an operator, `add.Tensor`, whose result is called `name`.
 
-    Arguments are refs, numbers, text, NumPy's dtypes, None, lists of these, and the graphs of branches and of bodies of loops.
-    `file` and `line` are the line of the user's that called it, `module` the path to the module that the line is in.
+    Arguments are refs, numbers, text, NumPy's dtypes, None, lists and dicts of these, operators, and the graphs of branches
+    and of bodies of loops.
+    `file` and `line` are the line of the user's that called it, `module` the path to the module that the line is in. `dtypes`
+    are those of the arrays that PyTorch has for it, None where it is no array that dlc has; none are said where they are the
+    rule's to say.
     """
 
     name: str
@@ -33,6 +44,7 @@ class Node:
     file: str = ""
     line: int = 0
     module: str = ""
+    dtypes: Sequence[Dtype | None] = ()
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from dlc import random
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
 from dlc.frontend.trace import Trace, current_trace, line_location
-from dlc.pytorch.graph import Graph, Node, Ref
+from dlc.numpy.apply import convert
+from dlc.pytorch.graph import Graph, Node, Operator, Ref
 from dlc.pytorch.rules import DRAWN, OF_COMPLEX, RULES
+from dlc.pytorch.rules.table import Dtype
 
 
 def gaps(graph: Graph, *, inner: bool = False) -> list[Node]:
@@ -69,6 +71,8 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
             return values[argument.name]
         if isinstance(argument, Graph):
             return partial(_applied, argument)
+        if isinstance(argument, Operator):
+            return partial(_called_with_key, argument.name)
         return [value_of(a) for a in cast("Sequence[Any]", argument)] if isinstance(argument, list | tuple) else argument
 
     for number, node in enumerate(graph.nodes):
@@ -76,8 +80,23 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
         with trace.at(line_location(node.file, node.line) if node.file else None):
             if node.op in DRAWN:
                 args.insert(0, random.fold_in(key, number))
-            values[node.name] = _called(node, args, kwargs)
+            values[node.name] = _typed(_called(node, args, kwargs), node.dtypes)
     return [value_of(output) for output in graph.values]
+
+
+def _typed(result: Any, dtypes: Sequence[Dtype | None]) -> Any:
+    """A result with the dtypes that PyTorch has for it: operators differ in what they make of 16 bits beside 32."""
+    if isinstance(result, list | tuple):
+        return [_as(r, d) for r, d in zip(cast("Sequence[Any]", result), dtypes, strict=True)] if dtypes else result
+    return _as(result, *dtypes)
+
+
+def _as(result: Any, dtype: Dtype | None = None) -> Any:
+    return result if dtype is None or result is None or is_complex(result) else convert(result, dtype)
+
+
+def _called_with_key(op: str, key: Any, *args: Any, **kwargs: Any) -> Any:
+    return DRAWN[op](key, *args, **kwargs) if op in DRAWN else RULES[op](*args, **kwargs)
 
 
 def _applied(body: Graph, *arrays: Any) -> list[Any]:

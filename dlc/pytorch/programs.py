@@ -108,5 +108,5 @@ def with_sizes(graph: Graph, sizes: Mapping[str, Size]) -> Graph:
 def loose_sizes(graph: Graph) -> list[str]:
     """The open sizes of a graph that no input has by itself."""
     named = {str(size) for info in graph.inputs for size in info.shape}
-    everywhere = [*graph.known.values(), *(s for info in (*graph.inputs, *graph.outputs) for s in info.shape)]
+    everywhere = [*graph.known.values(), *(s for info in graph.inputs for s in info.shape)]
     return sorted({name for s in everywhere if isinstance(s, Dim) for name in s.symbols()} - named)

@@ -16,11 +16,12 @@ from dlc.arrays import TensorInfo
 from dlc.dialects.dl.base import Array
 from dlc.dims import Dim, Range, Size, parse
 from dlc.errors import DTypeError, UnsupportedError
-from dlc.pytorch.graph import Graph, Node, Ref
+from dlc.pytorch.graph import Graph, Node, Operator, Ref
 from dlc.pytorch.library import torch
 from dlc.pytorch.rules import DRAWN, RULES
 from dlc.pytorch.rules.matrices import OF_LAYOUT
 from dlc.pytorch.rules.sizes import CHECKS
+from dlc.pytorch.rules.table import Dtype
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+)", line (\d+), in')
@@ -88,12 +89,22 @@ def nodes_of(graph: Any) -> Iterator[Node]:
             continue
         file, line = line_of(node.meta.get("stack_trace") or "")
         name = operator_name(node.target)
+        # What calls another operator is read if that is.
+        name = next((inner for a in node.args if _is_operator(a) and not is_ruled(inner := operator_name(a))), name)
         ruled = is_ruled(name)
         arguments = [argument_of(a) for a in node.args] if ruled else []
         keywords = {k: argument_of(a) for k, a in node.kwargs.items() if k not in _DROPPED} if ruled else {}
         if name in OF_LAYOUT:
             keywords["contiguous"] = node.args[0].meta["val"].is_contiguous()
-        yield Node(node.name, name, arguments, keywords, file, line, module_of(node))
+        yield Node(node.name, name, arguments, keywords, file, line, module_of(node), _dtypes(node.meta.get("val")))
+
+
+def _dtypes(value: Any) -> list[Dtype | None]:
+    """What arrays a result is, as PyTorch has it."""
+    if value is None:
+        return []
+    ends = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
+    return [_DTYPES.get(end.dtype) if isinstance(end, torch.Tensor) else None for end in ends]
 
 
 @lru_cache
@@ -101,6 +112,10 @@ def decompositions() -> dict[Any, Any]:
     """Torch's decompositions of operators into others, of those that have no rule."""
     table = torch.export.default_decompositions()
     return {op: rule for op, rule in table.items() if not is_ruled(operator_name(op))}
+
+
+def _is_operator(argument: Any) -> bool:
+    return isinstance(argument, torch._ops.OpOverload)
 
 
 def is_ruled(op: str) -> bool:
@@ -128,6 +143,10 @@ def argument_of(argument: Any) -> Any:
         return body_of(body) if isinstance(body, torch.fx.GraphModule) else Ref(argument.name)
     if isinstance(argument, list | tuple):
         return [argument_of(a) for a in cast("Sequence[Any]", argument)]
+    if isinstance(argument, dict):
+        return {k: argument_of(a) for k, a in cast("Mapping[str, Any]", argument).items()}
+    if _is_operator(argument):
+        return Operator(operator_name(argument))
     if isinstance(argument, torch.dtype):
         return _COMPLEX[argument] if argument in _COMPLEX else numpy_dtype(argument)
     if isinstance(argument, torch.SymInt):

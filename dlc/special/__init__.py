@@ -11,10 +11,11 @@ from dlc.special.bessel import i0, i0e, i1, i1e
 from dlc.special.gamma import digamma, gammaln
 from dlc.special.normal import erf, erfc, erfcx, erfinv, log_ndtr, ndtr
 from dlc.special.probabilities import entr, expit, log_expit, logit, logsumexp, xlog1py, xlogy
+from dlc.special.zeta import polygamma, zeta
 
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gammaln", "i0", "i0e", "i1", "i1e", "log_expit", "log_ndtr",
-    "logit", "logsumexp", "ndtr", "xlog1py", "xlogy",
+    "logit", "logsumexp", "ndtr", "polygamma", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import dlc.numpy as dnp
 from dlc.frontend.complex_numbers import Complex, of_parts, parts_of
 from dlc.frontend.trace import Tracer
@@ -27,10 +29,57 @@ def _is_finite(x: Any) -> Any:
     return dnp.logical_and(*map(dnp.isfinite, parts_of(x)))
 
 
+def _sinh(x: Any) -> Any:
+    a, b = parts_of(x)
+    return of_parts(dnp.sinh(a) * dnp.cos(b), dnp.cosh(a) * dnp.sin(b))
+
+
+def _cosh(x: Any) -> Any:
+    a, b = parts_of(x)
+    return of_parts(dnp.cosh(a) * dnp.cos(b), dnp.sinh(a) * dnp.sin(b))
+
+
+def _tanh(x: Any) -> Any:
+    """(sinh 2a + i·sin 2b) / (cosh 2a + cos 2b) of a + b·i."""
+    a, b = parts_of(x)
+    # Beyond it is ±1, and the powers would overflow.
+    farthest = 40 if a.dtype == np.float32 else 350
+    twice, turned = 2 * dnp.clip(a, -farthest, farthest), 2 * b
+    below = dnp.cosh(twice) + dnp.cos(turned)
+    return of_parts(dnp.sinh(twice) / below, dnp.sin(turned) / below)
+
+
+def _tan(x: Any) -> Any:
+    """-i·tanh(i·x)"""
+    a, b = parts_of(x)
+    real, imag = parts_of(_tanh(of_parts(-b, a)))
+    return of_parts(imag, -real)
+
+
+def _expm1(x: Any) -> Any:
+    a, b = parts_of(x)
+    return of_parts(dnp.expm1(a) * dnp.cos(b) - 2 * dnp.square(dnp.sin(b / 2)), dnp.exp(a) * dnp.sin(b))
+
+
+def _log1p(x: Any) -> Any:
+    a, b = parts_of(x)
+    is_small = dnp.less(dnp.abs(a) + dnp.abs(b), 0.5)
+    small = dnp.log1p(dnp.where(is_small, a * (a + 2) + b * b, 0)) / 2
+    return of_parts(dnp.where(is_small, small, dnp.log(dnp.hypot(a + 1, b))), dnp.atan2(b, a + 1))
+
+
+def _power(x: Any, y: Any) -> Any:
+    """exp(y·log x); powers of 0 are 0, and 1 where y is 0."""
+    real, imag = parts_of(dnp.exp(y * dnp.log(x)))
+    is_zero, is_one = dnp.equal(dnp.abs(x), 0), dnp.equal(dnp.abs(y), 0)
+    return of_parts(dnp.where(is_one, 1, dnp.where(is_zero, 0, real)), dnp.where(is_one | is_zero, 0, imag))
+
+
 _MADE: dict[str, Callable[..., Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "abs": dnp.abs, "real": dnp.real, "imag": dnp.imag, "complex": of_parts,
     "exponential": dnp.exp, "log": dnp.log, "sqrt": dnp.sqrt,
+    "exponential_minus_one": _expm1, "log_plus_one": _log1p, "tan": _tan, "tanh": _tanh, "power": _power,
     "rsqrt": _reciprocal_root, "sign": _direction, "is_finite": _is_finite,
 }  # fmt: skip
 # The same of both parts.
@@ -109,6 +158,8 @@ _TRANSFORMS: dict[str, Callable[..., Any]] = {
 
 OPERATORS: dict[str, Converter] = {
     **{f"stablehlo.{name}": _of_arrays(function) for name, function in _MADE.items()},
+    "chlo.sinh": _of_arrays(_sinh),
+    "chlo.cosh": _of_arrays(_cosh),
     **{f"stablehlo.{name}": _by_parts(_REAL[name]) for name in _BY_PARTS},
     **{f"stablehlo.{name}": _bilinear(_REAL[name]) for name in ("dot_general", "convolution")},
     "stablehlo.optimization_barrier": lambda node: node.values,

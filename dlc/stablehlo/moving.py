@@ -131,13 +131,26 @@ def sort(node: Node) -> Sequence[SSAValue]:
 
 def top_k(node: Node) -> Sequence[SSAValue]:
     """The largest elements along the last axis, the first of equal ones first, and their places."""
-    x, count = node[0], node.get("k")
-    sizes = sizes_of(x)
-    order = node.b(dl.ArgsortOp, x, axis=len(sizes) - 1, descending=True)
-    limits = (*sizes[:-1], count)
+    return _best(node, len(sizes_of(node[0])) - 1, node.get("k"), True)
+
+
+def approximate_top_k(node: Node) -> Sequence[SSAValue]:
+    """`lax.approx_max_k` and `approx_min_k`: exactly what they look for."""
+    settings = node.get("mhlo.backend_config")
+    axis, count, comparator = settings["reduction_dim"], settings["top_k"], str(*node.get("called_computations"))
+    if node.shape[axis] != count or not comparator.startswith(("top_k_gt_", "top_k_lt_")):
+        raise node.unsupported(f"by {comparator}, with {node.shape[axis]} results for {count}; it is with aggregate_to_topk")
+    return _best(node, axis, count, comparator.startswith("top_k_gt_"))
+
+
+def _best(node: Node, axis: int, count: int, descending: bool) -> Sequence[SSAValue]:
+    """The first elements in this order, and their places."""
+    x, sizes = node[0], sizes_of(node[0])
+    order = node.b(dl.ArgsortOp, x, axis=axis, descending=descending)
+    limits = (*sizes[:axis], count, *sizes[axis + 1 :])
     order = node.b(dl.SliceOp, order, starts=(0,) * len(sizes), limits=limits, strides=(1,) * len(sizes))
-    largest = node.b(dl.GatherElementsOp, x, order, axis=len(sizes) - 1)
-    return [largest, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
+    best = node.b(dl.GatherElementsOp, x, order, axis=axis)
+    return [best, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
 
 
 OPERATORS: dict[str, Converter] = {
@@ -153,4 +166,5 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
     "stablehlo.sort": sort,
     "chlo.top_k": top_k,
+    "stablehlo.custom_call @ApproxTopK": approximate_top_k,
 }

@@ -13,6 +13,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "digamma": special.digamma,
     "bessel_i1e": special.i1e,
     "erfc": special.erfc,
+    "polygamma": special.polygamma,
+    "zeta": special.zeta,
 }
 
 

@@ -282,6 +282,25 @@ def test_functions_of_two() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-15)
 
 
+def test_zeta_and_what_digamma_derives_to() -> None:
+    x, q = np.array([1.25, 2, 3, 4.5, 2, 8, 20, 1, 0.5, 2, 2]), np.array([0.5, 1, 0.0625, 2.25, 100, 1.5, 3, 1, 1, -3, -0.5])
+    expected = [
+        *(6.33396752920820211, 1.64493406684822644, 4097.02115277518136, 0.0336601886762780102, 0.0100501666633335714),
+        *(0.0397258304758065416, 2.87717466546113152e-10, INF, NAN, INF, NAN),
+    ]
+    n, z = np.array([1, 1, 1, 1, 2, 3, 5, 0, 2]), np.array([-3.75, 0.0625, 1.5, 1000, 1.5, 0.25, 10.5, 1.5, -0.5])
+    derived = [
+        *(19.5049800605995753, 257.506420042915414, 0.934802200544679309, 0.00100050016666663333, -0.828796644234319996),
+        *(1538.7821440091884, 0.000237047875076858516, 0.0364899739785765206, NAN),
+    ]
+    got = dlc.jit(lambda x, q, n, z: (special.zeta(x, q), special.polygamma(n, z)))(x, q, n, z)
+    np.testing.assert_allclose(got[0], expected, rtol=1e-14)
+    np.testing.assert_allclose(got[1], derived, rtol=1e-14)
+    points = np.array([0.75, 2.5])
+    slopes = dlc.grad(lambda x: special.polygamma(1, x).sum())(points)
+    np.testing.assert_allclose(slopes, special.polygamma(2, points), rtol=1e-12)
+
+
 def test_logsumexp() -> None:
     x = np.array([[1.0, 2.0, 1000.0], [-INF, -INF, -INF], [0.0, 0.0, INF]])
     np.testing.assert_allclose(special.logsumexp(x, axis=1), [1000, -INF, INF])

@@ -39,10 +39,11 @@ def argument(value: Any) -> Any:
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    """A graph of known sizes, without its constants, which are arrays, and without folders that only one machine has."""
+    """A graph of known sizes, without its constants, which are arrays, without folders that only one machine has, and without
+    dtypes, which rules have to find by themselves."""
     nodes = [
         {
-            **asdict(node),
+            **{field: value for field, value in asdict(node).items() if field != "dtypes"},
             "args": plain(node.args),
             "kwargs": {k: plain(v) for k, v in node.kwargs.items()},
             "file": Path(node.file).name,

@@ -172,7 +172,23 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
      (f(1, 4, 3, 4), IMAGE, KERNEL, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]), {}),
     ("_pdist_forward", (X[0],), {}), ("scatter_reduce.two", (Y, 0, i(3, 2, 4), f(2, 4), "mean"), {}),
     ("scatter_reduce.two", (Y, 0, i(3, 2, 4), f(2, 4), "amin"), {"include_self": False}),
+    ("_embedding_bag_backward", (f(3, 2), i(5, 6), torch.tensor([0, 2, 2]), torch.tensor([0, 0, 2, 2, 2, 2]), torch.tensor([2, 0, 4]),
+     torch.zeros(3, dtype=torch.int64), 5, False, 1, False, None), {}),
+    ("_embedding_bag_per_sample_weights_backward",
+     (f(2, 3), f(5, 3), i(5, 4), torch.tensor([0, 1]), torch.tensor([0, 1, 1, 1]), 0, 2), {}),
+    # Layers and lists.
+    ("prims::fma", (Y, Y, Y + 1), {}), ("_foreach_add.List", ([X, Y], [X, Y + 1]), {"alpha": 2}),
+    ("_foreach_pow.ScalarAndTensor", (0.5, [P, Q]), {}), ("_foreach_lerp.Scalar", ([X, Y], [X + 1, Y * 2], 0.3), {}),
+    ("_foreach_addcdiv.ScalarList", ([P, Q], [P, Q], [P + 1, Q + 1], [0.5, 2.0]), {}), ("_foreach_norm.Scalar", ([X, Y], 2), {}),
+    ("_foreach_addcmul.Tensor", ([X, Y], [X, Y], [X, Y], torch.tensor([0.5, 2.0])), {}), ("_foreach_copy", ([P, INTS], [Q, X[0, 0, :3]]), {}),
+    ("_scaled_dot_product_flash_attention_for_cpu", (f(1, 4, 3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4), 0.0, True), {}),
+    ("_native_multi_head_attention",
+     (X, X, X, 4, 2, f(12, 4), f(12), f(4, 4), f(4), torch.arange(3) > pos(2, 1), True, True, 1), {}),
+    *(("_transformer_encoder_layer_fwd",
+       (X, 4, 2, f(12, 4), f(12), f(4, 4), f(4), first, first, 1e-5, pos(4), f(4), pos(4), f(4), f(8, 4), f(8), f(4, 8), f(4)), {})
+      for first in (False, True)),
     # Order.
+    ("nonzero_static", (INTS > 2,), {"size": 2, "fill_value": -2}), ("nonzero_static", (INTS > 2,), {"size": 5}),
     ("kthvalue", (X, 2, 1, True), {}), ("median", (X,), {}), ("median.dim", (NANS, 1), {}), ("nanmedian.dim", (NANS, 1), {}),
     ("nanmedian", (NANS,), {}), ("median.dim", (INTS, 0, True), {}), ("mode", (torch.tensor([[1, 4, 4, 2], [3, 3, 1, 1]]),), {}),
     ("cummax", (NANS, 1), {}), ("cummin", (torch.tensor([[3, 1, 1, 2]]), 1), {}), ("logcumsumexp", (X, 1), {}),
@@ -214,7 +230,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("diagonal_scatter", (X, f(2, 3), 1, 1, 2), {}), ("as_strided_scatter", (Y, f(2, 2), [2, 2], [5, 1], 1), {}),
     ("view.dtype", (X, torch.int32), {}), ("copysign.Tensor", (X, -pos(4)), {}), ("signbit", (X,), {}), ("hypot", (X, Y), {}),
     ("i0", (X,), {}), ("special_i1e", (X,), {}), ("special_ndtri", (P / 3,), {}), ("ldexp.Tensor", (X, i(5, 4)), {}),
-    ("gcd", (INTS, MORE), {}), ("lcm", (INTS, MORE), {}), ("range.step", (1, 9, 2), {}), ("fft_fftfreq", (5, 0.5), {}),
+    ("gcd", (INTS, MORE), {}), ("polygamma", (2, P), {}), ("special_zeta", (P + 1, P), {}), ("special_erfcx", (X,), {}), ("lcm", (INTS, MORE), {}), ("range.step", (1, 9, 2), {}), ("fft_fftfreq", (5, 0.5), {}),
     ("kaiser_window.beta", (5, True, 8.0), {}), ("hamming_window.periodic_alpha", (6, False, 0.6), {}),
 ]  # fmt: skip
 
@@ -253,6 +269,7 @@ class Decided(nn.Module):
             "places": torch.nonzero(positive).sum(0),
             "selected": torch.masked_select(x, positive).sum(),
             "unique": torch.unique(words).sum(),
+            "runs": torch.cat([r.sum(0, keepdim=True) for r in torch.unique_consecutive(words, True, True)]),
             "put": torch.index_put(rows, (positive,), -x.sum(), accumulate=True),
             "bags": torch.cat([self.sums(words, cuts), self.largest(words, cuts)], 1),
             "turned": torch.view_as_real(pairs.transpose(0, 1)),

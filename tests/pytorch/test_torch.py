@@ -225,6 +225,64 @@ def test_training_loses_what_pytorch_loses(backend: Any) -> None:
     np.testing.assert_allclose(losses(True), losses(False), atol=1e-4)
 
 
+def test_what_is_run_again_for_its_gradient_draws_the_same_numbers(backend: Any) -> None:
+    def squares(x: Any) -> Any:
+        return torch.utils.checkpoint.checkpoint(lambda x: nn.functional.dropout(x, 0.5) ** 2, x, use_reentrant=False)
+
+    x = torch.linspace(1, 2, 50, requires_grad=True)
+    y = torch.compile(squares, backend=backend, options={"target": "reference"})(x)
+    y.sum().backward()
+    assert 0 < (y > 0).sum() < 50
+    close(x.grad, 2 * y / x)
+
+
+def test_training_of_mixed_widths(backend: Any) -> None:
+    first, second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def loss(x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = nn.functional.layer_norm(first(x), (8,)) ** 2
+            return nn.functional.cross_entropy(second(y).float(), torch.arange(3))
+
+    x, found = torch.randn(3, 4), []
+    for run in (loss, torch.compile(loss, backend=backend, options={"target": "reference"})):
+        run(x).backward()
+        found.append(first.weight.grad.clone())
+        first.zero_grad()
+    np.testing.assert_allclose(found[1], found[0], atol=0.02 * float(found[0].abs().max()))
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_steps_of_optimisers_are_compiled(backend: Any, foreach: bool) -> None:
+    found = []
+    for compile in (False, True):
+        weights = [torch.linspace(-1, 1, 6, requires_grad=True), torch.ones(2, 2, requires_grad=True)]
+        optimizer = torch.optim.AdamW(weights, 1e-2, foreach=foreach)
+        step = torch.compile(optimizer.step, backend=backend, options={"target": "reference"}) if compile else optimizer.step
+        for _ in range(3):
+            for weight in weights:
+                weight.grad = weight.detach() * 0.1 + 1
+            step()
+        found.append(torch.cat([w.detach().flatten() for w in weights]))
+    close(found[1], found[0])
+
+
+def test_layers_that_pytorch_has_operators_for(backend: Any) -> None:
+    """In inference a layer of a transformer is one operator; flex_attention has functions for its arguments."""
+    flexible = pytest.importorskip("torch.nn.attention.flex_attention")
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True), 1).eval()
+    x, slopes = torch.randn(2, 5, 8), torch.tensor([0.5, 0.25])
+    seen = flexible.create_block_mask(lambda b, h, i, j: i >= j, 1, 2, 5, 5, device="cpu")
+
+    def attended(x: Any) -> Any:
+        q = encoder(x).reshape(2, 5, 2, 4).transpose(1, 2)
+        return flexible.flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + slopes[h] * (i - j), block_mask=seen)
+
+    with torch.no_grad():
+        got = torch.compile(attended, backend=backend, options={"target": "reference"})(x)
+        close(got, attended(x))
+
+
 def test_fallback(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
     def special(x: Any) -> Any:
         return torch.special.bessel_j0(x * 2) + x.relu()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,9 +196,9 @@ def test_ops(name: str) -> None:
         ),
         (
             "%0 = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xcomplex<f32>>\n"
-            "%1 = stablehlo.tanh %0 : tensor<3xcomplex<f32>>\nreturn %a : tensor<3xi32>",
+            "%1 = stablehlo.cbrt %0 : tensor<3xcomplex<f32>>\nreturn %a : tensor<3xi32>",
             UnsupportedError,
-            "m.mlir:4: stablehlo.tanh: of complex numbers is not supported",
+            "m.mlir:4: stablehlo.cbrt: of complex numbers is not supported",
         ),
         (
             "%0 = stablehlo.custom_call @solve(%a) {operand_layouts = [dense<0> : tensor<1xindex>]} : (tensor<3xi32>) -> "
@@ -234,3 +236,56 @@ def test_a_file_is_a_model(tmp_path: Path) -> None:
     model = compile_model(path, target="reference")
     assert [info.name for info in (*model.inputs, *model.outputs)] == ["a", "result0"]
     np.testing.assert_array_equal(model(I)["result0"], 2 * I)
+
+
+COMPLEX: dict[str, Callable[[Any], Any]] = {
+    "stablehlo.exponential_minus_one": np.expm1,
+    "stablehlo.log_plus_one": np.log1p,
+    "stablehlo.tan": np.tan,
+    "stablehlo.tanh": np.tanh,
+    "chlo.sinh": np.sinh,
+    "chlo.cosh": np.cosh,
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_functions_of_complex_numbers(name: str) -> None:
+    real, imag = np.array([[1, -0.25, 1e-4, 0, 30], [2, 0.5, -2e-4, 0, 1]], np.float32)
+    of_complex = "tensor<5xcomplex<f32>>"
+    arrow = f" -> {of_complex}" if name.startswith("chlo") else ""
+    lines = (
+        f"%0 = stablehlo.complex %a, %b : {of_complex}\n%1 = {name} %0 : {of_complex}{arrow}\n"
+        "%2 = stablehlo.real %1 : ({0}) -> tensor<5xf32>\n%3 = stablehlo.imag %1 : ({0}) -> tensor<5xf32>\n"
+        "%4 = stablehlo.concatenate %2, %3, dim = 0 : (tensor<5xf32>, tensor<5xf32>) -> tensor<10xf32>\nreturn %4 : tensor<10xf32>"
+    ).replace("{0}", of_complex)
+    wanted = COMPLEX[name](real + 1j * imag.astype(np.complex128))
+    np.testing.assert_allclose(run(lines, real, imag)[0], [*wanted.real, *wanted.imag], rtol=2e-5, atol=1e-10)
+
+
+def test_powers_of_complex_numbers() -> None:
+    real, imag = np.array([[1, -0.25, 0, 0], [2, 0.5, 0, 0]], np.float32)
+    exponents = np.array([2, 0.5, 0, 3], np.float32)
+    lines = (
+        "%0 = stablehlo.complex %a, %b : tensor<4xcomplex<f32>>\n%1 = stablehlo.complex %c, %c : tensor<4xcomplex<f32>>\n"
+        "%2 = stablehlo.power %0, %1 : tensor<4xcomplex<f32>>\n"
+        "%3 = stablehlo.real %2 : (tensor<4xcomplex<f32>>) -> tensor<4xf32>\nreturn %3 : tensor<4xf32>"
+    )
+    wanted = [*((real + 1j * imag)[:2] ** (exponents * (1 + 1j))[:2]).real, 1, 0]
+    np.testing.assert_allclose(run(lines, real, imag, exponents)[0], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["gt", "lt"])
+def test_the_best_that_are_looked_for_are_the_best(order: str) -> None:
+    x = np.array([[3, 1, 2], [5, 9, 4]], np.float32)
+    settings = "aggregate_to_topk = true, recall_target = 0.9 : f32, reduction_dim = 1 : i64, top_k = {} : i64"
+    lines = (
+        "%i = stablehlo.iota dim = 1 : tensor<2x3xi32>\n%n = stablehlo.constant dense<-1> : tensor<i32>\n"
+        "%f = stablehlo.constant dense<0.0> : tensor<f32>\n%0:2 = stablehlo.custom_call @ApproxTopK(%a, %i, %f, %n) "
+        f"{{called_computations = [@top_k_{order}_f32_comparator], mhlo.backend_config = {{{settings}}}}} : "
+        "(tensor<2x3xf32>, tensor<2x3xi32>, tensor<f32>, tensor<i32>) -> (tensor<2x2xf32>, tensor<2x2xi32>)\n"
+        "return %0#0 : tensor<2x2xf32>"
+    )
+    wanted = [[3, 2], [9, 5]] if order == "gt" else [[1, 2], [4, 5]]
+    np.testing.assert_array_equal(run(lines.replace("top_k = {}", "top_k = 2"), x)[0], wanted)
+    with pytest.raises(UnsupportedError, match="with 2 results for 1"):
+        run(lines.replace("top_k = {}", "top_k = 1"), x)

@@ -2,15 +2,18 @@
 
 from dlc.pytorch.rules import (
     adjoints,
+    attending,
     complex_numbers,
     contractions,
     control,
     counting,
     creation,
     drawing,
+    embedding,
     experts,
     fourier,
     indexing,
+    lists,
     matrices,
     normalization,
     ordering,
@@ -28,11 +31,12 @@ from dlc.pytorch.rules.table import Rule
 RULES: dict[str, Rule] = {
     name: rule
     for family in (
-        pointwise, reductions, shaping, indexing, creation, contractions, normalization, windows, resizing, adjoints, sizes,
-        fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints, counting,
+        pointwise, reductions, shaping, indexing, embedding, creation, contractions, attending, normalization, lists, windows,
+        resizing, adjoints, sizes, fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints,
+        counting,
     )
     for name, rule in family.table.rules.items()
-}  # fmt: skip
+} | {"higher_order.run_with_rng_state": drawing.drawn_again}  # fmt: skip
 
 # Those that take a key first.
 DRAWN: dict[str, Rule] = drawing.table.rules

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 import dlc.numpy as dnp
 from dlc import nn
 from dlc.calculus.derivatives import vjp
 from dlc.numpy.apply import convert
-from dlc.pytorch.rules.contractions import attention, convolution
+from dlc.pytorch.rules.attending import attention
+from dlc.pytorch.rules.contractions import convolution
 from dlc.pytorch.rules.table import Table
 
 table = Table()
@@ -46,15 +45,6 @@ def convolution_backward(
 def chosen(mask: Sequence[bool], values: Sequence[Any]) -> Any:
     """The values that are wanted, and None for the others."""
     return tuple(v if wanted else None for wanted, v in zip(mask, values, strict=True))
-
-
-@table("embedding_dense_backward")
-def embedding_backward(g: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Any:
-    rows = dnp.reshape(g, (-1, g.shape[-1]))
-    places = dnp.reshape(indices, (-1,))
-    if padding_idx >= 0:
-        rows = dnp.where(dnp.expand_dims(dnp.equal(places, padding_idx), 1), convert(0, g.dtype), rows)
-    return dnp.at(np.zeros((num_weights, g.shape[-1]), g.dtype))[places].add(rows)
 
 
 @table("native_layer_norm_backward")

@@ -1,18 +1,15 @@
-"""Sums of products: matrices, convolutions, attention."""
+"""Sums of products: matrices, convolutions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc import nn, special
-from dlc.errors import UnsupportedError
-from dlc.numpy.apply import convert, refuse
-from dlc.pytorch.rules.creation import counted
+from dlc import nn
+from dlc.numpy.apply import convert
 from dlc.pytorch.rules.shaping import sliced
 from dlc.pytorch.rules.table import Table, promoted
 
@@ -137,59 +134,6 @@ def conv_transpose(
     rank = weight.ndim - 2
     steps, edges, distances, more = (spread(v, rank) for v in (stride, padding, dilation, output_padding))
     return convolution(x, weight, bias, steps, edges, distances, True, more, groups)
-
-
-@table("scaled_dot_product_attention")
-def attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    if dropout_p:
-        refuse(UnsupportedError(f"attention with dropout {dropout_p}; call .eval() on the module, or set it to 0"))
-    if enable_gqa and key.shape[-3] != query.shape[-3]:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (dnp.repeat(x, groups, axis=-3) for x in (key, value))
-    if attn_mask is None or attn_mask.dtype == np.bool_:
-        mask = _causal(query, key) if is_causal else attn_mask
-        return nn.attention(query, key, value, mask=mask, scale=scale)
-    scores = _scores(query, key, scale)
-    return dnp.matmul(nn.softmax(dnp.add(scores, convert(attn_mask, scores.dtype))), value)
-
-
-def _scores(query: Any, key: Any, scale: float | None) -> Any:
-    """How well each query fits each key; a mask of numbers is added to that."""
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    return dnp.multiply(dnp.matmul(query, dnp.swapaxes(key, -1, -2)), factor)
-
-
-def _causal(query: Any, key: Any) -> Any:
-    """Query i sees the keys up to i, counted from the first."""
-    queries, keys = counted(query.shape[-2]), counted(key.shape[-2])
-    return dnp.greater_equal(dnp.expand_dims(queries, -1), keys)
-
-
-@table("_scaled_dot_product_flash_attention_for_cpu")
-def flash_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    attn_mask: Any = None,
-    scale: float | None = None,
-) -> Any:
-    """Attention, and for each query the logarithm of the sum that its weights were divided by."""
-    y, scores = attention(query, key, value, attn_mask, dropout_p, is_causal, scale), _scores(query, key, scale)
-    mask = _causal(query, key) if is_causal else attn_mask
-    if mask is not None:
-        scores = dnp.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else dnp.add(scores, convert(mask, scores.dtype))
-    return y, special.logsumexp(scores, -1)
 
 
 @table("_trilinear")

@@ -37,3 +37,41 @@ def masked_select(x: Any, mask: Any) -> Any:
 @table("_unique2")
 def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     return dnp.unique(x, return_inverse=True, return_counts=True)
+
+
+@table("unique_dim")
+def unique_dim(x: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    return dnp.unique(x, return_inverse=True, return_counts=True, axis=dim)
+
+
+@table("unique_consecutive")
+def unique_consecutive(x: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+    """The rows that are not equal to the one before, which of them each row is, and how many follow one another."""
+    rows = dnp.ravel(x) if dim is None else dnp.moveaxis(x, dim, 0)
+    differs = dnp.reshape(dnp.not_equal(rows[1:], rows[:-1]), (rows.shape[0] - 1, -1))
+    is_first = dnp.concatenate([np.ones(1, np.bool_), dnp.any(differs, 1)])
+    which = dnp.subtract(dnp.cumsum(convert(is_first, np.int64)), 1)
+    values = rows[is_first]
+    counts = dnp.at(dnp.zeros((values.shape[0],), np.int64))[which].add(1)
+    if dim is None:
+        return values, dnp.reshape(which, x.shape), counts
+    return dnp.moveaxis(values, 0, dim), which, counts
+
+
+@table("unique_dim_consecutive")
+def unique_dim_consecutive(x: Any, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    return unique_consecutive(x, return_inverse, return_counts, dim)
+
+
+@table("nonzero_static")
+def nonzero_static(x: Any, size: int, fill_value: int = -1) -> Any:
+    """The first so many places where it is not 0, filled up where there are fewer."""
+    flat = dnp.ravel(convert(x, np.bool_))
+    number = dnp.cumsum(convert(flat, np.int64))
+    place = dnp.where(dnp.logical_and(flat, dnp.less_equal(number, size)), dnp.subtract(number, 1), size)
+    found = dnp.at(np.full(size + 1, -1))[place].set(dnp.arange(flat.shape[0]))[:size]
+    kept, places = dnp.greater_equal(found, 0), list[Any]()
+    for axis in reversed(range(x.ndim)):
+        places.insert(0, dnp.where(kept, dnp.remainder(found, x.shape[axis]), fill_value))
+        found = dnp.floor_divide(found, x.shape[axis])
+    return dnp.stack(places, 1)

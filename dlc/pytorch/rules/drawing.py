@@ -13,9 +13,11 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import random
 from dlc.numpy.apply import convert
-from dlc.pytorch.rules.table import Table, promoted_floats
+from dlc.pytorch.rules.table import Rule, Table, promoted_floats
 
 table = Table()
+# Where the bytes of a word lie in it.
+_PLACES = np.array([0, 8, 16, 24], np.uint32)
 
 
 @table("rand")
@@ -129,3 +131,18 @@ def dropout(key: Any, x: Any, p: float, train: bool | None = None) -> Any:
         return x, dnp.ones_like(x, dtype=np.bool_)
     kept = random.bernoulli(key, 1 - p, x.shape)
     return dnp.multiply(dnp.where(kept, x, convert(0, x.dtype)), 1 / (1 - p) if p < 1 else 0.0), kept
+
+
+@table("higher_order.run_and_save_rng_state")
+def drawn_and_kept(key: Any, rule: Rule, *args: Any, **kwargs: Any) -> Any:
+    """What another operator is, and, as bytes, the key that it drew by: for a part of a graph that is run again for its
+    gradient."""
+    kept = convert(dnp.bitwise_right_shift(dnp.expand_dims(key, 1), _PLACES), np.uint8)
+    return dnp.ravel(kept), rule(key, *args, **kwargs)
+
+
+def drawn_again(state: Any, rule: Rule, *args: Any, **kwargs: Any) -> Any:
+    """What `drawn_and_kept` made, by the key that it kept."""
+    # PyTorch has another size for what it keeps itself.
+    kept = dnp.reshape(convert(dnp.take(state, np.arange(2 * _PLACES.size)), np.uint32), (2, _PLACES.size))
+    return rule(dnp.sum(dnp.bitwise_left_shift(kept, _PLACES), 1, dtype=np.uint32), *args, **kwargs)

@@ -18,11 +18,6 @@ from dlc.pytorch.rules.table import Table
 table = Table()
 
 
-@table("embedding")
-def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
-    return dnp.take(weight, indices, axis=0)
-
-
 @table("index_select")
 def index_select(x: Any, dim: int, index: Any) -> Any:
     return dnp.take(x, dnp.ravel(index), axis=dim) if x.ndim else x
@@ -186,33 +181,3 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """The elements of the source, one after the other, where the mask is true."""
     mask = dnp.broadcast_to(mask, x.shape)
     return dnp.where(mask, _spread(x, mask, dnp.ravel(source)), x)
-
-
-@table("_embedding_bag _embedding_bag_forward_only")
-def embedding_bag(
-    weight: Any,
-    indices: Any,
-    offsets: Any,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Any = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Any:
-    """Sums (mode 0), means (1) or maxima (2) of the rows of each bag, which begins at its offset; 0 of a bag without any."""
-    bags = offsets.shape[0] - include_last_offset
-    bag = dnp.subtract(dnp.searchsorted(offsets[:bags], dnp.arange(indices.shape[0]), side="right"), 1)
-    counted = dnp.not_equal(indices, padding_idx % weight.shape[0]) if padding_idx >= 0 else dnp.ones(indices.shape, np.bool_)
-    rows = dnp.take(weight, indices, axis=0)
-    if per_sample_weights is not None:
-        rows = dnp.multiply(rows, dnp.expand_dims(per_sample_weights, -1))
-    count = dnp.at(dnp.zeros((bags,), np.int64))[bag].add(convert(counted, np.int64))
-    least = -np.inf if mode == 2 else 0
-    rows = dnp.where(dnp.expand_dims(counted, -1), rows, convert(least, rows.dtype))
-    place = dnp.at(dnp.full((bags, weight.shape[1]), least, rows.dtype))[bag]
-    y = place.max(rows) if mode == 2 else place.add(rows)
-    several = dnp.expand_dims(dnp.maximum(count, 1), -1)
-    y = dnp.divide(y, convert(several, y.dtype)) if mode == 1 else y
-    y = dnp.where(dnp.expand_dims(dnp.greater(count, 0), -1), y, convert(0, y.dtype))
-    return y, bag, count, count

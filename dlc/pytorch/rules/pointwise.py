@@ -39,6 +39,8 @@ _OF_FLOATS: dict[str, Rule] = {
     "rsqrt": partial(apply, dl.RsqrtOp), "hypot": dnp.hypot, "nextafter": dnp.nextafter,
     "copysign.Tensor copysign.Scalar": dnp.copysign, "i0 special_modified_bessel_i0": special.i0, "special_i0e": special.i0e,
     "special_i1 special_modified_bessel_i1": special.i1, "special_i1e": special.i1e,
+    "special_erfcx": special.erfcx, "polygamma": special.polygamma,
+    "special_zeta special_zeta.self_scalar special_zeta.other_scalar": special.zeta,
 }  # fmt: skip
 
 for _name, _function in _OF_FLOATS.items():
@@ -169,6 +171,11 @@ def lerp(x: Any, y: Any, weight: Any) -> Any:
 @table("addcmul")
 def addcmul(x: Any, y: Any, z: Any, value: float = 1) -> Any:
     return add(x, dnp.multiply(*promoted(y, z)), value)
+
+
+@table("prims::fma")
+def fma(x: Any, y: Any, z: Any) -> Any:
+    return dnp.add(dnp.multiply(x, y), z)
 
 
 @table("addcdiv")

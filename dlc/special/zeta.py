@@ -1,0 +1,67 @@
+"""The zeta function of Hurwitz, and the derivatives of ln Γ that it gives."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dlc.numpy.apply import ArrayLike, has_tracer
+from dlc.numpy.functions.comparing import equal, greater, less, logical_and
+from dlc.numpy.functions.elementwise import divide, exp, power, remainder, rint, sin, square, where
+from dlc.special.formulas import floats, in_float64
+from dlc.special.gamma import digamma, gammaln
+
+__all__ = ["polygamma", "zeta"]
+
+# How many terms are summed as they are; and B(2j) / (2j)! for j from 1 to 12, for what Euler's and Maclaurin's formula has for
+# the rest of the sum.
+_TERMS = 9
+_REST = (
+    1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600, -3617 / 10670622842880000,
+    43867 / 5109094217170944000, -174611 / 802857662698291200000, 77683 / 14101100039391805440000,
+    -236364091 / 1693824136731743669452800000,
+)  # fmt: skip
+
+
+def zeta(x: ArrayLike, q: ArrayLike, /) -> Any:
+    """Σ 1 / (q + k)^x over k ≥ 0; inf at x = 1 and at q = 0, -1, -2, …, nan for smaller x and for other q below 0.
+
+    Computed in float64.
+    """
+    return _zeta(*floats(x, q))
+
+
+@in_float64
+def _zeta(x: Any, q: Any) -> Any:
+    above = greater(q, 0)
+    far = where(above, q, 1) + _TERMS
+    value = sum((power(far - k, -x) for k in range(_TERMS, 0, -1)), start=0.0 * q)
+    last = power(far, -x)
+    value = value + last * (divide(far, x - 1) + 0.5)
+    term = last * divide(x, far)
+    for j, coefficient in enumerate(_REST):
+        value = value + coefficient * term
+        term = term * divide((x + (2 * j + 1)) * (x + (2 * j + 2)), square(far))
+    value = where(above, value, where(equal(q, rint(q)), math.inf, math.nan))
+    return where(greater(x, 1), value, where(equal(x, 1), math.inf, math.nan))
+
+
+def polygamma(n: ArrayLike, x: ArrayLike, /) -> Any:
+    """The nth derivative of `digamma`, for whole numbers n; of x below 0 for n = 0 and 1, nan for others.
+
+    Computed in float64.
+    """
+    return _polygamma(*floats(n, x))
+
+
+@in_float64
+def _polygamma(n: Any, x: Any) -> Any:
+    # ψ'(x) + ψ'(1 - x) = (π / sin πx)², of which only the distance from the next whole number matters.
+    reflected = logical_and(equal(n, 1), less(x, 0))
+    value = exp(gammaln(n + 1)) * _zeta(n + 1, where(reflected, 1 - x, x))
+    value = where(reflected, square(divide(math.pi, sin((x - rint(x)) * math.pi))) - value, value)
+    value = where(equal(remainder(n, 2), 0), -value, value)
+    is_derived = not has_tracer(n) and np.all(n)
+    return value if is_derived else where(equal(n, 0), digamma(x), value)
