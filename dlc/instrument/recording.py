@@ -2,7 +2,8 @@
 
     recorder = Recorder()
     recorded(Compilation(program, backend, options, recorder=recorder))
-    recorder.program                    the module after each pass that changed it, from the host's stage on its entry
+    recorder.program.shots              the module after each pass that changed it, from the host's stage on its entry
+    recorder.parts[0].program           the same of a part, where data decides a size and a program is cut there
     recorder.kernels["conv"].shots      a kernel after each of its passes, then its code
 
 A text has no locations in it: they are beside its lines. Those of a kernel are places in the list of origins of its runs,
@@ -46,8 +47,8 @@ class Shot:
 
 
 @dataclass
-class KernelRecord:
-    """A kernel on its way to code; `notes` is what was to be noted of it."""
+class Record:
+    """A program or a kernel on its way, by the passes that it went through; `notes` is what was to be noted of a kernel."""
 
     shots: list[Shot] = field(default_factory=list[Shot])
     passes: Sequence[PassRecord] = ()
@@ -70,16 +71,28 @@ class Recorder:
 
     keep: tuple[str, ...] = ()
     note: Note = lambda current, module: ()
-    program: list[Shot] = field(default_factory=list[Shot])
-    kernels: dict[str, KernelRecord] = field(default_factory=dict[str, KernelRecord])
+    program: Record = field(default_factory=Record)
+    parts: list[Recorder] = field(default_factory=list["Recorder"])
+    kernels: dict[str, Record] = field(default_factory=dict[str, Record])
     modules: dict[str, ModuleOp] = field(default_factory=dict[str, ModuleOp])
     made: object = None
     _alike: Alike = field(default_factory=Alike)
 
-    def of_program(self, module: ModuleOp, stages: Sequence[Stage]) -> AfterPass:
-        """What is told of the passes of a program that goes through `stages`."""
-        coming, shots = _coming(stages), _Shots(self.program, self._alike)
-        shots.take(module, "", "import")
+    def of_part(self) -> Recorder:
+        """What takes notes of the next part of a program that is cut."""
+        self.parts.append(Recorder(self.keep, self.note, _alike=self._alike))
+        return self.parts[-1]
+
+    def of_program(
+        self, module: ModuleOp, stages: Sequence[Stage], made_by: tuple[str, str], passes: Sequence[PassRecord]
+    ) -> AfterPass:
+        """What is told of the passes of a program that goes through `stages`, which `passes` will list.
+
+        `made_by` is what the module comes from, and of which stage that is: the import, or parts that are put together again.
+        """
+        self.program.passes = passes
+        coming, shots = _coming(stages), _Shots(self.program.shots, self._alike)
+        shots.take(module, *made_by)
 
         def after_pass(stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
             # Kernels are no part of the host program, and change no more with it.
@@ -101,7 +114,7 @@ class KernelWatch:
     """Is told of the passes of one kernel; `record` is what it has seen."""
 
     def __init__(self, kernel: Operation, coming: Mapping[int, ModulePass], note: Note, alike: Alike) -> None:
-        self.record = KernelRecord()
+        self.record = Record()
         self._shots, self._coming, self._note = _Shots(self.record.shots, alike), coming, note
         self._shots.take(kernel, "fusion", "")
 

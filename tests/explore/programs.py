@@ -73,7 +73,7 @@ def sums() -> ModelProto:
 
 
 def chosen_rows() -> ModelProto:
-    """A model in parts: of the rows of `x` those with a sum above zero, with `exp` of each element."""
+    """A model of which data decides a size: the rows of `x` with a sum above zero, with `exp` of each element."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 8])
     nodes = [
@@ -85,6 +85,15 @@ def chosen_rows() -> ModelProto:
     known = [helper.make_tensor("axis", TensorProto.INT64, [1], [1]), helper.make_tensor("zero", TensorProto.FLOAT, [], [0])]
     graph = helper.make_graph(nodes, "chosen", [x], [y], known)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def first_rows() -> ModelProto:
+    """A model in parts: of the chosen rows the first two, of which there may be fewer."""
+    model = chosen_rows()
+    model.graph.node.append(helper.make_node("Slice", ["y", "none", "two"], ["first"], "first"))
+    model.graph.initializer.extend(helper.make_tensor(n, TensorProto.INT64, [1], [k]) for n, k in (("none", 0), ("two", 2)))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("first", TensorProto.FLOAT, [None, 8]))
+    return model
 
 
 @cache
@@ -132,12 +141,22 @@ FUNCTIONS = {
 }
 
 
+# Six rows, of which three are chosen.
+ROWS = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]], np.float32)
+
+
+@cache
+def page_of_counts() -> Page:
+    """The model of which data decides a size."""
+    kernels.measured_limits = lambda target, threads=1: LIMITS
+    return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(ROWS)
+
+
 @cache
 def page_of_parts() -> Page:
-    """The model in parts, on six rows, of which three are kept."""
+    """The model in parts."""
     kernels.measured_limits = lambda target, threads=1: LIMITS
-    x = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]], np.float32)
-    return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(x)
+    return dlc.compile_model(first_rows(), target="cpu:avx2", num_threads=1).explore(ROWS)
 
 
 @cache

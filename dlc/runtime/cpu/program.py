@@ -312,6 +312,17 @@ class OpenNativeProgram(_Program):
         super().run(inputs)
         return super().run_noting(inputs, noted)
 
+    def decided(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
+        """The sizes that data decides in a call; the last ones of those in a loop."""
+        found: dict[str, int] = {}
+
+        def run_all(context: Context, pool: int) -> None:
+            self._run_all(context, pool)
+            found.update(zip(self._decided, context.decided, strict=True))
+
+        self._call(inputs, run_all)
+        return found
+
     def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
         assert context.shapes is not None
         return cast(OpenLaunch, launch).at(self._bind_sizes.sizes(context.shapes, context.decided))
