@@ -28,9 +28,22 @@ from dlc.dialects.dl.ranges import ranges_of
 from dlc.dialects.dl.selection import DecideOp
 from dlc.dialects.dl.selection import Selection as SelectionOp
 from dlc.dialects.dl.weight_expressions import WeightExpressions
+from dlc.dialects.host import DecideOp as HostDecideOp
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Size
-from dlc.ir import ArrayAttr, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, Region, SSAValue, StringAttr, func
+from dlc.ir import (
+    ArrayAttr,
+    Block,
+    DictionaryAttr,
+    FunctionType,
+    ModuleOp,
+    Operation,
+    Region,
+    SSAValue,
+    StringAttr,
+    TensorType,
+    func,
+)
 from dlc.options import Options
 from dlc.passes.dl.rewriting import users
 from dlc.runtime import steps as host
@@ -144,7 +157,7 @@ def _models(
 ) -> tuple[host.Served | None, tuple[str, ...], Kept[host.Numbers]]:
     """What serves the sizes of a part; those that it is compiled for besides, and what makes it for them."""
     served = compile(program, options)
-    symbols = () if served is not None and served.domain.is_whole else tuple(sorted(_given(program.module)))
+    symbols = () if served is not None and served.domain.is_whole else tuple(sorted(_given(program)))
 
     # A dump is of what is compiled first: later ones differ in sizes only.
     first = iter([options] if served is None else [])
@@ -334,11 +347,12 @@ def _named(values: Sequence[SSAValue]) -> set[str]:
     return {str(size) for v in values for size in shape_of(v) if isinstance(size, Dim) and size == Dim.symbol(str(size))}
 
 
-def _given(module: ModuleOp) -> set[str]:
+def _given(program: Program) -> set[str]:
     """The symbolic sizes in the types and properties of a program, but for those that its own data decides."""
-    main = entry_of(module)
-    inputs = {name for a in main.args for size in shape_of(a) if isinstance(size, dims.Dim) for name in size.symbols()}
+    main = entry_of(program.module)
+    inputs = {name for info in program.inputs for size in info.shape for name in Dim.lift(size).symbols()}
     decided = {str(op.count) for op in main.walk() if isinstance(op, SelectionOp)}
+    decided |= {op.symbol for op in main.walk() if isinstance(op, DecideOp | HostDecideOp)}
     return inputs.union(*map(_symbols_of, main.body.block.ops)) - decided
 
 
@@ -346,6 +360,6 @@ def _symbols_of(op: Operation) -> set[str]:
     """The symbolic sizes in the results and properties of an op, and in those of its body."""
     found: list[Size] = []
     for inner in op.walk():
-        found += [size for r in inner.results for size in shape_of(r)]
+        found += [size for r in inner.results if isinstance(r.type, TensorType) for size in shape_of(r)]
         found += [size for p in inner.properties.values() if isinstance(p, DimsAttr) for size in p.sizes]
     return {name for size in found if isinstance(size, dims.Dim) for name in size.symbols()}

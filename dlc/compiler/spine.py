@@ -19,6 +19,7 @@ from dlc.compiler.program import Program
 from dlc.compiler.segments import split, whole
 from dlc.dialects.dl.indexed import checked_places
 from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.selection import DecideOp
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
@@ -105,7 +106,9 @@ def _compiled(c: Compilation, file: CachedFile | None) -> Model:
         return Served(_compiled(inner, None)) if served is not None else _served(inner)[0]
 
     began = perf_counter()
-    segments = split(c.program) if served is None else whole(c.program)
+    # What comes from a dump is one program, with the sizes that its data decides.
+    is_cut = served is None and not any(isinstance(op, DecideOp) for op in c.program.module.walk())
+    segments = split(c.program) if is_cut else whole(c.program)
     model = model_of(segments.linked(part, c.options), takes_device_arrays=c.backend.takes_device_arrays)
     c.report.seconds += perf_counter() - began
     return model

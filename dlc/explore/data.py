@@ -39,8 +39,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Box:
-    """What the graph shows as one thing: a run of a kernel with its parts, a view, a loop, a size that data decides (`decide`), an
-    input or an output.
+    """What the graph shows as one thing: a run of a kernel with its parts, a view, a loop, what decides a size, an input or an
+    output.
 
     `launch` is the number of the run in the program's text. `parent` is the loop or branch that it is inside of; places are
     relative to that. `reason` says why the kernel ended before `before`.
