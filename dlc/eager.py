@@ -22,9 +22,9 @@ import numpy as np
 from dlc.backends.reference.program import evaluate
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, shape_of
-from dlc.dialects.dl.control import captured
-from dlc.dialects.dl.program import DONOR
-from dlc.dialects.dl.selection import Selection
+from dlc.dialects.dl.data_dependent.selection import Selection
+from dlc.dialects.dl.programs.control import captured
+from dlc.dialects.dl.programs.program import DONOR
 from dlc.dims import Size, bind_sizes
 from dlc.frontend.trace import Trace, Tracer, user_location
 from dlc.ir import Block, BlockArgument, IntegerAttr, ModuleOp, Operation, OpResult, Region, SSAValue, func

@@ -9,8 +9,8 @@ from dlc.arrays import TensorInfo
 from dlc.dialects import host
 from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.program import DONOR
-from dlc.dialects.dl.ranges import ranges_of
+from dlc.dialects.dl.programs.program import DONOR
+from dlc.dialects.dl.programs.ranges import ranges_of
 from dlc.dims import Range, Size, is_static
 from dlc.errors import CompileError
 from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from dlc.calculus.call import traced
 from dlc.calculus.function import Leaves, require_trace
 from dlc.dialects import dl
-from dlc.dialects.dl.transformations import NOT_BATCHED, without_lanes
+from dlc.dialects.dl.programs.transformations import NOT_BATCHED, without_lanes
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, at_user_line, is_number

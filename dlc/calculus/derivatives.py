@@ -12,8 +12,8 @@ from dlc.calculus.call import traced
 from dlc.calculus.function import Leaves, differentiated, parts_of, require_trace
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
-from dlc.dialects.dl.control import captured
 from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.programs.control import captured
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Tracer, at_user_line

@@ -18,7 +18,7 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import Array
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.programs.program import KernelOp
 from dlc.dialects.host import entry_of
 from dlc.dims import is_static
 from dlc.errors import UnsupportedError

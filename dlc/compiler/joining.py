@@ -15,9 +15,9 @@ from itertools import count
 from typing import TypeAlias
 
 from dlc.compiler.segments import Hosted, Part, Segments
-from dlc.dialects.dl.control import FailOp
-from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp
-from dlc.dialects.dl.selection import DecideOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.programs.control import FailOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.host import entry_of
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.options import Options

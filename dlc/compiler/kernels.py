@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from dlc.backends.base import KernelBackend
 from dlc.compiler.compilation import Compilation
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.manager import PassManager
 from dlc.instrument.provenance import dispatches

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.joining import joined
 from dlc.compiler.segments import Part, split
-from dlc.dialects.dl.selection import Selection
+from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.instrument.check import Checker
@@ -17,8 +17,8 @@ from dlc.instrument.verify import illegal_ops
 from dlc.ir import ModuleOp
 from dlc.options import Options
 from dlc.passes.base import Stage
-from dlc.passes.dl.count_selections import counted
-from dlc.passes.dl.hoist_invariants import HoistInvariantsPass
+from dlc.passes.dl.programs.count_selections import counted
+from dlc.passes.dl.programs.hoist_invariants import HoistInvariantsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import shape_of
+from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.ranges import ranges_of, state_ranges
-from dlc.dialects.dl.selection import Selection
+from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import DlcError

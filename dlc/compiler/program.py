@@ -13,11 +13,11 @@ from dlc.arrays import TensorInfo
 from dlc.caching.model_cache import DUMPED, TFLITE
 from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.binding import bind_dims
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.ranges import ranges_of, representative, state_ranges
+from dlc.dialects.dl.programs.binding import bind_dims
+from dlc.dialects.dl.programs.ranges import ranges_of, representative, state_ranges
 from dlc.dialects.host import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
 from dlc.dims import Dim, Size, bind_sizes, is_static, substitute

@@ -9,7 +9,7 @@ from typing import cast
 from dlc.compiler import Program
 from dlc.dialects.dl.base import Array, DlOp, Tensor, attribute, element_type_of, ints, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
-from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.host import entry_of
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.entry import entry_function

@@ -13,6 +13,11 @@ from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.dl.selection import DecideOp
+from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.creation import ConstantOp, WeightOp
+from dlc.dialects.dl.interfaces import Contraction
+from dlc.dialects.dl.programs.control import Control, FailOp, ScanOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, product
 from dlc.explore.data import Box, Edge, Graph, Part

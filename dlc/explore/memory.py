@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from dlc.arrays import ALIGNMENT, TensorInfo
-from dlc.dialects.dl.ranges import representative
+from dlc.dialects.dl.programs.ranges import representative
 from dlc.dialects.host import ArenaOp, BufferOp, LaunchOp, WeightOp, entry_of, sizes_of
 from dlc.dims import Range, product
 from dlc.explore.data import Buffer, Memory, Weight

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from dlc.dialects.dl.base import DlOp, PropertyValue, shape_of
+from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.interfaces import Elementwise
-from dlc.dialects.dl.selection import Selection
 from dlc.dims import Dim, Size
 from dlc.errors import ShapeError
 from dlc.frontend.computations import Computations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from dlc.dialects.dl.program import DONOR
+from dlc.dialects.dl.programs.program import DONOR
 from dlc.errors import ShapeError
 from dlc.ir import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, func, i64
 

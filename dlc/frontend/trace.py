@@ -25,9 +25,9 @@ from dlc.arrays import ShapeDtype, given_array
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
-from dlc.dialects.dl.ranges import state_ranges
-from dlc.dialects.dl.selection import Selection
+from dlc.dialects.dl.programs.ranges import state_ranges
 from dlc.dims import Dim, Range, Size, UndecidableError, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.computations import Computations

@@ -27,6 +27,9 @@ from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.program import DispatchOp, KernelOp
 from dlc.dialects.dl.selection import DecideOp
+from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.host import LaunchOp, entry_of, outputs_of
 from dlc.dialects.sizes import symbol
 from dlc.errors import UnsupportedError

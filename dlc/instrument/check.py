@@ -19,7 +19,7 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from dlc.dialects.dl.base import Array
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.programs.program import KernelOp
 from dlc.dialects.host import entry_of, outputs_of
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument import evidence

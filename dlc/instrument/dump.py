@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.programs.program import KernelOp
 from dlc.files.whole_files import write_text
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import PassRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import ModelError
 from dlc.instrument.manager import PassManager
 from dlc.instrument.verify import illegal_ops

@@ -12,7 +12,7 @@ import numpy as np
 
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.program import DispatchOp
+from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.host import LaunchOp
 from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, NameLoc
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import CompileError
 from dlc.ir import (
     DominanceInfo,

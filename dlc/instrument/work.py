@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dlc.dialects.dl.control import ScanOp
 from dlc.dialects.dl.interfaces import Contraction
-from dlc.dialects.dl.program import DispatchOp, KernelOp
+from dlc.dialects.dl.programs.control import ScanOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dims import Size, product
 from dlc.ir import ModuleOp, Operation
 

@@ -15,7 +15,7 @@ from dlc.ir import Attribute, Block
 from dlc.lax.agreement import Leaves, agreed
 from dlc.lax.bodies import close, discard_on_error, marked
 from dlc.numpy.apply import ArrayLike, Operand, convert, operand, refuse
-from dlc.numpy.comparing import less, not_equal
+from dlc.numpy.functions.comparing import less, not_equal
 
 __all__ = ["cond", "switch"]
 

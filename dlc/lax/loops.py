@@ -14,8 +14,8 @@ from dlc.frontend.trace import Trace, Tracer, current_trace
 from dlc.lax.agreement import Kind
 from dlc.lax.bodies import Loop
 from dlc.numpy.apply import ArrayLike, Operand, convert, dtype_of, is_weak, operand, refuse
-from dlc.numpy.comparing import less
-from dlc.numpy.elementwise import add
+from dlc.numpy.functions.comparing import less
+from dlc.numpy.functions.elementwise import add
 
 __all__ = ["fori_loop", "while_loop"]
 

@@ -15,7 +15,7 @@ from dlc.frontend.trace import Trace, Tracer, current_trace, tracing
 from dlc.lax.agreement import Kind, Leaves
 from dlc.lax.bodies import Loop
 from dlc.numpy.apply import convert, dtype_of, operand, refuse
-from dlc.numpy.joining import stack
+from dlc.numpy.functions.joining import stack
 
 __all__ = ["map", "scan"]
 

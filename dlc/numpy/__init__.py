@@ -8,29 +8,27 @@
 
 The functions have NumPy's names and the Array API's, and do what NumPy's do. Arrays of a traced function also have the
 operators and methods of NumPy's arrays, and NumPy's own functions on them (`np.tanh(x)`) are these. On plain arrays the
-functions compute at once. `dlc.numpy.linalg` is linear algebra, `dlc.numpy.fft` has Fourier transforms.
+functions compute at once. They are in `functions/`, one file per family; `dlc.numpy.linalg` is linear algebra,
+`dlc.numpy.fft` has Fourier transforms.
 """
 
 import sys
 from typing import Any
 
-from dlc.numpy import (
+from dlc.numpy import dispatch, fft, linalg, namespace, operators
+from dlc.numpy.absent import ABSENT, raise_absent
+from dlc.numpy.functions import (
     comparing,
     complex_numbers,
     counting,
     creation,
-    dispatch,
     dtypes,
     einstein,
     elementwise,
-    fft,
     floats,
     indexing,
     joining,
-    linalg,
     linear,
-    namespace,
-    operators,
     reductions,
     running,
     sampled,
@@ -38,24 +36,23 @@ from dlc.numpy import (
     sorting,
     updating,
 )
-from dlc.numpy.absent import ABSENT, raise_absent
-from dlc.numpy.comparing import *  # noqa: F403
-from dlc.numpy.complex_numbers import *  # noqa: F403
-from dlc.numpy.counting import *  # noqa: F403
-from dlc.numpy.creation import *  # noqa: F403
-from dlc.numpy.dtypes import *  # noqa: F403
-from dlc.numpy.einstein import *  # noqa: F403
-from dlc.numpy.elementwise import *  # noqa: F403
-from dlc.numpy.floats import *  # noqa: F403
-from dlc.numpy.indexing import *  # noqa: F403
-from dlc.numpy.joining import *  # noqa: F403
-from dlc.numpy.linear import *  # noqa: F403
-from dlc.numpy.reductions import *  # noqa: F403
-from dlc.numpy.running import *  # noqa: F403
-from dlc.numpy.sampled import *  # noqa: F403
-from dlc.numpy.shaping import *  # noqa: F403
-from dlc.numpy.sorting import *  # noqa: F403
-from dlc.numpy.updating import *  # noqa: F403
+from dlc.numpy.functions.comparing import *  # noqa: F403
+from dlc.numpy.functions.complex_numbers import *  # noqa: F403
+from dlc.numpy.functions.counting import *  # noqa: F403
+from dlc.numpy.functions.creation import *  # noqa: F403
+from dlc.numpy.functions.dtypes import *  # noqa: F403
+from dlc.numpy.functions.einstein import *  # noqa: F403
+from dlc.numpy.functions.elementwise import *  # noqa: F403
+from dlc.numpy.functions.floats import *  # noqa: F403
+from dlc.numpy.functions.indexing import *  # noqa: F403
+from dlc.numpy.functions.joining import *  # noqa: F403
+from dlc.numpy.functions.linear import *  # noqa: F403
+from dlc.numpy.functions.reductions import *  # noqa: F403
+from dlc.numpy.functions.running import *  # noqa: F403
+from dlc.numpy.functions.sampled import *  # noqa: F403
+from dlc.numpy.functions.shaping import *  # noqa: F403
+from dlc.numpy.functions.sorting import *  # noqa: F403
+from dlc.numpy.functions.updating import *  # noqa: F403
 
 # The other names that NumPy and the Array API have for the same functions.
 absolute = complex_numbers.abs

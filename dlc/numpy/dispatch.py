@@ -15,10 +15,10 @@ import numpy as np
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer
-from dlc.numpy import reductions
 from dlc.numpy.apply import operand, refuse
-from dlc.numpy.complex_numbers import RULES
-from dlc.numpy.shaping import reshape
+from dlc.numpy.functions import reductions
+from dlc.numpy.functions.complex_numbers import RULES
+from dlc.numpy.functions.shaping import reshape
 
 # The reductions that are methods of NumPy's functions of elements: np.add.reduce is np.sum along axis 0.
 _REDUCE: dict[np.ufunc, Callable[..., Any]] = {

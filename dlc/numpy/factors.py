@@ -15,15 +15,15 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.numpy.apply import Operand, apply, apply_all, convert, in_wide_type
-from dlc.numpy.comparing import equal, greater, greater_equal
-from dlc.numpy.creation import tril
-from dlc.numpy.elementwise import abs, add, divide, log, multiply, negative, sign, subtract, where
-from dlc.numpy.indexing import getitem, take_along_axis
-from dlc.numpy.joining import concat
-from dlc.numpy.linear import matmul, trace
-from dlc.numpy.reductions import max, prod, sum
+from dlc.numpy.functions.comparing import equal, greater, greater_equal
+from dlc.numpy.functions.creation import tril
+from dlc.numpy.functions.elementwise import abs, add, divide, log, multiply, negative, sign, subtract, where
+from dlc.numpy.functions.indexing import getitem, take_along_axis
+from dlc.numpy.functions.joining import concat
+from dlc.numpy.functions.linear import matmul, trace
+from dlc.numpy.functions.reductions import max, prod, sum
+from dlc.numpy.functions.shaping import diagonal, expand_dims, matrix_transpose
 from dlc.numpy.rules import with_tangent
-from dlc.numpy.shaping import diagonal, expand_dims, matrix_transpose
 
 Operands = Sequence[Operand]
 

@@ -17,11 +17,11 @@ from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
 from dlc.numpy.absent import raise_absent
 from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, axis_of, convert, operand, promote_to_float, refuse
-from dlc.numpy.complex_numbers import AnyNumbers, conj
-from dlc.numpy.elementwise import multiply
-from dlc.numpy.joining import concat, pad
+from dlc.numpy.functions.complex_numbers import AnyNumbers, conj
+from dlc.numpy.functions.elementwise import multiply
+from dlc.numpy.functions.joining import concat, pad
+from dlc.numpy.functions.shaping import expand_dims, moveaxis, part, roll, squeeze
 from dlc.numpy.namespace import check_device
-from dlc.numpy.shaping import expand_dims, moveaxis, part, roll, squeeze
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfft2",

@@ -24,16 +24,16 @@ from dlc.errors import ShapeError, UnsupportedError
 from dlc.numpy import factors
 from dlc.numpy.absent import LINALG_ABSENT, raise_absent
 from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, convert, operand, promote_to_float, refuse
-from dlc.numpy.comparing import greater, not_equal
-from dlc.numpy.creation import tril, triu
-from dlc.numpy.elementwise import abs, add, divide, multiply, power, subtract
-from dlc.numpy.indexing import getitem
-from dlc.numpy.joining import concat
-from dlc.numpy.linear import cross, matmul, outer, tensordot, vecdot
-from dlc.numpy.linear import trace as _trace
-from dlc.numpy.reductions import any, max, min, sum
-from dlc.numpy.shaping import broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, moveaxis, reshape
-from dlc.numpy.shaping import diagonal as _diagonal
+from dlc.numpy.functions.comparing import greater, not_equal
+from dlc.numpy.functions.creation import tril, triu
+from dlc.numpy.functions.elementwise import abs, add, divide, multiply, power, subtract
+from dlc.numpy.functions.indexing import getitem
+from dlc.numpy.functions.joining import concat
+from dlc.numpy.functions.linear import cross, matmul, outer, tensordot, vecdot
+from dlc.numpy.functions.linear import trace as _trace
+from dlc.numpy.functions.reductions import any, max, min, sum
+from dlc.numpy.functions.shaping import broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, moveaxis, reshape
+from dlc.numpy.functions.shaping import diagonal as _diagonal
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm", "matrix_power",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DeviceError
-from dlc.numpy import dtypes
 from dlc.numpy.apply import refuse
+from dlc.numpy.functions import dtypes
 
 VERSION = "2024.12"
 DEVICE = "cpu"

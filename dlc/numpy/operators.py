@@ -8,12 +8,12 @@ from typing import Any, NoReturn, cast
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
 from dlc.frontend.trace import Tracer, at_user_line
-from dlc.numpy import comparing as cmp
-from dlc.numpy import complex_numbers, counting, indexing, linear, reductions, running, shaping, sorting, updating
-from dlc.numpy import elementwise as ew
 from dlc.numpy.absent import ABSENT, COUNTED, raise_absent
 from dlc.numpy.apply import is_weak
 from dlc.numpy.by_parts import PARTWISE
+from dlc.numpy.functions import comparing as cmp
+from dlc.numpy.functions import complex_numbers, counting, indexing, linear, reductions, running, shaping, sorting, updating
+from dlc.numpy.functions import elementwise as ew
 
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,10 +7,10 @@ from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement import ReshapeOp, SliceOp
-from dlc.dialects.dl.words import WordsOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
+from dlc.dialects.dl.narrow_numbers.words import WordsOp
+from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.dims import is_static, row_major
 from dlc.ir import Operation, SSAValue, func
 

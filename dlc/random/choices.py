@@ -10,7 +10,7 @@ import numpy as np
 from dlc.errors import ShapeError
 from dlc.numpy import add, argmax, argsort, cumsum, log, multiply, reshape, searchsorted, subtract, take, take_along_axis, top_k
 from dlc.numpy.apply import ArrayLike, Operand, axis_of, convert, operand, promote_to_float, refuse
-from dlc.numpy.creation import Shape
+from dlc.numpy.functions.creation import Shape
 from dlc.random.draws import gumbel_of, randint_of, uniform_of
 from dlc.random.keys import bits_of, keys_of, shape_of, used
 

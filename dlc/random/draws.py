@@ -31,7 +31,7 @@ from dlc.numpy import (
     where,
 )
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, is_floating, operand, refuse
-from dlc.numpy.creation import Shape
+from dlc.numpy.functions.creation import Shape
 from dlc.random.keys import bits_of, keys_of, shape_of, used
 
 __all__ = ["bernoulli", "bits", "gumbel", "normal", "randint", "truncated_normal", "uniform"]

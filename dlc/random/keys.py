@@ -13,7 +13,7 @@ from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, current_trace, is_number, user_place
 from dlc.numpy import bitwise_right_shift, stack
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
-from dlc.numpy.creation import Shape
+from dlc.numpy.functions.creation import Shape
 
 __all__ = ["Stream", "fold_in", "key", "split"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dlc.numpy.apply import ArrayLike, Operand
-from dlc.numpy.comparing import equal, greater, isinf, less, logical_and
-from dlc.numpy.elementwise import abs, divide, log, log1p, multiply, rint, sin, square, tan, where
-from dlc.numpy.floats import copysign
+from dlc.numpy.functions.comparing import equal, greater, isinf, less, logical_and
+from dlc.numpy.functions.elementwise import abs, divide, log, log1p, multiply, rint, sin, square, tan, where
+from dlc.numpy.functions.floats import copysign
 from dlc.numpy.rules import with_tangent
 from dlc.special.formulas import floats, in_float64, polynomial
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from dlc.dialects import dl
 from dlc.numpy.apply import ArrayLike, Operand, apply, in_wide_type
-from dlc.numpy.comparing import greater, less, minimum
-from dlc.numpy.elementwise import abs, divide, exp, floor, log, log1p, multiply, square, where
+from dlc.numpy.functions.comparing import greater, less, minimum
+from dlc.numpy.functions.elementwise import abs, divide, exp, floor, log, log1p, multiply, square, where
 from dlc.numpy.rules import with_tangent
 from dlc.special.formulas import chebyshev, floats
 

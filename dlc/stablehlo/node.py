@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from dlc.dialects.dl.base import shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool
-from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex, parts_of
 from dlc.frontend.trace import Trace, Tracer

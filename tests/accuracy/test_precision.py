@@ -23,14 +23,14 @@ from dlc.caching.keys import program_key
 from dlc.cli import main
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
-from dlc.dialects.dl.contraction import convolve
+from dlc.dialects.dl.contractions.contraction import convolve
 from dlc.emission.llvm import dots
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Context, SSAValue
 from dlc.options import Options
 from dlc.passes.base import kernels_of
-from dlc.passes.dl.round_contractions import RoundContractionsPass
+from dlc.passes.dl.narrow_numbers.round_contractions import RoundContractionsPass
 from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS, resolve
 from dlc.weights import WeightStore

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from dlc.backends.cpu import backend
 from dlc.compiler import lowering
 from dlc.dialects import dl
-from dlc.dialects.dl.program import DispatchOp
+from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.host import ArenaOp, LaunchOp
 from dlc.emission.llvm.kernel import KernelText
 from dlc.instrument.check import WEIGHT_EXPRESSIONS

@@ -19,7 +19,7 @@ from dlc.errors import DlcError
 from dlc.instrument.verify import verify
 from dlc.ir import ModuleOp
 from dlc.options import Options
-from dlc.passes.dl.cse import CsePass
+from dlc.passes.dl.simplification.cse import CsePass
 from tests.debug.miscompiles import PLANTED
 from tests.models.skeletons import path_of, recordings
 

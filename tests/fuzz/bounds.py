@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.arithmetic.pointwise import Binary, Comparison, Unary
 from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import (
@@ -27,7 +28,6 @@ from dlc.dialects.dl.interfaces import (
     Sequential,
     Window,
 )
-from dlc.dialects.dl.pointwise import Binary, Comparison, Unary
 from dlc.ir import Block, SSAValue
 from tests.fuzz.floats import (
     FUNCTION_ULPS,

@@ -10,7 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import DlOp, PropertyValue
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dialects.dl.few_bits import FEW_BITS
+from dlc.dialects.dl.narrow_numbers.few_bits import FEW_BITS
 from tests.fuzz.draws import FLOATS, NUMBERS, SMALL, Unsuitable
 from tests.fuzz.random_program import Known, RandomProgram
 from tests.ops.sample import BF16, F16, F32, I8, I16, I32, I64, U8, U32, is_float

@@ -8,18 +8,18 @@ from collections.abc import Callable
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.activation import Activation
+from dlc.dialects.dl.arithmetic.activation import Activation
+from dlc.dialects.dl.arithmetic.pointwise import Binary, Unary
 from dlc.dialects.dl.base import DlOp, PropertyValue
-from dlc.dialects.dl.composite import CompositeReduction, FloatReduction
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent, Procedure
-from dlc.dialects.dl.irregular import Running
-from dlc.dialects.dl.normalization import Softmaxes
-from dlc.dialects.dl.padding import PAD_MODES
-from dlc.dialects.dl.pointwise import Binary, Unary
-from dlc.dialects.dl.reduction import ArgExtremum, AxisReduction
-from dlc.dialects.dl.sorted import stable_order
-from dlc.dialects.dl.window import Pool
+from dlc.dialects.dl.movement.irregular import Running
+from dlc.dialects.dl.movement.padding import PAD_MODES
+from dlc.dialects.dl.procedures.sorted import stable_order
+from dlc.dialects.dl.reductions.composite import CompositeReduction, FloatReduction
+from dlc.dialects.dl.reductions.normalization import Softmaxes
+from dlc.dialects.dl.reductions.reduction import ArgExtremum, AxisReduction
+from dlc.dialects.dl.reductions.window import Pool
 from tests.fuzz.contractions import (
     conv,
     dot_general,

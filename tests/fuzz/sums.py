@@ -9,7 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Sequential, Window
-from dlc.dialects.dl.words import parts_of
+from dlc.dialects.dl.narrow_numbers.words import parts_of
 from dlc.ir import Block, StringAttr, f64, i64
 from tests.fuzz.floats import (
     all_whole,

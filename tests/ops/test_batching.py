@@ -11,9 +11,9 @@ from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, tensor_type
-from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import Composite, DataDependent
+from dlc.dialects.dl.programs.control import Control
 from dlc.errors import UnsupportedError
 from dlc.instrument.verify import verify
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Region, StringAttr, func

@@ -7,8 +7,8 @@ import pytest
 
 from dlc.compiler import Program, compile
 from dlc.dialects.dl.base import element_type_of
+from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.selection import Selection
 from dlc.dims import Dim
 from dlc.options import Options
 from dlc.weights import WeightStore

@@ -30,7 +30,11 @@ _LONG = "takes as long as one likes; the tests have a small one of it"
 # Pages whose blocks of Python are parts of files that tests run: lines of these.
 QUOTED = {
     "tour.md": ["docs/tour.py"],
-    "extending.md": ["dlc/dialects/dl/elementwise.py", "dlc/frontend/onnx/activation.py", "examples/c_target.py"],
+    "extending.md": [
+        "dlc/dialects/dl/arithmetic/elementwise.py",
+        "dlc/frontend/onnx/operators/arithmetic/activation.py",
+        "examples/c_target.py",
+    ],
 }
 # Commands, and pages by their blocks of Python, that are not run as they stand.
 UNDONE = {

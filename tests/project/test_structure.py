@@ -157,6 +157,30 @@ def test_frontends_know_nothing_of_one_another() -> None:
             assert not any(within(imported.removeprefix("dlc."), f) for f in others), f"{module_name(path)} imports {imported}"
 
 
+def test_what_ops_are_made_of_knows_no_family_of_them() -> None:
+    """Files of `dialects/dl` are for all of its folders. A folder says in its `__init__.py` what it holds, and imports nothing."""
+    folder = ROOT / "dialects" / "dl"
+    shared = {module_name(p) for p in folder.glob("*.py")} - {"dialects.dl"}
+    for path in folder.glob("*.py"):
+        named = {imported for imported, _ in imports(path) if within(imported, "dlc.dialects")}
+        if path.name != "__init__.py":
+            assert not {n for n in named if not any(within(n, f"dlc.{s}") for s in shared)}, module_name(path)
+    for path in folder.glob("*/__init__.py"):
+        assert not imports(path), f"{module_name(path)}: names are exported by dlc/dialects/dl/__init__.py"
+
+
+def test_operators_know_nothing_of_the_importer() -> None:
+    """What reads an ONNX operator is handed a node: what goes from node to node calls it."""
+    onnx = ROOT / "frontend" / "onnx"
+    callers = {f"dlc.{module_name(p)}" for p in onnx.glob("*.py")} - {
+        f"dlc.frontend.onnx.{n}" for n in ("node", "registry", "tensors", "values")
+    }
+    callers.remove("dlc.frontend.onnx")
+    for path in (onnx / "operators").rglob("*.py"):
+        for imported, _ in imports(path):
+            assert not any(within(imported, c) for c in callers), f"{module_name(path)} imports {imported}"
+
+
 def test_xdsl_is_imported_in_one_place() -> None:
     importers = {module_name(path) for path in FILES for name, _ in imports(path) if within(name, "xdsl")}
     assert importers == {"ir", "xdsl_repairs"}

@@ -24,14 +24,17 @@ from dlc.backends.reference.values import (
 from dlc.dialects import host
 from dlc.dialects.dl.base import DlOp, flag, is_narrow
 from dlc.dialects.dl.base import shape_of as dl_shape_of
-from dlc.dialects.dl.binding import bind_dims, bound_kernel
-from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.program import DispatchOp, KernelOp, written_over
 from dlc.dialects.dl.selection import DecideOp
 from dlc.dims import Dim, bind_sizes
 from dlc.errors import DlcError, UnsupportedError
+from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
+from dlc.dims import bind_sizes
+from dlc.errors import DlcError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.runtime.control import failure, shown

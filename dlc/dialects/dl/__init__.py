@@ -1,6 +1,19 @@
 """The `dl` dialect: what a model computes, as pure functions on tensors.
 
-One module per family of ops; every op class that a family defines belongs to the dialect and is exported here.
+Files of this folder are what ops of every kind are made of, and the constants among them: `base.py` and `interfaces.py` (what
+an op is, and what passes know of it), `dtypes.py`, `scalar.py` (what a kernel does with one element), `creation.py`, `build.py`
+(programs as calls on values). They know none of its folders, which hold the families, one file each:
+
+    arithmetic/       each element by itself
+    movement/         elements in other places, and places from data
+    reductions/       elements combined along axes or in windows
+    contractions/     sums of products
+    procedures/       loops written by hand, and what they make up: order, factors, trees
+    narrow_numbers/   a few bits: quantised, several to a word
+    data_dependent/   results as large as data says, and text
+    programs/         kernels, loops, branches, functions; sizes and weights of whole programs
+
+Every op class that a family defines belongs to the dialect and is exported here.
 """
 # ruff: noqa: F403
 
@@ -8,88 +21,56 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from dlc.dialects.dl import (
-    activation,
-    adjoints,
-    composite,
-    contraction,
-    control,
-    conv_transpose,
-    conversion,
-    creation,
-    elementwise,
-    factorization,
-    few_bits,
-    fourier,
-    functions,
-    identities,
-    indexing,
-    irregular,
-    logic,
-    movement,
-    normalization,
-    packing,
-    padding,
-    program,
-    quantization,
-    random,
-    reduction,
-    rows,
-    selection,
-    sorted,
-    sorting,
-    suppression,
-    text,
-    transformations,
-    trees,
-    unique,
-    walks,
-    window,
-    winograd,
-    word_pairs,
-    words,
-)
-from dlc.dialects.dl.activation import *
-from dlc.dialects.dl.adjoints import *
+from dlc.dialects.dl import creation
+from dlc.dialects.dl.arithmetic import activation, conversion, elementwise, functions, logic, random
+from dlc.dialects.dl.arithmetic.activation import *
+from dlc.dialects.dl.arithmetic.conversion import *
+from dlc.dialects.dl.arithmetic.elementwise import *
+from dlc.dialects.dl.arithmetic.functions import *
+from dlc.dialects.dl.arithmetic.logic import *
+from dlc.dialects.dl.arithmetic.random import *
 from dlc.dialects.dl.base import DimsAttr
-from dlc.dialects.dl.composite import *
-from dlc.dialects.dl.contraction import *
-from dlc.dialects.dl.control import *
-from dlc.dialects.dl.conv_transpose import *
-from dlc.dialects.dl.conversion import *
+from dlc.dialects.dl.contractions import contraction, conv_transpose, fourier, winograd
+from dlc.dialects.dl.contractions.contraction import *
+from dlc.dialects.dl.contractions.conv_transpose import *
+from dlc.dialects.dl.contractions.fourier import *
+from dlc.dialects.dl.contractions.winograd import *
 from dlc.dialects.dl.creation import *
-from dlc.dialects.dl.elementwise import *
-from dlc.dialects.dl.factorization import *
-from dlc.dialects.dl.few_bits import *
-from dlc.dialects.dl.fourier import *
-from dlc.dialects.dl.functions import *
-from dlc.dialects.dl.identities import *
-from dlc.dialects.dl.indexed import *
-from dlc.dialects.dl.indexing import *
-from dlc.dialects.dl.irregular import *
-from dlc.dialects.dl.logic import *
-from dlc.dialects.dl.movement import *
-from dlc.dialects.dl.normalization import *
-from dlc.dialects.dl.packing import *
-from dlc.dialects.dl.padding import *
-from dlc.dialects.dl.program import *
-from dlc.dialects.dl.quantization import *
-from dlc.dialects.dl.random import *
-from dlc.dialects.dl.reduction import *
-from dlc.dialects.dl.rows import *
-from dlc.dialects.dl.selection import *
-from dlc.dialects.dl.sorted import *
-from dlc.dialects.dl.sorting import *
-from dlc.dialects.dl.suppression import *
-from dlc.dialects.dl.text import *
-from dlc.dialects.dl.transformations import *
-from dlc.dialects.dl.trees import *
-from dlc.dialects.dl.unique import *
-from dlc.dialects.dl.walks import *
-from dlc.dialects.dl.window import *
-from dlc.dialects.dl.winograd import *
-from dlc.dialects.dl.word_pairs import *
-from dlc.dialects.dl.words import *
+from dlc.dialects.dl.data_dependent import selection, suppression, text, unique
+from dlc.dialects.dl.data_dependent.selection import *
+from dlc.dialects.dl.data_dependent.suppression import *
+from dlc.dialects.dl.data_dependent.text import *
+from dlc.dialects.dl.data_dependent.unique import *
+from dlc.dialects.dl.movement import adjoints, indexing, irregular, packing, padding, shaping
+from dlc.dialects.dl.movement.adjoints import *
+from dlc.dialects.dl.movement.indexed import *
+from dlc.dialects.dl.movement.indexing import *
+from dlc.dialects.dl.movement.irregular import *
+from dlc.dialects.dl.movement.packing import *
+from dlc.dialects.dl.movement.padding import *
+from dlc.dialects.dl.movement.shaping import *
+from dlc.dialects.dl.narrow_numbers import few_bits, quantization, word_pairs, words
+from dlc.dialects.dl.narrow_numbers.few_bits import *
+from dlc.dialects.dl.narrow_numbers.quantization import *
+from dlc.dialects.dl.narrow_numbers.word_pairs import *
+from dlc.dialects.dl.narrow_numbers.words import *
+from dlc.dialects.dl.procedures import factorization, rows, sorted, sorting, trees, walks
+from dlc.dialects.dl.procedures.factorization import *
+from dlc.dialects.dl.procedures.rows import *
+from dlc.dialects.dl.procedures.sorted import *
+from dlc.dialects.dl.procedures.sorting import *
+from dlc.dialects.dl.procedures.trees import *
+from dlc.dialects.dl.procedures.walks import *
+from dlc.dialects.dl.programs import control, identities, program, transformations
+from dlc.dialects.dl.programs.control import *
+from dlc.dialects.dl.programs.identities import *
+from dlc.dialects.dl.programs.program import *
+from dlc.dialects.dl.programs.transformations import *
+from dlc.dialects.dl.reductions import composite, normalization, reduction, window
+from dlc.dialects.dl.reductions.composite import *
+from dlc.dialects.dl.reductions.normalization import *
+from dlc.dialects.dl.reductions.reduction import *
+from dlc.dialects.dl.reductions.window import *
 from dlc.ir import Dialect, Operation
 
 FAMILIES: tuple[ModuleType, ...] = (
@@ -107,7 +88,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     factorization,
     fourier,
     window,
-    movement,
+    shaping,
     padding,
     packing,
     adjoints,

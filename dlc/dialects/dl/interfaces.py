@@ -220,8 +220,8 @@ class RowComposite(Composite, ABC):
 class DataDependent(DlOp, ABC):
     """Results of which data decides the sizes, or that are text: the host computes them, between two segments of the program.
 
-    Where kernels can count what there is (`selection.py`), they do. Types name such a size by a symbol of its own. What is
-    called like the op in `runtime/selection.py` computes it, and is its definition.
+    Where kernels can count what there is (`data_dependent/selection.py`), they do. Types name such a size by a symbol of its
+    own. What is called like the op in `runtime/selection.py` computes it, and is its definition.
     """
 
     @property

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import is_unsigned
-from dlc.dialects.dl.words import DOTS, shifts
+from dlc.dialects.dl.narrow_numbers.words import DOTS, shifts
 from dlc.emission.llvm.core import Writer, lanes_of, text_of
 from dlc.emission.llvm.order import Place
 from dlc.emission.visit.constants import number_in

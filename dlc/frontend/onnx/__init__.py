@@ -4,7 +4,7 @@ Read in this order: `graph.py` (the file and its rules), `large_tensors.py` (wha
 (its arrays), `importer.py` (node by node), `functions.py` (nodes that stand for other nodes), `values.py` (those that are no
 tensors; of tensors, `../emit.py`), `origins.py` (the inputs that they hang on), `borders.py` (text, and what is no tensor, at
 the model's borders), `node.py` and `registry.py` (what converters are written with), then the op families, which
-`operators.py` lists.
+`operators/` holds and lists.
 """
 
 from dlc.frontend.onnx.importer import ImportedModel, TensorInfo, check_model, import_model

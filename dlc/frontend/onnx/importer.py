@@ -2,7 +2,7 @@
 
     node { name: "relu1" op_type: "Relu" input: "x" output: "y" }   ⟶   %y = dl.relu %x : … loc("relu1")
 
-Each node goes to the converter that `operators.py` has for it at the model's opset, or to the nodes of its function body. What
+Each node goes to the converter that `operators/` has for it at the model's opset, or to the nodes of its function body. What
 is not supported is noted and the import goes on: the node's results become placeholders of the types that the file declares,
 so that what follows is still looked at and one error lists it all.
 """
@@ -21,8 +21,8 @@ from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
 from dlc.arrays import TensorInfo, are_text
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.data_dependent.text import OnText
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dialects.dl.text import OnText
 from dlc.dims import is_static
 from dlc.errors import DTypeError, ModelError
 from dlc.files.mapped_files import in_memory

@@ -1,4 +1,4 @@
-"""Which converter an ONNX operator has at an opset: tables that the op families fill and `operators.py` joins."""
+"""Which converter an ONNX operator has at an opset: tables that the op families fill and `operators/` joins."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlc.dialects import dl
-from dlc.dialects.dl.control import Control
+from dlc.dialects.dl.programs.control import Control
 from dlc.passes.autodiff.bodies import ForwardWalk, ReverseWalk
 from dlc.passes.autodiff.branches import if_forward, if_reverse
 from dlc.passes.autodiff.custom import (

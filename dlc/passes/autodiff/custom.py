@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import captured
-from dlc.dialects.dl.transformations import Custom
+from dlc.dialects.dl.programs.control import captured
+from dlc.dialects.dl.programs.transformations import Custom
 from dlc.dialects.places import place
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, SSAValue

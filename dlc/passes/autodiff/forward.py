@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import Control
+from dlc.dialects.dl.programs.control import Control
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.bodies import at_end, end, yielded
 from dlc.passes.autodiff.control import FORWARD

@@ -9,7 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import captured
+from dlc.dialects.dl.programs.control import captured
 from dlc.ir import Attribute, Block, Region, SSAValue, i64
 from dlc.passes.autodiff.bodies import (
     ForwardWalk,

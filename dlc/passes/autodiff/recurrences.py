@@ -9,7 +9,7 @@ from typing import cast
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, ints
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import captured, has_effect
+from dlc.dialects.dl.programs.control import captured, has_effect
 from dlc.ir import Block, BlockArgument, Operation, SSAValue
 from dlc.passes.autodiff.bodies import (
     ForwardWalk,

@@ -9,7 +9,7 @@ from typing import cast
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import Control
+from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.places import place
 from dlc.dims import is_static
 from dlc.errors import UnsupportedError

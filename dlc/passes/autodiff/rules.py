@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
-from dlc.dialects.dl.control import Control, captured
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.programs.control import Control, captured
 from dlc.dialects.places import place
 from dlc.errors import UnsupportedError
 from dlc.ir import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import ints, number, rank_of, shape_of
-from dlc.dialects.dl.contraction import ConvOp, DotGeneralOp, MatmulOp
-from dlc.dialects.dl.conv_transpose import ConvTransposeOp
+from dlc.dialects.dl.contractions.contraction import ConvOp, DotGeneralOp, MatmulOp
+from dlc.dialects.dl.contractions.conv_transpose import ConvTransposeOp
+from dlc.dialects.dl.contractions.winograd import ModeProductOp
 from dlc.dialects.dl.interfaces import Contraction, Window
-from dlc.dialects.dl.movement import SliceOp, WindowsOp
-from dlc.dialects.dl.winograd import ModeProductOp
+from dlc.dialects.dl.movement.shaping import SliceOp, WindowsOp
 from dlc.ir import AffineDimExpr, AffineMap, SSAValue
 from dlc.passes.batching.lanes import Lanes
 from dlc.passes.batching.rules import Rule

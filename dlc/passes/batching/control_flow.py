@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from dlc.dialects.dl.arithmetic.elementwise import SelectOp
+from dlc.dialects.dl.arithmetic.logic import AndOp, NotOp, OrOp
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.control import FailOp, IfOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.elementwise import SelectOp
-from dlc.dialects.dl.indexing import GatherOp
-from dlc.dialects.dl.logic import AndOp, NotOp, OrOp
-from dlc.dialects.dl.program import YieldOp
-from dlc.dialects.dl.reduction import ArgmaxOp, ReduceAnyOp, ReduceSumOp
-from dlc.dialects.dl.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, with_lanes
+from dlc.dialects.dl.movement.indexing import GatherOp
+from dlc.dialects.dl.programs.control import FailOp, IfOp, PrintOp, ScanOp, WhileOp
+from dlc.dialects.dl.programs.program import YieldOp
+from dlc.dialects.dl.programs.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, with_lanes
+from dlc.dialects.dl.reductions.reduction import ArgmaxOp, ReduceAnyOp, ReduceSumOp
 from dlc.ir import Block, Operation, SSAValue, i64
 from dlc.passes.batching.differences import values_that_differ
 from dlc.passes.batching.lanes import Lanes

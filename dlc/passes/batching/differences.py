@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from dlc.dialects.dl.control import FailOp, IfOp, ScanOp, WhileOp, captured
-from dlc.dialects.dl.identities import AfterOp
+from dlc.dialects.dl.programs.control import FailOp, IfOp, ScanOp, WhileOp, captured
+from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.ir import Block, Operation, SSAValue
 
 

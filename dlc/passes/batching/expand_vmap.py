@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dlc.dialects.dl.base import DlOp, ints
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.indexed import Indexed
 from dlc.dialects.dl.interfaces import Composite, DataDependent
-from dlc.dialects.dl.transformations import NOT_BATCHED, VmapOp, with_lanes
+from dlc.dialects.dl.movement.indexed import Indexed
+from dlc.dialects.dl.programs.transformations import NOT_BATCHED, VmapOp, with_lanes
 from dlc.dialects.places import place
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.ir import Block, IsTerminator, Operation, SSAValue

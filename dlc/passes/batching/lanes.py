@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from dlc.dialects.dl.arithmetic.logic import AndOp, NotOp
 from dlc.dialects.dl.base import DlOp, PropertyValue, element_type_of, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.logic import AndOp, NotOp
-from dlc.dialects.dl.movement import BroadcastToOp, ReshapeOp, TransposeOp
-from dlc.dialects.dl.transformations import NOT_BATCHED, with_lanes
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
+from dlc.dialects.dl.programs.transformations import NOT_BATCHED, with_lanes
 from dlc.dims import Size
 from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.batching.differences import computed_from

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.dialects.dl.activation import casted
+from dlc.dialects.dl.arithmetic.activation import casted
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, SelectOp
+from dlc.dialects.dl.arithmetic.logic import AndOp, GreaterEqualOp, LessOp
 from dlc.dialects.dl.base import element_type_of, flag, rank_of, shape_of
-from dlc.dialects.dl.contraction import static
+from dlc.dialects.dl.contractions.contraction import static
 from dlc.dialects.dl.creation import IotaOp
-from dlc.dialects.dl.elementwise import AddOp, MaximumOp, MinimumOp, SelectOp
-from dlc.dialects.dl.indexed import Indexed, fail_outside
-from dlc.dialects.dl.indexing import GatherElementsOp, GatherNdOp, GatherOp, ScatterRowsOp
 from dlc.dialects.dl.interfaces import is_unsigned
-from dlc.dialects.dl.irregular import ScatterElementsOp, ScatterNdOp
-from dlc.dialects.dl.logic import AndOp, GreaterEqualOp, LessOp
-from dlc.dialects.dl.movement import BroadcastToOp, ConcatOp
+from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
+from dlc.dialects.dl.movement.indexing import GatherElementsOp, GatherNdOp, GatherOp, ScatterRowsOp
+from dlc.dialects.dl.movement.irregular import ScatterElementsOp, ScatterNdOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp
 from dlc.dialects.dl.scalar import bits, limits
 from dlc.ir import SSAValue, i64
 from dlc.passes.batching.lanes import Lanes

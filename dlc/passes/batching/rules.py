@@ -8,30 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from dlc.dialects.dl.activation import Activation, PreluOp
+from dlc.dialects.dl.arithmetic.activation import Activation, PreluOp
+from dlc.dialects.dl.arithmetic.elementwise import SelectOp
+from dlc.dialects.dl.arithmetic.random import RandomBitsOp
 from dlc.dialects.dl.base import DlOp, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
-from dlc.dialects.dl.composite import CompositeReduction
-from dlc.dialects.dl.elementwise import SelectOp
-from dlc.dialects.dl.identities import AfterOp
 from dlc.dialects.dl.interfaces import Elementwise, Procedure, Reduction, Sequential
-from dlc.dialects.dl.irregular import Running
-from dlc.dialects.dl.movement import (
-    BroadcastToOp,
-    ConcatOp,
-    ReshapeOp,
-    ReverseOp,
-    SliceOp,
-    TransposeOp,
-    WindowsOp,
-)
-from dlc.dialects.dl.normalization import BatchNormOp, LrnOp, Softmaxes, TrailingNorm
-from dlc.dialects.dl.padding import PadOp
-from dlc.dialects.dl.quantization import Scaled
-from dlc.dialects.dl.random import RandomBitsOp
-from dlc.dialects.dl.reduction import ArgExtremum
-from dlc.dialects.dl.sorted import SearchsortedOp
-from dlc.dialects.dl.sorting import ArgsortOp, SortOp
-from dlc.dialects.dl.trees import ForestOp
+from dlc.dialects.dl.movement.irregular import Running
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp, WindowsOp
+from dlc.dialects.dl.narrow_numbers.quantization import Scaled
+from dlc.dialects.dl.procedures.sorted import SearchsortedOp
+from dlc.dialects.dl.procedures.sorting import ArgsortOp, SortOp
+from dlc.dialects.dl.procedures.trees import ForestOp
+from dlc.dialects.dl.programs.identities import AfterOp
+from dlc.dialects.dl.reductions.composite import CompositeReduction
+from dlc.dialects.dl.reductions.normalization import BatchNormOp, LrnOp, Softmaxes, TrailingNorm
+from dlc.dialects.dl.reductions.reduction import ArgExtremum
 from dlc.ir import SSAValue, i1
 from dlc.passes.batching.lanes import Lanes
 

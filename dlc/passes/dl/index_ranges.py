@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, ModOp, MulOp, SelectOp, SubOp
 from dlc.dialects.dl.base import DlOp, element_type_of, number, shape_of, sizes
-from dlc.dialects.dl.control import ScanOp
-from dlc.dialects.dl.conversion import CastOp
 from dlc.dialects.dl.creation import ConstantOp, IotaOp
 from dlc.dialects.dl.dtypes import array_of, is_float
-from dlc.dialects.dl.elementwise import AddOp, MaximumOp, MinimumOp, ModOp, MulOp, SelectOp, SubOp
-from dlc.dialects.dl.identities import AfterOp, StopGradientOp
-from dlc.dialects.dl.indexing import Taking
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement import ConcatOp, ReshapeOp
-from dlc.dialects.dl.padding import PadOp
-from dlc.dialects.dl.reduction import ArgExtremum
+from dlc.dialects.dl.movement.indexing import Taking
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp
+from dlc.dialects.dl.procedures.sorting import ArgsortOp
+from dlc.dialects.dl.programs.control import ScanOp
+from dlc.dialects.dl.programs.identities import AfterOp, StopGradientOp
+from dlc.dialects.dl.reductions.reduction import ArgExtremum
+from dlc.dialects.dl.reductions.window import MaxPoolOp
 from dlc.dialects.dl.scalar import limits
-from dlc.dialects.dl.sorting import ArgsortOp
-from dlc.dialects.dl.window import MaxPoolOp
 from dlc.ir import BlockArgument, SSAValue
 
 # The smallest and the largest of integers.

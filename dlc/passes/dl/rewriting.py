@@ -9,11 +9,11 @@ import numpy as np
 
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import Control, has_effect
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
+from dlc.dialects.dl.programs.control import Control, has_effect
 from dlc.dims import Size, product
 from dlc.errors import CompileError
 from dlc.ir import (

@@ -9,17 +9,17 @@ from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.control import Loop
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
-from dlc.dialects.dl.packing import PackOp, UnpackOp
-from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp, empty_kernel
-from dlc.dialects.dl.weight_expressions import WeightExpressions
+from dlc.dialects.dl.movement.packing import PackOp, UnpackOp
+from dlc.dialects.dl.programs.control import Loop
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
+from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol
 from dlc.dims import is_static, substitute
 from dlc.ir import Block, BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.fold_scales import weight_axes
+from dlc.passes.dl.contractions.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import program_blocks
 from dlc.passes.fusion.panels import choose_panel
 

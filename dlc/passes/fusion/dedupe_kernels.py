@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from dlc.dialects.dl.program import DispatchOp, KernelOp, written_over
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, StringAttr, SymbolRefAttr
 
 

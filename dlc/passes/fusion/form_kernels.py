@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, shape_of
-from dlc.dialects.dl.movement import SliceOp
-from dlc.dialects.dl.padding import PadOp
-from dlc.dialects.dl.program import DispatchOp
-from dlc.dialects.dl.ranges import ranges_of
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import SliceOp
+from dlc.dialects.dl.programs.program import DispatchOp
+from dlc.dialects.dl.programs.ranges import ranges_of
 from dlc.dims import Size
 from dlc.ir import Block, Context, ModuleOp, Operation
 from dlc.passes.base import TargetPass

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
-from dlc.dialects.dl.control import Control, PrintOp
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import (
     Contraction,
@@ -27,14 +26,15 @@ from dlc.dialects.dl.interfaces import (
     Staged,
     Window,
 )
-from dlc.dialects.dl.movement import ConcatOp, TransposeOp
-from dlc.dialects.dl.padding import PadOp
-from dlc.dialects.dl.program import DispatchOp
-from dlc.dialects.dl.weight_expressions import WeightExpressions
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, TransposeOp
+from dlc.dialects.dl.programs.control import Control, PrintOp
+from dlc.dialects.dl.programs.program import DispatchOp
+from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Range, Size, is_static
 from dlc.ir import AffineDimExpr, AffineExpr, Block, Operation, SSAValue, func
-from dlc.passes.dl.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.dl.rewriting import splat, users
+from dlc.passes.dl.simplification.decompose_composites import are_rows, is_row_kernel
 from dlc.passes.views import is_view
 from dlc.target import Target
 

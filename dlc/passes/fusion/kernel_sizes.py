@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dlc.dialects.dl.base import DimsAttr, DlOp, attribute, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Elementwise
-from dlc.dialects.dl.movement import ReshapeOp
-from dlc.dialects.dl.ranges import representative
+from dlc.dialects.dl.movement.shaping import ReshapeOp
+from dlc.dialects.dl.programs.ranges import representative
 from dlc.dialects.sizes import symbol
 from dlc.dims import Atom, Dim, Range, Size, UndecidableError, is_static, product, substitute
 from dlc.errors import ShapeError

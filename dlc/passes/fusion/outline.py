@@ -9,7 +9,7 @@ from typing import cast
 from dlc.dialects.dl.base import DlOp, attribute
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.interfaces import Procedure
-from dlc.dialects.dl.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
+from dlc.dialects.dl.programs.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.passes.dl.rewriting import splat
 from dlc.passes.fusion.groups import Grouper

@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from dlc.dialects.dl.arithmetic.elementwise import MulOp, SelectOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.elementwise import MulOp, SelectOp
 from dlc.dialects.dl.interfaces import Composite, Contraction
-from dlc.dialects.dl.movement import ReshapeOp, TransposeOp
-from dlc.dialects.dl.packing import UnpackOp
-from dlc.dialects.dl.padding import PadOp
-from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp, empty_kernel
+from dlc.dialects.dl.movement.packing import UnpackOp
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.cse import share
 from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, splat
+from dlc.passes.dl.simplification.cse import share
 from dlc.passes.fusion.assign_layouts import panel_axis
 
 # A panel is a row of the register tile.

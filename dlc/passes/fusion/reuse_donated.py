@@ -8,8 +8,8 @@ from typing import cast
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Elementwise
-from dlc.dialects.dl.movement import SliceOp
-from dlc.dialects.dl.program import DONOR, DispatchOp, KernelOp, YieldOp, empty_kernel
+from dlc.dialects.dl.movement.shaping import SliceOp
+from dlc.dialects.dl.programs.program import DONOR, DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, BlockArgument, Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, func
 from dlc.passes.dl.rewriting import users

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import attribute, ints
-from dlc.dialects.dl.control import Loop, ScanOp
 from dlc.dialects.dl.interfaces import Scattering
-from dlc.dialects.dl.program import OVER, DispatchOp, KernelOp, YieldOp
+from dlc.dialects.dl.programs.control import Loop, ScanOp
+from dlc.dialects.dl.programs.program import OVER, DispatchOp, KernelOp, YieldOp
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.fusion.reuse_donated import readers
 from dlc.passes.views import source_of

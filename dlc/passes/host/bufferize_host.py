@@ -8,11 +8,11 @@ from typing import cast
 
 from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.control import Control, FailOp
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.movement import SliceOp
-from dlc.dialects.dl.program import DispatchOp, YieldOp
-from dlc.dialects.dl.selection import DecideOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.movement.shaping import SliceOp
+from dlc.dialects.dl.programs.control import Control, FailOp
+from dlc.dialects.dl.programs.program import DispatchOp, YieldOp
 from dlc.dialects.sizes import say_sizes
 from dlc.dims import Size, is_static
 from dlc.errors import UnsupportedError

@@ -8,13 +8,13 @@ from typing import cast
 
 from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of, tensor_of
-from dlc.dialects.dl.control import FailOp, IfOp, Loop, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.identities import AfterOp
-from dlc.dialects.dl.movement import ReshapeOp, SliceOp
-from dlc.dialects.dl.program import DispatchOp, YieldOp, written_over
-from dlc.dialects.dl.selection import DecideOp
-from dlc.dialects.dl.words import WordsOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
+from dlc.dialects.dl.narrow_numbers.words import WordsOp
+from dlc.dialects.dl.programs.control import FailOp, IfOp, Loop, PrintOp, ScanOp, WhileOp
+from dlc.dialects.dl.programs.identities import AfterOp
+from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, written_over
 from dlc.dims import Size, UndecidableError, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
 from dlc.passes.views import source_of

@@ -11,7 +11,7 @@ from itertools import repeat
 from dlc.arrays import aligned
 from dlc.dialects.dl.base import Array, DlOp, tensor_of
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.weight_expressions import WeightExpressions
+from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.host import entry_of
 from dlc.files.mapped_files import in_memory
 from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlc.dialects import host
-from dlc.dialects.dl.ranges import representative
+from dlc.dialects.dl.programs.ranges import representative
 from dlc.dims import Range
 from dlc.ir import Block, Operation, SSAValue, memref
 from dlc.passes.host.arena import Lifetime

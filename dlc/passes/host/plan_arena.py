@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects import host
-from dlc.dialects.dl.ranges import ranges_of
+from dlc.dialects.dl.programs.ranges import ranges_of
 from dlc.dims import Dim
 from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, i64, memref
 from dlc.passes.host.arena import ALIGNMENT, place, share

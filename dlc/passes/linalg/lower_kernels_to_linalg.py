@@ -19,9 +19,9 @@ from dlc.dialects.dl.interfaces import (
     Window,
     storage_type,
 )
-from dlc.dialects.dl.movement import ConcatOp, ReshapeOp, SliceOp
-from dlc.dialects.dl.padding import PadOp
-from dlc.dialects.dl.program import KernelOp, written_over
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.programs.program import KernelOp, written_over
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import (

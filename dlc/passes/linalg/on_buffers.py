@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.interfaces import storage_type
-from dlc.dialects.dl.program import OVER, REPRESENTATIVE, KernelOp
+from dlc.dialects.dl.programs.program import OVER, REPRESENTATIVE, KernelOp
 from dlc.dialects.sizes import say_sizes, size_arguments, symbol
 from dlc.ir import ArrayAttr, Block, FunctionType, Region, SSAValue, UnitAttr, func, index
 from dlc.passes.structured import memref_type

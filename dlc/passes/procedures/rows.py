@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.rows import LANES
+from dlc.dialects.dl.procedures.rows import LANES
 from dlc.ir import i32
 from dlc.passes.procedures.code import Buffer, Code, parts
 from dlc.passes.procedures.values import Index, Value, maximum, minimum, select

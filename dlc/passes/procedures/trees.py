@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
-from dlc.dialects.dl.trees import BEYOND, FEATURE, THRESHOLD, TREES_AT_ONCE, WITHIN
+from dlc.dialects.dl.procedures.trees import BEYOND, FEATURE, THRESHOLD, TREES_AT_ONCE, WITHIN
 from dlc.passes.procedures.code import Buffer, Code, parts
 from dlc.passes.procedures.values import Value, maximum, minimum, select
 from dlc.passes.structured import vector_type

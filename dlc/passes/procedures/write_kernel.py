@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.interfaces import Procedure, is_unsigned, storage_type
-from dlc.dialects.dl.program import KernelOp
+from dlc.dialects.dl.programs.program import KernelOp
 from dlc.ir import func
 from dlc.passes.linalg.on_buffers import function_on_buffers
 from dlc.passes.procedures import matrices

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import ints
-from dlc.dialects.dl.program import REPRESENTATIVE
+from dlc.dialects.dl.programs.program import REPRESENTATIVE
 from dlc.dialects.sizes import sizes_of, symbol
 from dlc.dims import Dim
 from dlc.ir import Context, MemRefType, func

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.dialects import dl
-from dlc.dialects.dl.transformations import Custom, Transformation
+from dlc.dialects.dl.programs.transformations import Custom, Transformation
 from dlc.ir import Context, ModuleOp, ModulePass
 from dlc.passes.autodiff.forward import add_tangents
 from dlc.passes.autodiff.reverse import add_cotangents
 from dlc.passes.batching.expand_vmap import expand_vmap
-from dlc.passes.dl.cse import CsePass, share
-from dlc.passes.dl.dce import DcePass
 from dlc.passes.dl.rewriting import erase_unused, with_nested
+from dlc.passes.dl.simplification.cse import CsePass, share
+from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.transformations.inline import inline
 
 

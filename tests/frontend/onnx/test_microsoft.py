@@ -11,7 +11,7 @@ from onnx import ModelProto, helper
 
 from dlc.errors import UnsupportedError
 from dlc.frontend.onnx import import_model
-from dlc.frontend.onnx.microsoft import DOMAIN, table
+from dlc.frontend.onnx.operators.microsoft import DOMAIN, table
 from tests.frontend.onnx.build import model, run
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 
 from dlc.errors import UnsupportedError
 from dlc.frontend.onnx import import_model
-from dlc.frontend.onnx.transformers import table
+from dlc.frontend.onnx.operators.transformers import table
 from tests.frontend.onnx.build import run
 from tests.frontend.onnx.transformers import CASES, GROUPS, HEADS, LENGTH, NEXT, RECORDED, WIDTH, Case
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
-from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.operators.microsoft import DOMAIN
 from tests.frontend.onnx.build import model
 
 RECORDED = Path(__file__).with_name("transformers.npz")

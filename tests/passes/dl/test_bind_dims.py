@@ -10,7 +10,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dims import Dim
 from dlc.errors import ShapeError
 from dlc.ir import Block, Context, FunctionType, ModuleOp, Region, f32, func
-from dlc.passes.dl.bind_dims import BindDimsPass, bind_dims
+from dlc.passes.dl.programs.bind_dims import BindDimsPass, bind_dims
 
 N = Dim.symbol("n")
 

@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import ints
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp
 from dlc.options import Options
-from dlc.passes.dl.block_sums import BlockSumsPass
+from dlc.passes.dl.contractions.block_sums import BlockSumsPass
 from dlc.weights import WeightStore
 from tests.ops.programs import module_of
 from tests.ops.sample import Sample

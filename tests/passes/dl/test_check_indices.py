@@ -21,7 +21,7 @@ from dlc.errors import DlcError, ModelError
 from dlc.frontend.onnx import import_model
 from dlc.ir import SSAValue, i8, i64
 from dlc.options import Options
-from dlc.passes.dl.check_indices import CheckIndicesPass
+from dlc.passes.dl.movement.check_indices import CheckIndicesPass
 from tests.frontend.onnx.build import model
 from tests.passes.programs import Program, program
 from tests.targets import TARGETS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects import dl
 from dlc.ir import SSAValue
-from dlc.passes.dl.compute_early import ComputeEarlyPass
+from dlc.passes.dl.simplification.compute_early import ComputeEarlyPass
 
 from ..programs import Writer, program, randoms
 

@@ -11,8 +11,8 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import SSAValue
-from dlc.passes.dl.few_bit_weights import FewBitWeightsPass
-from dlc.passes.dl.quantize_weights import QuantizeWeightsPass
+from dlc.passes.dl.narrow_numbers.few_bit_weights import FewBitWeightsPass
+from dlc.passes.dl.narrow_numbers.quantize_weights import QuantizeWeightsPass
 from dlc.target import resolve
 from tests.passes.programs import Program, Writer, program, randoms
 

@@ -10,10 +10,10 @@ import pytest
 from dlc.dialects import dl
 from dlc.instrument.provenance import origins
 from dlc.ir import SSAValue
-from dlc.passes.dl.channels_last import ChannelsLastPass
-from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
-from dlc.passes.dl.fold_scales import FoldScalesPass
-from dlc.passes.dl.simplify import SimplifyPass
+from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
+from dlc.passes.dl.movement.channels_last import ChannelsLastPass
+from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.simplification.simplify import SimplifyPass
 from tests.passes.programs import Program, Writer, program, randoms
 
 

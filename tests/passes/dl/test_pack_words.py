@@ -8,8 +8,8 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
 from dlc.ir import SSAValue, i32
-from dlc.passes.dl.pack_words import PackWordsPass
-from dlc.passes.dl.simplify import SimplifyPass
+from dlc.passes.dl.narrow_numbers.pack_words import PackWordsPass
+from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.target import CPU_LEVELS
 from tests.passes.programs import Program, Writer, program
 

@@ -12,12 +12,12 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.ir import SSAValue, i32
-from dlc.passes.dl.cse import CsePass
-from dlc.passes.dl.dce import DcePass
-from dlc.passes.dl.fold_quantization import FoldQuantizationPass
-from dlc.passes.dl.pack_words import PackWordsPass
-from dlc.passes.dl.quantized_contractions import QuantizedContractionsPass
-from dlc.passes.dl.simplify import SimplifyPass
+from dlc.passes.dl.narrow_numbers.fold_quantization import FoldQuantizationPass
+from dlc.passes.dl.narrow_numbers.pack_words import PackWordsPass
+from dlc.passes.dl.narrow_numbers.quantized_contractions import QuantizedContractionsPass
+from dlc.passes.dl.simplification.cse import CsePass
+from dlc.passes.dl.simplification.dce import DcePass
+from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.target import CPU_LEVELS, REFERENCE, Target
 from tests.passes.programs import Program, Writer, program, randoms
 

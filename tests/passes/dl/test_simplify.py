@@ -9,9 +9,9 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.ir import SSAValue, f32, f64, i1, i32, i64
-from dlc.passes.dl.cse import CsePass
-from dlc.passes.dl.dce import DcePass
-from dlc.passes.dl.simplify import SimplifyPass
+from dlc.passes.dl.simplification.cse import CsePass
+from dlc.passes.dl.simplification.dce import DcePass
+from dlc.passes.dl.simplification.simplify import SimplifyPass
 from tests.passes.programs import Writer, program, randoms
 
 FLOATS = np.array([[-np.inf, -2.5, -0.0, 0.0], [1.0, 3.0, np.inf, np.nan]], np.float32)

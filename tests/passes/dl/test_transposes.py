@@ -9,13 +9,13 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.ir import SSAValue
-from dlc.passes.dl.channels_last import ChannelsLastPass
-from dlc.passes.dl.cse import CsePass
-from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
-from dlc.passes.dl.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
+from dlc.passes.dl.movement.channels_last import ChannelsLastPass
+from dlc.passes.dl.movement.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
+from dlc.passes.dl.movement.sink_reshapes import SinkReshapesPass
 from dlc.passes.dl.rewriting import reshape_groups
-from dlc.passes.dl.simplify import SimplifyPass
-from dlc.passes.dl.sink_reshapes import SinkReshapesPass
+from dlc.passes.dl.simplification.cse import CsePass
+from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.simplification.simplify import SimplifyPass
 from tests.passes.programs import Program, Writer, program, randoms
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)

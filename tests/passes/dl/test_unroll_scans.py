@@ -12,8 +12,8 @@ from dlc.dialects.registry import make_context
 from dlc.instrument.verify import verify
 from dlc.ir import ModuleOp, VerifyException, parse_module, print_module
 from dlc.options import Options
-from dlc.passes.dl.bind_dims import bind_dims
-from dlc.passes.dl.unroll_scans import UnrollScansPass
+from dlc.passes.dl.programs.bind_dims import bind_dims
+from dlc.passes.dl.programs.unroll_scans import UnrollScansPass
 from dlc.weights import WeightStore
 
 # h ← h · v + x; the sequence of what h is, and where it ends.

@@ -10,8 +10,8 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.ir import SSAValue, f32
-from dlc.passes.dl.dce import DcePass
-from dlc.passes.dl.wide_contractions import WideContractionsPass
+from dlc.passes.dl.narrow_numbers.wide_contractions import WideContractionsPass
+from dlc.passes.dl.simplification.dce import DcePass
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 from tests.passes.programs import Program, Writer, program, randoms
 

@@ -11,8 +11,8 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import number, shape_of
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.ir import SSAValue, i32
-from dlc.passes.dl.simplify import SimplifyPass
-from dlc.passes.dl.winograd import WinogradPass
+from dlc.passes.dl.contractions.winograd import WinogradPass
+from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.target import CPU_LEVELS, Winograd
 from tests.passes.programs import Program, Writer, program, randoms
 

@@ -10,7 +10,7 @@ from dlc.dialects import dl
 from dlc.dialects.registry import make_context
 from dlc.instrument.provenance import origins
 from dlc.ir import Context, SSAValue, memref, parse_module
-from dlc.passes.dl.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels

@@ -13,7 +13,7 @@ from dlc.dialects import dl
 from dlc.frontend.onnx import ImportedModel, import_model
 from dlc.instrument.verify import verify
 from dlc.ir import Context, ModuleOp, ModulePass
-from dlc.passes.dl.bind_dims import bind_dims
+from dlc.passes.dl.programs.bind_dims import bind_dims
 from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS
 from tests.models.skeletons import deviation, filled, path_of, recordings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dlc.dialects import dl
-from dlc.dialects.dl.program import written_over
+from dlc.dialects.dl.programs.program import written_over
 from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
 from dlc.passes.fusion.update_in_place import UpdateInPlacePass

@@ -10,7 +10,7 @@ from dlc.backends.reference import evaluate
 from dlc.dialects.dl.base import tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dialects.dl.program import KernelOp, YieldOp
+from dlc.dialects.dl.programs.program import KernelOp, YieldOp
 from dlc.ir import Attribute, Block, Context, FunctionType, ModuleOp, Region, SSAValue, func, linalg
 from dlc.passes.base import kernels_of
 from dlc.passes.linalg.fuse_generics import FuseGenericsPass

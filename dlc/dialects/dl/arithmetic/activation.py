@@ -1,0 +1,316 @@
+"""Activations: functions of one element that simpler elementwise ops make up.
+
+16-bit floats are computed in f32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import erf, isfinite
+
+import numpy as np
+
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SelectOp
+from dlc.dialects.dl.arithmetic.functions import ErfOp, Expm1Op, ExpOp, Log1pOp, SigmoidOp, TanhOp
+from dlc.dialects.dl.arithmetic.logic import GreaterOp, LessOp
+from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, number, shape_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.scalar import wide_float
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import Attribute, FloatAttr, SSAValue, StringAttr, TensorType, irdl_op_definition, operand_def, prop_def, result_def
+
+
+def _erf(x: Array) -> Array:
+    return np.vectorize(erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+def widened(b: Build, value: SSAValue) -> SSAValue:
+    """`value`, 16-bit floats as f32."""
+    return casted(b, value, wide_float(element_type_of(value)))
+
+
+def casted(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
+    """`value` with another element type; itself if it has that type."""
+    return value if element_type_of(value) == to else b(CastOp, value, to=to)
+
+
+class Activation(Composite):
+    """`y = f(x)` on floats, of the shape and element type of `x`."""
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    @abstractmethod
+    def formula(self, x: Array) -> Array:
+        """f by NumPy, on f32 or f64."""
+
+    @abstractmethod
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        """f in simpler ops, on f32 or f64."""
+
+    def infer(self) -> Sequence[Tensor]:
+        element = element_type_of(self.x)
+        if not is_float(element):
+            raise DTypeError(f"{self.name}: element type {element}; cast the operand to a float")
+        return [tensor_type(shape_of(self.x), element)]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,) = operands
+        with np.errstate(all="ignore"):
+            return self.formula(x.astype(numpy_dtype(wide_float(element_type_of(self.x))))).astype(x.dtype)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b = Build(self)
+        return [casted(b, self.expand(b, widened(b, operands[0])), element_type_of(self.x))]
+
+
+@irdl_op_definition
+class GeluOp(Activation):
+    """`y = x·Φ(x)`, Φ the normal distribution's: by erf (`approximate = "none"`) or its tanh approximation (`"tanh"`).
+
+    (C1) `x` is of floats; (C2) `approximate` is "none" or "tanh". NaN stays NaN; -inf gives NaN, as 0·inf.
+    """
+
+    name = "dl.gelu"
+    approximate = prop_def(StringAttr)
+
+    def infer(self) -> Sequence[Tensor]:
+        if self.approximate.data not in ("none", "tanh"):
+            raise DTypeError(f"dl.gelu: approximate {self.approximate}; expected 'none' or 'tanh'")
+        return super().infer()
+
+    def formula(self, x: Array) -> Array:
+        if self.approximate.data == "tanh":
+            return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x**3)))
+        return 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        half, one = b.scalar(0.5, like=x), b.scalar(1.0, like=x)
+        if self.approximate.data == "tanh":
+            # √(2/π)·(x + 0.044715·x³) = x·(√(2/π) + √(2/π)·0.044715·x²)
+            root = (2 / np.pi) ** 0.5
+            cubic = b(MulOp, b(MulOp, x, x), b.scalar(root * 0.044715, like=x))
+            inner = b(TanhOp, b(MulOp, x, b(AddOp, cubic, b.scalar(root, like=x))))
+        else:
+            inner = b(ErfOp, b(MulOp, x, b.scalar(0.5**0.5, like=x)))
+        return b(MulOp, b(MulOp, x, half), b(AddOp, inner, one))
+
+
+@irdl_op_definition
+class SiluOp(Activation):
+    """`y = x·sigmoid(x)`. (C1) `x` is of floats. NaN stays NaN; -inf gives NaN, as inf·0."""
+
+    name = "dl.silu"
+
+    def formula(self, x: Array) -> Array:
+        e = np.exp(-np.abs(x))
+        return x * (np.where(x < 0, e, np.ones_like(e)) / (1 + e))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return b(MulOp, x, b(SigmoidOp, x))
+
+
+@irdl_op_definition
+class HardsigmoidOp(Activation):
+    """`y = min(max(alpha·x + beta, 0), 1)`. (C1) `x` is of floats. NaN stays NaN."""
+
+    name = "dl.hardsigmoid"
+    alpha = prop_def(FloatAttr)
+    beta = prop_def(FloatAttr)
+
+    def formula(self, x: Array) -> Array:
+        return np.clip(number(self.alpha) * x + number(self.beta), 0, 1)
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return _clipped_line(b, x, number(self.alpha), number(self.beta))
+
+
+def _clipped_line(b: Build, x: SSAValue, slope: float, offset: float) -> SSAValue:
+    line = b(AddOp, b(MulOp, x, b.scalar(slope, like=x)), b.scalar(offset, like=x))
+    return b(MinimumOp, b(MaximumOp, line, b.scalar(0.0, like=x)), b.scalar(1.0, like=x))
+
+
+@irdl_op_definition
+class HardswishOp(Activation):
+    """`y = x·min(max(x/6 + 1/2, 0), 1)`. (C1) `x` is of floats. NaN stays NaN; -inf gives NaN, as inf·0."""
+
+    name = "dl.hardswish"
+
+    def formula(self, x: Array) -> Array:
+        # In this order x is never multiplied by more than 1: the product does not overflow.
+        return x * np.clip(x / 6 + 0.5, 0, 1)
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return b(MulOp, x, _clipped_line(b, x, 1 / 6, 0.5))
+
+
+@irdl_op_definition
+class LeakyReluOp(Activation):
+    """`y = x` where `x ≥ 0`, else `alpha·x`. (C1) `x` is of floats. NaN stays NaN."""
+
+    name = "dl.leaky_relu"
+    alpha = prop_def(FloatAttr)
+
+    def formula(self, x: Array) -> Array:
+        return np.where(x >= 0, x, number(self.alpha) * x)
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        below = b(LessOp, x, b.scalar(0.0, like=x))
+        return b(SelectOp, below, b(MulOp, x, b.scalar(number(self.alpha), like=x)), x)
+
+
+@irdl_op_definition
+class EluOp(Activation):
+    """`y = x` where `x > 0`, else `alpha·(exp(x) - 1)`. (C1) `x` is of floats. NaN stays NaN."""
+
+    name = "dl.elu"
+    alpha = prop_def(FloatAttr)
+
+    def formula(self, x: Array) -> Array:
+        return np.where(x > 0, x, number(self.alpha) * np.expm1(x))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return _exponential_unit(b, x, number(self.alpha))
+
+
+def _exponential_unit(b: Build, x: SSAValue, alpha: float) -> SSAValue:
+    """`x` above 0, `alpha·(exp(x) - 1)` below."""
+    below = b(MulOp, b(Expm1Op, x), b.scalar(alpha, like=x))
+    return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, below)
+
+
+@irdl_op_definition
+class SeluOp(Activation):
+    """`y = gamma·x` where `x > 0`, else `gamma·alpha·(exp(x) - 1)`. (C1) `x` is of floats. NaN stays NaN."""
+
+    name = "dl.selu"
+    alpha = prop_def(FloatAttr)
+    gamma = prop_def(FloatAttr)
+
+    def formula(self, x: Array) -> Array:
+        return number(self.gamma) * np.where(x > 0, x, number(self.alpha) * np.expm1(x))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return b(MulOp, _exponential_unit(b, x, number(self.alpha)), b.scalar(number(self.gamma), like=x))
+
+
+@irdl_op_definition
+class CeluOp(Activation):
+    """`y = max(x, 0) + min(alpha·(exp(x/alpha) - 1), 0)`.
+
+    (C1) `x` is of floats; (C2) `alpha` is finite and not 0. NaN stays NaN.
+    """
+
+    name = "dl.celu"
+    alpha = prop_def(FloatAttr)
+
+    def infer(self) -> Sequence[Tensor]:
+        alpha = number(self.alpha)
+        if alpha == 0 or not isfinite(alpha):
+            raise DTypeError(f"dl.celu: alpha {alpha}; it is a finite number other than 0")
+        return super().infer()
+
+    def formula(self, x: Array) -> Array:
+        return np.maximum(x, 0) + np.minimum(number(self.alpha) * np.expm1(x / number(self.alpha)), 0)
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        alpha = number(self.alpha)
+        below = b(MulOp, b(Expm1Op, b(MulOp, x, b.scalar(1 / alpha, like=x))), b.scalar(alpha, like=x))
+        return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, below)
+
+
+@irdl_op_definition
+class SoftplusOp(Activation):
+    """`y = log(1 + exp(x))`, without overflow. (C1) `x` is of floats. NaN stays NaN."""
+
+    name = "dl.softplus"
+
+    def formula(self, x: Array) -> Array:
+        return np.logaddexp(x, np.zeros((), x.dtype))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        # log(1 + eˣ) = max(x, 0) + log1p(e^-|x|): the exponent is never positive.
+        return b(AddOp, b(MaximumOp, x, b.scalar(0.0, like=x)), b(Log1pOp, _exp_of_negated_magnitude(b, x)))
+
+
+def _exp_of_negated_magnitude(b: Build, x: SSAValue) -> SSAValue:
+    return b(ExpOp, b(MulOp, b(AbsOp, x), b.scalar(-1.0, like=x)), at_most_zero=True)
+
+
+@irdl_op_definition
+class SoftsignOp(Activation):
+    """`y = x / (1 + |x|)`. (C1) `x` is of floats. NaN stays NaN; infinities give NaN."""
+
+    name = "dl.softsign"
+
+    def formula(self, x: Array) -> Array:
+        return x / (1 + np.abs(x))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return b(DivOp, x, b(AddOp, b(AbsOp, x), b.scalar(1.0, like=x)))
+
+
+@irdl_op_definition
+class MishOp(Activation):
+    """`y = x·tanh(log(1 + exp(x)))`. (C1) `x` is of floats. NaN stays NaN; -inf gives NaN, as inf·0."""
+
+    name = "dl.mish"
+
+    def formula(self, x: Array) -> Array:
+        return x * np.tanh(np.logaddexp(x, np.zeros((), x.dtype)))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        # tanh(log(1 + eˣ)) = ((1 + eˣ)² - 1) / ((1 + eˣ)² + 1); with e = e^-|x| both sides of 0 stay finite:
+        # x ≥ 0: (1 + 2e) / (1 + 2e + 2e²);  x < 0: (2e + e²) / (2e + e² + 2).
+        e = _exp_of_negated_magnitude(b, x)
+        one, two = b.scalar(1.0, like=x), b.scalar(2.0, like=x)
+        twice, square = b(MulOp, e, two), b(MulOp, e, e)
+        negative = b(LessOp, x, b.scalar(0.0, like=x))
+        top = b(SelectOp, negative, b(AddOp, twice, square), b(AddOp, twice, one))
+        rest = b(SelectOp, negative, two, b(MulOp, square, two))
+        return b(MulOp, x, b(DivOp, top, b(AddOp, top, rest)))
+
+
+@irdl_op_definition
+class ThresholdedReluOp(Activation):
+    """`y = x` where `x > alpha`, else 0. (C1) `x` is of floats. NaN gives 0, as it is not above alpha."""
+
+    name = "dl.thresholded_relu"
+    alpha = prop_def(FloatAttr)
+
+    def formula(self, x: Array) -> Array:
+        return np.where(x > number(self.alpha), x, 0)
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return b(SelectOp, b(GreaterOp, x, b.scalar(number(self.alpha), like=x)), x, b.scalar(0.0, like=x))
+
+
+@irdl_op_definition
+class PreluOp(Composite):
+    """`y = x` where `x ≥ 0`, else `slope·x`. (C1) `slope` broadcasts to the shape of `x`; (C2) equal element types."""
+
+    name = "dl.prelu"
+    x = operand_def(TensorType)
+    slope = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        x, slope = shape_of(self.x), shape_of(self.slope)
+        if broadcast_shapes(self.name, x, slope) != x:
+            raise ShapeError(f"dl.prelu: slope {slope} does not broadcast to x {x}; reshape it to the channel axis")
+        if element_type_of(self.x) != element_type_of(self.slope):
+            raise DTypeError(f"dl.prelu: x is {element_type_of(self.x)}, slope {element_type_of(self.slope)}; cast one")
+        return [tensor_type(x, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        x, slope = operands
+        return np.where(x < 0, slope * x, x)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        x, slope = operands
+        b = Build(self)
+        return [b(SelectOp, b(LessOp, x, b.scalar(0, like=x)), b(MulOp, x, slope), x)]

@@ -1,0 +1,377 @@
+"""Functions of one float: roots, exponentials, trigonometry, rounding, classification.
+
+Where NumPy has the function, NaN, infinities and signed zeros are as there. 16-bit floats compute in f32 and round once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf
+from typing import ClassVar
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.arithmetic.pointwise import FloatFunction, MathOp
+from dlc.dialects.dl.base import Array, flag
+from dlc.dialects.dl.interfaces import Body
+from dlc.ir import Attribute, BoolAttr, SSAValue, arith, i1, irdl_op_definition, math, opt_prop_def
+
+
+@irdl_op_definition
+class SqrtOp(FloatFunction):
+    """`√x`; NaN below 0."""
+
+    name = "dl.sqrt"
+    MATH: ClassVar[MathOp | None] = math.SqrtOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.sqrt(x)
+
+
+@irdl_op_definition
+class ExpOp(FloatFunction):
+    """`e^x`.
+
+    `at_most_zero` says that no element of `x` is above 0, as where a maximum was taken away from what it is the maximum of:
+    what becomes of others is not defined. -inf gives 0, NaN stays NaN.
+    """
+
+    name = "dl.exp"
+    MATH: ClassVar[MathOp | None] = math.ExpOp
+    at_most_zero = opt_prop_def(BoolAttr)
+
+    def numpy(self, x: Array) -> Array:
+        return np.exp(x)
+
+    def emit(self, body: Body, x: SSAValue) -> SSAValue:
+        return scalar.exp_at_most_zero(body, x) if flag(self.at_most_zero) else super().emit(body, x)
+
+
+@irdl_op_definition
+class Exp2Op(FloatFunction):
+    """`2^x`."""
+
+    name = "dl.exp2"
+    MATH: ClassVar[MathOp | None] = math.Exp2Op
+
+    def numpy(self, x: Array) -> Array:
+        return np.exp2(x)
+
+
+@irdl_op_definition
+class Expm1Op(FloatFunction):
+    """`e^x - 1`; accurate near 0."""
+
+    name = "dl.expm1"
+    MATH: ClassVar[MathOp | None] = math.ExpM1Op
+
+    def numpy(self, x: Array) -> Array:
+        return np.expm1(x)
+
+
+@irdl_op_definition
+class LogOp(FloatFunction):
+    """`ln x`; -inf at 0, NaN below."""
+
+    name = "dl.log"
+    MATH: ClassVar[MathOp | None] = math.LogOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.log(x)
+
+
+@irdl_op_definition
+class Log2Op(FloatFunction):
+    """`log₂ x`; -inf at 0, NaN below."""
+
+    name = "dl.log2"
+    MATH: ClassVar[MathOp | None] = math.Log2Op
+
+    def numpy(self, x: Array) -> Array:
+        return np.log2(x)
+
+
+@irdl_op_definition
+class Log1pOp(FloatFunction):
+    """`ln(1 + x)`; accurate near 0, -inf at -1, NaN below."""
+
+    name = "dl.log1p"
+    MATH: ClassVar[MathOp | None] = math.Log1pOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.log1p(x)
+
+
+@irdl_op_definition
+class SinOp(FloatFunction):
+    """`sin x`; NaN at the infinities."""
+
+    name = "dl.sin"
+    MATH: ClassVar[MathOp | None] = math.SinOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.sin(x)
+
+
+@irdl_op_definition
+class CosOp(FloatFunction):
+    """`cos x`; NaN at the infinities."""
+
+    name = "dl.cos"
+    MATH: ClassVar[MathOp | None] = math.CosOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.cos(x)
+
+
+@irdl_op_definition
+class TanOp(FloatFunction):
+    """`tan x`; NaN at the infinities."""
+
+    name = "dl.tan"
+    MATH: ClassVar[MathOp | None] = math.TanOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.tan(x)
+
+
+@irdl_op_definition
+class AsinOp(FloatFunction):
+    """`arcsin x`; NaN outside [-1, 1]."""
+
+    name = "dl.asin"
+    MATH: ClassVar[MathOp | None] = math.AsinOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.arcsin(x)
+
+
+@irdl_op_definition
+class AcosOp(FloatFunction):
+    """`arccos x`; NaN outside [-1, 1]."""
+
+    name = "dl.acos"
+    MATH: ClassVar[MathOp | None] = math.AcosOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.arccos(x)
+
+
+@irdl_op_definition
+class AtanOp(FloatFunction):
+    """`arctan x`."""
+
+    name = "dl.atan"
+    MATH: ClassVar[MathOp | None] = math.AtanOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.arctan(x)
+
+
+@irdl_op_definition
+class SinhOp(FloatFunction):
+    """`sinh x`."""
+
+    name = "dl.sinh"
+    MATH: ClassVar[MathOp | None] = math.SinhOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.sinh(x)
+
+
+@irdl_op_definition
+class CoshOp(FloatFunction):
+    """`cosh x`."""
+
+    name = "dl.cosh"
+    MATH: ClassVar[MathOp | None] = math.CoshOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.cosh(x)
+
+
+@irdl_op_definition
+class TanhOp(FloatFunction):
+    """`tanh x`."""
+
+    name = "dl.tanh"
+    MATH: ClassVar[MathOp | None] = math.TanhOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.tanh(x)
+
+
+@irdl_op_definition
+class AsinhOp(FloatFunction):
+    """`arsinh x`."""
+
+    name = "dl.asinh"
+    MATH: ClassVar[MathOp | None] = math.AsinhOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.arcsinh(x)
+
+
+@irdl_op_definition
+class AcoshOp(FloatFunction):
+    """`arcosh x`; NaN below 1."""
+
+    name = "dl.acosh"
+    MATH: ClassVar[MathOp | None] = math.AcoshOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.arccosh(x)
+
+
+@irdl_op_definition
+class AtanhOp(FloatFunction):
+    """`artanh x`; ±inf at ±1, NaN outside."""
+
+    name = "dl.atanh"
+    MATH: ClassVar[MathOp | None] = math.AtanhOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.arctanh(x)
+
+
+@irdl_op_definition
+class ErfOp(FloatFunction):
+    """`2/√π · ∫₀ˣ e^(-t²) dt`."""
+
+    name = "dl.erf"
+    MATH: ClassVar[MathOp | None] = math.ErfOp
+
+    def numpy(self, x: Array) -> Array:
+        return _erf(x)
+
+
+@irdl_op_definition
+class FloorOp(FloatFunction):
+    """`⌊x⌋`."""
+
+    name = "dl.floor"
+    MATH: ClassVar[MathOp | None] = math.FloorOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.floor(x)
+
+
+@irdl_op_definition
+class CeilOp(FloatFunction):
+    """`⌈x⌉`."""
+
+    name = "dl.ceil"
+    MATH: ClassVar[MathOp | None] = math.CeilOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.ceil(x)
+
+
+@irdl_op_definition
+class RoundOp(FloatFunction):
+    """The nearest integer, ties to even."""
+
+    name = "dl.round"
+    MATH: ClassVar[MathOp | None] = math.RoundEvenOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.rint(x)
+
+
+@irdl_op_definition
+class TruncOp(FloatFunction):
+    """`x` without its fraction."""
+
+    name = "dl.trunc"
+    MATH: ClassVar[MathOp | None] = math.TruncOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.trunc(x)
+
+
+def _erf(x: Array) -> Array:
+    return np.vectorize(erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+def _in_steps(body: Body, x: SSAValue, formula: Callable[[SSAValue], SSAValue]) -> SSAValue:
+    """A formula of several roundings: 16-bit floats compute it in f32, so that nothing overflows on the way."""
+    narrow, wide = x.type, scalar.wide_float(x.type)
+    return scalar.convert(body, formula(scalar.convert(body, x, narrow, wide)), wide, narrow)
+
+
+@irdl_op_definition
+class RsqrtOp(FloatFunction):
+    """`1 / √x`; ±inf at ±0, NaN below."""
+
+    name = "dl.rsqrt"
+
+    def numpy(self, x: Array) -> Array:
+        return 1 / np.sqrt(x)
+
+    def emit(self, body: Body, x: SSAValue) -> SSAValue:
+        return _in_steps(body, x, lambda x: body(arith.DivfOp(scalar.like(body, 1.0, x), body(math.SqrtOp(x)))))
+
+
+@irdl_op_definition
+class ReciprocalOp(FloatFunction):
+    """`1 / x`; ±inf at ±0."""
+
+    name = "dl.reciprocal"
+
+    def numpy(self, x: Array) -> Array:
+        return 1 / x
+
+    def emit(self, body: Body, x: SSAValue) -> SSAValue:
+        return body(arith.DivfOp(scalar.like(body, 1.0, x), x))
+
+
+@irdl_op_definition
+class SigmoidOp(FloatFunction):
+    """`1 / (1 + e^-x)`, which is `e^x / (1 + e^x)`: the one for x ≥ 0, the other below, as neither overflows then."""
+
+    name = "dl.sigmoid"
+
+    def numpy(self, x: Array) -> Array:
+        e = np.exp(-np.abs(x))
+        return np.where(x < 0, e, np.ones_like(e)) / (1 + e)
+
+    def emit(self, body: Body, x: SSAValue) -> SSAValue:
+        def formula(x: SSAValue) -> SSAValue:
+            e, one = scalar.exp_at_most_zero(body, body(arith.NegfOp(body(math.AbsFOp(x))))), scalar.like(body, 1.0, x)
+            negative = scalar.compare_with(body, "lt", x, 0.0, x.type)
+            return body(arith.DivfOp(scalar.select(body, negative, e, one), scalar.add(body, one, e)))
+
+        return _in_steps(body, x, formula)
+
+
+@irdl_op_definition
+class IsnanOp(FloatFunction):
+    """Whether `x` is NaN, as bool."""
+
+    name = "dl.isnan"
+
+    def result_element(self) -> Attribute:
+        return i1
+
+    def numpy(self, x: Array) -> Array:
+        return np.isnan(x)
+
+    def emit(self, body: Body, x: SSAValue) -> SSAValue:
+        return body(arith.CmpfOp(x, x, "uno"))
+
+
+@irdl_op_definition
+class IsinfOp(FloatFunction):
+    """Whether `x` is an infinity, as bool."""
+
+    name = "dl.isinf"
+
+    def result_element(self) -> Attribute:
+        return i1
+
+    def numpy(self, x: Array) -> Array:
+        return np.isinf(x)
+
+    def emit(self, body: Body, x: SSAValue) -> SSAValue:
+        return scalar.compare_with(body, "eq", body(math.AbsFOp(x)), float("inf"), self.element)

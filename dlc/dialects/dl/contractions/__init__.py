@@ -1,0 +1,1 @@
+"""Sums of products: of matrices, in convolutions, in transforms."""

@@ -1,0 +1,168 @@
+"""Adjoints: what the gradients of movements and windows are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from dlc.dialects.dl.arithmetic.activation import casted, widened
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, SelectOp
+from dlc.dialects.dl.arithmetic.logic import EqualOp
+from dlc.dialects.dl.arithmetic.pointwise import common_element_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contractions.contraction import compatible, window_sizes, windows_of
+from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import ANY, ReshapeOp, SliceOp, static_sizes
+from dlc.dialects.dl.reductions.composite import in_wide_type
+from dlc.errors import ShapeError
+from dlc.ir import DenseArrayBase, SSAValue, TensorType, i32, irdl_op_definition, operand_def, prop_def, result_def
+
+
+@irdl_op_definition
+class DilateOp(Composite):
+    """`x` with `interior` copies of `value` between neighbours along each axis: a `dl.slice` by steps turned around.
+
+    (C1) `interior` has one entry per axis, none negative; (C2) `value` is a scalar of the element type of `x`. An axis of n
+    elements gets `n + (n - 1)·interior`, an empty one stays so.
+    """
+
+    name = "dl.dilate"
+    TAKES_NARROW: ClassVar[bool] = True
+    x = operand_def(TensorType)
+    value = operand_def(TensorType)
+    interior = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, interior = shape_of(self.x), ints(self.interior)
+        if len(shape) != len(interior) or min(interior, default=0) < 0 or rank_of(self.value):
+            raise ShapeError(f"dl.dilate: interior {interior} and value {shape_of(self.value)} for x {shape} (C1, C2)")
+        element = common_element_type(self, [self.x, self.value], ANY)
+        return [tensor_type((n if n == 0 else n + (n - 1) * k for n, k in zip(shape, interior, strict=True)), element)]
+
+    def reference(self, *operands: Array) -> Array:
+        x, value = operands
+        steps = [k + 1 for k in ints(self.interior)]
+        result = np.full([max(0, (n - 1) * k + 1) if n else 0 for n, k in zip(x.shape, steps, strict=True)], value, x.dtype)
+        result[tuple(slice(None, None, k) for k in steps)] = x
+        return result
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        (x, value), b, interior = operands, Build(self), ints(self.interior)
+        shape = shape_of(x)
+        if 0 in shape:
+            return [b(ReshapeOp, x, shape=shape_of(self.result))]
+        # Each element with what follows it, as an axis of its own: [n, 1] → [n, 1 + interior] → [n·(1 + interior)].
+        apart = [size for n in shape for size in (n, 1)]
+        high = [more for k in interior for more in (0, k)]
+        followed = b(PadOp, b(ReshapeOp, x, shape=apart), value, low=(0,) * len(apart), high=high)
+        joined = b(ReshapeOp, followed, shape=[n * (k + 1) for n, k in zip(shape, interior, strict=True)])
+        limits = shape_of(self.result)
+        return [b(SliceOp, joined, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))]
+
+
+@irdl_op_definition
+class MaxPoolGradientOp(Composite):
+    """The gradient of `y = dl.max_pool x` by `x`: each `g[n, s, c]` is added where the first maximum of its window is.
+
+    `kernel`, `strides` and `dilations` are those of the pooling; the first is that in row-major order, and the first element
+    of all where the window has NaN. Overlapping windows add up; 16-bit floats are summed in f32.
+    (C1) `x` is [N, *S, C] of floats, `y` and `g` have the type that `dl.max_pool` gives; (C2) sizes of spatial axes are
+    known when it is decomposed.
+    """
+
+    name = "dl.max_pool_gradient"
+    x = operand_def(TensorType)
+    y = operand_def(TensorType)
+    g = operand_def(TensorType)
+    kernel = prop_def(DenseArrayBase)
+    strides = prop_def(DenseArrayBase)
+    dilations = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        x, windows = shape_of(self.x), (ints(self.kernel), ints(self.strides), ints(self.dilations))
+        element = common_element_type(self, self.operands, ("float",))
+        if len(x) < 3 or min(windows[0], default=0) < 1:
+            raise ShapeError(f"dl.max_pool_gradient: x {x} must be [N, *spatial, C] and the kernel {windows[0]} positive (C1)")
+        pooled = (x[0], *window_sizes(self, x[1:-1], *windows), x[-1])
+        if not compatible(shape_of(self.y), pooled) or not compatible(shape_of(self.g), pooled):
+            raise ShapeError(f"dl.max_pool_gradient: y {shape_of(self.y)} and g {shape_of(self.g)}, expected {pooled} (C1)")
+        return [tensor_type(x, element)]
+
+    def reference(self, *operands: Array) -> Array:
+        kernel, strides, dilations = ints(self.kernel), ints(self.strides), ints(self.dilations)
+
+        def compute(x: Array, y: Array, g: Array) -> Array:
+            windows = windows_of(x, kernel, strides, dilations)
+            hits = windows == y.reshape(*y.shape, *(1 for _ in kernel))
+            first = np.argmax(hits.reshape(*y.shape, math.prod(kernel)), -1)
+            result = np.zeros_like(x)
+            for number, tap in enumerate(np.ndindex(*kernel)):
+                places = (
+                    slice(k * d, k * d + (n - 1) * s + 1, s)
+                    for k, d, n, s in zip(tap, dilations, y.shape[1:-1], strides, strict=True)
+                )
+                result[:, *places] += np.where(first == number, g, 0)
+            return result
+
+        return in_wide_type(self, compute, operands)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        """See Note [First maximum]."""
+        b, dilations, strides = Build(self), ints(self.dilations), ints(self.strides)
+        x, y, _ = operands
+        n, *_, c = shape_of(x)
+        sizes, counts = (static_sizes(self, shape_of(v)[1:-1]) for v in (x, y))
+        reach = [(k - 1) * d + 1 for k, d in zip(ints(self.kernel), dilations, strict=True)]
+        # How many windows may cover an element, and how many blocks of elements there are, along each axis.
+        covers = [-(-r // s) for r, s in zip(reach, strides, strict=True)]
+        blocks = [-(-size // s) for size, s in zip(sizes, strides, strict=True)]
+        radix = [s * t for s, t in zip(strides, covers, strict=True)]
+
+        first = b.scalar(0, like=tensor_type((), i32))
+        for tap in reversed(list(np.ndindex(*ints(self.kernel)))):
+            offset = [k * d for k, d in zip(tap, dilations, strict=True)]
+            limits = [o + (count - 1) * s + 1 for o, count, s in zip(offset, counts, strides, strict=True)]
+            element = b(SliceOp, x, starts=(0, *offset, 0), limits=(n, *limits, c), strides=(1, *strides, 1))
+            number = b.scalar(int(np.ravel_multi_index(offset, radix)), like=first)
+            first = b(SelectOp, b(EqualOp, element, y), number, first)
+
+        def spread(value: SSAValue, outside: SSAValue) -> SSAValue:
+            """By blocks, with an axis for the elements of a block behind each of its own, and windows that are none around."""
+            low, high = [t - 1 for t in covers], [m - k for m, k in zip(blocks, counts, strict=True)]
+            around = b(PadOp, value, outside, low=(0, *low, 0), high=(0, *high, 0))
+            return b(ReshapeOp, around, shape=(n, *(size for a in shape_of(around)[1:-1] for size in (a, 1)), c))
+
+        g = widened(b, operands[2])
+        zero = b.scalar(0, like=g)
+        first, g = spread(first, b.scalar(-1, like=first)), spread(g, zero)
+        total = None
+        for cover in np.ndindex(*covers):
+            starts = [start for t, count in zip(cover, covers, strict=True) for start in (count - 1 - t, 0)]
+            limits = [limit for start, m in zip(starts[::2], blocks, strict=True) for limit in (start + m, 1)]
+            window = {"starts": (0, *starts, 0), "limits": (n, *limits, c), "strides": (1,) * (2 * len(sizes) + 2)}
+            # The number that this window has for each element of a block.
+            within = np.indices(strides).reshape(len(strides), -1) + np.multiply(cover, strides)[:, None]
+            numbers = np.ravel_multi_index(list(within), radix).reshape(1, *(k for s in strides for k in (1, s)), 1)
+            own = b(EqualOp, b(SliceOp, first, **window), b.constant(numbers, i32))
+            term = b(SelectOp, own, b(SliceOp, g, **window), zero)
+            total = term if total is None else b(AddOp, total, term)
+        assert total is not None
+        whole = b(ReshapeOp, total, shape=(n, *(m * s for m, s in zip(blocks, strides, strict=True)), c))
+        rank = len(sizes) + 2
+        cropped = b(SliceOp, whole, starts=(0,) * rank, limits=(n, *sizes, c), strides=(1,) * rank)
+        return [casted(b, cropped, element_type_of(x))]
+
+
+# Note [First maximum]
+#
+# Each window is given the number of the place where its first maximum is: one choice after the other, from the last place to
+# the first. An element of x adds up g of those windows that cover it and have its number: ⌈reach / stride⌉ along each axis.
+# With as many elements in a block as a window advances, all elements at one place in their block look at the same windows
+# around it, so that these are slices: nothing is written to places that are data.

@@ -1,0 +1,124 @@
+"""Layouts as ops: an axis in tiles that lie outermost, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.arrays import aligned_empty
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import (
+    Array,
+    Tensor,
+    element_type_of,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
+from dlc.dialects.dl.interfaces import Body, Gathering, Movement
+from dlc.dialects.dl.movement.shaping import axis_expressions, clamped, static_size
+from dlc.errors import ShapeError
+from dlc.ir import (
+    AffineMap,
+    IntegerAttr,
+    SSAValue,
+    TensorType,
+    arith,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+)
+
+
+@irdl_op_definition
+class PackOp(Gathering):
+    """One axis split into tiles that lie outermost: `[…, O, …]` becomes `[⌈O / tile⌉, …, tile]`, the rest zero.
+
+    (C1) `axis` is an axis of `x`; (C2) `tile ≥ 1`.
+    """
+
+    name = "dl.pack"
+    x = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    tile = prop_def(IntegerAttr)
+    result = result_def(TensorType)
+
+    @property
+    def packed_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, axis, tile = shape_of(self.x), self.packed_axis, number(self.tile)
+        if tile < 1:
+            raise ShapeError(f"dl.pack: tile {tile}, expected at least 1 (C2)")
+        rest = shape[:axis] + shape[axis + 1 :]
+        return [tensor_type(((shape[axis] + tile - 1) // tile, *rest, tile), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,), axis, tile = operands, self.packed_axis, number(self.tile)
+        x = np.moveaxis(x, axis, -1)
+        *rest, size = x.shape
+        # Weights are large: they are written once, to where programs take them.
+        packed = aligned_empty((-(-size // tile), *rest, tile), x.dtype)
+        full, left = divmod(size, tile)
+        np.moveaxis(packed, 0, -2)[..., :full, :] = x[..., : full * tile].reshape(*rest, full, tile)
+        if left:
+            packed[full, ..., :left] = x[..., full * tile :]
+            packed[full, ..., left:] = 0
+        return packed
+
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        size, tile = static_size(self, shape_of(self.x)[self.packed_axis]), number(self.tile)
+        first = body(arith.MuliOp(indices[0], scalar.position(body, tile)))
+        place = body(arith.AddiOp(first, indices[-1]))
+        places = list(indices[1:-1])
+        places.insert(self.packed_axis, place if size % tile == 0 else clamped(body, place, size))
+        element = scalar.extract(body, sources[0], places)
+        if size % tile == 0:
+            return element
+        inside = body(arith.CmpiOp(place, scalar.position(body, size), "slt"))
+        return scalar.select(body, inside, element, scalar.like(body, 0, element))
+
+
+@irdl_op_definition
+class UnpackOp(Movement):
+    """The inverse of `dl.pack`: `[⌈size / tile⌉, …, tile]` becomes `[…, size, …]` with `size` at `axis`.
+
+    (C1) `x` has at least rank 2, its last size is `tile`, its first `⌈size / tile⌉`; (C2) `axis` is an axis of the result.
+    """
+
+    name = "dl.unpack"
+    x = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    tile = prop_def(IntegerAttr)
+    size = prop_def(IntegerAttr)
+    result = result_def(TensorType)
+
+    @property
+    def packed_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x) - 1)[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, tile, size = shape_of(self.x), number(self.tile), number(self.size)
+        if len(shape) < 2 or tile < 1 or shape[-1] != tile or shape[0] != -(-size // tile):
+            raise ShapeError(f"dl.unpack: {shape} is no packing of {size} into tiles of {tile} (C1)")
+        rest = list(shape[1:-1])
+        rest.insert(self.packed_axis, size)
+        return [tensor_type(rest, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,) = operands
+        tiles_last = np.moveaxis(x, 0, -2)
+        *rest, tiles, tile = tiles_last.shape
+        flat = tiles_last.reshape(*rest, tiles * tile)[..., : number(self.size)]
+        return np.moveaxis(flat, -1, self.packed_axis)
+
+    def source_map(self) -> AffineMap:
+        rank, tile = rank_of(self.x) - 1, number(self.tile)
+        axes = axis_expressions(rank)
+        split = axes.pop(self.packed_axis)
+        return AffineMap(rank, 0, (split // tile, *axes, split % tile))

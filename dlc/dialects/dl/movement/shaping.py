@@ -1,0 +1,341 @@
+"""Movement: ops that place elements anew and compute none.
+
+Where each result element is one element of the operand at an affine place, the op is a `Movement`; those that choose
+between places (padding, concatenation) gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+import numpy as np
+
+from dlc import dims
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.arithmetic.pointwise import common_element_type
+from dlc.dialects.dl.base import (
+    Array,
+    DimsAttr,
+    DlOp,
+    Tensor,
+    broadcast_shapes,
+    element_type_of,
+    ints,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    sizes,
+    tensor_type,
+)
+from dlc.dialects.dl.interfaces import Body, Gathering, Movement, broadcast_map
+from dlc.dims import Size, UndecidableError
+from dlc.errors import ShapeError
+from dlc.ir import (
+    AffineExpr,
+    AffineMap,
+    DenseArrayBase,
+    IntegerAttr,
+    SSAValue,
+    TensorType,
+    arith,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    var_operand_def,
+)
+
+ANY = ("float", "integer", "bool", "narrow")
+
+
+def known_less(a: Size, b: Size) -> bool:
+    """Whether `a < b` for sure; False where symbols leave it open."""
+    try:
+        return a < b
+    except UndecidableError:
+        return False
+
+
+def static_size(op: DlOp, size: Size) -> int:
+    """A size that must be known by now; raises UndecidableError naming the op otherwise."""
+    return static_sizes(op, [size])[0]
+
+
+def static_sizes(op: DlOp, values: Sequence[Size]) -> tuple[int, ...]:
+    """Sizes that must be known by now; raises UndecidableError naming the op otherwise."""
+    if not dims.is_static(values):
+        raise UndecidableError(f"{op.name}: symbolic sizes {tuple(values)}; bind them before this is asked for")
+    return cast(tuple[int, ...], tuple(values))
+
+
+def axis_expressions(rank: int) -> list[AffineExpr]:
+    """The iterators of a result of `rank`, as expressions."""
+    return [AffineExpr.dimension(a) for a in range(rank)]
+
+
+def shifted(body: Body, i: SSAValue, offset: int) -> SSAValue:
+    """`i + offset`."""
+    return body(arith.AddiOp(i, scalar.position(body, offset))) if offset else i
+
+
+def clamped(body: Body, i: SSAValue, size: Size) -> SSAValue:
+    """`i` moved to the nearest place on an axis of `size`."""
+    low = body(arith.MaxSIOp(i, scalar.position(body, 0)))
+    return body(arith.MinSIOp(low, scalar.position(body, size - 1)))
+
+
+@irdl_op_definition
+class TransposeOp(Movement):
+    """The axes in another order: axis `a` of the result is axis `permutation[a]` of `x`.
+
+    (C1) `permutation` holds each axis of `x` once.
+    """
+
+    name = "dl.transpose"
+    x = operand_def(TensorType)
+    permutation = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        return ints(self.permutation)
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, axes = shape_of(self.x), self.axes
+        if sorted(axes) != list(range(len(shape))):
+            raise ShapeError(f"dl.transpose: permutation {axes} is none of the axes of {shape} (C1)")
+        return [tensor_type((shape[a] for a in axes), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.transpose(operands[0], self.axes)
+
+    def source_map(self) -> AffineMap:
+        rank = len(self.axes)
+        return AffineMap(rank, 0, tuple(AffineExpr.dimension(self.axes.index(a)) for a in range(rank)))
+
+
+@irdl_op_definition
+class BroadcastToOp(Movement):
+    """`x` repeated to `shape`: trailing axes aligned, axes of size 1 and missing ones repeated.
+
+    (C1) `x` broadcasts to exactly `shape`.
+    """
+
+    name = "dl.broadcast_to"
+    x = operand_def(TensorType)
+    shape = prop_def(DenseArrayBase | DimsAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        shape = sizes(self.shape)
+        if broadcast_shapes(self.name, shape_of(self.x), shape) != shape:
+            raise ShapeError(f"dl.broadcast_to: {shape_of(self.x)} does not broadcast to {shape} (C1)")
+        return [tensor_type(shape, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.broadcast_to(operands[0], static_sizes(self, sizes(self.shape)))
+
+    def source_map(self) -> AffineMap:
+        return broadcast_map(self.x, self.result)
+
+
+@irdl_op_definition
+class ReshapeOp(DlOp):
+    """The elements of `x` in row-major order, as `shape`: another view of the same buffer.
+
+    (C1) `shape` holds as many elements as `x`.
+    """
+
+    name = "dl.reshape"
+    TAKES_NARROW: ClassVar[bool] = True
+    x = operand_def(TensorType)
+    shape = prop_def(DenseArrayBase | DimsAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        shape = sizes(self.shape)
+        got, expected = dims.product(shape), dims.product(shape_of(self.x))
+        if got != expected and isinstance(got, int) and isinstance(expected, int):
+            raise ShapeError(f"dl.reshape: {shape} holds {got} elements, {shape_of(self.x)} holds {expected} (C1)")
+        return [tensor_type(shape, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.reshape(operands[0], static_sizes(self, sizes(self.shape)))
+
+
+@irdl_op_definition
+class SliceOp(Movement):
+    """`x[starts : limits : strides]`, one entry per axis; negative strides are a `dl.reverse` of the slice.
+
+    (C1) each list has one entry per axis; (C2) `0 ≤ start ≤ limit ≤ size`; (C3) `stride ≥ 1`. The result's size is
+    `⌈(limit - start) / stride⌉`.
+    """
+
+    name = "dl.slice"
+    x = operand_def(TensorType)
+    starts = prop_def(DenseArrayBase | DimsAttr)
+    limits = prop_def(DenseArrayBase | DimsAttr)
+    strides = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, starts, limits, strides = shape_of(self.x), sizes(self.starts), sizes(self.limits), ints(self.strides)
+        if not len(shape) == len(starts) == len(limits) == len(strides):
+            raise ShapeError(f"dl.slice: starts, limits and strides must have one entry per axis of {shape} (C1)")
+        result: list[Size] = []
+        for axis, (size, start, limit, stride) in enumerate(zip(shape, starts, limits, strides, strict=True)):
+            if known_less(start, 0) or known_less(limit, start) or known_less(size, limit) or stride < 1:
+                raise ShapeError(f"dl.slice: [{start}:{limit}:{stride}] is outside axis {axis} of {shape} (C2, C3)")
+            result.append((limit - start + stride - 1) // stride)
+        return [tensor_type(result, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        starts, limits = (static_sizes(self, sizes(p)) for p in (self.starts, self.limits))
+        return operands[0][tuple(slice(*bounds) for bounds in zip(starts, limits, ints(self.strides), strict=True))]
+
+    def source_map(self) -> AffineMap:
+        starts, strides = static_sizes(self, sizes(self.starts)), ints(self.strides)
+        axes = axis_expressions(len(starts))
+        return AffineMap(len(axes), 0, tuple(d * k + s for d, s, k in zip(axes, starts, strides, strict=True)))
+
+
+@irdl_op_definition
+class WindowsOp(Movement):
+    """Sliding windows: the result has one leading axis per axis in `axes`, the place in the window, then the axes of `x`.
+
+    `y[k, …, …, i, …] = x[…, i·stride + k, …]`. (C1) `axes` are distinct axes of `x`, `sizes` and `strides` have one positive
+    entry for each; (C2) no window is longer than its axis.
+    """
+
+    name = "dl.windows"
+    x = operand_def(TensorType)
+    axes = prop_def(DenseArrayBase)
+    sizes = prop_def(DenseArrayBase)
+    strides = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    @property
+    def slides(self) -> dict[int, tuple[int, int]]:
+        """Size and stride of the window along each axis that has one."""
+        return dict(zip(ints(self.axes), zip(ints(self.sizes), ints(self.strides), strict=True), strict=True))
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, slides = shape_of(self.x), self.slides
+        if normalized_axes(self.name, ints(self.axes), len(shape)) != ints(self.axes):
+            raise ShapeError(f"dl.windows: axes {ints(self.axes)} are counted from the front (C1)")
+        result: list[Size] = list(ints(self.sizes))
+        for axis, size in enumerate(shape):
+            window, stride = slides.get(axis, (1, 1))
+            if axis in slides and (window < 1 or stride < 1 or known_less(size, window)):
+                raise ShapeError(f"dl.windows: windows of {window} every {stride} on axis {axis} of {shape} (C1, C2)")
+            result.append((size - window) // stride + 1)
+        return [tensor_type(result, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,), axes = operands, ints(self.axes)
+        # As bytes: NumPy makes no such view of dtypes that are not its own.
+        windows = np.lib.stride_tricks.sliding_window_view(x.view(f"V{x.itemsize}"), ints(self.sizes), axes)
+        stepped = windows[tuple(slice(None, None, self.slides.get(a, (1, 1))[1]) for a in range(x.ndim))]
+        moved = np.moveaxis(stepped, range(x.ndim, x.ndim + len(axes)), range(len(axes)))
+        return np.ascontiguousarray(moved).view(x.dtype)
+
+    def source_map(self) -> AffineMap:
+        axes, slides = ints(self.axes), self.slides
+        iterators = axis_expressions(len(axes) + rank_of(self.x))
+        places = iterators[len(axes) :]
+        for k, axis in enumerate(axes):
+            places[axis] = places[axis] * slides[axis][1] + iterators[k]
+        return AffineMap(len(iterators), 0, tuple(places))
+
+
+@irdl_op_definition
+class ReverseOp(Movement):
+    """`x` with the order along `axes` turned around.
+
+    (C1) `axes` are distinct axes of `x`.
+    """
+
+    name = "dl.reverse"
+    x = operand_def(TensorType)
+    axes = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    @property
+    def reversed_axes(self) -> tuple[int, ...]:
+        return normalized_axes(self.name, ints(self.axes), rank_of(self.x))
+
+    def infer(self) -> Sequence[Tensor]:
+        _ = self.reversed_axes
+        return [tensor_type(shape_of(self.x), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.flip(operands[0], self.reversed_axes)
+
+    def source_map(self) -> AffineMap:
+        shape = shape_of(self.x)
+        places = axis_expressions(len(shape))
+        for a in self.reversed_axes:
+            places[a] = places[a] * -1 + (static_size(self, shape[a]) - 1)
+        return AffineMap(len(shape), 0, tuple(places))
+
+
+@irdl_op_definition
+class ConcatOp(Gathering):
+    """The operands one behind the other along `axis`.
+
+    (C1) there is an operand; (C2) all have one element type and rank; (C3) `axis` is one of their axes; (C4) the sizes of
+    the other axes are equal.
+    """
+
+    name = "dl.concat"
+    TAKES_NARROW: ClassVar[bool] = True
+    values = var_operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    result = result_def(TensorType)
+
+    @property
+    def joined_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.values[0]))[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        if not self.values:
+            raise ShapeError("dl.concat: no operands (C1)")
+        element = common_element_type(self, self.values, ANY)
+        shapes = [shape_of(v) for v in self.values]
+        if len({len(s) for s in shapes}) > 1:
+            raise ShapeError(f"dl.concat: shapes {', '.join(map(str, shapes))} differ in rank (C2)")
+        axis, result = self.joined_axis, list(shapes[0])
+        for shape in shapes[1:]:
+            for a, size in enumerate(shape):
+                if a == axis:
+                    result[a] = result[a] + size
+                elif isinstance(size, int) and size != result[a]:
+                    if isinstance(result[a], int):
+                        raise ShapeError(f"dl.concat: shapes {', '.join(map(str, shapes))} differ beside axis {axis} (C4)")
+                    result[a] = size
+        return [tensor_type(result, element)]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.concatenate(operands, self.joined_axis)
+
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        axis, offset = self.joined_axis, 0
+        result: SSAValue | None = None
+        for source, value in zip(sources, self.values, strict=True):
+            size = static_size(self, shape_of(value)[axis])
+            if size == 0:
+                continue
+            places = list(indices)
+            places[axis] = clamped(body, shifted(body, indices[axis], -offset), size)
+            element = scalar.extract(body, source, places)
+            if result is None:
+                result = element
+            else:
+                reached = body(arith.CmpiOp(indices[axis], scalar.position(body, offset), "sge"))
+                result = scalar.select(body, reached, element, result)
+            offset += size
+        if result is None:
+            raise ShapeError("dl.concat: an empty result has no elements to gather")
+        return result

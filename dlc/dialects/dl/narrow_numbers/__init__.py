@@ -1,0 +1,1 @@
+"""Numbers of a few bits: quantised, several to a word, and their products."""

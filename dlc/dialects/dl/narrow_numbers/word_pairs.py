@@ -1,0 +1,156 @@
+"""Products of rows of 16 bits and weights of few bits, in integers: a processor multiplies pairs of them (`vpmaddwd`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.contractions.contraction import differ, iteration_space
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.interfaces import Body, Contraction, Structure, is_unsigned
+from dlc.dialects.dl.narrow_numbers.few_bits import FEW_BITS
+from dlc.dialects.dl.narrow_numbers.words import DOTS, WORD_BITS, parts_of
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import (
+    AffineExpr,
+    Attribute,
+    SSAValue,
+    TensorType,
+    arith,
+    f32,
+    i32,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    prop_def,
+    result_def,
+)
+
+_HALF = WORD_BITS // 2
+
+
+@irdl_op_definition
+class MatmulPairsOp(Contraction):
+    """A product of rows in 16 bits with weights of few bits, in blocks of g that each have scales:
+    `y[…, n] = Σ_b scale[b, n] · row_scale[…, b] · Σ_k x[…, g·b + k] · (w[b, k, n] - zero[b, n])`.
+
+    `lhs` […, B·g/2] has pairs of i16 to a word of i32 (`dl.words`), `row_scale` […, B] what they are multiples of, and
+    `row_sums` […, B, W] the sums of as many as a word of weights has places, times their scale: others are an error that is
+    not seen. `words` [B, W, N] has r integers of type `of` to a word, of which the halves take turns: place 2j is integer j,
+    and place 2j + 1 integer j + r/2, so that a shift and a mask make a pair of each. `scale` and `zero` [B, N] are f32; without
+    `zero` it is 0. The sum over a word is exact, those of words f32.
+
+    (C1) `of` is an integer type of 4 or 8 bits; (C2) `lhs` and `words` are of i32, the others of f32; (C3) shapes are as above.
+    """
+
+    name = "dl.matmul_pairs"
+    lhs = operand_def(TensorType)
+    words = operand_def(TensorType)
+    row_scale = operand_def(TensorType)
+    row_sums = operand_def(TensorType)
+    scale = operand_def(TensorType)
+    zero = opt_operand_def(TensorType)
+    of = prop_def(Attribute)
+    result = result_def(TensorType)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of integers a word holds."""
+        return _HALF // scalar.bits(self.of)
+
+    @property
+    def middle(self) -> int:
+        """What is added to integers, so that they have no sign."""
+        return 0 if is_unsigned(self.of) else 1 << (scalar.bits(self.of) - 1)
+
+    @property
+    def expands_weights(self) -> bool:
+        return True
+
+    def infer(self) -> Sequence[Tensor]:
+        if self.of not in FEW_BITS:
+            raise DTypeError(f"dl.matmul_pairs: weights of {self.of}; expected {', '.join(map(str, FEW_BITS))} (C1)")
+        types = [element_type_of(v) for v in self.operands]
+        if types != [i32, i32, *(f32 for _ in types[2:])]:
+            raise DTypeError(f"dl.matmul_pairs: operands of {types}; expected words of i32, then f32 (C2)")
+        (*lead, k), words = shape_of(self.lhs) or (1,), shape_of(self.words)
+        if len(words) != 3:
+            raise ShapeError(f"dl.matmul_pairs: words {words}; expected [B, W, N] (C3)")
+        blocks, count, columns = words
+        parameters = [(blocks, columns) for _ in self.operands[4:]]
+        expected = [(*lead, blocks), (*lead, blocks, count), *parameters]
+        shapes = [shape_of(v) for v in self.operands[2:]]
+        if differ(k, blocks * count * self.pairs) or shapes != expected:
+            given = ", ".join(map(str, (shape_of(self.lhs), *shapes)))
+            raise ShapeError(f"dl.matmul_pairs: rows and scales {given} for words {words}, {self.pairs} pairs to each (C3)")
+        return [tensor_type((*lead, columns), f32)]
+
+    def reference(self, *operands: Array) -> Array:
+        x, words, row_scale, row_sums, scale, *zero = operands
+        sums = np.einsum("...bwk,bwkn->...bwn", *self.integers(x, words)).astype(np.float32) * row_scale[..., None, None]
+        for z in zero:
+            sums = sums - row_sums[..., None] * z[:, None]
+        return (sums.sum(-2) * scale).sum(-2)
+
+    def integers(self, x: Array, words: Array) -> tuple[Array, Array]:
+        """Those of rows […, B, W, r] and of weights [B, W, r, N], in the order of places."""
+        blocks, count, columns = words.shape
+        rows = parts_of(x, -1, ELEMENT_TYPES["int16"]).reshape(*x.shape[:-1], blocks, count, 2 * self.pairs)
+        halves = parts_of(words, 1, self.of).reshape(blocks, count, 2, self.pairs, columns)
+        weights = halves.swapaxes(2, 3).reshape(blocks, count, 2 * self.pairs, columns)
+        return rows.astype(np.int64), weights.astype(np.int64)
+
+    def structure(self) -> Structure:
+        *lead, _ = shape_of(self.lhs)
+        blocks, count, columns = shape_of(self.words)
+        parameters = [(blocks, columns) for _ in self.operands[4:]]
+        others = range(1, self.pairs)
+        view = (*lead, blocks, count, self.pairs)
+
+        def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
+            *rows, n, b, w = iterators
+            at = [[*rows, b, w, AffineExpr.constant(j)] for j in range(self.pairs)]
+            return [at[0], [b, w, n], [*rows, b], [*rows, b, w], *([b, n] for _ in parameters), *at[1:], [*rows, n]]
+
+        views = (
+            view,
+            (blocks, count, columns),
+            (*lead, blocks),
+            (*lead, blocks, count),
+            *parameters,
+            *(view for _ in others),
+            (*lead, columns),
+        )
+        return replace(iteration_space((*lead, columns), (blocks, count), views, indices), again=(0,) * len(others))
+
+    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+        first, word, row_scale, row_sum, scale, *rest = elements
+        zero, others = (rest[0], rest[1:]) if self.zero is not None else (None, rest)
+        if middle := self.middle:
+            # Counted from the least, so that a mask takes integers out of a word.
+            word = body(arith.XOrIOp(word, scalar.like(body, self._in_all(middle), word)))
+            zero = scalar.like(body, middle, total) if zero is None else scalar.add(body, zero, scalar.like(body, middle, zero))
+        products = scalar.like(body, 0, word)
+        for j, pair in enumerate((first, *others)):
+            products = DOTS["i16"].added(body, products, pair, self._pair(body, word, j))
+        products = scalar.multiply(body, scalar.convert(body, products, i32, f32), row_scale)
+        if zero is not None:
+            products = scalar.multiply_add(body, body(arith.NegfOp(row_sum)), zero, products)
+        return scalar.multiply_add(body, products, scale, total)
+
+    def _in_all(self, number: int) -> int:
+        """A word that has a number in all places."""
+        bits = scalar.bits(self.of)
+        return sum(number << shift for shift in range(0, WORD_BITS, bits))
+
+    def _pair(self, body: Body, word: SSAValue, j: int) -> SSAValue:
+        """Places 2j and 2j + 1, without their signs, as two integers of 16 bits in a word."""
+        bits = scalar.bits(self.of)
+        if j:
+            word = body(arith.ShRUIOp(word, scalar.like(body, bits * j, word)))
+        mask = (1 << bits) - 1
+        return body(arith.AndIOp(word, scalar.like(body, mask | mask << _HALF, word)))

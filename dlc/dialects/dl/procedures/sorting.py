@@ -1,0 +1,222 @@
+"""Order along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.arithmetic.activation import casted
+from dlc.dialects.dl.arithmetic.conversion import BitcastOp
+from dlc.dialects.dl.arithmetic.elementwise import SelectOp
+from dlc.dialects.dl.arithmetic.functions import IsnanOp
+from dlc.dialects.dl.arithmetic.logic import (
+    BitwiseAndOp,
+    BitwiseNotOp,
+    BitwiseOrOp,
+    BitwiseXorOp,
+    EqualOp,
+    NotEqualOp,
+    ShiftLeftOp,
+    ShiftRightOp,
+)
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.creation import IotaOp
+from dlc.dialects.dl.dtypes import is_bool, is_float
+from dlc.dialects.dl.interfaces import Composite, is_unsigned
+from dlc.dialects.dl.movement.indexing import GatherElementsOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, known_less
+from dlc.dialects.dl.procedures.rows import SortColumnsOp, SortDigitOp, digits, network_is_quicker
+from dlc.dialects.dl.procedures.sorted import stable_order
+from dlc.dims import product
+from dlc.errors import ShapeError
+from dlc.ir import (
+    Attribute,
+    BoolAttr,
+    IntegerAttr,
+    IntegerType,
+    SSAValue,
+    TensorType,
+    i8,
+    i64,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+
+# Note [Sorting integers]
+#
+# Every element becomes a signed integer of its width, its key: of floats the bits, those behind the sign turned around where it
+# is set, NaN the largest. Keys are sorted and become elements again. The order of elements is that of keys with the numbers
+# of their places below them, in one integer of 64 bits: equal elements keep their order, and sorting by digits leaves out
+# the places, which are in order as they stand. Keys of 64 bits are ordered by their lower half first, then by their upper.
+
+
+class _Order(Composite):
+    """(C1) `axis` is an axis of `x`."""
+
+    x = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    descending = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    @property
+    def sorted_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    @property
+    def is_descending(self) -> bool:
+        return flag(self.descending)
+
+
+@irdl_op_definition
+class SortOp(_Order):
+    """The elements along `axis` in ascending order, largest first if `descending`; NaN counts as the largest, -0 as below 0.
+
+    (C1) `axis` is an axis of `x`. See Note [Sorting integers].
+    """
+
+    name = "dl.sort"
+
+    def infer(self) -> Sequence[Tensor]:
+        _ = self.sorted_axis
+        return [tensor_type(shape_of(self.x), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,), axis = operands, self.sorted_axis
+        if is_float(element_type_of(self.x)):
+            # Equal elements keep their order, so zeros are put in theirs before.
+            by_sign = stable_order(np.where(np.signbit(x), 0, 1), axis, self.is_descending)
+            x = np.take_along_axis(x, by_sign, axis)
+        return np.take_along_axis(x, stable_order(x, axis, self.is_descending), axis)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, axis, (x,) = Build(self), self.sorted_axis, operands
+        shape = shape_of(x)
+        if 0 in shape or shape[axis] == 1:
+            return [b(ReshapeOp, x, shape=shape)]
+        keys = _ascending(b, _keys(b, x, self.is_descending), axis)
+        return [_elements(b, keys, element_type_of(x), self.is_descending)]
+
+
+@irdl_op_definition
+class ArgsortOp(_Order):
+    """The places of the elements along `axis` in ascending order, largest first if `descending`, as i64.
+
+    Equal elements keep their order; NaN counts as the largest. With `count`, only the first so many places.
+    (C1) `axis` is an axis of `x`; (C2) `count` is not negative and at most the size of the axis. See Note [Sorting integers].
+    """
+
+    name = "dl.argsort"
+    count = opt_prop_def(IntegerAttr)
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, axis = list(shape_of(self.x)), self.sorted_axis
+        if self.count is not None:
+            count = int(number(self.count))
+            if count < 0 or known_less(shape[axis], count):
+                raise ShapeError(f"dl.argsort: the first {count} of {shape[axis]} elements (C2)")
+            shape[axis] = count
+        return [tensor_type(shape, i64)]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,), axis = operands, self.sorted_axis
+        count = x.shape[axis] if self.count is None else int(number(self.count))
+        return stable_order(x, axis, self.is_descending).take(range(count), axis).astype(np.int64)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, axis, (x,) = Build(self), self.sorted_axis, operands
+        shape = shape_of(x)
+        count = shape[axis] if self.count is None else int(number(self.count))
+        first = (*shape[:axis], count, *shape[axis + 1 :])
+        if 0 in first or shape[axis] == 1:
+            return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=first)]
+        if is_float(element_type_of(x)):
+            # -0 and 0 are equal.
+            zero = b.scalar(0, like=x)
+            x = b(SelectOp, b(EqualOp, x, zero), zero, x)
+        keys = _keys(b, x, self.is_descending)
+        if scalar.bits(element_type_of(keys)) == 64:
+            half = b.scalar(32, like=keys)
+            # The lower half is unsigned: its highest bit turned around, it is in order as a signed number.
+            sign = b.scalar(1 << 31, like=keys)
+            low = b(BitwiseXorOp, b(BitwiseAndOp, keys, b.scalar((1 << 32) - 1, like=keys)), sign)
+            by_low = _places(b, b(ShiftRightOp, b(ShiftLeftOp, low, half), half), 32, axis)
+            high = b(ShiftRightOp, b(GatherElementsOp, keys, by_low, axis=axis), half)
+            places = b(GatherElementsOp, by_low, _places(b, high, 32, axis), axis=axis)
+        else:
+            places = _places(b, casted(b, keys, i64), scalar.bits(element_type_of(keys)), axis)
+        ends = dict(starts=(0,) * len(shape), limits=first, strides=(1,) * len(shape))
+        return [places if count == shape[axis] else b(SliceOp, places, **ends)]
+
+
+def _keys(b: Build, x: SSAValue, descending: bool) -> SSAValue:
+    """Signed integers in the order of the elements, or the opposite."""
+    element = element_type_of(x)
+    if is_bool(element):
+        keys = casted(b, x, i8)
+    elif is_float(element):
+        signed = IntegerType(scalar.bits(element))
+        bits = b(BitcastOp, x, to=signed)
+        keys = b(SelectOp, b(IsnanOp, x), b.scalar(scalar.limits(signed)[1], like=bits), _turned(b, bits))
+    elif is_unsigned(element):
+        signed = IntegerType(scalar.bits(element))
+        bits = b(BitcastOp, x, to=signed)
+        keys = b(BitwiseXorOp, bits, b.scalar(scalar.limits(signed)[0], like=bits))
+    else:
+        keys = x
+    return b(BitwiseNotOp, keys) if descending else keys
+
+
+def _elements(b: Build, keys: SSAValue, element: Attribute, descending: bool) -> SSAValue:
+    """The elements whose keys these are."""
+    keys = b(BitwiseNotOp, keys) if descending else keys
+    if is_bool(element):
+        return b(NotEqualOp, keys, b.scalar(0, like=keys))
+    if is_float(element):
+        # The largest key is a NaN by its bits too.
+        return b(BitcastOp, _turned(b, keys), to=element)
+    if is_unsigned(element):
+        return b(BitcastOp, b(BitwiseXorOp, keys, b.scalar(scalar.limits(element_type_of(keys))[0], like=keys)), to=element)
+    return keys
+
+
+def _turned(b: Build, bits: SSAValue) -> SSAValue:
+    """Bits of floats as ordered integers, and back: those behind the sign turned around where it is set.
+
+    y = x xor (x < 0 ? 0x7f…f : 0)
+    """
+    element = element_type_of(bits)
+    sign = b(ShiftRightOp, bits, b.scalar(scalar.bits(element) - 1, like=bits))
+    return b(BitwiseXorOp, bits, b(BitwiseAndOp, sign, b.scalar(scalar.limits(element)[1], like=bits)))
+
+
+def _places(b: Build, keys: SSAValue, bits: int, axis: int) -> SSAValue:
+    """The order along an axis of i64 that are signed numbers of so few bits, equal ones in theirs."""
+    shape = shape_of(keys)
+    numbers = b(IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
+    numbers = b(ReshapeOp, numbers, shape=tuple(s if a == axis else 1 for a, s in enumerate(shape)))
+    keyed = b(BitwiseOrOp, b(ShiftLeftOp, keys, b.scalar(32, like=keys)), numbers)
+    return b(BitwiseAndOp, _ascending(b, keyed, axis, (32, 32 + bits)), b.scalar((1 << 32) - 1, like=keys))
+
+
+def _ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:
+    """Signed integers in order along an axis; of i64, `bits` are those by which they are not in order yet."""
+    shape, element = shape_of(x), element_type_of(x)
+    n, before, behind = shape[axis], product(shape[:axis]), product(shape[axis + 1 :])
+    low, high = bits or (0, scalar.bits(element))
+    if isinstance(n, int) and network_is_quicker(before, n, behind, element, high - low):
+        sorted_ = b(SortColumnsOp, b(ReshapeOp, x, shape=(before, n, behind)))
+        return b(ReshapeOp, sorted_, shape=shape)
+    if behind != 1:
+        order = list(range(len(shape)))
+        order[axis], order[-1] = order[-1], order[axis]
+        return b(TransposeOp, _ascending(b, b(TransposeOp, x, permutation=order), len(shape) - 1, bits), permutation=order)
+    rows = b(ReshapeOp, x, shape=(before, n))
+    for digit in digits(low, high, n):
+        rows = b(SortDigitOp, rows, shift=digit.shift, bits=digit.bits, signed=digit.shift + digit.bits == high)
+    return b(ReshapeOp, rows, shape=shape)

@@ -1,0 +1,106 @@
+"""Gives symbolic sizes their values, in types and properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from dlc import dims
+from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_type
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
+from dlc.dims import Size
+from dlc.errors import ShapeError
+from dlc.ir import ArrayAttr, Attribute, DictionaryAttr, FunctionType, ModuleOp, Operation, SSAValue, TensorType, func
+
+
+def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
+    """Replaces the named symbols of the module's functions by their sizes; kernels have names of their own."""
+    for op in module.ops:
+        if isinstance(op, func.FuncOp):
+            _bind(op, sizes)
+
+
+def bound_kernel(kernel: KernelOp, sizes: Mapping[str, Size]) -> KernelOp:
+    """A copy of a kernel for these sizes."""
+    copy = kernel.clone()
+    _bind(copy, sizes)
+    return copy
+
+
+def _bind(function: Operation, sizes: Mapping[str, Size]) -> None:
+    bound: set[SSAValue] = set()
+    for op in function.walk():
+        match op:
+            case func.FuncOp() | KernelOp():
+                _bind_function(op, sizes, bound)
+            case DlOp():
+                _bind_op(op, sizes, bound)
+            case Control() | DispatchOp():
+                _bind_declared(op, sizes, bound)
+            case _:
+                _bind_properties(op, sizes)
+
+
+def _bind_function(function: func.FuncOp | KernelOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+    inputs, outputs = (
+        [_bound_type(t, sizes) for t in types.data] for types in (function.function_type.inputs, function.function_type.outputs)
+    )
+    function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+    if isinstance(function, func.FuncOp) and function.arg_attrs is not None:
+        function.arg_attrs = ArrayAttr([DictionaryAttr(_bound_entries(d.data, sizes)) for d in function.arg_attrs])
+    if function.body.blocks:
+        for argument, type_ in zip(function.body.block.args, inputs, strict=True):
+            _retype(argument, type_, bound)
+
+
+def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+    """Binds what an op says itself, and infers its types again if that or its operands changed."""
+    if not _bind_properties(op, sizes) and not any(v in bound for v in op.operands):
+        return
+    try:
+        for result, type_ in zip(op.results, op.infer(), strict=True):
+            _retype(result, type_, bound)
+    except ShapeError as error:
+        text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+        raise ShapeError(f"{error}; with {text}, at {op.location}") from error
+
+
+def _bind_declared(op: Control | DispatchOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+    """Binds an op whose types are said, not inferred."""
+    _bind_properties(op, sizes)
+    blocks = op.blocks if isinstance(op, Control) else ()
+    for value in (*op.results, *(a for block in blocks for a in block.args)):
+        _retype(value, _bound_type(value.type, sizes), bound)
+
+
+def _bind_properties(op: Operation, sizes: Mapping[str, Size]) -> bool:
+    """Binds the sizes in the properties of an op; whether there are any."""
+    if not any(isinstance(value, DimsAttr) for value in op.properties.values()):
+        return False
+    bound = _bound_entries(op.properties, sizes)
+    # Where `dl` ops have sizes, numbers are an array like any other.
+    plain = isinstance(op, DlOp | Control)
+    op.properties |= {n: attribute(v.sizes) if plain and isinstance(v, DimsAttr) else v for n, v in bound.items()}
+    return True
+
+
+def _bound_entries(entries: Mapping[str, Attribute], sizes: Mapping[str, Size]) -> dict[str, Attribute]:
+    return {
+        name: DimsAttr.of(dims.substitute(s, sizes) for s in value.sizes) if isinstance(value, DimsAttr) else value
+        for name, value in entries.items()
+    }
+
+
+def _bound_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:
+    if not isinstance(type_, TensorType):
+        return type_
+    tensor = cast(Tensor, type_)
+    return tensor_type((dims.substitute(s, sizes) for s in shape_of(tensor)), tensor.element_type)
+
+
+def _retype(value: SSAValue, type_: Attribute, bound: set[SSAValue]) -> None:
+    if value.type != type_:
+        # Bindings change every type of the function at once: new values would rebuild the whole of it.
+        cast(Any, value)._type = type_
+        bound.add(value)

@@ -1,0 +1,330 @@
+"""Transformations of functions: derivatives and batches, as ops whose body is what they transform.
+
+Bodies are open, as those of loops and branches are: what is read from above stays the same in every lane and has no
+tangent. The first pass of the `dl` stage puts plain ops in the place of each, the innermost first, so that nothing after it
+knows of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Self
+
+from dlc.dialects.dl.base import Array, Tensor, attribute, element_type_of, ints, number, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.programs.control import OfFunction, RunBlock
+from dlc.dialects.dl.programs.program import YieldOp
+from dlc.errors import CompileError
+from dlc.ir import (
+    Attribute,
+    Block,
+    DenseArrayBase,
+    IntegerAttr,
+    OpResult,
+    Region,
+    SSAValue,
+    TensorType,
+    VerifyException,
+    irdl_op_definition,
+    prop_def,
+    region_def,
+    var_operand_def,
+    var_result_def,
+)
+
+# An axis that a value has not: it is the same in every lane.
+NOT_BATCHED = -1
+
+
+class Transformation(OfFunction, ABC):
+    """A function of its operands, transformed."""
+
+    arguments = var_operand_def(TensorType)
+    outputs = var_result_def(TensorType)
+
+    @abstractmethod
+    def results_of_body(self) -> Sequence[Tensor]:
+        """The result types that follow from the body."""
+
+    def with_results(self) -> Self:
+        """The new op, given its results."""
+        self.results = type(self.results)(OpResult(t, self, i) for i, t in enumerate(self.results_of_body()))
+        return self
+
+    def require_results(self) -> None:
+        """Raises VerifyException unless the results are what follows from the body."""
+        if not isinstance(self.block.last_op, YieldOp) or [r.type for r in self.results] != list(self.results_of_body()):
+            raise VerifyException(f"{self.name}: its results are not what follows from its body")
+
+    def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
+        raise CompileError(f"{self.name} is still there; the pass expand-transformations puts plain ops in its place")
+
+
+class Derivative(Transformation, ABC):
+    """A derivative of a function with respect to some of its arguments, `wrt`.
+
+    Operands are the function's arguments, then the tangents or cotangents that it begins with.
+    """
+
+    wrt = prop_def(DenseArrayBase)
+    body = region_def("single_block")
+
+    @property
+    def wrt_indices(self) -> tuple[int, ...]:
+        return ints(self.wrt)
+
+    @property
+    def primals(self) -> Sequence[SSAValue]:
+        """The function's arguments."""
+        return self.operands[: len(self.block.args)]
+
+    @property
+    def seeds(self) -> Sequence[SSAValue]:
+        """The tangents or cotangents given."""
+        return self.operands[len(self.block.args) :]
+
+    @property
+    @abstractmethod
+    def seeded(self) -> Sequence[SSAValue]:
+        """The values that the tangents or cotangents given are of."""
+
+    def verify_(self) -> None:
+        primals = [v.type for v in self.primals]
+        if any(not 0 <= i < len(primals) or not is_float(element_type_of(primals[i])) for i in self.wrt_indices):
+            raise VerifyException(f"{self.name}: wrt {self.wrt_indices} are not float arguments (C2)")
+        self.require_body(self.block, primals, [v.type for v in self.yielded])
+        if [v.type for v in self.seeds] != [v.type for v in self.seeded]:
+            raise VerifyException(f"{self.name}: tangents or cotangents differ in type from what they are of (C3)")
+        self.require_results()
+
+
+@irdl_op_definition
+class JvpOp(Derivative):
+    """The results of a function, and their tangents: forward mode.
+
+        %y, %dy = dl.jvp %x, %dx {wrt = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+        ^bb0(%x: tensor<4xf32>):
+          %s = dl.sin %x : …
+          dl.yield %s : tensor<4xf32>
+        }
+
+    Operands are the arguments, then a tangent for each of `wrt`; results are those of the function, then a tangent for each
+    of them that is of floats.
+    (C1) the body takes the arguments; (C2) `wrt` are arguments of floats; (C3) tangents have the types of their arguments.
+    """
+
+    name = "dl.jvp"
+
+    @classmethod
+    def of(cls, primals: Sequence[SSAValue], tangents: Sequence[SSAValue], body: Block, wrt: Sequence[int]) -> Self:
+        """The op over these operands."""
+        op = cls.create(operands=[*primals, *tangents], properties={"wrt": attribute(wrt)}, regions=[Region(body)])
+        return op.with_results()
+
+    @property
+    def seeded(self) -> Sequence[SSAValue]:
+        return [self.primals[i] for i in self.wrt_indices]
+
+    def results_of_body(self) -> Sequence[Tensor]:
+        outs = [tensor_of(v) for v in self.yielded]
+        return [*outs, *(t for t in outs if is_float(t.element_type))]
+
+
+@irdl_op_definition
+class VjpOp(Derivative):
+    """The results of a function, and the cotangents of its arguments: reverse mode.
+
+        %y, %gx = dl.vjp %x, %gy {wrt = array<i64: 0>, of = array<i64: 0>} : (…) -> (…) {
+        ^bb0(%x: tensor<4xf32>):
+          %s = dl.sin %x : …
+          dl.yield %s : tensor<4xf32>
+        }
+
+    Operands are the arguments, then a cotangent for each result of `of`; those of the others are zero. Results are those of
+    the function, then a cotangent for each argument of `wrt`.
+    (C1) the body takes the arguments; (C2) `wrt` are arguments and `of` results of floats; (C3) cotangents have the types of
+    their results.
+    """
+
+    name = "dl.vjp"
+    of_results = prop_def(DenseArrayBase, prop_name="of")
+
+    @classmethod
+    def of(
+        cls, primals: Sequence[SSAValue], cotangents: Sequence[SSAValue], body: Block, wrt: Sequence[int], of: Sequence[int]
+    ) -> Self:
+        """The op over these operands."""
+        properties = {"wrt": attribute(wrt), "of": attribute(of)}
+        op = cls.create(operands=[*primals, *cotangents], properties=properties, regions=[Region(body)])
+        return op.with_results()
+
+    @property
+    def of_indices(self) -> tuple[int, ...]:
+        return ints(self.of_results)
+
+    @property
+    def seeded(self) -> Sequence[SSAValue]:
+        return [self.yielded[i] for i in self.of_indices]
+
+    def results_of_body(self) -> Sequence[Tensor]:
+        return [*map(tensor_of, self.yielded), *(tensor_of(self.primals[i]) for i in self.wrt_indices)]
+
+
+@irdl_op_definition
+class VmapOp(Transformation):
+    """A function of one lane, of all lanes at once.
+
+        %y = dl.vmap %x, %w {size = 8, in_axes = array<i64: 0, -1>, out_axes = array<i64: 1>}
+            : (tensor<8x4xf32>, tensor<4xf32>) -> (tensor<4x8xf32>) {
+        ^bb0(%row: tensor<4xf32>, %w: tensor<4xf32>):
+          %p = dl.mul %row, %w : …
+          dl.yield %p : tensor<4xf32>
+        }
+
+    `in_axes` and `out_axes` say along which axis the lanes of an operand or a result lie; -1: it has no lanes.
+    (C1) operands with lanes have `size` of them; (C2) the body takes the operands without the axis of their lanes; (C3) a
+    result without lanes is computed from nothing that has lanes, which expanding the op verifies.
+    """
+
+    name = "dl.vmap"
+    size = prop_def(IntegerAttr)
+    in_axes = prop_def(DenseArrayBase)
+    out_axes = prop_def(DenseArrayBase)
+    body = region_def("single_block")
+
+    @classmethod
+    def of(cls, arguments: Sequence[SSAValue], body: Block, size: int, in_axes: Sequence[int], out_axes: Sequence[int]) -> Self:
+        """The op over these operands."""
+        properties = {"size": attribute(size), "in_axes": attribute(in_axes), "out_axes": attribute(out_axes)}
+        return cls.create(operands=arguments, properties=properties, regions=[Region(body)]).with_results()
+
+    @property
+    def lanes(self) -> int:
+        return int(number(self.size))
+
+    def results_of_body(self) -> Sequence[Tensor]:
+        return [with_lanes(v, axis, self.lanes) for v, axis in zip(self.yielded, ints(self.out_axes), strict=True)]
+
+    def verify_(self) -> None:
+        if len(ints(self.in_axes)) != len(self.arguments) or len(ints(self.out_axes)) != len(self.results):
+            raise VerifyException("dl.vmap: in_axes and out_axes need an entry per operand and per result")
+        for v, axis in zip(self.arguments, ints(self.in_axes), strict=True):
+            if axis != NOT_BATCHED and shape_of(v)[axis : axis + 1] != (self.lanes,):
+                raise VerifyException(f"dl.vmap: axis {axis} of {shape_of(v)} has not {self.lanes} lanes (C1)")
+        lane = [without_lanes(v, axis) for v, axis in zip(self.arguments, ints(self.in_axes), strict=True)]
+        self.require_body(self.block, lane, [v.type for v in self.yielded])
+        self.require_results()
+
+
+def with_lanes(value: SSAValue | Attribute, axis: int, size: int) -> Tensor:
+    """The type of values of this type in `size` lanes along an axis."""
+    shape = shape_of(value)
+    return (
+        tensor_of(value) if axis == NOT_BATCHED else tensor_type((*shape[:axis], size, *shape[axis:]), element_type_of(value))
+    )
+
+
+def without_lanes(value: SSAValue | Attribute, axis: int) -> Tensor:
+    """The type of one lane of a value."""
+    shape = shape_of(value)
+    left = (*shape[:axis], *shape[axis + 1 :])
+    return tensor_of(value) if axis == NOT_BATCHED else tensor_type(left, element_type_of(value))
+
+
+class Custom(Transformation, ABC):
+    """A function that says how it is differentiated; where nobody does, it is its first body."""
+
+    def results_of_body(self) -> Sequence[Tensor]:
+        return [tensor_of(v) for v in self.yielded]
+
+    def verify_(self) -> None:
+        self.require_body(self.block, [v.type for v in self.arguments], [v.type for v in self.yielded])
+        self.require_results()
+
+
+@irdl_op_definition
+class CustomJvpOp(Custom):
+    """A function, and its results with their tangents by a rule.
+
+        %y = dl.custom_jvp %x : (tensor<4xf32>) -> (tensor<4xf32>) {
+        ^bb0(%x: tensor<4xf32>):
+          …
+          dl.yield %y : tensor<4xf32>
+        } {
+        ^bb0(%x: tensor<4xf32>, %dx: tensor<4xf32>):
+          …
+          dl.yield %y, %dy : tensor<4xf32>, tensor<4xf32>
+        }
+
+    The rule takes the arguments, then a tangent for each of them that is of floats; it yields the results, then a tangent for
+    each of them that is of floats.
+    """
+
+    name = "dl.custom_jvp"
+    body = region_def("single_block")
+    rule = region_def("single_block")
+
+    @classmethod
+    def of(cls, arguments: Sequence[SSAValue], body: Block, rule: Block) -> Self:
+        """The op over these operands."""
+        return cls.create(operands=arguments, regions=[Region(body), Region(rule)]).with_results()
+
+    def verify_(self) -> None:
+        super().verify_()
+        arguments, results = ([tensor_of(v) for v in values] for values in (self.arguments, self.yielded))
+        self.require_body(self.blocks[1], [*arguments, *floats(arguments)], [*results, *floats(results)])
+
+
+@irdl_op_definition
+class CustomVjpOp(Custom):
+    """A function, and the cotangents of its arguments by a rule.
+
+        %y = dl.custom_vjp %x : (tensor<4xf32>) -> (tensor<4xf32>) {function} {forward} {backward}
+
+    `forward` takes the arguments and yields the results, then what `backward` reads: it takes that, then a cotangent for each
+    result of floats, and yields one for each argument of floats.
+    """
+
+    name = "dl.custom_vjp"
+    body = region_def("single_block")
+    forward = region_def("single_block")
+    backward = region_def("single_block")
+
+    @classmethod
+    def of(cls, arguments: Sequence[SSAValue], body: Block, forward: Block, backward: Block) -> Self:
+        """The op over these operands."""
+        return cls.create(operands=arguments, regions=[Region(body), Region(forward), Region(backward)]).with_results()
+
+    def verify_(self) -> None:
+        super().verify_()
+        arguments, results = ([tensor_of(v) for v in values] for values in (self.arguments, self.yielded))
+        forward, backward = self.blocks[1:]
+        made = [tensor_of(v) for v in forward.last_op.operands] if forward.last_op is not None else []
+        self.require_body(forward, arguments, [*results, *made[len(results) :]])
+        self.require_body(backward, [*made[len(results) :], *floats(results)], floats(arguments))
+
+
+@irdl_op_definition
+class CheckpointOp(Custom):
+    """A function of which reverse mode keeps only the arguments: it is computed again for the cotangents.
+
+    %y = dl.checkpoint %x : (tensor<4xf32>) -> (tensor<4xf32>) {
+    ^bb0(%x: tensor<4xf32>):
+      …
+      dl.yield %y : tensor<4xf32>
+    }
+    """
+
+    name = "dl.checkpoint"
+    body = region_def("single_block")
+
+    @classmethod
+    def of(cls, arguments: Sequence[SSAValue], body: Block) -> Self:
+        """The op over these operands."""
+        return cls.create(operands=arguments, regions=[Region(body)]).with_results()
+
+
+def floats(types: Sequence[Tensor]) -> list[Tensor]:
+    """Those that are of floats: what has tangents."""
+    return [t for t in types if is_float(t.element_type)]

@@ -1,0 +1,227 @@
+"""Reductions that simpler ops make up; 16-bit floats are computed in f32 and rounded once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from math import inf, prod
+
+import numpy as np
+
+from dlc.dialects.dl.arithmetic.activation import casted, widened
+from dlc.dialects.dl.arithmetic.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SubOp
+from dlc.dialects.dl.arithmetic.functions import ExpOp, LogOp, SqrtOp
+from dlc.dialects.dl.base import (
+    Array,
+    DlOp,
+    Tensor,
+    element_type_of,
+    flag,
+    ints,
+    normalized_axes,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool, is_float, numpy_dtype
+from dlc.dialects.dl.interfaces import Composite, is_unsigned
+from dlc.dialects.dl.movement.shaping import ReshapeOp
+from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp, reduced_shape
+from dlc.dialects.dl.scalar import wide_float
+from dlc.dims import product
+from dlc.errors import DTypeError
+from dlc.ir import (
+    BoolAttr,
+    DenseArrayBase,
+    SSAValue,
+    TensorType,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+
+
+def in_wide_type(op: DlOp, compute: Callable[..., Array], operands: Sequence[Array]) -> Array:
+    """`compute` on the operands, 16-bit floats as f32, rounded once to the result's type."""
+    wide = (x.astype(numpy_dtype(wide_float(element_type_of(v)))) for x, v in zip(operands, op.operands, strict=True))
+    with np.errstate(all="ignore"):
+        return compute(*wide).astype(numpy_dtype(element_type_of(op.results[0])))
+
+
+def same_floats(op: DlOp, *operands: SSAValue) -> None:
+    """Raises DTypeError unless all operands are of one float type."""
+    elements = [element_type_of(v) for v in operands]
+    if not is_float(elements[0]) or any(e != elements[0] for e in elements):
+        raise DTypeError(f"{op.name}: element types {', '.join(map(str, elements))}; expected one float type, cast the others")
+
+
+def counted(b: Build, x: SSAValue, axes: Sequence[int], like: SSAValue) -> SSAValue:
+    """How many elements axes of `x` span, as a number like another one."""
+    return b.size(product(shape_of(x)[a] for a in axes), like)
+
+
+def mean(b: Build, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> SSAValue:
+    total, count = b(ReduceSumOp, x, axes=tuple(axes), keepdims=keepdims), product(shape_of(x)[a] for a in axes)
+    if not isinstance(count, int):
+        return b(DivOp, total, counted(b, x, axes, total))
+    # The mean of nothing is NaN: zero times infinity.
+    return b(MulOp, total, b.scalar(1 / count if count else inf, like=total))
+
+
+class CompositeReduction(Composite):
+    """A reduction over `axes` that others make up; reduced axes stay with size 1 if `keepdims`."""
+
+    x = operand_def(TensorType)
+    axes = prop_def(DenseArrayBase)
+    keepdims = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    @abstractmethod
+    def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+        """The result by NumPy."""
+
+    @abstractmethod
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        """The result by simpler ops."""
+
+    @property
+    def reduction_axes(self) -> tuple[int, ...]:
+        return tuple(sorted(normalized_axes(self.name, ints(self.axes), rank_of(self.x))))
+
+    @property
+    def keeps_axes(self) -> bool:
+        return flag(self.keepdims)
+
+    def infer(self) -> Sequence[Tensor]:
+        if is_bool(element_type_of(self.x)):
+            raise DTypeError(f"{self.name}: element type i1; cast the operand to a number")
+        shape = reduced_shape(shape_of(self.x), self.reduction_axes, self.keeps_axes)
+        return [tensor_type(shape, element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        def compute(x: Array) -> Array:
+            return self.compute(x, self.reduction_axes, self.keeps_axes)
+
+        return in_wide_type(self, compute, operands)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b = Build(self)
+        return [casted(b, self.expand(b, widened(b, operands[0])), element_type_of(self.x))]
+
+    def sum(self, b: Build, x: SSAValue) -> SSAValue:
+        """Σ of `x` over the op's axes."""
+        return b(ReduceSumOp, x, axes=self.reduction_axes, keepdims=self.keeps_axes)
+
+
+@irdl_op_definition
+class ReduceMeanOp(CompositeReduction):
+    """`y = Σ x / n` over `axes`, n the number of elements; integers are summed in 64 bits and divide with truncation.
+
+    (C1) `axes` are distinct axes of `x`, which is of numbers; (C2) their sizes are known when it is decomposed. The mean of
+    nothing is NaN, of integers 0.
+    """
+
+    name = "dl.reduce_mean"
+
+    def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+        if x.dtype.kind == "f":
+            return x.mean(axes, keepdims=keepdims)
+        total, n = x.sum(axes, keepdims=keepdims, dtype=f"{x.dtype.kind}8"), prod(x.shape[a] for a in axes)
+        count = total.dtype.type(n)
+        floored = np.floor_divide(total, count)
+        return floored + ((total < 0) & (floored * count != total) & (count != 0))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        if is_float(element_type_of(x)):
+            return mean(b, x, self.reduction_axes, self.keeps_axes)
+        # No narrower type holds every sum and every number of elements.
+        wide = ELEMENT_TYPES["uint64"] if is_unsigned(element_type_of(x)) else ELEMENT_TYPES["int64"]
+        total = self.sum(b, casted(b, x, wide))
+        return b(DivOp, total, counted(b, x, self.reduction_axes, total))
+
+
+@irdl_op_definition
+class ReduceL1Op(CompositeReduction):
+    """`y = Σ |x|` over `axes`. (C1) `axes` are distinct axes of `x`, which is of numbers. An empty sum is 0."""
+
+    name = "dl.reduce_l1"
+
+    def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+        return np.abs(x).sum(axes, keepdims=keepdims, dtype=x.dtype)
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return self.sum(b, b(AbsOp, x))
+
+
+@irdl_op_definition
+class ReduceSumSquareOp(CompositeReduction):
+    """`y = Σ x²` over `axes`. (C1) `axes` are distinct axes of `x`, which is of numbers. An empty sum is 0."""
+
+    name = "dl.reduce_sum_square"
+
+    def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+        return np.square(x).sum(axes, keepdims=keepdims, dtype=x.dtype)
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return self.sum(b, b(MulOp, x, x))
+
+
+class FloatReduction(CompositeReduction):
+    """A composite reduction of floats only."""
+
+    def infer(self) -> Sequence[Tensor]:
+        same_floats(self, self.x)
+        return super().infer()
+
+
+@irdl_op_definition
+class ReduceL2Op(FloatReduction):
+    """`y = √(Σ x²)` over `axes`. (C1) `axes` are distinct axes of `x`, which is of floats. An empty sum is 0."""
+
+    name = "dl.reduce_l2"
+
+    def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+        return np.sqrt(np.square(x).sum(axes, keepdims=keepdims))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return b(SqrtOp, self.sum(b, b(MulOp, x, x)))
+
+
+@irdl_op_definition
+class ReduceLogSumOp(FloatReduction):
+    """`y = log(Σ x)` over `axes`. (C1) `axes` are distinct axes of `x`, which is of floats. An empty sum gives -inf."""
+
+    name = "dl.reduce_log_sum"
+
+    def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+        return np.log(x.sum(axes, keepdims=keepdims))
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        return b(LogOp, self.sum(b, x))
+
+
+@irdl_op_definition
+class ReduceLogSumExpOp(FloatReduction):
+    """`y = log(Σ exp(x))` over `axes`, without overflow.
+
+    (C1) `axes` are distinct axes of `x`, which is of floats. Infinities: +inf if one occurs, -inf if there is nothing else
+    or nothing at all; NaN stays NaN.
+    """
+
+    name = "dl.reduce_log_sum_exp"
+
+    def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+        for axis in reversed(axes):
+            x = np.logaddexp.reduce(x, axis, keepdims=keepdims)
+        return x
+
+    def expand(self, b: Build, x: SSAValue) -> SSAValue:
+        largest = float(np.finfo(numpy_dtype(element_type_of(x))).max)
+        # Shifting by a finite number: inf - inf would be NaN.
+        top = b(ReduceMaxOp, x, axes=self.reduction_axes, keepdims=True)
+        top = b(MinimumOp, b(MaximumOp, top, b.scalar(-largest, like=x)), b.scalar(largest, like=x))
+        total = b(LogOp, self.sum(b, b(ExpOp, b(SubOp, x, top))))
+        return b(AddOp, total, b(ReshapeOp, top, shape=shape_of(total)) if shape_of(total) != shape_of(top) else top)

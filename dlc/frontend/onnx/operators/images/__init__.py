@@ -1,0 +1,1 @@
+"""Operators on images and volumes: windows, and places between elements."""

@@ -1,0 +1,109 @@
+"""Convolution and transposed convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects import dl
+from dlc.dims import Size
+from dlc.errors import ModelError
+from dlc.frontend.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.operators.images.windows import channels_first, channels_last, column_image, padded_windows, windows
+from dlc.frontend.onnx.registry import Table
+
+table = Table()
+table("Col2Im", since=18)(column_image)
+
+
+@table("Conv")
+def conv(node: Node) -> Value:
+    y, bias = convolved(node, node[0], node[1]), node.get(2)
+    # Added while channels are last, where a bias broadcasts by itself.
+    return channels_first(node, y if bias is None else node.emit(dl.AddOp, y, bias))
+
+
+def convolved(node: Node, x: Value, w: Value) -> Value:
+    """The convolution that the node's attributes describe, its result channels-last."""
+    _check_ranks(node, x, w)
+    kernel = _kernel(node, w)
+    view = windows(node, kernel, x.shape[2:])
+    return node.emit(
+        dl.ConvOp,
+        padded_windows(node, channels_last(node, x), view),
+        node.emit.transpose(w, (*range(2, w.rank), 1, 0)),
+        strides=view.strides,
+        dilations=view.dilations,
+        groups=node.integer("group", 1),
+    )
+
+
+def _check_ranks(node: Node, x: Value, w: Value) -> None:
+    if x.rank < 3 or x.rank != w.rank:
+        raise ModelError(
+            f"{node.place}: expected x [N, C, ...] and w of the same rank, got {list(x.shape)} and {list(w.shape)}"
+        )
+
+
+def _kernel(node: Node, w: Value) -> tuple[int, ...]:
+    sizes = tuple(s for s in w.shape[2:] if isinstance(s, int))
+    kernel = node.integers("kernel_shape", sizes)
+    if kernel != sizes or len(sizes) != w.rank - 2:
+        raise ModelError(f"{node.place}: kernel_shape {list(kernel)} does not fit the weights {list(w.shape)}")
+    return kernel
+
+
+@table("ConvTranspose")
+def conv_transpose(node: Node) -> Value:
+    emit, x, w, bias = node.emit, node[0], node[1], node.get(2)
+    _check_ranks(node, x, w)
+    kernel = _kernel(node, w)
+    rank = len(kernel)
+    strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
+    y = emit(
+        dl.ConvTransposeOp,
+        channels_last(node, x),
+        emit.transpose(w, (*range(2, w.rank), 0, 1)),
+        strides=strides,
+        dilations=dilations,
+        groups=node.integer("group", 1),
+    )
+    y = _cropped(node, y, strides)
+    return channels_first(node, y if bias is None else emit(dl.AddOp, y, bias))
+
+
+def _cropped(node: Node, full: Value, strides: Sequence[int]) -> Value:
+    """The part of a full transposed convolution that pads, output_padding and output_shape leave."""
+    rank, emit, input_sizes = full.rank - 2, node.emit, node[0].shape[2:]
+    extra = node.integers("output_padding", (0,) * rank)
+    auto = node.choice("auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
+    sizes: Sequence[Size] | None = node.integers("output_shape") if node.has("output_shape") else None
+    if sizes is None and auto.startswith("SAME"):
+        sizes = [s * stride for s, stride in zip(input_sizes, strides, strict=True)]
+    pads = node.integers("pads", (0,) * (2 * rank)) if auto == "NOTSET" else (0,) * (2 * rank)
+    node.ignore("pads")
+    spatial = full.shape[1:-1]
+    for lengths in (extra, strides, pads[:rank], sizes if sizes is not None else extra):
+        if len(lengths) != rank:
+            raise ModelError(f"{node.place}: its attributes must have an entry for each of the {rank} spatial axes")
+    low, limits = list(pads[:rank]), list[Size]()
+    for axis in range(rank):
+        end = spatial[axis] + extra[axis]
+        if sizes is None:
+            limits.append(end - pads[axis + rank])
+            continue
+        total = end - sizes[axis]
+        if not isinstance(total, int):
+            total = int(total)
+        low[axis] = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        limits.append(low[axis] + sizes[axis])
+    # What lies outside the full result is zero.
+    before = [max(-p, 0) for p in low]
+    after = [limit - size for limit, size in zip(limits, spatial, strict=True)]
+    after = [max(a, 0) if isinstance(a, int) else 0 for a in after]
+    if any(before) or any(after):
+        low, limits = [p + b for p, b in zip(low, before, strict=True)], [s + b for s, b in zip(limits, before, strict=True)]
+        full = emit(dl.PadOp, full, emit.scalar(0, full), low=(0, *before, 0), high=(0, *after, 0), pad_mode="constant")
+    for axis in range(rank):
+        full = emit.slice(full, axis + 1, low[axis], limits[axis])
+    return full

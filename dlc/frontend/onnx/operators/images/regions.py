@@ -1,0 +1,160 @@
+"""Operators that read an image at places between its elements, for each region or for each output of a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from dlc.dialects import dl
+from dlc.dims import Size
+from dlc.errors import ModelError
+from dlc.frontend.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.operators.images.sampling import Places, sampled
+from dlc.frontend.onnx.operators.images.windows import channels_first, channels_last
+from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
+from dlc.ir import i64
+
+table = Table()
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Where the samples of each region lie along one axis of the image: two elements, their weights, and whether they count."""
+
+    taps: tuple[tuple[Value, Value], tuple[Value, Value]]
+    inside: Value
+
+
+@table("RoiAlign", since=10)
+def roi_align(node: Node) -> Value:
+    emit, x, rois, batches = node.emit, node[0], node[1], node[2]
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4:
+        raise ModelError(f"{node.place}: expected x [N, C, H, W] and rois [n, 4], got {list(x.shape)} and {list(rois.shape)}")
+    count, bins = node.integer("sampling_ratio", 0), tuple(node.integer(f"output_{a}", 1) for a in ("height", "width"))
+    if count <= 0:
+        raise NodeProblem("attribute", "sampling_ratio = 0: as many samples as a region is large; give a number of samples")
+    regions = rois.shape[0]
+    rows, columns = (_samples(node, x.shape[2 + k], k, bins[k], count) for k in range(2))
+    image = channels_last(node, x)
+    grid: tuple[Size, ...] = (regions, bins[0] * count, bins[1] * count)
+
+    def along(v: Value, axis: int) -> Value:
+        """A value per region and sample of one axis, as it lies in the grid."""
+        return emit.reshape(v, (regions, *(v.shape[1] if a == axis else 1 for a in range(2)), 1))
+
+    def placed(v: Value) -> Value:
+        return emit.broadcast(emit.cast(v, i64), (*grid, 1))
+
+    own = placed(emit.reshape(batches, (regions, 1, 1, 1)))
+    inside = emit(dl.AndOp, along(rows.inside, 0), along(columns.inside, 1))
+    parts: list[Value] = []
+    for (y, wy), (x_, wx) in product(rows.taps, columns.taps):
+        places = emit(dl.ConcatOp, own, placed(along(y, 0)), placed(along(x_, 1)), axis=3)
+        weighted = emit(dl.MulOp, emit(dl.GatherNdOp, image, places), emit(dl.MulOp, along(wy, 0), along(wx, 1)))
+        parts.append(emit(dl.SelectOp, inside, weighted, emit.scalar(0, weighted)))
+    largest = node.choice("mode", "avg", ("avg", "max")) == "max"
+    total = parts[0]
+    for part in parts[1:]:
+        # The largest is that of the weighted elements, not of their sums.
+        total = emit(dl.MaximumOp if largest else dl.AddOp, total, part)
+    split = emit.reshape(total, (regions, bins[0], count, bins[1], count, x.shape[1]))
+    return channels_first(node, emit(dl.ReduceMaxOp if largest else dl.ReduceMeanOp, split, axes=(2, 4), keepdims=False))
+
+
+def _samples(node: Node, size: Size, axis: int, bins: int, count: int) -> _Samples:
+    """The samples along the image's height (axis 0) or width: `count` in each of the `bins` of a region."""
+    emit, rois = node.emit, node[1]
+    half_pixel = node.opset >= 16 and _is_half_pixel(node)
+    scale = node.real("spatial_scale", 1.0)
+
+    def end(k: int) -> Value:
+        scaled = emit(dl.MulOp, emit.slice(rois, 1, k, k + 1), emit.scalar(scale, rois))
+        return emit(dl.SubOp, scaled, emit.scalar(0.5, rois)) if half_pixel else scaled
+
+    # Corners are x first.
+    start = end(1 - axis)
+    extent = emit(dl.SubOp, end(3 - axis), start)
+    if not half_pixel:
+        extent = emit(dl.MaximumOp, extent, emit.scalar(1, rois))
+    steps = emit.reshape(
+        emit.iota(bins * count, rois.element_type, 0.5 / (bins * count), 1 / (bins * count)), (1, bins * count)
+    )
+    place = emit(dl.AddOp, start, emit(dl.MulOp, extent, steps))
+    last, zero = emit.scalar(int(size) - 1, place), emit.scalar(0, place)
+    inside = emit(
+        dl.AndOp,
+        emit(dl.GreaterEqualOp, place, emit.scalar(-1, place)),
+        emit(dl.LessEqualOp, place, emit.scalar(int(size), place)),
+    )
+    place = emit(dl.MinimumOp, emit(dl.MaximumOp, place, zero), last)
+    low = emit(dl.FloorOp, place)
+    part = emit(dl.SubOp, place, low)
+    high = emit(dl.MinimumOp, emit(dl.AddOp, low, emit.scalar(1, place)), last)
+    return _Samples(((low, emit(dl.SubOp, emit.scalar(1, place), part)), (high, part)), inside)
+
+
+def _is_half_pixel(node: Node) -> bool:
+    modes = ("half_pixel", "output_half_pixel")
+    return node.choice("coordinate_transformation_mode", "half_pixel", modes) == "half_pixel"
+
+
+@table("DeformConv", since=19)
+def deform_conv(node: Node) -> Value:
+    emit, x, w, bias = node.emit, node[0], node[1], node.get(3)
+    kernel = tuple(int(s) for s in w.shape[2:])
+    rank, offset_groups, groups = len(kernel), node.integer("offset_group", 1), node.integer("group", 1)
+    if rank != 2 or x.rank != 4:
+        raise NodeProblem("input", f"deformable convolutions of {rank} dimensions are not supported, only of 2")
+    if node.integers("kernel_shape", kernel) != kernel:
+        raise ModelError(f"{node.place}: kernel_shape does not fit the weights {list(w.shape)}")
+    batch, channels, *spatial = x.shape
+    out, taps = node[2].shape[2:], kernel[0] * kernel[1]
+    split = (batch, offset_groups, taps)
+
+    def last(v: Value, *own: int) -> Value:
+        """What is given for each tap, with the taps behind the image's axes and its own axes last."""
+        v = emit.reshape(v, (*split, *own, *out))
+        outer = emit.transpose(v, (0, 1, v.rank - 2, v.rank - 1, *range(2, v.rank - 2)))
+        return emit.reshape(outer, (batch * offset_groups, *out, taps, *(own or (1,))))
+
+    offsets, mask = last(node[2], rank), node.get(4)
+    axes = [Places(node, int(size), -0.5, int(size) - 0.5, "zeros") for size in spatial]
+    places = [emit(dl.AddOp, emit.slice(offsets, 4, k, k + 1), _regular(node, k, kernel, out[k])) for k in range(rank)]
+    # A group of channels that share their offsets is an image of its own.
+    members = channels // offset_groups
+    image = emit.transpose(emit.reshape(x, (batch, offset_groups, members, *spatial)), (0, 1, 3, 4, 2))
+    image = emit.reshape(image, (batch * offset_groups, *spatial, members))
+    pairs = list(product(*(axis.taps(place, "linear") for axis, place in zip(axes, places, strict=True))))
+    columns = sampled(node, image, axes, pairs[0])
+    for pair in pairs[1:]:
+        columns = emit(dl.AddOp, columns, sampled(node, image, axes, pair))
+    if mask is not None:
+        columns = emit(dl.MulOp, columns, last(mask))
+    # [batch, *out, channels, taps], then the convolution is one of a single place.
+    columns = emit.reshape(columns, (batch, offset_groups, *out, taps, members))
+    columns = emit.transpose(columns, (0, 2, 3, 1, 5, 4))
+    y = emit(
+        dl.ConvOp,
+        emit.reshape(columns, (batch, *out, channels * taps)),
+        emit.transpose(emit.reshape(w, (w.shape[0], w.shape[1] * taps, 1, 1)), (2, 3, 1, 0)),
+        strides=(1, 1),
+        dilations=(1, 1),
+        groups=groups,
+    )
+    return channels_first(node, y if bias is None else emit(dl.AddOp, y, bias))
+
+
+def _regular(node: Node, axis: int, kernel: Sequence[int], size: Size) -> Value:
+    """Where the taps of an ordinary convolution lie along one axis: [out height, out width, taps, 1]."""
+    emit, element_type, rank = node.emit, node[2].element_type, len(kernel)
+    stride, dilation = (node.integers(name, (1,) * rank)[axis] for name in ("strides", "dilations"))
+    pad = node.integers("pads", (0,) * 2 * rank)[axis]
+    starts = emit.iota(size, element_type, -pad, stride)
+    starts = emit.reshape(starts, (*(size if a == axis else 1 for a in range(rank)), 1, 1))
+    steps = emit.iota(kernel[axis], element_type, 0, dilation)
+    steps = emit.reshape(steps, tuple(kernel[axis] if a == axis else 1 for a in range(rank)))
+    steps = emit.reshape(emit.broadcast(steps, kernel), (kernel[0] * kernel[1], 1))
+    return emit(dl.AddOp, starts, steps)

@@ -1,0 +1,1 @@
+"""Operators that combine elements: reductions, normalisations, and products of matrices."""

@@ -1,0 +1,88 @@
+"""Fourier transforms; the matrix of mel bands, made at import."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.errors import ModelError
+from dlc.frontend.emit import Value
+from dlc.frontend.onnx.node import Node
+from dlc.frontend.onnx.operators.movement.joining import padded
+from dlc.frontend.onnx.registry import Table
+from dlc.frontend.onnx.tensors import dtype_of
+
+table = Table()
+
+
+def _transformed(node: Node, x: Value, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Value:
+    """The transform of [..., parts] along an axis, its result with the parts of numbers last, too."""
+    emit, parts = node.emit, _parts(node, x)
+    order = [a for a in range(x.rank) if a not in (axis, x.rank - 1)] + [x.rank - 1, axis]
+    # The bins of complex numbers are no mirror images: it takes all to have the first of them.
+    half = onesided and (parts == 1 or inverse)
+    rows = emit.transpose(x, order)
+    y = emit(dl.DftOp, rows, length=length, inverse=inverse or None, onesided=half or None)
+    if onesided and not half:
+        y = emit.slice(y, y.rank - 1, 0, length // 2 + 1)
+    return emit.transpose(y, [order.index(a) for a in range(x.rank)])
+
+
+def _parts(node: Node, x: Value) -> int:
+    parts = x.shape[-1] if x.rank > 1 else None
+    if parts not in (1, 2):
+        raise ModelError(f"{node.place}: expected [..., 1] (real) or [..., 2] (complex), got {list(x.shape)}")
+    return int(parts)
+
+
+@table("DFT", since=17)
+def dft(node: Node) -> Value:
+    x, parts = node[0], _parts(node, node[0])
+    inverse, onesided = node.flag("inverse"), node.flag("onesided")
+    given = node.number(2, "axis") if node.get(2) is not None else -2
+    axis = node.axis(node.integer("axis", 1) if node.opset < 20 else int(given), x.rank)
+    size, real_result = int(x.shape[axis]), onesided and inverse
+    default = 2 * (size - 1) if real_result else size
+    length = int(node.number(1, "dft_length")) if node.get(1) is not None else default
+    if length < 1 or axis == x.rank - 1 or (real_result and parts == 1):
+        raise ModelError(f"{node.place}: no transform of length {length} along axis {axis} of {list(x.shape)}")
+    high = [0] * x.rank
+    high[axis] = (length // 2 + 1 if real_result else length) - size
+    return _transformed(node, padded(node, x, [0] * x.rank, high), axis, length, inverse, onesided)
+
+
+@table("STFT", since=17)
+def stft(node: Node) -> Value:
+    emit, x, step, window = node.emit, node[0], int(node.number(1, "frame_step")), node.get(2)
+    if x.rank == 2:
+        x = emit.reshape(x, (*x.shape, 1))
+    given = node.get(3)
+    length = int(node.number(3, "frame_length")) if given is not None else int(window.shape[0] if window else 0)
+    total = int(x.shape[1])
+    if x.rank != 3 or not 0 < length <= total or step < 1:
+        raise ModelError(f"{node.place}: no frames of {length}, {step} apart, in a signal of shape {list(x.shape)}")
+    places = np.arange(0, total - length + 1, step)[:, np.newaxis] + np.arange(length)
+    frames = emit(dl.GatherOp, x, emit.constant(places, np.int64, f"{node.proto.output[0]}_places"), axis=1)
+    if window is not None:
+        frames = emit(dl.MulOp, frames, emit.reshape(window, (length, 1)))
+    return _transformed(node, frames, 2, length, onesided=node.flag("onesided", True))
+
+
+@table("MelWeightMatrix", since=17)
+def mel_weight_matrix(node: Node) -> Value:
+    bands, length, rate = (int(node.number(k, what)) for k, what in enumerate(("num_mel_bins", "dft_length", "sample_rate")))
+    low, high = (2595 * float(np.log10(1 + node.number(k, "edges") / 700)) for k in (3, 4))
+    # The edges of the bands lie at equal distances in mel; each band rises from its first to its second and falls to its third.
+    edges = 700 * (10 ** ((low + np.arange(bands + 2) * (high - low) / (bands + 2)) / 2595) - 1)
+    places = ((length + 1) * edges // rate).astype(np.int64)
+    first, middle, last = places[:-2], places[1:-1], places[2:]
+    bins = np.arange(length // 2 + 1)[:, None]
+    rising: Array
+    falling: Array
+    with np.errstate(all="ignore"):
+        rising = np.where(middle > first, (bins - first) / (middle - first), bins >= middle)
+        falling = np.where(last > middle, (last - bins) / (last - middle), bins <= middle)
+    dtype = dtype_of(node.integer("output_datatype", TensorProto.FLOAT))
+    return node.emit.constant(np.maximum(np.minimum(rising, falling), 0), dtype, node.proto.output[0])

@@ -1,0 +1,1 @@
+"""The functions of `dlc.numpy` and those of its methods, one file per family."""

@@ -1,0 +1,259 @@
+"""Creation: plain NumPy arrays, which a traced function holds as constants, unless a traced value goes into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import Dim
+from dlc.errors import ShapeError, UnsupportedError
+from dlc.frontend.trace import Tracer, blamed_on_user, is_number
+from dlc.numpy.apply import (
+    ArrayLike,
+    Operand,
+    apply,
+    convert,
+    given_dtype,
+    has_open_size,
+    has_tracer,
+    operand,
+    promote_to_float,
+    refuse,
+)
+from dlc.numpy.by_parts import by_parts
+from dlc.numpy.functions.comparing import greater_equal
+from dlc.numpy.functions.elementwise import add, divide, multiply, power, subtract, where
+from dlc.numpy.namespace import check_device
+
+__all__ = [
+    "arange", "array", "asarray", "copy", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "geomspace",
+    "identity", "indices", "linspace", "logspace", "meshgrid", "ones", "ones_like", "tri", "tril", "tril_indices", "triu",
+    "triu_indices", "vander", "zeros", "zeros_like",
+]  # fmt: skip
+
+Shape = int | Sequence[int]
+
+
+def asarray(x: ArrayLike, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
+    """`x` as an array, with `dtype` if that is given; lists may hold traced arrays."""
+    check_device(device)
+    x = operand(x) if dtype is None else convert(x, dtype)
+    return np.array(x) if copy and isinstance(x, np.ndarray) else x
+
+
+def array(x: ArrayLike, /, dtype: Any = None) -> Any:
+    """`x` as an array, with `dtype` if that is given; lists may hold traced arrays."""
+    return asarray(x, dtype, copy=True)
+
+
+@by_parts("x")
+def copy(x: ArrayLike, /) -> Any:
+    """`x`, in memory of its own."""
+    return asarray(x, copy=True)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """The memory of another library's array as an array; a copy of it if `copy`."""
+    check_device(device)
+    array = np.from_dlpack(x)
+    return array.copy() if copy else array
+
+
+def _known(name: str, shape: Shape) -> Shape:
+    """A shape, of which no size may be traced."""
+    if has_tracer(shape):
+        refuse(UnsupportedError(f"{name}: a size that is a traced value; sizes must be known: pass it in static_argnames"))
+    return shape
+
+
+def zeros(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
+    """Zeros; float32 unless told otherwise."""
+    check_device(device)
+    return full(shape, 0, dtype) if has_open_size(shape) else np.zeros(_known("zeros", shape), given_dtype(dtype))
+
+
+def ones(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
+    """Ones; float32 unless told otherwise."""
+    check_device(device)
+    return full(shape, 1, dtype) if has_open_size(shape) else np.ones(_known("ones", shape), given_dtype(dtype))
+
+
+def empty(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
+    """Zeros, as a traced function has no memory to leave as it is; float32 unless told otherwise."""
+    check_device(device)
+    return full(shape, 0, dtype) if has_open_size(shape) else np.zeros(_known("empty", shape), given_dtype(dtype))
+
+
+def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
+    """One value, or what broadcasts, everywhere; of the value's dtype, where a number's are float32, int64 and bool."""
+    check_device(device)
+    if dtype is None:
+        dtype = np.float32 if isinstance(fill_value, float) and is_number(fill_value) else operand(fill_value).dtype
+    shape = _known("full", shape)
+    if not has_tracer(fill_value) and not has_open_size(shape):
+        return np.full(shape, fill_value, dtype)
+    return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=(shape,) if isinstance(shape, int) else tuple(shape))
+
+
+def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
+    """Zeros with the shape and dtype of `x`."""
+    return full_like(x, 0, dtype, device=device)
+
+
+def ones_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
+    """Ones with the shape and dtype of `x`."""
+    return full_like(x, 1, dtype, device=device)
+
+
+def empty_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
+    """Zeros with the shape and dtype of `x`, as a traced function has no memory to leave as it is."""
+    return full_like(x, 0, dtype, device=device)
+
+
+def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
+    """One value, or what broadcasts, everywhere, with the shape and dtype of `x`."""
+    x = operand(x)
+    return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
+
+
+def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Array:
+    """start, start + step, … before stop (0, 1, … before `start` if `stop` is None); int64, with a float float32."""
+    check_device(device)
+    if has_tracer((start, stop, step)):
+        refuse(UnsupportedError("arange: its size depends on a traced value; pass that in static_argnames"))
+    if dtype is None and any(isinstance(x, float) for x in (start, stop, step)):
+        dtype = np.float32
+    size = start if stop is None else stop if (start, step) == (0, 1) else None
+    if isinstance(size, Dim):
+        with blamed_on_user():
+            return apply(dl.IotaOp, size=(size,), to=element_type(given_dtype(dtype or np.int64)), start=0, step=1)
+    return np.arange(start, dtype=dtype) if stop is None else np.arange(start, stop, step, dtype=dtype)
+
+
+def linspace(
+    start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None, device: Any = None
+) -> Any:
+    """`num` numbers at equal distances from start to stop, along a new first axis; float32 unless told otherwise."""
+    check_device(device)
+    dtype = _float_of(dtype, start, stop)
+    if not has_tracer((start, stop)):
+        return np.linspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint).astype(dtype)
+    first, last = promote_to_float(start, stop)
+    rank = max(first.ndim, last.ndim)
+    parts = max(num - 1 if endpoint else num, 1)
+    place = np.arange(num).reshape(-1, *[1] * rank).astype(first.dtype)
+    numbers = add(first, multiply(divide(subtract(last, first), float(parts)), place))
+    # The last one is exact.
+    return convert(where(greater_equal(place, parts), last, numbers) if endpoint and num > 1 else numbers, dtype)
+
+
+def _float_of(dtype: Any, *xs: ArrayLike) -> Any:
+    """`dtype`, or the one of numbers at distances between these: float32 if they have none of their own."""
+    if dtype is not None:
+        return dtype
+    own = [x for x in xs if isinstance(x, Tracer | np.ndarray | np.generic)]
+    return promote_to_float(*own)[0].dtype if own else np.float32
+
+
+def logspace(
+    start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, base: float = 10.0, dtype: Any = None
+) -> Any:
+    """`num` powers of `base` with exponents at equal distances; float32 unless told otherwise."""
+    if has_tracer((start, stop)):
+        return convert(power(base, linspace(start, stop, num, endpoint=endpoint)), _float_of(dtype, start, stop))
+    return np.logspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint, base=base).astype(
+        _float_of(dtype, start, stop)
+    )
+
+
+def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None) -> Any:
+    """`num` numbers of equal ratios from start to stop, both of one sign; float32 unless told otherwise."""
+    if has_tracer((start, stop)):
+        first, last = promote_to_float(start, stop)
+        rank = max(first.ndim, last.ndim)
+        share = np.linspace(0, 1, num, endpoint=endpoint).reshape(-1, *[1] * rank).astype(first.dtype)
+        numbers = multiply(first, power(divide(last, first), share))
+        # The last one is exact.
+        return convert(where(greater_equal(share, 1), last, numbers), _float_of(dtype, start, stop))
+    return np.geomspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
+
+
+def eye(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32, *, device: Any = None) -> Array:
+    """Ones on the diagonal `k` above the main one of an n × m matrix (n × n if `m` is None); float32 unless told otherwise."""
+    check_device(device)
+    return np.eye(n, m, k, dtype=dtype)
+
+
+def identity(n: int, /, dtype: Any = np.float32) -> Array:
+    """Ones on the diagonal of an n × n matrix; float32 unless told otherwise."""
+    return np.eye(n, dtype=dtype)
+
+
+def tri(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32) -> Array:
+    """Ones on and below the diagonal `k` above the main one of an n × m matrix; float32 unless told otherwise."""
+    return np.tri(n, m, k, dtype=dtype)
+
+
+@by_parts("x")
+def tril(x: ArrayLike, /, *, k: int = 0) -> Any:
+    """The elements on and below the diagonal `k` above the main one of the last two axes, others 0."""
+    x = operand(x)
+    return where(_lower(x, k), x, np.zeros((), x.dtype))
+
+
+@by_parts("x")
+def triu(x: ArrayLike, /, *, k: int = 0) -> Any:
+    """The elements on and above the diagonal `k` above the main one of the last two axes, others 0."""
+    x = operand(x)
+    return where(_lower(x, k - 1), np.zeros((), x.dtype), x)
+
+
+def _lower(x: Operand, k: int) -> Array:
+    if x.ndim < 2:
+        refuse(ShapeError(f"tril, triu: an array of shape {x.shape} is no matrix"))
+    return np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_)
+
+
+def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The rows and columns of the elements on and below a diagonal of an n × m matrix."""
+    return np.tril_indices(n, k, m)
+
+
+def triu_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The rows and columns of the elements on and above a diagonal of an n × m matrix."""
+    return np.triu_indices(n, k, m)
+
+
+def vander(x: ArrayLike, /, n: int | None = None, *, increasing: bool = False) -> Any:
+    """The powers n - 1, …, 1, 0 of a vector as the columns of a matrix; in the other order if `increasing`."""
+    x = operand(x)
+    exponents = np.arange(x.shape[0] if n is None else n)
+    powers = (exponents if increasing else exponents[::-1]).astype(x.dtype)
+    return apply(dl.PowOp, apply(dl.ReshapeOp, x, shape=(*x.shape, 1)), powers)
+
+
+def indices(dimensions: Sequence[int], dtype: Any = np.int64) -> Array:
+    """The index of each place of a shape: along a new first axis, one entry per axis."""
+    return np.indices(dimensions, dtype)
+
+
+def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> list[Any]:
+    """The coordinates of the grid over these vectors, one array each; "xy" exchanges the first two axes, "ij" does not."""
+    vectors = [operand(x) for x in arrays]
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(vectors) > 1:
+        order[:2] = 1, 0
+    sizes = [vectors[k].size for k in order]
+    return [
+        apply(
+            dl.BroadcastToOp,
+            apply(dl.ReshapeOp, x, shape=[x.size if a == order.index(k) else 1 for a in range(len(vectors))]),
+            shape=sizes,
+        )
+        for k, x in enumerate(vectors)
+    ]

@@ -1,0 +1,256 @@
+"""Elements at places: `x[key]`, and the functions that take and choose.
+
+Negative indices count from the end. What is out of bounds is an error: of a traced array when the function is called, of others
+when it is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array, DlOp
+from dlc.dims import Dim, UndecidableError
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.frontend.trace import Tracer
+from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
+from dlc.numpy.by_parts import by_parts
+from dlc.numpy.functions.comparing import maximum, minimum
+from dlc.numpy.functions.elementwise import remainder, where
+from dlc.numpy.functions.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, reshape
+from dlc.numpy.places import places_of
+
+__all__ = ["choose", "select", "take", "take_along_axis"]
+
+
+@dataclass(frozen=True)
+class Along:
+    """What a key says of one axis: `count` places from `start` by `step`; `dropped` for an integer."""
+
+    axis: int
+    start: int
+    step: int
+    count: int
+    dropped: bool = False
+
+    @property
+    def places(self) -> Array:
+        return self.start + self.step * np.arange(self.count)
+
+
+# An entry of a key: an axis of the operand sliced, an array of places along one, or None for a new axis.
+Entry = Along | tuple[int, Operand] | None
+
+
+@by_parts("x")
+def getitem(x: ArrayLike, key: Any, /) -> Any:
+    """`x[key]` for integers, slices, None, Ellipsis, arrays of integers, and masks."""
+    x = operand(x)
+    if isinstance(key, Tracer) and _is_mask(key) and key.ndim:
+        _require_mask(x, 0, key)
+        return apply(dl.GatherOp, reshape(x, (key.size, *x.shape[key.ndim :])), places_of(reshape(key, (key.size,)))[0], axis=0)
+    entries = entries_of(x, key)
+    result = _sliced(x, [e for e in entries if isinstance(e, Along)])
+    if not any(isinstance(e, tuple) for e in entries):
+        return reshape(result, [size_of(x, e) for e in entries if not is_dropped(e)])
+    # With None and without what integers took, each entry is one axis of `result`.
+    kept = [e for e in entries if not is_dropped(e)]
+    result = reshape(result, [size_of(x, e) for e in kept])
+    axes = [a for a, e in enumerate(kept) if isinstance(e, tuple)]
+    said, places = zip(*(cast("tuple[int, Operand]", kept[a]) for a in axes), strict=True)
+    taken = _taken(result, axes, places, said)
+    # NumPy: the new axes stand where the places stood, or first if those were apart; integers count among them.
+    advanced = [k for k, e in enumerate(entries) if isinstance(e, tuple) or is_dropped(e)]
+    together = advanced[-1] - advanced[0] + 1 == len(advanced)
+    if not together or axes[0] == 0:
+        return taken
+    new = taken.ndim - (result.ndim - len(axes))
+    return moveaxis(taken, list(range(new)), list(range(axes[0], axes[0] + new)))
+
+
+def is_dropped(entry: Entry) -> bool:
+    return isinstance(entry, Along) and entry.dropped
+
+
+def size_of(x: Operand, entry: Entry) -> int:
+    """The size of an entry's axis, before places are taken along it."""
+    return 1 if entry is None else entry.count if isinstance(entry, Along) else x.shape[entry[0]]
+
+
+def _sliced(x: Operand, along: Sequence[Along]) -> Operand:
+    """`x` with its axes sliced; all axes stay."""
+    starts, limits, strides, reversed_axes = [0] * x.ndim, list(x.shape), [1] * x.ndim, list[int]()
+    for e in along:
+        start, step = e.start, e.step
+        if step < 0:
+            reversed_axes.append(e.axis)
+            start, step = start + (e.count - 1) * step, -step
+        starts[e.axis], limits[e.axis], strides[e.axis] = start, start + (e.count - 1) * step + 1, step
+        if e.count == 0:
+            starts[e.axis], limits[e.axis] = 0, 0
+    if starts != [0] * x.ndim or limits != list(x.shape) or set(strides) - {1}:
+        x = apply(dl.SliceOp, x, starts=starts, limits=limits, strides=strides)
+    return apply(dl.ReverseOp, x, axes=reversed_axes) if reversed_axes else x
+
+
+def _taken(x: Operand, axes: Sequence[int], places: Sequence[Operand], said: Sequence[int]) -> Any:
+    """The elements at these places along these axes, which errors count as `said`: the axes of the places, then the others."""
+    if len(axes) == 1:
+        taken = _checked(dl.GatherOp, x, places[0], said, axis=axes[0])
+        return moveaxis(taken, range(axes[0], axes[0] + places[0].ndim), range(places[0].ndim))
+    return _checked(dl.GatherNdOp, moveaxis(x, axes, range(len(axes))), columns_of(places), said)
+
+
+def columns_of(places: Sequence[Operand]) -> Operand:
+    """Places on several axes, broadcast, with one integer for each along a last axis."""
+    columns = [convert(p, np.int64) for p in broadcast_arrays(*places)]
+    columns = [reshape(c, (*c.shape, 1)) for c in columns]
+    return apply(dl.ConcatOp, *columns, axis=columns[0].ndim - 1)
+
+
+def _checked(op: type[DlOp], x: Operand, places: Operand, said: Sequence[int] | None = None, **properties: int) -> Any:
+    """The elements at these places, of which those that are traced are checked when the function is called."""
+    if not isinstance(places, Tracer):
+        return apply(op, x, places, **properties)
+    return apply(op, x, places, **properties, checked=True, said_axes=said)
+
+
+def entries_of(x: Operand, key: Any) -> list[Entry]:
+    """What the key says, entry by entry; every axis of `x` is in one."""
+    keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
+    widths = [_width(k) for k in keys]
+    if sum(widths) > x.ndim:
+        refuse(ShapeError(f"{sum(widths)} indices for an array of rank {x.ndim}"))
+    if sum(isinstance(k, EllipsisType) for k in keys) > 1:
+        refuse(ShapeError("an index with more than one Ellipsis (...); the axes it stands for are not known"))
+    at = next((p for p, k in enumerate(keys) if isinstance(k, EllipsisType)), len(keys))
+    missing = x.ndim - sum(widths)
+    keys[at : at + 1], widths[at : at + 1] = [slice(None)] * missing, [1] * missing
+    entries: list[Entry] = []
+    axis = 0
+    for k, width in zip(keys, widths, strict=True):
+        entries += [None] if k is None else _of_mask(x, axis, k) if _is_mask(k) else [_entry(x, axis, k)]
+        axis += width
+    return entries
+
+
+def _width(k: Any) -> int:
+    """How many axes a part of a key is for, as far as that is known: 0 for Ellipsis."""
+    return cast(Operand, k).ndim if _is_mask(k) else int(k is not None and not isinstance(k, EllipsisType))
+
+
+def _key(k: Any) -> Any:
+    """One part of a key: None, Ellipsis, a slice, an int, an array of integers, or a mask that is an array."""
+    if k is None or isinstance(k, EllipsisType | slice):
+        return cast("slice | EllipsisType | None", k)
+    if isinstance(k, int | np.integer) and not isinstance(k, bool):
+        return int(cast(int, k))
+    places = operand(k)
+    if places.size == 0 and isinstance(k, list | tuple):
+        places = np.zeros(places.shape, np.int64)
+    if places.dtype == np.bool_:
+        return places
+    if places.dtype.kind not in "iu":
+        refuse(DTypeError(f"an index of dtype {places.dtype}; expected integers, slices, or a mask of bools"))
+    return places
+
+
+def _is_mask(k: Any) -> bool:
+    return isinstance(k, np.ndarray | Tracer) and cast(Operand, k).dtype == np.bool_
+
+
+def _of_mask(x: Operand, axis: int, mask: Operand) -> list[Entry]:
+    """The places where a mask is true: one array for each of its axes, which are those of `x` from `axis` on."""
+    _require_mask(x, axis, mask)
+    return [(axis + k, places) for k, places in enumerate(places_of(mask))]
+
+
+def _require_mask(x: Operand, axis: int, mask: Operand) -> None:
+    if mask.ndim == 0:
+        refuse(UnsupportedError("an index that is one bool; use dlc.numpy.where"))
+    if mask.shape != x.shape[axis : axis + mask.ndim]:
+        refuse(ShapeError(f"a mask of shape {mask.shape} for the axes from {axis} of {x.shape}"))
+
+
+def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> Entry:
+    size = x.shape[axis]
+    if isinstance(k, int):
+        if isinstance(size, Dim):
+            # Whether there is such an element a call says.
+            return axis, cast(Tracer, x).owner.constant(np.asarray(k))
+        if not -size <= k < size:
+            refuse(ShapeError(f"index {k} is out of bounds for axis {axis} of {x.shape}"))
+        return Along(axis, k % size, 1, 1, dropped=True)
+    if isinstance(k, slice):
+        if has_tracer(k):
+            problem = "a slice with a traced bound has no known size; use dlc.numpy.take(x, start + dlc.numpy.arange(count)"
+            refuse(UnsupportedError(f"{problem}, axis={axis}), or pass the bound in static_argnames"))
+        if k == slice(None):
+            # All of an axis, how many it ever has.
+            return Along(axis, 0, 1, size)
+        if k == slice(None, None, -1):
+            return Along(axis, size - 1, -1, size)
+        if isinstance(size, Dim):
+            repair = "take the places that are meant, or x[dlc.numpy.arange(x.shape[0]) < 2] for the first two"
+            raise UndecidableError(f"the slice {k} of an axis of size {size}, which is not known; {repair}")
+        start, stop, step = k.indices(size)
+        return Along(axis, start, step, len(range(start, stop, step)))
+    _require_inside(k, x, axis)
+    return axis, k
+
+
+def _require_inside(places: Operand, x: Operand, axis: int) -> None:
+    """Raises ShapeError for known places out of bounds."""
+    size = x.shape[axis]
+    if isinstance(places, np.ndarray) and places.size and not -size <= int(places.min()) <= int(places.max()) < size:
+        refuse(ShapeError(f"indices from {places.min()} to {places.max()} are out of bounds for axis {axis} of {x.shape}"))
+
+
+@by_parts("x")
+def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, *, mode: str | None = None) -> Any:
+    """The slices of `x` along `axis` that `indices` name; None: of the flattened array. `mode`: "clip" or "wrap"."""
+    (x, axis), places = along("take", x, axis), operand(indices)
+    if mode == "wrap":
+        places = operand(remainder(places, x.shape[axis]))
+    elif mode == "clip":
+        places = operand(maximum(minimum(places, x.shape[axis] - 1), 0))
+    elif mode not in (None, "raise"):
+        refuse(UnsupportedError(f'take: mode {mode!r}; expected "raise", "clip" or "wrap"'))
+    _require_inside(places, x, axis)
+    return _checked(dl.GatherOp, x, places, axis=axis)
+
+
+@by_parts("x")
+def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) -> Any:
+    """The elements that `indices` name along `axis`, each from its own row; None: of the flattened array."""
+    (x, axis), places = along("take_along_axis", x, axis), operand(indices)
+    if places.ndim != x.ndim:
+        refuse(ShapeError(f"take_along_axis: indices of shape {places.shape} for {x.shape}; expected as many axes"))
+    _require_inside(places, x, axis)
+    others = broadcast_shapes(*(tuple(1 if a == axis else s for a, s in enumerate(v.shape)) for v in (x, places)))
+    rows = [broadcast_to(v, (*others[:axis], v.shape[axis], *others[axis + 1 :])) for v in (x, places)]
+    return _checked(dl.GatherElementsOp, *rows, axis=axis)
+
+
+def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str = "clip") -> Any:
+    """For each element of `x` the element of the choice of that number; numbers are moved inside, or wrapped by "wrap"."""
+    numbers, *rows = broadcast_arrays(x, *promote(*cast("Sequence[ArrayLike]", choices)))
+    numbers = remainder(numbers, len(rows)) if mode == "wrap" else maximum(minimum(numbers, len(rows) - 1), 0)
+    table = apply(dl.ConcatOp, *(expand_dims(row) for row in rows), axis=0)
+    return reshape(apply(dl.GatherElementsOp, table, expand_dims(numbers), axis=0), numbers.shape)
+
+
+@by_parts("choices", "default")
+def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], /, default: ArrayLike = 0) -> Any:
+    """For each element the choice of the first condition that is true, `default` if none is."""
+    if len(conditions) != len(choices) or not conditions:
+        refuse(ShapeError(f"select: {len(conditions)} conditions for {len(choices)} choices; give one for each"))
+    result, *options = promote(default, *choices)
+    for condition, choice in zip(reversed(conditions), reversed(options), strict=True):
+        result = where(condition, choice, result)
+    return result

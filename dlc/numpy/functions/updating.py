@@ -1,0 +1,155 @@
+"""Updates that leave the array as it is: `y = x.at[key].set(value)`.
+
+Beside `set` there are `add`, `subtract`, `multiply`, `divide`, `max` and `min`, and `get` for the elements themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, cast
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.errors import AbsentError, ShapeError
+from dlc.frontend.trace import Tracer
+from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
+from dlc.numpy.functions.comparing import maximum, minimum
+from dlc.numpy.functions.elementwise import add, divide, multiply, negative, where
+from dlc.numpy.functions.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, size_of
+from dlc.numpy.functions.shaping import broadcast_to, reshape
+from dlc.numpy.places import places_of
+
+__all__ = ["at"]
+
+
+def at(x: ArrayLike, /) -> At:
+    """`x.at`, for plain arrays as well: `at(x)[key].set(value)`. (NumPy has no such function.)"""
+    return At(operand(x))
+
+
+class At:
+    """`x.at[key]`: where an update goes. Its methods return a new array; `x` stays as it is."""
+
+    def __init__(self, x: Operand) -> None:
+        self.x = x
+
+    def __getitem__(self, key: Any) -> Update:
+        return Update(self.x, key)
+
+
+class Update:
+    """The elements `x[key]`, to be replaced. Places named several times are combined with each value; `set` keeps the last.
+
+    The key may also be a mask of the shape of `x`, or of its first axes; then the value broadcasts to the rest, or has one for
+    each element that is selected.
+    """
+
+    def __init__(self, x: Operand, key: Any) -> None:
+        self.x = x
+        self.key = key
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AbsentError(f"x.at[…] has no {name!r}; it has get, set, add, subtract, multiply, divide, max and min")
+
+    def get(self) -> Any:
+        """The elements themselves."""
+        return getitem(self.x, self.key)
+
+    def set(self, value: ArrayLike, /) -> Any:
+        """`x` with `value` there."""
+        return self._updated(value, "none", lambda _, new: new)
+
+    def add(self, value: ArrayLike, /) -> Any:
+        """`x` with `value` added there."""
+        return self._updated(value, "add", add)
+
+    def subtract(self, value: ArrayLike, /) -> Any:
+        """`x` with `value` subtracted there."""
+        return self._updated(negative(convert(value, self.x.dtype)), "add", add)
+
+    def multiply(self, value: ArrayLike, /) -> Any:
+        """`x` multiplied by `value` there."""
+        return self._updated(value, "mul", multiply)
+
+    def divide(self, value: ArrayLike, /) -> Any:
+        """`x`, of floats, divided by `value` there."""
+        return self._updated(divide(1, convert(value, self.x.dtype)), "mul", multiply)
+
+    def max(self, value: ArrayLike, /) -> Any:
+        """`x` with the larger of itself and `value` there."""
+        return self._updated(value, "max", maximum)
+
+    def min(self, value: ArrayLike, /) -> Any:
+        """`x` with the smaller of itself and `value` there."""
+        return self._updated(value, "min", minimum)
+
+    def _updated(self, value: ArrayLike, mode: str, combine: Callable[[Any, Any], Any]) -> Any:
+        x, value = self.x, convert(value, self.x.dtype)
+        mask = operand(cast(Operand, self.key)) if isinstance(self.key, Tracer | np.ndarray) else None
+        if mask is not None and mask.dtype == np.bool_:
+            if mask.shape != x.shape[: mask.ndim]:
+                refuse(ShapeError(f"a mask of shape {mask.shape} for {x.shape}; expected one for its first axes"))
+            rest = x.shape[mask.ndim :]
+            if value.ndim > len(rest) and value.shape[0] != 1:
+                # One for each element that is selected.
+                (places,) = places_of(reshape(mask, (mask.size,)))
+                rows, updates = reshape(x, (mask.size, *rest)), self._fitting(value, (*places.shape, *rest))
+                return reshape(_written(rows, places, updates, mode), x.shape)
+            value = self._fitting(value, rest)
+            return where(reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), combine(x, value), x)
+        entries = entries_of(x, self.key)
+        if not any(isinstance(e, tuple) for e in entries):
+            return self._updated_slices(value, entries, combine)
+        named = [e[1] for e in entries if isinstance(e, tuple)]
+        count = len(named)
+        if not (all(isinstance(e, tuple) for e in entries[:count]) and all(map(self._is_whole, entries[count:]))):
+            # Every place of `x` has a number: the numbers that the key selects are where the values go.
+            places = getitem(np.arange(x.size).reshape(x.shape), self.key)
+            return reshape(_written(reshape(x, (x.size,)), places, self._fitting(value, places.shape), mode), x.shape)
+        if count == 1:
+            return _written(x, named[0], self._fitting(value, (*named[0].shape, *x.shape[1:])), mode)
+        places = columns_of(named)
+        updates = self._fitting(value, (*places.shape[:-1], *x.shape[count:]))
+        return apply(dl.ScatterNdOp, x, places, updates, mode=mode, checked=isinstance(places, Tracer) or None)
+
+    def _is_whole(self, entry: Entry) -> bool:
+        """Whether an entry takes all of its axis as it stands."""
+        return isinstance(entry, Along) and (entry.count, entry.step) == (self.x.shape[entry.axis], 1) and not entry.dropped
+
+    def _fitting(self, value: Operand, shape: tuple[int, ...]) -> Any:
+        """`value` in the shape of what it replaces."""
+        while value.ndim > len(shape) and value.shape[0] == 1:
+            value = reshape(value, value.shape[1:])
+        if value.ndim > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1], strict=False)):
+            refuse(ShapeError(f"a value of shape {value.shape} for a place of shape {shape}; they do not broadcast"))
+        return broadcast_to(value, shape)
+
+    def _updated_slices(self, value: Operand, entries: Sequence[Entry], combine: Callable[[Any, Any], Any]) -> Any:
+        """Each element of `x` looks up along each axis which element of the value is for it, if one is."""
+        x = self.x
+        value = self._fitting(value, tuple(size_of(x, e) for e in entries if not is_dropped(e)))
+        value = reshape(value, [e.count for e in entries if isinstance(e, Along)])
+        if 0 in value.shape:
+            return x
+        inside: Any = None
+        for e in (e for e in entries if isinstance(e, Along)):
+            if e.count == x.shape[e.axis] and e.step == 1:
+                continue
+            source = np.full(x.shape[e.axis], -1)
+            source[e.places] = np.arange(e.count)
+            value = apply(dl.GatherOp, value, np.maximum(source, 0), axis=e.axis)
+            hit = (source >= 0).reshape([-1 if a == e.axis else 1 for a in range(x.ndim)])
+            inside = hit if inside is None else inside & hit
+        new = combine(x, value)
+        return convert(new, x.dtype) if inside is None else where(inside, new, x)
+
+
+def _written(x: Operand, places: Operand, updates: Operand, mode: str) -> Any:
+    """`x` with rows combined with updates; places that are traced are checked when the function is called."""
+    if x.shape[0] == 0 and places.size:
+        refuse(ShapeError(f"an index on axis 0 of {x.shape}, which has no elements"))
+    if 0 in x.shape or 0 in updates.shape:
+        return x
+    checked = isinstance(places, Tracer) or None
+    return apply(dl.ScatterRowsOp, x, places, updates, mode=mode, clamped=True, checked=checked)

@@ -1,0 +1,171 @@
+"""Long sums as sums of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, rank_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
+from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.dims import is_static
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+
+# Terms of a block, and of a sum that is left whole: along memory, where a vector of accumulators shares the terms; and across.
+_ALONG, _ACROSS = (1024, 4096), (512, 16384)
+# Blocks of fewer terms are not worth a pass over memory.
+_LEAST = 16
+# Terms of a block of a product of matrices, and of a product that is left whole: no layer of a model has more. What is rounded
+# to 16 bits shows errors of f32 later.
+_PRODUCT, _LONGEST_PRODUCT, _LONGEST_NARROW_PRODUCT = 4096, 32768, 1 << 18
+
+# An axis of the left operand and one of the right.
+Pair: TypeAlias = "tuple[int, int]"
+
+
+@dataclass(frozen=True)
+class BlockSumsPass(ModulePass):
+    """`block-sums`: a sum of many floats as the sum of the sums of its blocks, again and again.
+
+        %s = dl.reduce_sum %x : [1000000]
+    →   %b = dl.reshape %x : [250, 4000];  %p = dl.reduce_sum %b along 1;  %s = dl.reduce_sum %p
+
+    What one accumulator adds up loses about the last bit of the sum with each term, and grows no more from 2^24 equal terms
+    on. In blocks the error grows with the logarithm of the length, and the blocks are tasks of their own. Sums of f16 and bf16
+    are rounded once, at the end. Sums whose length is open stay as they are.
+
+    So are products of matrices with very many terms: of [m, k] · [k, n] the sum of the products of blocks of k. Those of f16
+    and bf16 are products of f32 first.
+    """
+
+    name = "block-sums"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for block in program_blocks(op):
+            rewrite_forward(block, _rule)
+
+
+def _rule(op: DlOp) -> Sequence[SSAValue] | None:
+    return _blocked_product(op) if isinstance(op, MatmulOp | DotGeneralOp) else _blocked(op)
+
+
+def _blocked_product(op: MatmulOp | DotGeneralOp) -> Sequence[SSAValue] | None:
+    pairs, element = _pairs(op), element_type_of(op.result)
+    if not is_float(element) or pairs is None:
+        return None
+    batch, contracted = pairs
+    shape = shape_of(op.lhs)
+    if not is_static((*shape, *shape_of(op.rhs))):
+        return None
+    terms = prod(int(shape[i]) for i, _ in contracted)
+    narrow = element in (f16, bf16)
+    if terms <= (_LONGEST_NARROW_PRODUCT if narrow else _LONGEST_PRODUCT):
+        return None
+    b = Build(op)
+    if narrow:
+        wide = b(type(op), *(b(CastOp, v, to=f32) for v in op.operands), **op.properties)
+        return [b(CastOp, wide, to=element)]
+    i, j = max(contracted, key=lambda pair: shape[pair[0]])
+    size = int(shape[i])
+    # What the other axes have is whole in a block.
+    rest = terms // size
+    room = max(_PRODUCT // rest, 1)
+    part = next((p for p in range(room, 0, -1) if size % p == 0 and p * rest >= _LEAST), None)
+    if part is None:
+        # No number of blocks divides the axis: what is left over is a product of its own.
+        ends = (0, size - size % room), (size - size % room, size)
+        sides = [[_between(b, v, a, *part) for v, a in ((op.lhs, i), (op.rhs, j))] for part in ends]
+        return [b(AddOp, *(_product(b, x, y, batch, contracted) for x, y in sides))]
+    lhs, rhs = _cut(b, op.lhs, i, part), _cut(b, op.rhs, j, part)
+    # Blocks are one more pair of axes, in front of those that were cut.
+    moved = [[(x + (x >= i), y + (y >= j)) for x, y in those] for those in (batch, contracted)]
+    sums = _product(b, lhs, rhs, [(i, j), *moved[0]], moved[1])
+    return [b(ReduceSumOp, sums, axes=(0,), keepdims=False)]
+
+
+def _pairs(op: MatmulOp | DotGeneralOp) -> tuple[Sequence[Pair], Sequence[Pair]] | None:
+    """The axes of both operands that are gone through together, and those that are summed; none where one is repeated."""
+    if isinstance(op, DotGeneralOp):
+        return _paired(op, "batch"), _paired(op, "contract")
+    a, c = shape_of(op.lhs), shape_of(op.rhs)
+    if a[:-2] != c[:-2] or len(a) < 2 or len(c) < 2:
+        return None if a[:-2] or c[:-2] else ([], [(len(a) - 1, 0)])
+    return [(axis, axis) for axis in range(len(a) - 2)], [(len(a) - 1, len(c) - 2)]
+
+
+def _paired(op: DotGeneralOp, what: str) -> Sequence[Pair]:
+    sides = [
+        normalized_axes(op.name, ints(op.properties[f"{side}_{what}"]), rank_of(value))
+        for side, value in (("lhs", op.lhs), ("rhs", op.rhs))
+    ]
+    return list(zip(*sides, strict=True))
+
+
+def _product(b: Build, lhs: SSAValue, rhs: SSAValue, batch: Sequence[Pair], contracted: Sequence[Pair]) -> SSAValue:
+    (lhs_batch, rhs_batch), (lhs_contract, rhs_contract) = (
+        ([x for x, _ in those], [y for _, y in those]) for those in (batch, contracted)
+    )
+    axes = {"lhs_batch": lhs_batch, "rhs_batch": rhs_batch, "lhs_contract": lhs_contract, "rhs_contract": rhs_contract}
+    return b(DotGeneralOp, lhs, rhs, **axes)
+
+
+def _cut(b: Build, value: SSAValue, axis: int, part: int) -> SSAValue:
+    """`value` with an axis in blocks of `part`, in the order in which it lies in memory."""
+    transpose = defining(value, TransposeOp)
+    if transpose is not None:
+        inner, order = transpose.axes[axis], transpose.axes
+        permutation = [n for a in order for n in ((inner, inner + 1) if a == inner else (a + (a > inner),))]
+        return b(TransposeOp, _cut(b, transpose.x, inner, part), permutation=permutation)
+    shape = shape_of(value)
+    return b(ReshapeOp, value, shape=(*shape[:axis], int(shape[axis]) // part, part, *shape[axis + 1 :]))
+
+
+def _blocked(op: DlOp) -> Sequence[SSAValue] | None:
+    if not isinstance(op, ReduceSumOp) or not is_float(op.element):
+        return None
+    x, shape, axes = op.x, shape_of(op.x), op.reduction_axes
+    if not is_static(shape):
+        return None
+    block, limit = _ALONG if rank_of(x) - 1 in axes else _ACROSS
+    if prod(int(shape[a]) for a in axes) <= limit:
+        return None
+    b, element = Build(op), op.element
+    if element in (f16, bf16):
+        wide = b(ReduceSumOp, b(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
+        return [b(CastOp, wide, to=element)]
+    # The last axes are whole in a block; the one that is too long for it is cut.
+    cut, room = len(axes) - 1, block
+    while int(shape[axes[cut]]) <= room:
+        room //= int(shape[axes[cut]])
+        cut -= 1
+    axis, inner = axes[cut], axes[cut + 1 :]
+    size = int(shape[axis])
+    part = next(p for p in range(room, 0, -1) if size % p == 0)
+    if part < _LEAST and inner:
+        sums = b(ReduceSumOp, x, axes=inner, keepdims=True)
+        total = b(ReduceSumOp, sums, axes=axes[: cut + 1], keepdims=True)
+        return [b(ReshapeOp, total, shape=shape_of(op.result))]
+    if part >= _LEAST:
+        blocks = b(ReshapeOp, x, shape=(*shape[:axis], size // part, part, *shape[axis + 1 :]))
+        sums = b(ReduceSumOp, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
+        sums = b(ReshapeOp, sums, shape=[size // part if a == axis else 1 if a in inner else n for a, n in enumerate(shape)])
+        total = b(ReduceSumOp, sums, axes=axes[: cut + 1], keepdims=True)
+        return [b(ReshapeOp, total, shape=shape_of(op.result))]
+    # No number of blocks divides the axis: what is left over is a sum of its own.
+    parts = (_between(b, x, axis, low, high) for low, high in ((0, size - size % room), (size - size % room, size)))
+    return [b(AddOp, *(b(ReduceSumOp, v, axes=axes, keepdims=op.keeps_axes) for v in parts))]
+
+
+def _between(b: Build, x: SSAValue, axis: int, low: int, high: int) -> SSAValue:
+    shape = shape_of(x)
+    starts = [low if a == axis else 0 for a in range(len(shape))]
+    limits = [high if a == axis else size for a, size in enumerate(shape)]
+    return b(SliceOp, x, starts=starts, limits=limits, strides=[1] * len(shape))

@@ -1,0 +1,246 @@
+"""Convolutions by Winograd's algorithm, where that is less work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
+from dlc.dialects.dl.arithmetic.logic import ShiftRightOp
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contractions.contraction import ConvOp, MatmulOp
+from dlc.dialects.dl.contractions.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
+from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.programs.ranges import ranges_of, representative
+from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.dims import Range, Size, is_static, product
+from dlc.ir import Context, Float32Type, ModuleOp, SSAValue, f32, i32
+from dlc.passes.base import TargetPass
+from dlc.passes.dl.contractions.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
+from dlc.passes.dl.index_ranges import interval_of
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+from dlc.target import Winograd
+
+# What pairs of are multiplied at once.
+_PART = ELEMENT_TYPES["int16"]
+
+
+@dataclass(frozen=True)
+class WinogradPass(TargetPass):
+    """`winograd`: a 3×3 convolution of stride 1 as tiles of 2×2 or 4×4 results, where that is less work.
+
+        %y = dl.conv %x, %w
+    →   %v = dl.winograd_input %x, %b {step = 4};  %u = G·w·Gᵀ (an expression of weights)
+        %m = dl.matmul %v, %u;  %y = dl.winograd_output %m, %a
+
+    Large or many images go strip by strip, so that what is between the three steps stays in a cache; what is elementwise
+    behind them goes with each strip.
+
+        %y = dl.conv %x, %w;  dl.relu %y
+    →   dl.concat (dl.relu (… dl.slice %x …)), (dl.relu (… dl.slice %x …)), …
+
+    Weights that are computed are transformed in each run, which pays where enough tiles share them, as in training.
+    The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
+    do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`, for targets
+    that know what it costs.
+
+    Of integers results are exact. Those that are multiplied as i16 have transformed tiles of i16, of which the sums in i32
+    are multiples of the results, modulo 2³²: they are divided by multiplying with an inverse and by a shift. Tiles are of
+    2×2, 3×3 or 4×4, as far as the numbers' ranges allow.
+    """
+
+    name = "winograd"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        costs = self.target.machine.winograd
+        if costs is None:
+            return
+        constant, ranges = WeightExpressions(), ranges_of(op)
+        for block in program_blocks(op):
+            rewrite_forward(block, _Rewriter(constant, costs, ranges).rewritten)
+
+
+class _Rewriter:
+    def __init__(self, constant: WeightExpressions, costs: Winograd, ranges: Mapping[str, Range]) -> None:
+        self.constant, self.costs, self.ranges = constant, costs, ranges
+        self.crops: set[SSAValue] = set()
+        self.joins: set[SSAValue] = set()
+
+    def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
+        if isinstance(op, ConvOp):
+            algorithm = self.algorithm(op)
+            return [self.convolved(op, algorithm)] if algorithm is not None else None
+        return self.cropped_later(op) or self.joined_later(op) if isinstance(op, Elementwise) else None
+
+    def algorithm(self, op: ConvOp) -> Algorithm | None:
+        """The cheapest algorithm for a convolution, if it is cheaper than the sum itself."""
+        x, w = shape_of(op.x), shape_of(op.w)
+        if not is_static((*x[1:], *w)):
+            return None
+        if w[:2] != (3, 3) or len(w) != 4 or {*ints(op.strides), *ints(op.dilations), number(op.groups)} != {1}:
+            return None
+        algorithms = self.possible(op)
+        if not algorithms:
+            return None
+        # Whether it is less work depends little on how many images there are.
+        n, (height, width, c) = representative(x[0], self.ranges), map(int, x[1:])
+        o, costs = int(w[3]), self.costs
+
+        def cost(a: Algorithm) -> float:
+            tiles = n * -(-(height - 2) // a.step) * -(-(width - 2) // a.step)
+            numbers = a.tile**2
+            products = numbers * tiles * c * o
+            moved = costs.input * c * (numbers * tiles + n * height * width) + costs.output * o * tiles * (numbers + a.step**2)
+            transformed = 0 if op.w in self.constant else costs.input * c * o * (numbers + 9)
+            return products + moved + transformed + costs.weight * (numbers - 9) * c * o
+
+        best = min(algorithms, key=cost)
+        direct = n * (height - 2) * (width - 2) * 9 * c * o
+        return best if direct > costs.gain * cost(best) else None
+
+    def possible(self, op: ConvOp) -> Sequence[Algorithm]:
+        """The algorithms that give a convolution's results."""
+        match [element_type_of(v) for v in (*op.operands, op.result)]:
+            case [Float32Type(), Float32Type(), Float32Type()]:
+                return OF_FLOATS
+            case [x, w, result] if x == w == _PART and result == i32 and op.w in self.constant:
+                ranges = interval_of(op.x), interval_of(op.w)
+                terms = 9 * int(shape_of(op.x)[-1])
+                return [a for a in ALGORITHMS if a.fits(*ranges) and a.centre(*ranges, terms) is not None]
+            case _:
+                return ()
+
+    def convolved(self, op: ConvOp, algorithm: Algorithm) -> SSAValue:
+        b, x, result, m = Build(op), op.x, shape_of(op.result), algorithm.step
+        missing = [-int(size) % m for size in result[1:3]]
+        if any(missing):
+            x = b(PadOp, x, b.scalar(0, like=x), low=(0, 0, 0, 0), high=(0, *missing, 0), pad_mode="constant")
+        integers = element_type_of(x) != f32
+        of_weights, of_output = algorithm.weights, algorithm.output
+        if integers:
+            of_output = of_output * (algorithm.divisor // algorithm.divisors)
+        else:
+            of_weights = of_weights / algorithm.divisors[:, None]
+        by_weights = b.constant(of_weights, element_type_of(op.w))
+        by_input, by_output = b.constant(algorithm.input, element_type_of(x)), b.constant(of_output, element_type_of(op.result))
+        u = b(ModeProductOp, b(ModeProductOp, op.w, by_weights, axis=0, to=0), by_weights, axis=1, to=1)
+        t, _, c, o = shape_of(u)
+        flat = b(ReshapeOp, u, shape=(t * t, c, o))
+
+        def results(x: SSAValue) -> SSAValue:
+            v = b(WinogradInputOp, x, by_input, step=m)
+            tiles = shape_of(v)[2:5]
+            rows = b(ReshapeOp, v, shape=(t * t, product(tiles), c))
+            products = b(MatmulOp, rows, flat, result=element_type_of(op.result))
+            return b(WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), by_output)
+
+        axis, parts = self.strips(op, x, algorithm)
+        y = self.join(b, [results(_part(b, x, axis, *part)) for part in parts], axis) if parts else results(x)
+        if integers:
+            y = self.divided(b, op, algorithm, y)
+        return self.crop(b, y, result) if any(missing) else y
+
+    def strips(self, op: ConvOp, x: SSAValue, algorithm: Algorithm) -> tuple[int, Sequence[tuple[int, int]]]:
+        """An axis of images `x`, and parts of it whose tiles and products stay in a cache; none where all of them do.
+
+        Several images are cut between two of them, one between rows of tiles, which share two rows of the image. Each part
+        reads the transformed weights again: it is no smaller than they are.
+        """
+        n, height, width, c = shape_of(x)
+        if not isinstance(n, int):
+            return 0, ()
+        m, o, numbers = algorithm.step, int(shape_of(op.w)[3]), algorithm.tile**2
+        inner, outer = (numpy_dtype(element_type_of(v)).itemsize for v in (x, op.result))
+        down, across = (int(height) - 2) // m, (int(width) - 2) // m
+        count, tiles = (n, down * across) if n > 1 else (down, across)
+        weights, each = numbers * int(c) * o * inner, numbers * tiles * (int(c) * inner + o * outer)
+        if each * count <= max(self.costs.cached_bytes, 2 * weights):
+            return 0, ()
+        most = max(1, max(self.costs.strip_bytes, weights) // each, -(-count // self.costs.most_strips))
+        # Strips of one size share their kernels.
+        step = next((size for size in range(most, most // 2, -1) if count % size == 0), most)
+        parts = [(k, min(step, count - k)) for k in range(0, count, step)]
+        return (0, parts) if n > 1 else (1, [(k * m, size * m + 2) for k, size in parts])
+
+    def divided(self, b: Build, op: ConvOp, algorithm: Algorithm, multiple: SSAValue) -> SSAValue:
+        """The integers that `multiple` is the divisor squared times, modulo 2³²."""
+        by = algorithm.divisor**2
+        even = twos(by)
+        if by != even:
+            multiple = b(MulOp, multiple, b.scalar(_signed(pow(by // even, -1, 1 << 32)), like=multiple))
+        shift = b.scalar(even.bit_length() - 1, like=multiple)
+        centre = algorithm.centre(interval_of(op.x), interval_of(op.w), 9 * int(shape_of(op.x)[-1]))
+        if not centre:
+            return b(ShiftRightOp, multiple, shift)
+        # Σ x·w = Σ (x - c)·w + c·Σ w
+        sums = b(ReduceSumOp, b(CastOp, op.w, to=i32), axes=(0, 1, 2), keepdims=False)
+        rest = b(MulOp, sums, b.scalar(centre, like=sums))
+        less = b(SubOp, multiple, b(MulOp, rest, b.scalar(even, like=rest)))
+        return b(AddOp, b(ShiftRightOp, less, shift), rest)
+
+    def crop(self, b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:
+        cut = b(SliceOp, value, starts=(0,) * len(shape), limits=tuple(shape), strides=(1,) * len(shape))
+        self.crops.add(cut)
+        return cut
+
+    def cropped_later(self, op: Elementwise) -> Sequence[SSAValue] | None:
+        """f(crop(x), b) = crop(f(x, b)) for b that are the same all over the image, so that f joins the output's kernel."""
+        shape = shape_of(op.results[0])
+        crops = [v for v in op.operands if v in self.crops and v.has_one_use()]
+        others = [v for v in op.operands if v not in crops]
+        if len(crops) != 1 or shape_of(crops[0]) != shape or any(_varies(v) for v in others):
+            return None
+        inner = defining(crops[0], SliceOp)
+        assert inner is not None
+        b = Build(op)
+        whole = b(type(op), *(inner.x if v is crops[0] else v for v in op.operands), **op.properties)
+        return [self.crop(b, whole, shape)]
+
+    def join(self, b: Build, parts: Sequence[SSAValue], axis: int) -> SSAValue:
+        joined = b(ConcatOp, *parts, axis=axis)
+        self.joins.add(joined)
+        return joined
+
+    def joined_later(self, op: Elementwise) -> Sequence[SSAValue] | None:
+        """f(concat(x, …), b) = concat(f(x, b), …), so that f joins the kernel of each part's output."""
+        shape = shape_of(op.results[0])
+        whole = next((v for v in op.operands if v in self.joins and shape_of(v) == shape), None)
+        joined = None if whole is None else defining(whole, ConcatOp)
+        if joined is None:
+            return None
+        b, axis, start, parts = Build(op), joined.joined_axis, 0, list[SSAValue]()
+        for part in joined.values:
+            size = int(shape_of(part)[axis])
+            operands = [part if v is whole else _beside(b, v, axis - len(shape), start, size) for v in op.operands]
+            parts.append(b(type(op), *operands, **op.properties))
+            start += size
+        return [self.join(b, parts, axis)]
+
+
+def _beside(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
+    """What of an operand meets a part of another one, of an axis counted from the last; all of it if it is broadcast."""
+    axis += rank_of(value)
+    return value if axis < 0 or shape_of(value)[axis] == 1 else _part(b, value, axis, start, size)
+
+
+def _part(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
+    shape = shape_of(value)
+    starts, limits = [0] * len(shape), list(shape)
+    starts[axis], limits[axis] = start, start + size
+    return b(SliceOp, value, starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(shape))
+
+
+def _varies(value: SSAValue) -> bool:
+    """Whether an operand has a value of its own at each place of an image [N, H, W, C]."""
+    return any(size != 1 for size in shape_of(value)[:-1])
+
+
+def _signed(n: int) -> int:
+    """A number below 2³² as i32 holds it."""
+    return n - (1 << 32) if n >> 31 else n

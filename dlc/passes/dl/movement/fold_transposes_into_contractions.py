@@ -1,0 +1,96 @@
+"""Lets contractions read transposed operands where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
+from dlc.dialects.dl.movement.shaping import TransposeOp
+from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+
+
+@dataclass(frozen=True)
+class FoldTransposesIntoContractionsPass(ModulePass):
+    """`fold-transposes-into-contractions`: a transposed operand becomes other dimension numbers.
+
+        %t = dl.transpose %q {permutation = [0, 2, 1, 3]};  %s = dl.matmul %t, %k
+    →   %s = dl.dot_general %q, %k {lhs_batch = [0, 2], rhs_batch = [0, 1], lhs_contract = [3], rhs_contract = [2]}
+
+    The left operand is read element by element, so any order will do; the right one by vectors along the result's last
+    axis, which must stay its innermost. Transposed weights stay expressions: they are evaluated once.
+    """
+
+    name = "fold-transposes-into-contractions"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        constant = WeightExpressions()
+        for block in program_blocks(op):
+            rewrite_forward(block, lambda inner: _folded(inner, constant))
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand of a contraction, and its axes that are batch and contracted, in pairing order."""
+
+    value: SSAValue
+    batch: tuple[int, ...]
+    contracted: tuple[int, ...]
+
+    @property
+    def free(self) -> list[int]:
+        return [a for a in range(rank_of(self.value)) if a not in self.batch + self.contracted]
+
+
+def _sides(op: MatmulOp | DotGeneralOp) -> tuple[Side, Side] | None:
+    if isinstance(op, DotGeneralOp):
+        return (
+            Side(op.lhs, ints(op.lhs_batch), ints(op.lhs_contract)),
+            Side(op.rhs, ints(op.rhs_batch), ints(op.rhs_contract)),
+        )
+    a, b = shape_of(op.lhs), shape_of(op.rhs)
+    if len(a) < 2 or len(b) < 2 or (len(b) > 2 and a[:-2] != b[:-2]):
+        return None
+    batch = tuple(range(len(b) - 2))
+    return Side(op.lhs, batch, (len(a) - 1,)), Side(op.rhs, batch, (len(b) - 2,))
+
+
+def _folded(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
+    sides = _sides(op) if isinstance(op, MatmulOp | DotGeneralOp) else None
+    if sides is None:
+        return None
+    lhs, rhs = _read_in_place(sides[0], constant), _read_in_place(sides[1], constant)
+    if rhs is not None and rhs.free[-1:] != [rank_of(rhs.value) - 1]:
+        rhs = None
+    if lhs is None and rhs is None:
+        return None
+    lhs, rhs = lhs or sides[0], rhs or sides[1]
+    kinds = {name: value for name, value in op.properties.items() if name in ("result", "dot")}
+    return [
+        Build(op)(
+            DotGeneralOp,
+            lhs.value,
+            rhs.value,
+            lhs_batch=lhs.batch,
+            rhs_batch=rhs.batch,
+            lhs_contract=lhs.contracted,
+            rhs_contract=rhs.contracted,
+            **kinds,
+        )
+    ]
+
+
+def _read_in_place(side: Side, constant: WeightExpressions) -> Side | None:
+    """The side without the transpose of its operand; None if there is none, or the result's axes would change order."""
+    transpose = defining(side.value, TransposeOp)
+    if transpose is None or side.value in constant:
+        return None
+    axes = transpose.axes
+    free = [axes[a] for a in side.free]
+    if free != sorted(free):
+        return None
+    return Side(transpose.x, tuple(axes[a] for a in side.batch), tuple(axes[a] for a in side.contracted))

@@ -1,0 +1,96 @@
+"""The products that read weights of few bits, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AbsOp, DivOp, MulOp, SelectOp
+from dlc.dialects.dl.arithmetic.functions import RoundOp
+from dlc.dialects.dl.arithmetic.logic import EqualOp
+from dlc.dialects.dl.base import element_type_of, is_narrow, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
+from dlc.dialects.dl.narrow_numbers.few_bits import MatmulWordsOp, PackNibblesOp
+from dlc.dialects.dl.narrow_numbers.word_pairs import MatmulPairsOp
+from dlc.dialects.dl.narrow_numbers.words import WORD_BITS, WordsOp
+from dlc.dialects.dl.programs.ranges import representative
+from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
+from dlc.dialects.dl.scalar import bits
+from dlc.dims import Range
+from dlc.ir import Attribute, SSAValue, f32
+
+# Sums over words beside those of the result take registers that more rows need themselves.
+_FEW_ROWS = 2
+_LARGEST_I16 = 32767
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Integers [B, g, N] of 4 or 8 bits in B blocks, and their scale and perhaps zero point [B, N]."""
+
+    integers: SSAValue
+    scale: SSAValue
+    zero: SSAValue | None
+
+    @property
+    def of(self) -> Attribute:
+        return element_type_of(self.integers)
+
+    @property
+    def count(self) -> int:
+        """How many integers a word holds."""
+        return WORD_BITS // bits(self.of)
+
+    @property
+    def rows_in_pairs(self) -> int:
+        """How many rows are few enough for `product_in_pairs`: each converts and scales its own sum over a word."""
+        return self.count // 2
+
+    @property
+    def parameters(self) -> tuple[SSAValue, ...]:
+        return (self.scale,) if self.zero is None else (self.scale, self.zero)
+
+    def words(self, b: Build, *, in_turns: bool = False) -> SSAValue:
+        """Words [B, W, N] of integers that follow one another; `in_turns` those of even places are the lower half."""
+        blocks, size, columns = map(int, shape_of(self.integers))
+        turns = 2 if in_turns else 1
+        split = b(ReshapeOp, self.integers, shape=(blocks, size // self.count, self.count // turns, turns, columns))
+        x = b(TransposeOp, split, permutation=(0, 1, 4, 3, 2))
+        x = b(ReshapeOp, x, shape=(blocks, size // self.count, columns, self.count))
+        words = b(WordsOp, b(PackNibblesOp, x) if is_narrow(self.of) else x)
+        return b(ReshapeOp, words, shape=shape_of(words)[:-1])
+
+
+def product_in_words(b: Build, x: SSAValue, weights: Weights, ranges: Mapping[str, Range]) -> SSAValue:
+    """`x` times the weights, by the form that suits the number of its rows."""
+    scale_weights = None if rows_of(x, ranges) <= _FEW_ROWS else True
+    return b(MatmulWordsOp, x, weights.words(b), *weights.parameters, of=weights.of, scale_weights=scale_weights)
+
+
+def product_in_pairs(b: Build, x: SSAValue, weights: Weights) -> SSAValue:
+    """`x` times the weights, in integers: what lies beside a block of weights becomes multiples of 1/32,767 of its largest."""
+    *lead, k = shape_of(x)
+    blocks, size, _ = map(int, shape_of(weights.integers))
+    rows = b(ReshapeOp, b(CastOp, x, to=f32), shape=(*lead, blocks, size))
+    scale = step(b, b(ReduceMaxOp, b(AbsOp, rows), axes=(-1,), keepdims=True), _LARGEST_I16)
+    multiples = b(RoundOp, b(DivOp, rows, scale))
+    words = b(WordsOp, b(ReshapeOp, b(CastOp, multiples, to=ELEMENT_TYPES["int16"]), shape=(*lead, k)))
+    sums = b(ReshapeOp, multiples, shape=(*lead, blocks, size // weights.count, weights.count))
+    sums = b(MulOp, b(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
+    row_scale = b(ReshapeOp, scale, shape=(*lead, blocks))
+    y = b(MatmulPairsOp, words, weights.words(b, in_turns=True), row_scale, sums, *weights.parameters, of=weights.of)
+    return b(CastOp, y, to=element_type_of(x))
+
+
+def rows_of(x: SSAValue, ranges: Mapping[str, Range]) -> int:
+    return prod(representative(s, ranges) for s in shape_of(x)[:-1])
+
+
+def step(b: Build, span: SSAValue, count: int) -> SSAValue:
+    """`span / count`, 1 where that is 0."""
+    quotient = b(DivOp, span, b.scalar(float(count), like=span))
+    return b(SelectOp, b(EqualOp, quotient, b.scalar(0.0, like=quotient)), b.scalar(1.0, like=quotient), quotient)

@@ -1,0 +1,1 @@
+"""The same values by fewer and simpler ops."""

@@ -1,0 +1,68 @@
+"""Simplification: one forward walk with local rules, each an equation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, has_open_sizes, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.creation import ConstantOp, WeightOp
+from dlc.dialects.dl.dtypes import dense_attribute
+from dlc.dialects.dl.interfaces import DataDependent, Elementwise
+from dlc.dims import product
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+from dlc.passes.dl.simplification.simplify_arithmetic import ARITHMETIC
+from dlc.passes.dl.simplification.simplify_movement import MOVEMENT, without_broadcast
+
+# Literals stay readable, and cheap to print and to hash.
+LITERAL_ELEMENTS = 64
+
+_RULES: dict[type[DlOp], Sequence[Callable[..., Sequence[SSAValue] | None]]] = {**ARITHMETIC, **MOVEMENT}
+
+
+@dataclass(frozen=True)
+class SimplifyPass(ModulePass):
+    """`simplify`: identities, inverse pairs, cheaper equivalents and constants, from operands to users.
+
+        %a = dl.mul %x, (dl.constant 1.0)        →  %x
+        %b = dl.transpose (dl.transpose %x)      →  %x, or one transpose
+        %c = dl.pow %x, (dl.constant 2.0)        →  dl.mul %x, %x
+        %d = dl.add (constant), (constant)       →  one constant, up to 64 elements
+
+    Values stay bit-equal, special values included, except where a rule says otherwise. What it leaves unused is erased.
+    """
+
+    name = "simplify"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for block in program_blocks(op):
+            rewrite_forward(block, simplified)
+
+
+def simplified(op: DlOp) -> Sequence[SSAValue] | None:
+    """The values that replace a `dl` op's results, or None if no rule applies."""
+    folded = _folded(op)
+    if folded is not None:
+        return folded
+    if isinstance(op, Elementwise) and (narrowed := without_broadcast(op)) is not None:
+        return narrowed
+    for rule in _RULES.get(type(op), ()):
+        values = rule(op)
+        if values is not None:
+            return values
+    return None
+
+
+def _folded(op: DlOp) -> Sequence[SSAValue] | None:
+    """f(constants) = constant."""
+    if isinstance(op, ConstantOp | WeightOp | DataDependent) or len(op.results) != 1:
+        return None
+    constants = [defining(v, ConstantOp) for v in op.operands]
+    size = product(shape_of(op.results[0]))
+    if None in constants or not isinstance(size, int) or size > LITERAL_ELEMENTS or has_open_sizes(op):
+        return None
+    (value,) = op.evaluate(*(c.reference() for c in constants if c is not None))
+    element_type = tensor_of(op.results[0]).element_type
+    return [Build(op)(ConstantOp, value=dense_attribute(value, tensor_type(value.shape, element_type)))]
