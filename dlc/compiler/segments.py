@@ -24,16 +24,11 @@ from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.data_dependent.selection import Selection as SelectionOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.program import YieldOp
-from dlc.dialects.dl.ranges import ranges_of
-from dlc.dialects.dl.selection import DecideOp
-from dlc.dialects.dl.selection import Selection as SelectionOp
-from dlc.dialects.dl.weight_expressions import WeightExpressions
-from dlc.dialects.host import DecideOp as HostDecideOp
 from dlc.dialects.dl.programs.control import Control, FailOp, IfOp, ScanOp, captured
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.programs.ranges import ranges_of
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.dialects.host import DecideOp as HostDecideOp
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Size
 from dlc.ir import (

@@ -17,8 +17,8 @@ from dlc.compiler.lowering import Lowering
 from dlc.compiler.open_sizes import domain_of, within
 from dlc.compiler.program import Program
 from dlc.compiler.segments import split, whole
+from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.selection import DecideOp
 from dlc.dialects.dl.movement.indexed import checked_places
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError

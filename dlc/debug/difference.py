@@ -26,10 +26,10 @@ from dlc.compiler import Program
 from dlc.debug.evaluation import evaluated
 from dlc.debug.launches import Launches, launches_of
 from dlc.dialects.dl.base import Array, Tensor, shape_of
-from dlc.dialects.dl.control import Control
+from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.program import DispatchOp
-from dlc.dialects.dl.selection import DecideOp
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.host import entry_of, outputs_of
 from dlc.dims import Size, bind_sizes, is_static
 from dlc.errors import ShapeError, UnsupportedError

@@ -8,13 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from dlc.dialects.dl.base import DlOp, shape_of
-from dlc.dialects.dl.control import Control, FailOp, ScanOp
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
-from dlc.dialects.dl.interfaces import Contraction
-from dlc.dialects.dl.program import DispatchOp, KernelOp, YieldOp
-from dlc.dialects.dl.selection import DecideOp
-from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.creation import ConstantOp, WeightOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.programs.control import Control, FailOp, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp

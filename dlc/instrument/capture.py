@@ -22,12 +22,9 @@ from dlc.backends.reference.machine import Frame, Machine
 from dlc.backends.reference.program import argument, empty_like, same_bits
 from dlc.backends.reference.values import Array, EvaluationError, View, shape_of
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.binding import bound_kernel
-from dlc.dialects.dl.control import Control
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.program import DispatchOp, KernelOp
-from dlc.dialects.dl.selection import DecideOp
-from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.programs.binding import bound_kernel
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.host import LaunchOp, entry_of, outputs_of

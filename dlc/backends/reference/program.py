@@ -25,16 +25,13 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import DlOp, flag, is_narrow
 from dlc.dialects.dl.base import shape_of as dl_shape_of
 from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
-from dlc.dialects.dl.program import DispatchOp, KernelOp, written_over
-from dlc.dialects.dl.selection import DecideOp
-from dlc.dims import Dim, bind_sizes
-from dlc.errors import DlcError, UnsupportedError
 from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
-from dlc.dims import bind_sizes
-from dlc.errors import DlcError
+from dlc.dims import Dim, bind_sizes
+from dlc.errors import DlcError, UnsupportedError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.runtime.control import failure, shown
@@ -249,9 +246,7 @@ def decide(op: DecideOp | host.DecideOp, frame: Frame) -> Sequence[Value]:
     if isinstance(size, Dim):
         raise _DecidedError({op.symbol: number})
     if size != number:
-        raise UnsupportedError(
-            f"{describe(op)}: data decides it again, as {size} and then as {number}; compile it to run it"
-        )
+        raise UnsupportedError(f"{describe(op)}: data decides it again, as {size} and then as {number}; compile it to run it")
     return ()
 
 
