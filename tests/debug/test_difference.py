@@ -175,7 +175,7 @@ def test_stages_of_what_data_decides(tmp_path: Path) -> None:
     for file in files:
         assert diff(start, file, "--input", f"x={given}").exit_code == 0, file
     changed = edited(files[2], "arith.muli %x_vec,", "arith.addi %x_vec,")
-    for file, told in ((start, "as a whole"), (files[1], "in kernel @slice_mul"), (files[2], "= arith.addi %")):
+    for file, told in ((start, "as a whole"), (files[1], "in kernel @mul"), (files[2], "= arith.addi %")):
         result = diff(file, changed, "--input", f"x={given}")
         assert result.exit_code == 1 and told in result.stderr, result.stderr
 
