@@ -18,6 +18,7 @@ from dlc.measure.timeline import Span, thread_names
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.cpu.program import OpenNativeProgram
 from dlc.runtime.host_program import HostProgram, kernel_sizes
+from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram
 from dlc.target import host_supports
@@ -60,7 +61,9 @@ def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: 
 
 def _on_cpu(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> Run:
     measured = measure(artifact, inputs, threads, seconds=seconds)
-    limits, spans, program = measured.limits, measured.timeline, artifact.program(threads)
+    limits, spans, program = measured.limits, measured.timeline, None
+    if isinstance(artifact.host, OpenProgram) and artifact.host.decided:
+        program = artifact.program(threads)
     return Run(
         _measured(spans, thread_names(spans), limits),
         {t.name: Taken(t.seconds, t.bytes, t.flops, t.least) for t in measured.kernels},

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from dlc.dialects.host import entry_of
 from dlc.instrument.printing import Alike, TextCache
@@ -144,9 +145,14 @@ class _Shots:
         self.shots, self.passes = shots, -1
         self.cache = TextCache(alike)
         self.lines: Mapping[Operation, int] = {}
+        self.made_of: list[Any] = []
 
     def take(self, op: Operation, stage: str, made_by: str) -> None:
         self.passes += 1
+        # To look whether a pass has changed anything takes a part of what printing it does.
+        before, self.made_of = self.made_of, _made_of(op)
+        if self.made_of == before:
+            return
         text, self.lines = self.cache.text_of(op)
         found: list[tuple[str, ...]] = [()] * text.count("\n")
         for inner, line in self.lines.items():
@@ -157,6 +163,20 @@ class _Shots:
             self.shots[-1] = replace(self.shots[-1], listing=shot.listing)
         else:
             self.shots.append(shot)
+
+
+def _made_of(op: Operation) -> list[Any]:
+    """All that the text of an op hangs on, and where what is in it comes from."""
+    found: list[Any] = []
+    for inner in op.walk():
+        found += (inner, inner.location, *inner.operands, *inner.properties.values(), *inner.attributes.values())
+        for value in inner.results:
+            found += value, value.type, value.name_hint
+        for region in inner.regions:
+            for block in region.blocks:
+                for value in block.args:
+                    found += value, value.type, value.name_hint
+    return found
 
 
 def _coming(stages: Sequence[Stage]) -> dict[int, ModulePass]:

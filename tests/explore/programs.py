@@ -124,6 +124,10 @@ def _block(x, w):
     return nn.gelu(x + scores @ v)
 
 
+def _kept(x, w):
+    return dnp.tanh(x[x.sum(axis=1) > 0] @ w)
+
+
 def _step(weights, state, x, labels):
     def loss(weights):
         return nn.softmax_cross_entropy(nn.relu(x @ weights[0]) @ weights[1], labels).mean()
@@ -137,6 +141,7 @@ _WEIGHTS = [np.ones((16, 32), np.float32), np.ones((32, 10), np.float32)]
 FUNCTIONS = {
     "a residual net": (_residual, (np.ones((1, 8, 8, 8), np.float32), np.ones((3, 3, 8, 8), np.float32))),
     "attention": (_block, (np.ones((16, 32), np.float32), np.ones((32, 96), np.float32))),
+    "a choice of rows": (_kept, (np.eye(16, 32, dtype=np.float32), np.ones((32, 32), np.float32))),
     "a training step": (_step, (_WEIGHTS, _ADAM.init(_WEIGHTS), np.ones((8, 16), np.float32), np.arange(8))),
 }
 

@@ -217,8 +217,6 @@ def test_a_size_that_data_decides(browser: Any, tmp_path: Path) -> None:
     page_of_counts().save(tmp_path / "page.html")
     opened = Opened(browser, tmp_path / "page.html")
     page = opened.page
-    assert opened.audit() == []
-    opened.show("graph")
     page.click('.box.decide >> text="nonzero_0 is 3"')
     assert "a call stops here" in page.inner_text("aside") and texts(page, "aside .bare .link") == ["cast_reduce_sum", "places"]
     # The parts between such sizes are followed like the program and its kernels.
