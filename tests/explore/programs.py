@@ -189,4 +189,4 @@ def _tiled_otherwise(unit: Unit) -> Unit:
             text = text.replace("%c1 = arith.constant 1", "%c1 = arith.constant 7")
         return replace(step, listing=replace(step.listing, text=text))
 
-    return Unit("first", tuple(map(step, unit.steps)))
+    return Unit("kernel", "first", tuple(map(step, unit.steps)))
