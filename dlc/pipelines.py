@@ -118,7 +118,7 @@ def stages_of(
         Stage(
             "fusion",
             (
-                FormKernelsPass(target),
+                FormKernelsPass(target, exact=strict),
                 PrepareWeightedSumsPass(target, exact=strict),
                 AssignLayoutsPass(target),
                 HoistInvariantsPass(),

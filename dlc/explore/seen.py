@@ -141,7 +141,8 @@ class Seen:
         recorders = self.recorder.parts or [self.recorder]
         modules = [r.modules[FormKernelsPass.name] for r in recorders if FormKernelsPass.name in r.modules]
         found = defaultdict[tuple[str, tuple[str, ...]], list[tuple[str, str]]](list)
-        for formed in chain.from_iterable(form_kernels(module, self.backend.target) for module in modules):
+        exact = self.options.numerics == "strict"
+        for formed in chain.from_iterable(form_kernels(m, self.backend.target, exact=exact) for m in modules):
             key = stem(formed.dispatch.symbol), origins(formed.dispatch.location)
             found[key].append(_end(formed, is_cut=bool(self.recorder.parts)))
         return found

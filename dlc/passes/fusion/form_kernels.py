@@ -37,6 +37,9 @@ class FormKernelsPass(TargetPass):
     a buffer, at a multiple of the target's alignment, and expressions of weights stay in the host program; known numbers go
     into the kernels that read them.
 
+    Sums of rows by weights that are made of them, softmax(q·kᵀ)·v, are one kernel: where the cache does not hold rows, if
+    their sums can run, unless they are to be `exact`.
+
     Symbolic sizes get names of the kernel's own, so that equal kernels are equal; a dispatch says what they stand for.
 
     Requires composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, `dl.words`, such `dl.slice`,
@@ -46,8 +49,10 @@ class FormKernelsPass(TargetPass):
 
     name = "form-kernels"
 
+    exact: bool = False
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        form_kernels(op, self.target)
+        form_kernels(op, self.target, self.exact)
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,12 @@ class Formed:
     reason: str
 
 
-def form_kernels(module: ModuleOp, target: Target) -> list[Formed]:
+def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[Formed]:
     """Forms the kernels of a program, and says why each is no larger; what stood before it may be part of another by then."""
     names: dict[str, int] = {}
     formed: list[Formed] = []
     for block in list(program_blocks(module)):
-        _KernelFormer(module, Grouper(block, target, ranges_of(module)), block, names, formed).run()
+        _KernelFormer(module, Grouper(block, target, ranges_of(module), exact), block, names, formed).run()
     return formed
 
 

@@ -32,9 +32,10 @@ from dlc.dialects.dl.programs.control import Control, PrintOp
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Range, Size, is_static
-from dlc.ir import AffineDimExpr, AffineExpr, Block, Operation, SSAValue, func
+from dlc.ir import Block, Operation, SSAValue, func
 from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.dl.simplification.decompose_composites import are_rows, is_row_kernel
+from dlc.passes.fusion.weighted_sums import sums_rows, sums_run
 from dlc.passes.views import is_view
 from dlc.target import Target
 
@@ -136,8 +137,10 @@ class End:
 class Grouper:
     """Chooses groups of a block's ops, which shrinks as they are formed; `end` is where the last one ended."""
 
-    def __init__(self, block: Block, target: Target, ranges: Mapping[str, Range]) -> None:
+    def __init__(self, block: Block, target: Target, ranges: Mapping[str, Range], exact: bool) -> None:
         self.block = block
+        # Whether sums are to be those of the ops as they stand.
+        self.exact = exact
         self.alignment, self.longest_row = target.alignment, target.machine.row_elements
         self.target = target
         # What is known of symbolic sizes.
@@ -212,17 +215,22 @@ class Grouper:
             return []
         if any(c.operands[1] in self.constant for c in (root, second)):
             return []
+        if shape_of(results[0])[-1] * FEWEST_ROWS > self.longest_row and (self.exact or not sums_run(second, weights)):
+            return []
         group = [*weights, *self._joined(second, space_of(second, self.longest_row))]
         return [*group, *self._finished(second, group)]
 
     def _waits_in_cache(self, shape: Sequence[Size]) -> bool:
-        """Whether a register tile of rows fits the cache, and there are enough of them to be shared out as tasks."""
+        """Whether a cache holds what becomes of a register tile of rows, and there are enough of them to be shared as tasks.
+
+        Of longer rows it is blocks that wait there, if sums can run.
+        """
         machine = self.target.machine
         if not machine.row_tiles or len(shape) < 2 or not is_static(shape) or shape[-2] == 1:
             return False
         *outer, length = (int(size) for size in shape)
         least = machine.block_tiles * self.target.vector_registers
-        return 0 < length <= machine.row_elements // FEWEST_ROWS and prod(outer) >= least
+        return 0 < length <= self.longest_row and prod(outer) >= least
 
     def _joined(self, root: DlOp, space: Space) -> list[DlOp]:
         """`root` and those of its users, and theirs, that fit its space."""
@@ -395,20 +403,6 @@ class Grouper:
         ):
             finishing.append(pad)
         return finishing
-
-
-def sums_rows(op: Contraction, value: SSAValue) -> bool:
-    """Whether a contraction sums over the last axis of `value`, its first operand, alone, and has all others in its result."""
-    structure = op.structure()
-    reduced = [d for d, r in enumerate(structure.reductions) if r]
-    *outer, last = structure.maps[0].results
-    return (
-        op.operands[0] is value
-        and op.operands[1] is not value
-        and structure.views[0] == shape_of(value)
-        and [last] == [AffineExpr.dimension(d) for d in reduced]
-        and all(isinstance(e, AffineDimExpr) for e in outer)
-    )
 
 
 def _shape(sizes: Sequence[Size]) -> str:

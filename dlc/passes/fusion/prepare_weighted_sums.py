@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from dlc.dialects.dl.arithmetic.elementwise import MulOp, SelectOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
@@ -17,9 +16,10 @@ from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, splat
+from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.cse import share
 from dlc.passes.fusion.assign_layouts import panel_axis
+from dlc.passes.fusion.weighted_sums import of_rows
 
 # A panel is a row of the register tile.
 VECTORS = 2
@@ -110,7 +110,7 @@ def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
 
 def _scale_last(second: Contraction) -> None:
     """What treats all weights of a row alike goes behind the sum that they are for."""
-    while (found := _of_rows(second.operands[0])) is not None:
+    while (found := of_rows(second.operands[0])) is not None:
         op, k, weights = found
         following = second.next_op
         assert following is not None
@@ -125,24 +125,6 @@ def _scale_last(second: Contraction) -> None:
         total.replace_uses_with_if(copy.results[0], lambda use, copy=copy: use.operation is not copy)
         second.operands[0] = weights
         erase_unused([op])
-
-
-def _of_rows(value: SSAValue) -> tuple[DlOp, int, SSAValue] | None:
-    """The op that makes weights of others, one factor or choice for each row; which operand they are, and they."""
-    op = value.owner
-    if not value.has_one_use():
-        return None
-    if isinstance(op, MulOp):
-        pairs = [(0, op.operands[1]), (1, op.operands[0])]
-    elif isinstance(op, SelectOp) and splat(op.y) == 0:
-        pairs = [(1, op.condition)]
-    else:
-        return None
-    for k, factor in pairs:
-        weights = op.operands[k]
-        if weights.type == value.type and rank_of(factor) == rank_of(value) and shape_of(factor)[-1] == 1:
-            return op, k, weights
-    return None
 
 
 def _untransposed(value: SSAValue, kernels: dict[str, KernelOp]) -> tuple[SSAValue, tuple[int, ...]]:

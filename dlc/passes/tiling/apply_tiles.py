@@ -102,7 +102,7 @@ class _Tiler:
             if self.group is None:
                 leaf = Leaf(self.nest, self.plan, part, self.lengths)
                 leaf.allocate(at)
-                run_stages(leaf, at, self.plan.sweeps)
+                run_stages(leaf, at)
             else:
                 self.group.run(at, part)
 

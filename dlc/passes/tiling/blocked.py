@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, Place, memref_of
@@ -91,7 +90,7 @@ class BlockedTask:
     def leaf(self, tile: Tile) -> Leaf:
         leaf = Leaf(self.nest, self.plan, tile)
         leaf.locals |= self.sums
-        leaf.copies |= {(self.contraction.op, k): partial(panel.window, leaf) for k, panel in self.panels.items()}
+        leaf.copies |= {(self.contraction.op, k): panel.window for k, panel in self.panels.items()}
         return leaf
 
 
@@ -143,10 +142,10 @@ class _Panel:
         source = place.subview(self.source, offsets, sizes, drop), [d for d, r in parts if r.size > 1]
         copy(place, source, self._window(place, {d: (r.within, r.size) for d, r in part.items()}))
 
-    def window(self, leaf: Leaf, place: Place) -> Window:
+    def window(self, place: Place, tile: Tile) -> Window:
         """What a register tile reads of the copy."""
-        ranges = {d: (leaf.tile[d].grouped, leaf.tile[d].size) for d in self.shared}
-        return self._window(place, ranges | {d: (0, leaf.tile[d].size) for d in self.reduced})
+        ranges = {d: (tile[d].grouped, tile[d].size) for d in self.shared}
+        return self._window(place, ranges | {d: (0, tile[d].size) for d in self.reduced})
 
     def _window(self, place: Place, ranges: dict[int, tuple[Index, int]]) -> Window:
         panels: list[tuple[Index, int]] = []

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from dlc.ir import SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
 from dlc.passes.tiling.nests import Nest, can_split, choice_of
 from dlc.passes.tiling.plan import Sweep, packed_periods
+from dlc.passes.tiling.running import running_sums
 from dlc.target import Target
 
 # Vectors that go from one formula to the next, and those of a register tile's rows.
@@ -48,6 +50,7 @@ class SweepChooser:
     """Sweeps over tiles of `rows` of dimension `row`, in vectors of `lanes` elements.
 
     What a mask hides is not computed, nor are sums of what has no weight, unless they are to be `exact`: 0·∞ is no number.
+    Long rows go block by block where sums run.
     """
 
     nest: Nest
@@ -58,10 +61,37 @@ class SweepChooser:
     lanes: int
     exact: bool = False
 
+    def running(self) -> tuple[int, int] | None:
+        """The dimension and size of the blocks in which rows go of which a cache does not hold a few register tiles.
+
+        They are as long as it does hold, or short, of many rows, so that keys and values come from memory less often; but lines
+        of a mask are those of one row. Equal ones where there are such, so that there is one code for all.
+        """
+        lane, machine = self.sums.lane, self.target.machine
+        extent, held = self.nest.extents[lane], machine.row_elements // (machine.row_tiles * self.rows)
+        if extent <= held or running_sums(self.nest, lane) is None:
+            return None
+        most, period = held if self.hides else 2 * machine.block_steps, packed_periods(self.nest).get(lane, self.lanes)
+        sizes = range(max(most - most % period, period), most // 2, -period)
+        return lane, next((size for size in sizes if extent % size == 0), sizes[0])
+
+    @cached_property
+    def length(self) -> int:
+        """The elements of a row of which weights are made at once."""
+        running = self.running()
+        return self.nest.extents[self.sums.lane] if running is None else running[1]
+
+    @cached_property
+    def hides(self) -> bool:
+        """Whether a mask says which scores there are."""
+        return next(self._before(self.sums.lane, self.sums.second - 1)).skips
+
     def height(self) -> int:
         """The rows of a part of a task: register tiles whose weights a cache holds."""
         machine, extents = self.target.machine, self.nest.extents
-        fitting = max(1, min(machine.row_tiles, machine.row_elements // (extents[self.sums.lane] * self.rows)))
+        fitting = max(1, machine.row_elements // (self.length * self.rows))
+        if self.hides or self.running() is None:
+            fitting = min(fitting, machine.row_tiles)
         tiles = -(-extents[self.row] // self.rows)
         parts = -(-tiles // fitting)
         return min(extents[self.row], -(-tiles // parts) * self.rows)
@@ -69,28 +99,26 @@ class SweepChooser:
     def sweeps(self) -> Iterator[Sweep]:
         """The sweeps, as far as a mask shows something, if what it hides weighs nothing."""
         sweeps = list(self._sweeps())
-        size, lane = self._block(hides=True), self.sums.lane
+        size, lane = self._block(), self.sums.lane
         steps = [step for sweep in sweeps for d, step in sweep.steps if d == lane]
-        if not sweeps[0].skips or self.exact or self.nest.extents[lane] <= size or any(size % step for step in steps):
+        if not self.hides or self.exact or self.length <= size or any(size % step for step in steps):
             return iter(sweeps)
         stages = self.nest.stages[sweeps[0].last - 1 : self.sums.second]
         if not weighs_nothing(stages, self.nest.stages[self.sums.second], lane):
             return iter(sweeps)
         return (replace(s, shown=(lane, size)) for s in sweeps)
 
-    def _block(self, hides: bool) -> int:
+    def _block(self) -> int:
         """What the second contraction adds up at a time; where parts may be hidden, fewer."""
-        return min(self.target.machine.block_steps // (2 if hides else 1), self.nest.extents[self.sums.lane])
+        return min(self.target.machine.block_steps // (2 if self.hides else 1), self.length)
 
     def _sweeps(self) -> Iterator[Sweep]:
         second, end = self.sums.second, self.sums.end
-        before = list(self._before(self.sums.lane, second - 1))
-        yield from before
-        hides = before[0].skips
+        yield from self._before(self.sums.lane, second - 1)
         columns, wide = self._panel(end, _VECTORS), self._wide(end)
         yield Sweep(second - 1, second, ((self.row, 1), (end, wide)))
-        steps = (self.sums.lane, self._block(hides)), (end, columns), (self.row, self.rows)
-        yield Sweep(second, second + 1, steps, skips=hides and not self.exact)
+        steps = (self.sums.lane, self._block()), (end, columns), (self.row, self.rows)
+        yield Sweep(second, second + 1, steps, skips=self.hides and not self.exact)
         if second + 1 < len(self.nest.stages):
             yield Sweep(second + 1, len(self.nest.stages), ((self.row, 1), (end, wide)))
 

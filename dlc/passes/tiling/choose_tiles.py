@@ -123,7 +123,7 @@ class _Chooser:
         rows = _row_tile(nest.extents[row], (self.target.vector_registers - 3) // 2, _SUMS / 2)
         chooser = SweepChooser(nest, self.target, sums, row, rows, lanes, self.exact)
         register, order = {row: chooser.height()}, self.order(nest.shared, None)
-        return TilePlan(self.grid(register, order), register, order, sweeps=tuple(chooser.sweeps()))
+        return TilePlan(self.grid(register, order), register, order, sweeps=tuple(chooser.sweeps()), running=chooser.running())
 
     def lanes_of_loads(self) -> dict[int, int]:
         """The tile along which all loads at computed places read vectors, if there is such a dimension."""

@@ -48,6 +48,9 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
         yield f"operands {operands} are copied in panels: they serve many tiles, and their rows would leave the cache"
     if plan.blocks:
         yield f"blocks of what is summed, so that what tiles share stays in a cache: {_sizes(plan.blocks.items())}"
+    if plan.running is not None:
+        d, size = plan.running
+        yield f"d{d} goes by blocks of {size}, all that the cache holds: maxima and sums run, weighed anew by each block"
     if contraction is not None and len(plan.order) > 1 and plan.order[0] in plan.register:
         yield f"d{plan.order[0]} outermost: one panel of it serves all rows before the next is read"
 

@@ -22,7 +22,7 @@ def weighs_nothing(stages: Sequence[Stage], sums: Stage, lane: int) -> bool:
     -∞ or no number, all exponentials of the row are no numbers, and one of them is enough for its sums to be none either.
     """
     choice = choice_of(stages[0])
-    if choice is None or _number(choice[1]) != -numbers.inf:
+    if choice is None or number_of(choice[1]) != -numbers.inf:
         return False
     known = {stages[0].output.root: _LOWEST}
 
@@ -52,7 +52,8 @@ def _length(stage: Stage) -> int:
     return len(stage.op.regions[0].block.ops)
 
 
-def _number(value: SSAValue) -> float | None:
+def number_of(value: SSAValue) -> float | None:
+    """The number that a scalar is, if it is a constant."""
     owner = value.owner
     return cast("FloatAttr", owner.value).value.data if isinstance(owner, arith.ConstantOp) else None
 

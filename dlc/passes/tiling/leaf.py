@@ -143,7 +143,7 @@ class Leaf:
         self.tile: Tile = {**whole, **tile}
         self.locals: dict[SSAValue, Local] = {}
         # Operands of ops, by position, that are read from a copy: its window.
-        self.copies: dict[tuple[Operation, int], Callable[[Place], Window]] = {}
+        self.copies: dict[tuple[Operation, int], Callable[[Place, Tile], Window]] = {}
         self.views: dict[tuple[Any, ...], SSAValue] = {}
         # Reductions whose accumulator is filled where they begin, and with what.
         self.starts: dict[Operation, SSAValue] = {}
@@ -153,9 +153,10 @@ class Leaf:
         self.stages(place, self.nest.stages, self.tile)
 
     def allocate(self, place: Place) -> None:
-        """Buffers for what lives inside the nest."""
+        """Buffers for what lives inside the nest, with room for one block of what runs."""
+        running = () if self.plan.running is None else (self.plan.running,)
         for root in self.local_roots():
-            self.make_local(place, root, {d: r.size for d, r in self.tile.items()})
+            self.make_local(place, root, {d: r.size for d, r in self.tile.items()} | dict(running))
 
     def stages(self, place: Place, stages: Sequence[Stage], tile: Tile) -> None:
         for stage, following in zip(stages, [*stages, None][1:], strict=True):
@@ -293,7 +294,7 @@ class Leaf:
     def operand(self, place: Place, stage: Stage, k: int, tile: Tile) -> Window:
         """The window of an operand under the tile, and the dimension that each of its axes of size > 1 follows."""
         if (stage.op, k) in self.copies:
-            return self.copies[stage.op, k](place)
+            return self.copies[stage.op, k](place, tile)
         a = stage.accesses[k]
         assert a is not None
         operand = stage.op.operands[k]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
+from dlc.passes.tiling.running import running_sums
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ class TilePlan:
     `blocks`: for dimensions that a contraction reduces, the part of them that all register tiles of a task go through before
     the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same order.
     `panels`: the operands of it, by position, of which a task copies each block, in the order in which its tiles read them.
+
+    `running`: a dimension along which the sweeps go block by block of this size up to the last that reduces it: sums of
+    weights run (`running.py`), and buffers along it are of one block.
     """
 
     grid: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -64,6 +68,7 @@ class TilePlan:
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
+    running: tuple[int, int] | None = None
 
     def check(self, nest: Nest) -> None:
         """Raises ValueError, naming the entry, if the plan is not legal for the nest."""
@@ -87,6 +92,7 @@ class TilePlan:
                 if not 0 <= k < len(nest.stages) or d not in nest.stages[k].dims or d in nest.stages[k].reductions or size < 1:
                     raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the stage does not reduce")
         swept = self.check_sweeps(nest)
+        self.check_running(nest)
         for d, period in packed_periods(nest).items():
             name, tile = ("register", self.tile(d)) if d in shared else ("chunks", self.chunks.get(d, nest.extents[d]))
             if d not in swept and period % tile:
@@ -119,6 +125,15 @@ class TilePlan:
                     raise ValueError(f"sweep {sweep}: what is shown must be whole steps")
             done = sweep.last
         return {d for s in self.sweeps for d, _ in s.steps}
+
+    def check_running(self, nest: Nest) -> None:
+        if self.running is None:
+            return
+        d, size = self.running
+        if not self.sweeps or running_sums(nest, d) is None:
+            raise ValueError(f"running[d{d}]: must be what sums of exponentials in sweeps reduce")
+        if not 1 <= size <= nest.extents[d] or (size < nest.extents[d] and size % packed_periods(nest).get(d, 1)):
+            raise ValueError(f"running[d{d}] = {size}: must be whole panels of an operand, and at most its extent")
 
     def check_items(self, nest: Nest) -> None:
         for d, n in (self.items or {}).items():
@@ -219,7 +234,8 @@ class TilePlan:
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
         sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
-        return f"{cut}{steps}{items}{promote}{blocks}{sweeps} order ({order})"
+        running = "" if self.running is None else f" running d{self.running[0]} by {self.running[1]}"
+        return f"{cut}{steps}{items}{promote}{blocks}{sweeps}{running} order ({order})"
 
 
 def packed_periods(nest: Nest) -> dict[int, int]:

@@ -25,24 +25,51 @@ from dlc.ir import (
 from dlc.passes.structured import Index, Place, memref_of, zero_attribute
 from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, generic, steps, steps_until
 from dlc.passes.tiling.nests import Stage, choice_of, identity_of
-from dlc.passes.tiling.plan import Sweep
+from dlc.passes.tiling.running import running_sums
+from dlc.passes.tiling.running_base import RunningBase
 
 # Elements that are looked at together.
 _LANES = 32
 
 
-def run_stages(leaf: Leaf, place: Place, sweeps: Sequence[Sweep]) -> None:
-    """All stages of a leaf's nest, in order: those of a sweep together."""
+def run_stages(leaf: Leaf, place: Place) -> None:
+    """All stages of a leaf's nest, in order: those of a sweep together; where sums run, block by block."""
+    positions = range(len(leaf.nest.stages))
+    if leaf.plan.running is None:
+        _run(leaf, place, leaf.tile, positions, {})
+        return
+    lane, size = leaf.plan.running
+    running = running_sums(leaf.nest, lane)
+    assert running is not None
+    last, alone = running.sums[-1], {*running.begin, *running.late}
+    inside = [k for k in positions if k <= last and k not in alone]
+    base = RunningBase(leaf, running, place)
+    _run(leaf, place, leaf.tile, running.begin, {})
+    for at, block in steps(place, leaf.tile[lane], size, f"b{lane}"):
+        # Buffers have room for one block.
+        tile, ends = {**leaf.tile, lane: Range(block.offset, block.size)}, dict[int, Index]()
+        _run(leaf, at, tile, [k for k in inside if k < running.weights], ends)
+        base.renew(at, tile)
+        _run(leaf, at, tile, [k for k in inside if k >= running.weights], ends)
+    _run(leaf, place, leaf.tile, [*running.late, *positions[last + 1 :]], {})
+
+
+def _run(leaf: Leaf, place: Place, tile: Tile, positions: Sequence[int], ends: dict[int, Index]) -> None:
+    """These stages, in order: those of a sweep together, along those of its dimensions that they have.
+
+    `ends` is how far dimensions go, once a sweep that is shown so has been asked.
+    """
     stages, done = leaf.nest.stages, 0
-    ends: dict[int, Index] = {}
-    for sweep in sweeps:
-        leaf.stages(place, stages[done : sweep.first], leaf.tile)
-        run = _Sweep(leaf, stages[sweep.first : sweep.last], sweep.skips, ends)
-        if sweep.shown is not None and not ends:
-            ends[sweep.shown[0]] = run.end(place, leaf.tile, *sweep.shown)
-        run.parts(place, leaf.tile, sweep.steps, {})
+    for sweep in leaf.plan.sweeps:
+        leaf.stages(place, [stages[k] for k in positions if done <= k < sweep.first], tile)
         done = sweep.last
-    leaf.stages(place, stages[done:], leaf.tile)
+        if inside := [stages[k] for k in positions if sweep.first <= k < sweep.last]:
+            run = _Sweep(leaf, inside, sweep.skips, ends)
+            dims = {d for s in inside for d in s.dims}
+            if sweep.shown is not None and sweep.shown[0] in dims and not ends:
+                ends[sweep.shown[0]] = run.end(place, tile, *sweep.shown)
+            run.parts(place, tile, [(d, step) for d, step in sweep.steps if d in dims], {})
+    leaf.stages(place, [stages[k] for k in positions if k >= done], tile)
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,10 @@ QUERIES = tuple(numbers(2, 4, 40, 16) for _ in range(3))
 LONG = numbers(1, 5, 60, 8), numbers(1, 5, 300, 8), numbers(1, 5, 300, 8)
 SPANS = np.repeat([0, 5, 128, 0, 290, 129], 10)[:, None]
 SHOWN = (np.arange(300) < SPANS) & (np.arange(300) >= SPANS - 100)
+# No cache holds 9,001 of all rows: sums run in blocks of 512, with a mask of 2,720, of which some rows see none at first.
+RUNNING = numbers(1, 5, 60, 8), numbers(1, 5, 9001, 8), numbers(1, 5, 9001, 8)
+FROM = np.repeat([0, 8999, 6000, 9001, 2719, 2720], 10)[:, None]
+LATER = (np.arange(9001) >= FROM) & (np.arange(9001) < FROM + 4000)
 GROUPED = numbers(2, 4, 33, 16), numbers(2, 2, 35, 16), numbers(2, 2, 35, 40)
 BIAS, PROJECTED = numbers(1, 4, 40, 40), numbers(2, 23, 192)
 PARTS = [part.reshape(2, 23, 4, 16).swapaxes(1, 2) for part in np.split(PROJECTED, 3, -1)]
@@ -68,6 +72,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] 
     "causal": (lambda *x: nn.attention(*x, causal=True), QUERIES, expected(*QUERIES, np.tri(40, dtype=bool))),
     "masked": (lambda *x: nn.attention(*x, mask=MASK), QUERIES, expected(*QUERIES, MASK)),
     "spans": (lambda *x: nn.attention(*x, mask=SHOWN), LONG, expected(*LONG, SHOWN)),
+    "running": (nn.attention, (2 * RUNNING[0], *RUNNING[1:]), expected(2 * RUNNING[0], *RUNNING[1:])),
+    "running, masked": (lambda *x: nn.attention(*x, mask=LATER), RUNNING, expected(*RUNNING, LATER)),
     "additive": (additive, (*QUERIES, BIAS), expected(*QUERIES, bias=BIAS)),
     "grouped": (grouped, GROUPED, expected(GROUPED[0], *(np.repeat(x, 2, 1) for x in GROUPED[1:]))),
     "interleaved": (interleaved, (PROJECTED,), expected(*PARTS).swapaxes(1, 2).reshape(2, 23, 64)),
@@ -103,6 +109,20 @@ def test_weights_of_ones_own(weights: Callable[..., Any], dtype: Any) -> None:
     with np.errstate(invalid="ignore"):
         wanted = attend(np, *(x.astype(np.float64) for x in inputs))
     np.testing.assert_allclose(dlc.jit(lambda *x: attend(dnp, *x))(*inputs), wanted, rtol=1e-5, atol=2e-5)
+
+
+def test_special_scores_of_rows_that_run() -> None:
+    """As of whole rows: those of -∞ alone are no numbers, those of the lowest number a mean; first blocks of -∞ weigh nothing."""
+    q, k, v = RUNNING
+    bias = np.zeros((1, 5, 60, 9001), np.float32)
+    bias[..., 3, :], bias[..., 5, :5000], bias[..., 7, :] = -np.inf, -np.inf, np.finfo(np.float32).min
+    bias[..., 9, 4], bias[..., 11, 9000] = np.inf, np.nan
+    y = np.asarray(dlc.jit(additive)(q, k, v, bias))
+    nowhere = np.flatnonzero(np.isnan(y).all((0, 1, 3)))
+    assert nowhere.tolist() == [3, 9, 11] and np.isnan(y).sum() == 3 * 5 * 8
+    wanted = expected(q, k, v, bias=np.where(np.isfinite(bias), bias, -np.inf))
+    wanted[..., 7, :] = v.astype(np.float64).mean(2)
+    np.testing.assert_allclose(np.delete(y, nowhere, 2), np.delete(wanted, nowhere, 2), atol=3e-6)
 
 
 @pytest.mark.parametrize("name", CASES)

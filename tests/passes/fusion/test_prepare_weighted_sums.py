@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from dlc.dialects import dl
-from dlc.ir import SSAValue
+from dlc.ir import Context, SSAValue
 from dlc.passes.fusion.form_kernels import FormKernelsPass
 from dlc.passes.fusion.prepare_weighted_sums import PrepareWeightedSumsPass
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES
@@ -58,6 +58,33 @@ def test_few_rows_and_devices_have_kernels_of_their_own(target: str) -> None:
     shapes = [(1, 1, 24, 8), (1, 1, 21, 8), (1, 1, 21, 20)] if target == "cpu:avx2" else [QUERIES, KEYS, VALUES]
     p = program(attention, *randoms(*shapes)).apply(FormKernelsPass((CPU_LEVELS | OPENCL_PROFILES)[target]), tolerance=1e-5)
     assert kernels(p) == [["transpose"], ["matmul", "mul"], ["softmax"], ["matmul"]]
+
+
+def logarithm(b: Writer, q: SSAValue, k: SSAValue, v: SSAValue) -> SSAValue:
+    """Weights that are no softmax: their rows must be whole."""
+    scores = b(dl.MatmulOp, q, b(dl.TransposeOp, k, permutation=(0, 1, 3, 2)))
+    return b(dl.MatmulOp, b(dl.LogSoftmaxOp, scores, axis=3), v)
+
+
+LONG = (1, 4, 32, 2), (1, 4, 8200, 2), (1, 4, 8200, 3)
+WHOLE = [["transpose"], ["matmul", "mul"], ["softmax"], ["matmul"]]
+
+
+@pytest.mark.parametrize(
+    "body, dtype, exact, expected",
+    [
+        (attention, np.float32, False, [["transpose"], ["matmul", "mul", "softmax", "matmul"]]),
+        (attention, np.float32, True, WHOLE),
+        (attention, np.float16, False, WHOLE),
+        (logarithm, np.float32, False, [["transpose"], ["matmul"], ["log_softmax"], ["matmul"]]),
+    ],
+)
+def test_rows_that_no_cache_holds_share_a_kernel_if_sums_can_run(
+    body: Callable[..., SSAValue], dtype: type, exact: bool, expected: list[list[str]]
+) -> None:
+    p = program(body, *(x.astype(dtype) for x in randoms(*LONG)))
+    FormKernelsPass(AVX2, exact=exact).apply(Context(), p.module)
+    assert kernels(p) == expected
 
 
 def test_rows_that_attend_nothing_stay_zero() -> None:

@@ -25,6 +25,7 @@ from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.nests import Nest, Stage, can_split, nests_of
 from dlc.passes.tiling.plan import Sweep, TilePlan, first_contraction, packed_periods, promoted_stage
+from dlc.passes.tiling.running import running_sums
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
 from .kernels import KERNELS, kernel_module
@@ -66,7 +67,9 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     plan = TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
     known = nest.at({})
     if (sums := sums_of_rows(known)) is not None:
-        return replace(plan, chunks={}, sweeps=random_sweeps(known, sums, rng))
+        sizes = [n for n in range(1, known.extents[sums.lane] + 1) if n % periods.get(sums.lane, 1) == 0]
+        running = (sums.lane, int(rng.choice(sizes))) if rng.random() < 0.5 else None
+        return replace(plan, chunks={}, sweeps=random_sweeps(known, sums, rng), running=running)
     contraction = first_contraction(nest)
     if contraction is None or rng.random() < 0.5:
         return plan
@@ -256,6 +259,41 @@ def test_an_illegal_sweep_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=problem):
             replace(plan, sweeps=sweeps).check(nest)
+
+
+def test_blocks_of_what_runs_are_whole_panels() -> None:
+    (kernel,) = kernels_of(buffered("attention"))
+    nest = next(iter(nests_of(kernel))).at({})
+    plan, sums = choose_tiles(nest, CPU_LEVELS["cpu:avx2"]), sums_of_rows(nest)
+    assert sums is not None
+    replace(plan, running=(sums.lane, 16)).check(nest)
+    for running, problem in (
+        ((sums.lane, 12), "whole panels of an operand"),
+        ((sums.lane, 24), "at most its extent"),
+        ((sums.end, 12), "what sums of exponentials in sweeps reduce"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            replace(plan, running=running).check(nest)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("math.exp", "math.tanh"),
+        ("arith.subf %a, %b", "arith.subf %b, %a"),
+        ("arith.maximumf", "arith.minimumf"),
+        ("%lowest = arith.constant 0xff800000", "%lowest = arith.constant 0.0"),
+        ("ins(%w, %v : tensor<2x9x21xf32>", "ins(%m, %v : tensor<2x9x21xf32>"),
+    ],
+)
+def test_other_sums_do_not_run(old: str, new: str) -> None:
+    module = parse_module(CONTEXT, KERNELS["attention"].replace(old, new))
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (kernel,) = kernels_of(module)
+    nest = next(n for n in nests_of(kernel) if len(n.stages) > 3).at({})
+    lane = next(d for s in nest.stages for d in s.reductions if s.output.stride(d) == 0 and nest.extents[d] == 21)
+    assert running_sums(nest, lane) is None
 
 
 def test_an_illegal_plan_of_groups_is_refused_by_entry() -> None:
